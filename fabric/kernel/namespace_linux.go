@@ -1,0 +1,98 @@
+// Package kernel is the one place that speaks to the kernel's network
+// configuration: namespaces, links, addresses, routes, neighbours, qdiscs and
+// offloads. Whatever it sets it reads back and compares.
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+)
+
+// Namespace is a network namespace held by an open descriptor and by nothing
+// else: no mount, no process. It is gone when the descriptor is closed and the
+// last process in it has ended. It is safe for concurrent use until Close.
+type Namespace struct {
+	handle netns.NsHandle
+}
+
+// NewNamespace makes a network namespace.
+func NewNamespace() (*Namespace, error) {
+	var created netns.NsHandle
+	err := onThread(func() (err error) {
+		created, err = netns.New() // leaves the thread inside; onThread puts it back
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create network namespace: %w", err)
+	}
+	return &Namespace{handle: created}, nil
+}
+
+// CurrentNamespace is the network namespace of the calling thread.
+func CurrentNamespace() (*Namespace, error) {
+	handle, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("open own network namespace: %w", err)
+	}
+	return &Namespace{handle: handle}, nil
+}
+
+// Fd is the namespace's descriptor. It is valid until Close.
+func (n *Namespace) Fd() int { return int(n.handle) }
+
+// Do runs fn on an OS thread inside the namespace. Sockets and files that fn
+// opens stay in the namespace; goroutines that it starts do not.
+func (n *Namespace) Do(fn func() error) error {
+	return onThread(func() error {
+		if err := netns.Set(n.handle); err != nil {
+			return fmt.Errorf("enter network namespace: %w", err)
+		}
+		return fn()
+	})
+}
+
+// Close drops the descriptor. A second Close does nothing.
+func (n *Namespace) Close() error {
+	if !n.handle.IsOpen() {
+		return nil
+	}
+	return n.handle.Close()
+}
+
+// onThread runs fn on a goroutine of its own, locked to its thread, and puts
+// the thread back into the namespace it came from. A thread that cannot be put
+// back stays locked, so that it dies with the goroutine instead of running
+// other people's code in the wrong namespace.
+func onThread(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := netns.Get()
+		if err != nil {
+			runtime.UnlockOSThread()
+			done <- fmt.Errorf("open own network namespace: %w", err)
+			return
+		}
+		err = fn()
+		if restore := netns.Set(home); restore != nil {
+			err = errors.Join(err, fmt.Errorf("leave network namespace: %w (thread ended)", restore))
+		} else {
+			runtime.UnlockOSThread()
+		}
+		done <- errors.Join(err, home.Close())
+	}()
+	return <-done
+}
+
+// Dup is an open file of the namespace, for handing to another process.
+func (n *Namespace) Dup() (*os.File, error) {
+	fd, err := dupCloexec(int(n.handle))
+	if err != nil {
+		return nil, fmt.Errorf("duplicate namespace descriptor: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "netns"), nil
+}

@@ -1,0 +1,241 @@
+// Package units holds the quantities that Railbed's files, plans and packages
+// exchange: link rates, byte counts, exact probabilities and durations.
+//
+// Every type parses from and prints to the text that users write in files
+// ("1gbit", "40KB", "0.1%", "10us"), so YAML, JSON and the command line share
+// one grammar. The zero value of each type means "not set" or zero.
+package units
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rate is a bit rate in bit/s, as tc and vendors count it: 1gbit is 10^9 bit/s.
+type Rate uint64
+
+// Bytes is a count of bytes. KB, MB and GB are powers of 1,000; KiB, MiB and
+// GiB are powers of 1,024.
+type Bytes uint64
+
+// Duration is a time.Duration that reads and prints as text ("10us").
+type Duration time.Duration
+
+// Ratio is an exact fraction, used for probabilities so that a seeded draw is
+// the same on every machine. Its zero value, 0/0, means zero.
+type Ratio struct {
+	Num, Den uint64
+}
+
+type suffix struct {
+	text  string
+	scale uint64
+}
+
+// Ordered so that a suffix that ends another one is tried after it.
+var rateSuffixes = []suffix{
+	{"tbit", 1e12}, {"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1},
+}
+
+var byteSuffixes = []suffix{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1},
+}
+
+// scaled parses a decimal number with one of the suffixes exactly. The result
+// must be a whole number of units and fit into 64 bits.
+func scaled(text string, suffixes []suffix) (uint64, bool) {
+	for _, s := range suffixes {
+		number, found := strings.CutSuffix(text, s.text)
+		if !found {
+			continue
+		}
+		value, ok := decimal(number)
+		if !ok {
+			return 0, false
+		}
+		value.Mul(value, new(big.Rat).SetUint64(s.scale))
+		if !value.IsInt() || !value.Num().IsUint64() {
+			return 0, false
+		}
+		return value.Num().Uint64(), true
+	}
+	return 0, false
+}
+
+// decimal parses digits with at most one point. big.Rat alone would accept
+// fractions, exponents and signs, and exponents make tiny inputs expensive.
+func decimal(number string) (*big.Rat, bool) {
+	if number == "" || len(number) > 40 || strings.Count(number, ".") > 1 || strings.HasPrefix(number, ".") || strings.HasSuffix(number, ".") {
+		return nil, false
+	}
+	if strings.Trim(number, "0123456789.") != "" {
+		return nil, false
+	}
+	return new(big.Rat).SetString(number)
+}
+
+func format(value uint64, suffixes []suffix) string {
+	for _, s := range suffixes {
+		if value >= s.scale && value%s.scale == 0 {
+			return strconv.FormatUint(value/s.scale, 10) + s.text
+		}
+	}
+	return strconv.FormatUint(value, 10) + suffixes[len(suffixes)-1].text
+}
+
+// ParseRate parses "1gbit", "2.5gbit", "100mbit", "800kbit" or "64bit".
+func ParseRate(text string) (Rate, error) {
+	value, ok := scaled(text, rateSuffixes)
+	if !ok {
+		return 0, fmt.Errorf("rate %q: want a number with bit, kbit, mbit, gbit or tbit, as in 1gbit", text)
+	}
+	return Rate(value), nil
+}
+
+// String prints the largest unit in which the rate is a whole number.
+func (r Rate) String() string { return format(uint64(r), rateSuffixes) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Rate) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRate(string(text))
+	return err
+}
+
+// BytesPerSecond is the rate in bytes, rounded down.
+func (r Rate) BytesPerSecond() uint64 { return uint64(r) / 8 }
+
+// SerialisationTime is how long n bytes occupy a link of this rate, rounded up
+// to a nanosecond. A zero rate is an unlimited one and takes no time.
+func (r Rate) SerialisationTime(n Bytes) time.Duration {
+	if r == 0 {
+		return 0
+	}
+	bits := new(big.Int).Mul(new(big.Int).SetUint64(uint64(n)), big.NewInt(8*int64(time.Second)))
+	bits.Add(bits, new(big.Int).SetUint64(uint64(r)-1))
+	bits.Div(bits, new(big.Int).SetUint64(uint64(r)))
+	if !bits.IsInt64() {
+		return math.MaxInt64
+	}
+	return time.Duration(bits.Int64())
+}
+
+// ParseBytes parses "1500B", "40KB", "16MiB". A bare number is refused: units
+// are always written.
+func ParseBytes(text string) (Bytes, error) {
+	value, ok := scaled(text, byteSuffixes)
+	if !ok {
+		return 0, fmt.Errorf("size %q: want a number with B, KB, MB, GB, KiB, MiB or GiB, as in 40KB", text)
+	}
+	return Bytes(value), nil
+}
+
+// String prints the largest unit in which the size is a whole number, binary
+// units first.
+func (b Bytes) String() string {
+	binary := format(uint64(b), []suffix{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}})
+	decimal := format(uint64(b), []suffix{{"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}})
+	if len(decimal) < len(binary) {
+		return decimal
+	}
+	return binary
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (b *Bytes) UnmarshalText(text []byte) (err error) {
+	*b, err = ParseBytes(string(text))
+	return err
+}
+
+// ParseDuration parses a non-negative Go duration such as "10us" or "1.5s".
+func ParseDuration(text string) (Duration, error) {
+	value, err := time.ParseDuration(text)
+	if err != nil || value < 0 || text == "0" {
+		return 0, fmt.Errorf("duration %q: want a number with ns, us, ms, s, m or h, as in 10us", text)
+	}
+	return Duration(value), nil
+}
+
+// String prints the duration in ASCII, "10us" rather than "10µs", so that what
+// is printed can be pasted into a file.
+func (d Duration) String() string {
+	return strings.Replace(time.Duration(d).String(), "µs", "us", 1)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	*d, err = ParseDuration(string(text))
+	return err
+}
+
+// ParseRatio parses a probability between 0 and 1: "0.1%", "0.001" or "1/1000".
+func ParseRatio(text string) (Ratio, error) {
+	bad := fmt.Errorf("ratio %q: want a share between 0%% and 100%%, as in 0.1%%, 0.001 or 1/1000", text)
+	number, percent := strings.CutSuffix(text, "%")
+	over, under, fraction := strings.Cut(number, "/")
+	value, ok := decimal(over)
+	if !ok || percent && fraction {
+		return Ratio{}, bad
+	}
+	if fraction {
+		divisor, ok := decimal(under)
+		if !ok || divisor.Sign() == 0 {
+			return Ratio{}, bad
+		}
+		value.Quo(value, divisor)
+	}
+	if percent {
+		value.Quo(value, big.NewRat(100, 1))
+	}
+	if value.Cmp(big.NewRat(1, 1)) > 0 || !value.Num().IsUint64() || !value.Denom().IsUint64() {
+		return Ratio{}, bad
+	}
+	return Ratio{Num: value.Num().Uint64(), Den: value.Denom().Uint64()}, nil
+}
+
+// IsZero reports whether the ratio is zero or not set.
+func (r Ratio) IsZero() bool { return r.Num == 0 }
+
+// Float is the nearest float64, for printing and plots only.
+func (r Ratio) Float() float64 {
+	if r.IsZero() {
+		return 0
+	}
+	return float64(r.Num) / float64(r.Den)
+}
+
+// String prints a percentage where that is exact in a few digits, else a
+// fraction.
+func (r Ratio) String() string {
+	if r.IsZero() {
+		return "0%"
+	}
+	percent := new(big.Rat).SetFrac(new(big.Int).SetUint64(r.Num), new(big.Int).SetUint64(r.Den))
+	percent.Mul(percent, big.NewRat(100, 1))
+	if digits, exact := percent.FloatPrec(); exact && digits <= 12 {
+		return percent.FloatString(digits) + "%"
+	}
+	return fmt.Sprintf("%d/%d", r.Num, r.Den)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (r Ratio) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Ratio) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRatio(string(text))
+	return err
+}

@@ -1,0 +1,13 @@
+// Railbed brings up emulated AI clusters on one Linux machine, runs real
+// workloads on them and proves from packets what happened.
+package main
+
+import (
+	"os"
+
+	"railbed/testbed/cli"
+)
+
+func main() {
+	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,102 @@
+// Package cli is the railbed command: it parses arguments, calls the packages
+// that do the work, and prints. Results go to stdout, everything else to
+// stderr; -o json prints one JSON document.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"railbed/testbed/verdict"
+)
+
+// app is what every command gets: where to read and print, and the global
+// flags. Commands live one to a file, as func newXCommand(a *app) *cobra.Command.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	// output is "table" or "json" (global flag -o).
+	output string
+	// trace prints each host change as the ip or tc line that it equals (global flag -x).
+	trace bool
+}
+
+// exitError ends the command with a code of its own; Err may be nil when
+// everything was printed already.
+type exitError struct {
+	Code int
+	Err  error
+}
+
+func (e *exitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.Err }
+
+// Main runs the command line and returns the exit code.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRootCommand(&app{stdin: stdin, stdout: stdout, stderr: stderr})
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return verdict.ExitPass
+	}
+	var exit *exitError
+	if errors.As(err, &exit) {
+		if exit.Err != nil {
+			fmt.Fprintln(stderr, "railbed:", exit.Err)
+		}
+		return exit.Code
+	}
+	fmt.Fprintln(stderr, "railbed:", err)
+	if errors.Is(err, verdict.ErrUnsupported) {
+		return verdict.ExitUnsupported
+	}
+	return verdict.ExitFail
+}
+
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "railbed",
+		Short:         "Emulated AI clusters with real network stacks, and the packets that prove what happened",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	})
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "output format: table or json")
+	root.PersistentFlags().BoolVarP(&a.trace, "trace", "x", false, "print each host change as the ip or tc command that it equals")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.output != "table" && a.output != "json" {
+			return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("output format %q: want table or json", a.output)}
+		}
+		return nil
+	}
+	return root
+}
+
+// printJSON prints v as indented JSON on stdout.
+func (a *app) printJSON(v any) error {
+	encoder := json.NewEncoder(a.stdout)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}

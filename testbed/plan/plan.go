@@ -1,0 +1,169 @@
+// Package plan decides everything that a testbed is: it compiles a spec into
+// nodes, NICs, links, addresses, routes, queues and ranks.
+//
+// The compiler is pure. It makes no system call, reads no clock and no
+// randomness but the spec's seed; the same spec gives the same plan, byte for
+// byte as JSON. Whoever applies a plan decides nothing.
+package plan
+
+import (
+	"net/netip"
+
+	"railbed/fabric/units"
+)
+
+// Plan is a whole testbed, decided.
+type Plan struct {
+	Name     string `json:"name"`
+	Seed     uint64 `json:"seed"`
+	Dilation uint64 `json:"dilation"`
+	// Nodes, Switches and Links are in the order in which the generator or
+	// the file named them; all names in Nodes and Switches are distinct.
+	Nodes    []Node   `json:"nodes"`
+	Switches []Switch `json:"switches"`
+	Links    []Link   `json:"links"`
+	// Ranks are numbered 0..n-1, by node and then by rank of the node.
+	Ranks []Rank `json:"ranks"`
+	// Hosts is the hosts file of every node: name to loopback addresses (or,
+	// in a shared subnet, NIC addresses).
+	Hosts []HostEntry `json:"hosts"`
+	// Requires are host features that the plan cannot do without, as doctor
+	// names them ("netem", ...), with the reason.
+	Requires []Requirement `json:"requires,omitempty"`
+}
+
+// HostEntry is one line of the nodes' hosts file.
+type HostEntry struct {
+	Addr netip.Addr `json:"addr"`
+	Name string     `json:"name"`
+}
+
+// Requirement is a host feature and the place in the file that needs it.
+type Requirement struct {
+	Feature string `json:"feature"`
+	Reason  string `json:"reason"`
+	Where   string `json:"where,omitempty"` // file:line:column
+}
+
+// MAC is a hardware address that prints and parses as 02:00:00:00:00:01.
+type MAC [6]byte
+
+// Interface is a NIC of a node or a port of a switch.
+type Interface struct {
+	Name string `json:"name"` // eth0.. on nodes, p0.. on switches, unless the file says otherwise
+	MAC  MAC    `json:"mac"`
+	MTU  int    `json:"mtu"`
+	// Link is the link's name; Peer is the other end, as "node:port".
+	Link string `json:"link"`
+	Peer string `json:"peer"`
+	// Addrs are the interface's addresses with their subnet, IPv4 first. Bridge ports have none.
+	Addrs []netip.Prefix `json:"addrs,omitempty"`
+	// Neighbors are permanent neighbour entries.
+	Neighbors []Neighbor `json:"neighbors,omitempty"`
+}
+
+// Neighbor is a permanent neighbour entry.
+type Neighbor struct {
+	Addr netip.Addr `json:"addr"`
+	MAC  MAC        `json:"mac"`
+}
+
+// Node is a server.
+type Node struct {
+	Name      string         `json:"name"`
+	Runtime   string         `json:"runtime"`
+	MachineID string         `json:"machine_id"` // 32 hex digits, distinct per node
+	Loopbacks []netip.Prefix `json:"loopbacks,omitempty"`
+	NICs      []Interface    `json:"nics"`
+	// Routes hold the main table and one table per NIC; Rules select a NIC's
+	// table by source address.
+	Routes  []Route           `json:"routes,omitempty"`
+	Rules   []Rule            `json:"rules,omitempty"`
+	Sysctls map[string]string `json:"sysctls,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	CPU     float64           `json:"cpu,omitempty"`
+	Memory  units.Bytes       `json:"memory,omitempty"`
+}
+
+// Switch is a switch of the fabric.
+type Switch struct {
+	Name string `json:"name"`
+	Kind string `json:"kind"` // spec.Router, spec.Bridge
+	// Tier counts from 0 at the servers' side; Group is the pod, rail or
+	// plane that the generator put the switch in, for pictures.
+	Tier  int    `json:"tier"`
+	Role  string `json:"role"` // leaf, spine, tor, agg, core, switch
+	Group string `json:"group,omitempty"`
+	// HashSeed seeds the ECMP hash where the host lets it be set.
+	HashSeed uint32      `json:"hash_seed"`
+	Ports    []Interface `json:"ports"`
+	Routes   []Route     `json:"routes,omitempty"`
+	// Loopbacks are the router's own addresses, for ICMP errors.
+	Loopbacks []netip.Prefix `json:"loopbacks,omitempty"`
+}
+
+// Route is a route; several next hops are equal-cost (by weight) paths.
+type Route struct {
+	Dst      netip.Prefix `json:"dst"`             // 0.0.0.0/0 and ::/0 for default
+	Table    int          `json:"table,omitempty"` // 0 is the main table
+	Src      netip.Addr   `json:"src,omitzero"`
+	NextHops []NextHop    `json:"next_hops"`
+}
+
+// NextHop is one path of a route; without Via the destination is on the link.
+type NextHop struct {
+	Via    netip.Addr `json:"via,omitzero"`
+	Dev    string     `json:"dev"`
+	Weight int        `json:"weight,omitempty"` // default 1
+}
+
+// Rule is a policy routing rule: packets from a source look in a table.
+type Rule struct {
+	Priority int          `json:"priority"`
+	From     netip.Prefix `json:"from"`
+	Table    int          `json:"table"`
+}
+
+// End is one end of a link.
+type End struct {
+	Node string `json:"node"` // a node's or a switch's name
+	Port string `json:"port"`
+}
+
+// Direction is what one direction of a link does.
+type Direction struct {
+	Rate      units.Rate     `json:"rate"`
+	Delay     units.Duration `json:"delay,omitzero"`
+	Jitter    units.Duration `json:"jitter,omitzero"`
+	Loss      units.Ratio    `json:"loss,omitzero"`
+	Duplicate units.Ratio    `json:"duplicate,omitzero"`
+	Corrupt   units.Ratio    `json:"corrupt,omitzero"`
+	// Queue is the drop-tail queue in front of the link in this direction.
+	Queue units.Bytes `json:"queue"`
+}
+
+// NeedsNetem reports whether the direction asks for more than rate and queue.
+func (d Direction) NeedsNetem() bool {
+	return d.Delay != 0 || d.Jitter != 0 || !d.Loss.IsZero() || !d.Duplicate.IsZero() || !d.Corrupt.IsZero()
+}
+
+// Link is a point-to-point link.
+type Link struct {
+	// Name is "a--b", or "a:port--b:port" where two ends share several links.
+	Name  string    `json:"name"`
+	Class string    `json:"class"` // host: one end is a node; fabric: both are switches
+	A     End       `json:"a"`
+	B     End       `json:"b"`
+	MTU   int       `json:"mtu"`
+	AToB  Direction `json:"a_to_b"`
+	BToA  Direction `json:"b_to_a"`
+}
+
+// Rank is a rank of a workload and the NIC that it is bound to.
+type Rank struct {
+	Rank  int        `json:"rank"`
+	Node  string     `json:"node"`
+	NIC   string     `json:"nic"`
+	Addr4 netip.Addr `json:"addr4"` // of the NIC
+	Addr6 netip.Addr `json:"addr6"`
+}

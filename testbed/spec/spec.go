@@ -1,0 +1,229 @@
+// Package spec is the file that a user writes: its types, strict YAML decoding
+// with positions, defaults and the JSON Schema made from the types.
+//
+// A spec is inert data. Nothing here looks at the host, and two decodings of
+// the same bytes are equal.
+package spec
+
+import (
+	"railbed/fabric/units"
+)
+
+// Testbed is one file: a cluster and, where it is a scenario, what to do with
+// it and what must hold afterwards.
+type Testbed struct {
+	// Name is the testbed's name on the host: 1 to 24 of a-z, 0-9 and "-".
+	Name string `yaml:"name" json:"name"`
+	// Description is one line for people.
+	Description string `yaml:"description,omitempty" json:"description,omitempty"`
+	// Seed feeds every random draw and hash seed of the testbed. Default 1.
+	Seed uint64 `yaml:"seed,omitempty" json:"seed,omitempty"`
+	// Dilation slows links and stretches delays by this factor. Default 1;
+	// other values are refused until a clock honours them.
+	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty"`
+	// Addressing overrides the address pools.
+	Addressing Addressing `yaml:"addressing,omitempty" json:"addressing,omitempty"`
+	// Fabric is everything between the nodes.
+	Fabric Fabric `yaml:"fabric" json:"fabric"`
+	// Nodes maps a node's name, a glob over names, or "default" to settings.
+	// A name beats a glob, a later glob beats an earlier one, and every glob
+	// beats "default".
+	Nodes Ordered[Node] `yaml:"nodes,omitempty" json:"nodes,omitempty"`
+	// Requires names host features without which the file is UNSUPPORTED.
+	Requires []string `yaml:"requires,omitempty" json:"requires,omitempty"`
+	// Steps run in order; a step with At starts that long after the first.
+	Steps []Step `yaml:"steps,omitempty" json:"steps,omitempty"`
+	// Checks are judged after the last step.
+	Checks []Check `yaml:"checks,omitempty" json:"checks,omitempty"`
+
+	// Source remembers where every value stood, for errors found later.
+	Source *Source `yaml:"-" json:"-"`
+}
+
+// Addressing holds the pools that the plan takes addresses from.
+type Addressing struct {
+	Loopbacks4 string `yaml:"loopbacks4,omitempty" json:"loopbacks4,omitempty"` // default 10.0.0.0/16
+	Links4     string `yaml:"links4,omitempty" json:"links4,omitempty"`         // default 10.128.0.0/10
+	Loopbacks6 string `yaml:"loopbacks6,omitempty" json:"loopbacks6,omitempty"` // default fd00:a1::/64
+	Links6     string `yaml:"links6,omitempty" json:"links6,omitempty"`         // default fd00:a2::/64
+}
+
+// Topology names of Fabric.Topology.
+const (
+	Explicit      = "explicit"
+	SingleSwitch  = "single-switch"
+	LeafSpine     = "leaf-spine"
+	FatTree       = "fat-tree"
+	RailOptimized = "rail-optimized"
+	HPN           = "hpn"
+	Torus         = "torus"
+)
+
+// Fabric is the switches and links, generated or written out.
+type Fabric struct {
+	// Topology is a generator's name, or "explicit".
+	Topology string `yaml:"topology" json:"topology"`
+	// Params are the generator's parameters, whole numbers: single-switch
+	// {hosts}; leaf-spine {leaves, spines, hosts-per-leaf}; fat-tree {k};
+	// rail-optimized {servers, rails, spines}; hpn {segments, servers, rails,
+	// aggs}; torus {x, y, z, hosts-per-switch}.
+	Params Ordered[int] `yaml:"params,omitempty" json:"params,omitempty"`
+	// Switch is the default of every switch.
+	Switch Switch `yaml:"switch,omitempty" json:"switch,omitempty"`
+	// Switches are explicit switches, or overrides of generated ones by name
+	// or glob.
+	Switches Ordered[Switch] `yaml:"switches,omitempty" json:"switches,omitempty"`
+	// Hosts are the names of explicit nodes; only with topology explicit.
+	Hosts []string `yaml:"hosts,omitempty" json:"hosts,omitempty"`
+	// Connect lists explicit links as "a:eth0 -- b:p1" or "a -- b", where
+	// ports are numbered in order; only with topology explicit.
+	Connect []string `yaml:"connect,omitempty" json:"connect,omitempty"`
+	// Links maps "default", a class ("host", "fabric") or a link's name or
+	// glob ("leaf1--spine2") to settings; later and more exact ones win.
+	Links Ordered[Link] `yaml:"links,omitempty" json:"links,omitempty"`
+}
+
+// Switch kinds.
+const (
+	Router = "router"
+	Bridge = "bridge"
+)
+
+// Switch is the settings of one switch or of all.
+type Switch struct {
+	Kind string `yaml:"kind,omitempty" json:"kind,omitempty"` // router (default) or bridge
+	// Buffer is the egress queue of each port. Default 256KiB.
+	Buffer units.Bytes `yaml:"buffer,omitempty" json:"buffer,omitempty"`
+}
+
+// Link is the settings of a link; AToB and BToA override one direction, where
+// a and b are the ends in the order of the link's name.
+type Link struct {
+	Direction `yaml:",inline"`
+	MTU       int        `yaml:"mtu,omitempty" json:"mtu,omitempty"` // default 1500
+	AToB      *Direction `yaml:"a-to-b,omitempty" json:"a-to-b,omitempty"`
+	BToA      *Direction `yaml:"b-to-a,omitempty" json:"b-to-a,omitempty"`
+}
+
+// Direction is what one direction of a link does to packets.
+type Direction struct {
+	Rate      units.Rate     `yaml:"rate,omitempty" json:"rate,omitempty"` // default 1gbit
+	Delay     units.Duration `yaml:"delay,omitempty" json:"delay,omitempty"`
+	Jitter    units.Duration `yaml:"jitter,omitempty" json:"jitter,omitempty"`
+	Loss      units.Ratio    `yaml:"loss,omitempty" json:"loss,omitempty"`
+	Duplicate units.Ratio    `yaml:"duplicate,omitempty" json:"duplicate,omitempty"`
+	Corrupt   units.Ratio    `yaml:"corrupt,omitempty" json:"corrupt,omitempty"`
+	Queue     units.Bytes    `yaml:"queue,omitempty" json:"queue,omitempty"` // default: the switch's buffer
+}
+
+// Node is the settings of a node.
+type Node struct {
+	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty"` // netns
+	// NICs is how many NICs an explicit node has; generators fix it and
+	// refuse another number.
+	NICs int `yaml:"nics,omitempty" json:"nics,omitempty"`
+	// Ranks is how many ranks a workload places on the node. Rank r of a node
+	// uses its NIC r modulo NICs. Default 1.
+	Ranks int `yaml:"ranks,omitempty" json:"ranks,omitempty"`
+	// CPU limits the node to this many cores; 0 is no limit.
+	CPU float64 `yaml:"cpu,omitempty" json:"cpu,omitempty"`
+	// Memory limits the node's memory; 0 is no limit.
+	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
+	// Env is added to the environment of every command in the node.
+	Env map[string]string `yaml:"env,omitempty" json:"env,omitempty"`
+	// Sysctls are set in the node's network namespace: net.* only.
+	Sysctls map[string]string `yaml:"sysctls,omitempty" json:"sysctls,omitempty"`
+}
+
+// Step is one thing that happens. Exactly one of the pointers is set.
+type Step struct {
+	// At is when the step starts, counted from the start of the first step.
+	// Without it the step starts when the one before it has ended.
+	At       *units.Duration `yaml:"at,omitempty" json:"at,omitempty"`
+	Capture  *Capture        `yaml:"capture,omitempty" json:"capture,omitempty"`
+	Workload *Workload       `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Exec     *Exec           `yaml:"exec,omitempty" json:"exec,omitempty"`
+	Link     *LinkChange     `yaml:"link,omitempty" json:"link,omitempty"`
+	Sleep    *units.Duration `yaml:"sleep,omitempty" json:"sleep,omitempty"`
+}
+
+// Capture starts recording; it lasts until the run's last step has ended.
+type Capture struct {
+	// At lists taps: "all", "nics", "switches", a node or switch name, a
+	// "node:port", or globs of these.
+	At      []string    `yaml:"at" json:"at"`
+	File    string      `yaml:"file" json:"file"`                           // within the --out directory
+	Filter  string      `yaml:"filter,omitempty" json:"filter,omitempty"`   // pcap-filter(7) expression
+	SnapLen units.Bytes `yaml:"snaplen,omitempty" json:"snaplen,omitempty"` // default 256B
+	Limit   units.Bytes `yaml:"limit,omitempty" json:"limit,omitempty"`     // file size; default 2GiB
+}
+
+// Workload runs a collective on every rank of the testbed.
+type Workload struct {
+	Name       string         `yaml:"name" json:"name"`
+	Kind       string         `yaml:"kind" json:"kind"`                                 // all-reduce
+	Algorithm  string         `yaml:"algorithm,omitempty" json:"algorithm,omitempty"`   // ring (default)
+	Transport  string         `yaml:"transport,omitempty" json:"transport,omitempty"`   // tcp (default)
+	Size       units.Bytes    `yaml:"size" json:"size"`                                 // of the float32 buffer
+	Iterations int            `yaml:"iterations,omitempty" json:"iterations,omitempty"` // default 5
+	Warmup     int            `yaml:"warmup,omitempty" json:"warmup,omitempty"`         // default 1
+	Family     string         `yaml:"ip,omitempty" json:"ip,omitempty"`                 // 4 (default) or 6
+	Background bool           `yaml:"background,omitempty" json:"background,omitempty"` // the next step does not wait
+	Timeout    units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`       // default 2m
+}
+
+// Exec runs a command in nodes and fails the step when it exits non-zero.
+type Exec struct {
+	Name       string         `yaml:"name,omitempty" json:"name,omitempty"` // for checks and log names
+	Nodes      []string       `yaml:"nodes" json:"nodes"`                   // names or globs
+	Command    []string       `yaml:"command" json:"command"`
+	Background bool           `yaml:"background,omitempty" json:"background,omitempty"`
+	Timeout    units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"` // default 1m
+	Expect     *int           `yaml:"expect,omitempty" json:"expect,omitempty"`   // exit code; default 0
+}
+
+// LinkChange changes a link while it runs.
+type LinkChange struct {
+	Where string         `yaml:"where" json:"where"`                     // "leaf1--spine2", optionally " a-to-b" or " b-to-a"
+	State string         `yaml:"state,omitempty" json:"state,omitempty"` // up or down
+	Set   *Direction     `yaml:"set,omitempty" json:"set,omitempty"`
+	For   units.Duration `yaml:"for,omitempty" json:"for,omitempty"` // undo after this long
+}
+
+// Check is one thing that must hold. Exactly one of the fields is set.
+type Check struct {
+	Workload *WorkloadCheck `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Packets  *PacketsCheck  `yaml:"packets,omitempty" json:"packets,omitempty"`
+	// Fidelity is the worst verdict that passes: faithful or degraded.
+	Fidelity string `yaml:"fidelity,omitempty" json:"fidelity,omitempty"`
+}
+
+// WorkloadCheck judges a workload's own results.
+type WorkloadCheck struct {
+	Name    string `yaml:"name" json:"name"`
+	Correct bool   `yaml:"correct,omitempty" json:"correct,omitempty"`
+	// BusBW is a comparison such as ">= 600 Mbit/s".
+	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
+}
+
+// PacketsCheck judges the capture. Exactly one of the fields is set.
+type PacketsCheck struct {
+	BytesPerRank *BytesPerRank `yaml:"bytes-per-rank,omitempty" json:"bytes-per-rank,omitempty"`
+	RankNIC      string        `yaml:"rank-nic,omitempty" json:"rank-nic,omitempty"`         // a workload's name
+	Conservation string        `yaml:"conservation,omitempty" json:"conservation,omitempty"` // a switch name or glob
+	PathSpread   *PathSpread   `yaml:"path-spread,omitempty" json:"path-spread,omitempty"`
+}
+
+// BytesPerRank compares the bytes that each rank sent with a closed formula.
+type BytesPerRank struct {
+	Workload  string      `yaml:"workload" json:"workload"`
+	Formula   string      `yaml:"formula" json:"formula"` // ring-all-reduce: 2(n-1)/n of the size
+	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`
+}
+
+// PathSpread requires traffic on every one of a switch's equal-cost uplinks.
+type PathSpread struct {
+	Switch string `yaml:"switch" json:"switch"` // name or glob
+	// MinShare is the least share of an uplink, of the mean over them.
+	MinShare units.Ratio `yaml:"min-share,omitempty" json:"min-share,omitempty"`
+}

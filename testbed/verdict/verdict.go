@@ -1,0 +1,84 @@
+// Package verdict holds the words in which Railbed says how something ended:
+// the verdicts of checks and runs, their exit codes, and the one error that
+// means "this host cannot do it".
+package verdict
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Verdict is how a check or a run ended. The zero value is not a verdict.
+type Verdict string
+
+// Verdicts, from best to worst.
+const (
+	Pass         Verdict = "PASS"
+	Inconclusive Verdict = "INCONCLUSIVE" // the evidence was empty or incomplete
+	Overloaded   Verdict = "OVERLOADED"   // the emulator did not keep up, so nothing is proved
+	Unsupported  Verdict = "UNSUPPORTED"  // the host lacks what the file needs
+	Fail         Verdict = "FAIL"
+	Aborted      Verdict = "ABORTED" // interrupted, or the supervisor died
+)
+
+// Exit codes of the railbed command.
+const (
+	ExitPass         = 0
+	ExitFail         = 1
+	ExitUsage        = 2
+	ExitUnsupported  = 3
+	ExitOverloaded   = 4
+	ExitInconclusive = 5
+)
+
+var rank = map[Verdict]int{Pass: 0, Inconclusive: 1, Overloaded: 2, Unsupported: 3, Fail: 4, Aborted: 5}
+
+var exitCode = map[Verdict]int{
+	Pass: ExitPass, Inconclusive: ExitInconclusive, Overloaded: ExitOverloaded,
+	Unsupported: ExitUnsupported, Fail: ExitFail, Aborted: ExitFail,
+}
+
+// Worst returns the worst of the verdicts, or Inconclusive for none: nothing
+// judged is not a pass.
+func Worst(verdicts ...Verdict) Verdict {
+	if len(verdicts) == 0 {
+		return Inconclusive
+	}
+	worst := verdicts[0]
+	for _, v := range verdicts[1:] {
+		if rank[v] > rank[worst] {
+			worst = v
+		}
+	}
+	return worst
+}
+
+// ExitCode is the exit code of a run that ended with v.
+func (v Verdict) ExitCode() int {
+	if code, known := exitCode[v]; known {
+		return code
+	}
+	return ExitFail
+}
+
+// ErrUnsupported matches every UnsupportedError with errors.Is.
+var ErrUnsupported = errors.New("unsupported here")
+
+// UnsupportedError says that the host lacks a feature, and what would help.
+type UnsupportedError struct {
+	Feature string // as doctor names it: "netem"
+	Reason  string // what was tried and what the kernel said
+	Remedy  string // what the user can do
+}
+
+// Error implements error.
+func (e *UnsupportedError) Error() string {
+	text := fmt.Sprintf("%s: unsupported here: %s", e.Feature, e.Reason)
+	if e.Remedy != "" {
+		text += "; " + e.Remedy
+	}
+	return text
+}
+
+// Is reports a match with ErrUnsupported.
+func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
