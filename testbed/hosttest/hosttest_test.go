@@ -1,0 +1,148 @@
+package hosttest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestMain(m *testing.M) { os.Exit(Main(m)) }
+
+func TestRequired(t *testing.T) {
+	for _, test := range []struct {
+		list string
+		want bool
+	}{{"", false}, {"docker", false}, {"netns", true}, {"docker, netns", true}, {"all", true}, {"netnsx", false}} {
+		if got := required(test.list, Netns); got != test.want {
+			t.Errorf("required(%q, netns) = %v, want %v", test.list, got, test.want)
+		}
+	}
+}
+
+// recorder is a testing.TB that remembers how the test ended; like the real
+// one it ends the test's goroutine.
+type recorder struct {
+	testing.TB
+	skipped, failed string
+}
+
+func (*recorder) Helper() {}
+func (r *recorder) Skip(args ...any) {
+	r.skipped = args[0].(string)
+	runtime.Goexit()
+}
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.failed = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func TestNeedSaysWhyInOneLine(t *testing.T) {
+	for _, required := range []bool{false, true} {
+		if required {
+			t.Setenv(requireEnv, "no-such-thing")
+		} else {
+			t.Setenv(requireEnv, "")
+		}
+		var r recorder
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			Need(&r, "no-such-thing")
+		}()
+		<-ended
+		if (r.skipped != "") == required || (r.failed != "") != required {
+			t.Fatalf("required %v: skipped %q, failed %q", required, r.skipped, r.failed)
+		}
+		if line := r.skipped + r.failed; !strings.Contains(line, "cannot run here: no-such-thing: ") || strings.Contains(line, "\n") {
+			t.Errorf("got %q", line)
+		}
+	}
+}
+
+func TestMissingProgram(t *testing.T) {
+	err := program("railbed-no-such-program")()
+	if err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestProgramThatFails(t *testing.T) {
+	err := program("sh", "-c", "echo first; echo because >&2; exit 4")()
+	if err == nil || !strings.HasSuffix(err.Error(), "exit status 4: because") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// Everything that takeCensus looks for is made, seen, undone and gone.
+func TestLeaksAreSeen(t *testing.T) {
+	before := takeCensus()
+	stop := make(chan struct{})
+	go func() { <-stop }()
+	sockets, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := exec.Command("sleep", "60")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+
+	left := strings.Join(leftBehind(before), "\n")
+	for _, want := range []string{"hosttest.TestLeaksAreSeen", "socket:[", "sleep 60"} {
+		if !strings.Contains(left, want) {
+			t.Errorf("%q is not among what was left:\n%s", want, left)
+		}
+	}
+
+	close(stop)
+	syscall.Close(sockets[0])
+	syscall.Close(sockets[1])
+	process.Process.Kill()
+	process.Wait()
+	if left := leftBehind(before); len(left) > 0 {
+		t.Errorf("after undoing everything:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+func TestInUserNS(t *testing.T) {
+	if !InUserNS(t) {
+		return
+	}
+	if os.Geteuid() != 0 || os.Getpid() != 1 {
+		t.Fatalf("uid %d pid %d, want 0 and 1", os.Geteuid(), os.Getpid())
+	}
+	if Probe(Root) == nil {
+		t.Error("root of a user namespace counts as the host's root")
+	}
+	links, err := net.Interfaces()
+	if err != nil || len(links) != 1 || links[0].Name != "lo" {
+		t.Fatalf("links %v, %v; want lo alone", links, err)
+	}
+	before := takeCensus()
+	if err := syscall.Mount("none", "/mnt", "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if left := leftBehind(before); len(left) != 1 || !strings.Contains(left[0], " /mnt ") {
+		t.Errorf("left %q, want the mount", left)
+	}
+	if err := syscall.Unmount("/mnt", 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The features that this machine's package list is known to give are found.
+func TestProbesAgreeWithThePath(t *testing.T) {
+	for feature, name := range map[Feature]string{
+		Ping: "ping", Tshark: "tshark", Tcpdump: "tcpdump", Mininet: "mn", OpenMPI: "mpirun", UCX: "ucx_info",
+	} {
+		_, missing := exec.LookPath(name)
+		if err := Probe(feature); (err == nil) != (missing == nil) {
+			t.Errorf("%s: probe says %v, the path says %v", feature, err, missing)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package hosttest
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// leakGrace is how long what a test closed may take to go: a reaped process, a
+// goroutine on its way out.
+const leakGrace = 3 * time.Second
+
+// Main runs the tests and returns the exit code, for
+//
+//	func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
+//
+// It fails the binary when the tests left goroutines, descriptors, child
+// processes, links in the network namespace or mounts behind, and prints each
+// with the stack where it runs or was made, as far as the system knows it.
+func Main(m *testing.M) int {
+	before := takeCensus()
+	code := m.Run()
+	if code != 0 {
+		return code // a failed test may leave things; its own message is what counts
+	}
+	if left := leftBehind(before); len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "the tests left behind:\n%s\n", strings.Join(left, "\n"))
+		return 1
+	}
+	return 0
+}
+
+// census is what there is, by kind and identity, with a text for people.
+type census map[string]string
+
+// leftBehind is what is there now, after leakGrace, and was not before.
+func leftBehind(before census) []string {
+	for deadline := time.Now().Add(leakGrace); ; time.Sleep(20 * time.Millisecond) {
+		left := takeCensus()
+		maps.DeleteFunc(left, func(identity, _ string) bool { _, was := before[identity]; return was })
+		if len(left) == 0 || time.Now().After(deadline) {
+			return slices.Sorted(maps.Values(left))
+		}
+	}
+}
+
+func takeCensus() census {
+	found := census{}
+	found.goroutines()
+	found.descriptors()
+	found.children()
+	found.threads()
+	found.links()
+	found.mounts()
+	return found
+}
+
+// systemGoroutine matches goroutines that belong to the process and not to a
+// test: the one that takes the census and the runtime's signal reader.
+var systemGoroutine = regexp.MustCompile(`hosttest\.takeCensus|os/signal\.signal_recv|os/signal\.loop|runtime\.ensureSigM`)
+
+var goroutineHeader = regexp.MustCompile(`^goroutine (\d+) `)
+
+func (c census) goroutines() {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+		header := goroutineHeader.FindStringSubmatch(stack)
+		if header == nil || systemGoroutine.MatchString(stack) {
+			continue
+		}
+		c["goroutine "+header[1]] = strings.TrimSpace(stack)
+	}
+}
+
+// descriptors leaves out the runtime's own: the poller appears with the first
+// use of a pipe or socket and stays.
+func (c census) descriptors() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		target, err := os.Readlink("/proc/self/fd/" + entry.Name())
+		switch {
+		case err != nil: // the descriptor of the ReadDir itself
+		case target == "anon_inode:[eventpoll]", target == "anon_inode:[eventfd]":
+		default:
+			c["fd "+entry.Name()+" "+target] = "descriptor " + entry.Name() + ": " + target
+		}
+	}
+}
+
+func (c census) children() {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // ended since
+		}
+		// proc(5): pid (comm) state ppid; comm may hold spaces and brackets.
+		pid, rest, _ := strings.Cut(string(stat), " (")
+		end := strings.LastIndex(rest, ") ")
+		if end < 0 {
+			continue
+		}
+		fields := strings.Fields(rest[end+2:])
+		if len(fields) < 2 || fields[1] != strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		command, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+		c["process "+pid] = fmt.Sprintf("process %s (%s) in state %s: %s", pid, rest[:end], fields[0],
+			strings.ReplaceAll(strings.TrimRight(string(command), "\x00"), "\x00", " "))
+	}
+}
+
+// threads finds OS threads that stayed in another network namespace.
+func (c census) threads() {
+	home, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return
+	}
+	tasks, _ := filepath.Glob("/proc/self/task/*/ns/net")
+	for _, task := range tasks {
+		if space, err := os.Readlink(task); err == nil && space != home {
+			c["thread "+task] = fmt.Sprintf("thread %s is in %s, the process in %s", task, space, home)
+		}
+	}
+}
+
+func (c census) links() {
+	links, err := net.Interfaces()
+	if err != nil {
+		return
+	}
+	for _, link := range links {
+		c["link "+strconv.Itoa(link.Index)+" "+link.Name] = fmt.Sprintf("link %d: %s", link.Index, link.Name)
+	}
+}
+
+func (c census) mounts() {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(table)) {
+		// proc(5): mount ID, parent ID, device, root, mount point, ...
+		if fields := strings.Fields(line); len(fields) > 4 {
+			c["mount "+fields[0]+" "+fields[4]] = "mount: " + strings.TrimSpace(line)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package hosttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Feature is something that a test needs of the host.
+type Feature string
+
+// The features. Root is the host's own root and not that of a user namespace.
+// Netns is the right to make network, mount, PID, IPC and UTS namespaces;
+// UserNS is an ordinary user's right to make a user namespace with a network
+// namespace in it.
+const (
+	Root    Feature = "root"
+	Netns   Feature = "netns"
+	UserNS  Feature = "userns"
+	Ping    Feature = "ping"
+	Tshark  Feature = "tshark"
+	Tcpdump Feature = "tcpdump"
+	Mininet Feature = "mininet"
+	OpenMPI Feature = "openmpi"
+	UCX     Feature = "ucx"
+	Docker  Feature = "docker"
+	VM      Feature = "vm"
+)
+
+// requireEnv names the features whose absence is a failure.
+const requireEnv = "RAILBED_REQUIRE"
+
+// probeTimeout bounds one probe; mn and tshark need about a second on a busy
+// machine.
+const probeTimeout = 20 * time.Second
+
+var probes = map[Feature]func() error{
+	Root:    probeRoot,
+	Netns:   probeNetns,
+	UserNS:  probeUserNS,
+	Ping:    program("ping", "-V"),
+	Tshark:  program("tshark", "--version"),
+	Tcpdump: program("tcpdump", "--version"),
+	Mininet: program("mn", "--version"),
+	OpenMPI: program("mpirun", "--version"),
+	UCX:     program("ucx_info", "-v"),
+	Docker:  program("docker", "version"),
+	VM:      program("qemu-system-x86_64", "--version"),
+}
+
+// probed holds one sync.OnceValue per feature: a probe runs once per process.
+var probed = func() map[Feature]func() error {
+	once := make(map[Feature]func() error, len(probes))
+	for feature, probe := range probes {
+		once[feature] = sync.OnceValue(probe)
+	}
+	return once
+}()
+
+// Need skips the test unless the host has every feature, each found out by
+// trying it once per process, or fails it where RAILBED_REQUIRE names the
+// feature. It is safe for concurrent use.
+func Need(t testing.TB, features ...Feature) {
+	t.Helper()
+	for _, feature := range features {
+		err := Probe(feature)
+		if err == nil {
+			continue
+		}
+		line := fmt.Sprintf("cannot run here: %s: %v", feature, err)
+		if required(os.Getenv(requireEnv), feature) {
+			t.Fatalf("%s (%s names it)", line, requireEnv)
+		}
+		t.Skip(line)
+	}
+}
+
+// Probe is why the host lacks a feature, in one line, or nil. The answer is
+// kept for the life of the process.
+func Probe(feature Feature) error {
+	probe, known := probed[feature]
+	if !known {
+		return errors.New("no such feature")
+	}
+	return probe()
+}
+
+// required reports whether the list, "netns,docker" or "all", names the feature.
+func required(list string, feature Feature) bool {
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		if name == "all" || name == string(feature) {
+			return true
+		}
+	}
+	return false
+}
+
+// program is the probe of an installed program: it runs and exits 0.
+func program(name string, args ...string) func() error {
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+		defer cancel()
+		output, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s %s: %w%s", name, strings.Join(args, " "), err, lastLine(output))
+		}
+		return nil
+	}
+}
+
+// lastLine is ": " and the last line of a program's output, or nothing.
+func lastLine(output []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(output), []byte("\n"))
+	if last := string(bytes.TrimSpace(lines[len(lines)-1])); last != "" {
+		return ": " + last
+	}
+	return ""
+}
+
+// namespaces are the ones that a testbed makes beside its user namespace.
+const namespaces = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID |
+	syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
+
+func probeNetns() error {
+	command := child(stageNothing)
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
+	return unshareError(command.Run())
+}
+
+func probeUserNS() error {
+	return unshareError(ordinaryUser(child(stageNamespace)).Run())
+}
+
+// probeRoot takes on another user's identity, which root of a user namespace
+// with one mapped user cannot, and looks at the mapping for those with many.
+func probeRoot() error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("user id is %d, want 0", os.Geteuid())
+	}
+	mapping, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return err
+	}
+	if fields := strings.Fields(string(mapping)); len(fields) != 3 || fields[2] != "4294967295" {
+		return errors.New("root of a user namespace, not of the host")
+	}
+	if err := ordinaryUser(child(stageNothing)).Run(); err != nil {
+		return fmt.Errorf("setuid %d: %w", nobody, err)
+	}
+	return nil
+}
+
+// unshareError names the system call that refused, as a person would repeat it.
+func unshareError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var path *os.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return fmt.Errorf("unshare: %w", err)
+}

@@ -1,0 +1,117 @@
+package hosttest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// nobody is the ordinary user as which root tries what ordinary users can do.
+const nobody = 65534
+
+// stageEnv tells a re-executed test binary what it is for, before any test or
+// TestMain of it runs.
+const stageEnv = "RAILBED_HOSTTEST_STAGE"
+
+const (
+	stageNothing   = "nothing"   // exit 0: the parent tried the clone flags
+	stageNamespace = "namespace" // an ordinary user: exit 0 in namespaces of its own
+	stageTest      = "test"      // an ordinary user: run the arguments in namespaces of its own
+	stageInside    = "inside"    // in these namespaces: run the test
+)
+
+// init takes over a re-executed test binary. It has to be an init because a
+// package that only calls Need has no TestMain to hook into.
+func init() {
+	switch os.Getenv(stageEnv) {
+	case stageNothing:
+		os.Exit(0)
+	case stageNamespace:
+		exit(inNamespaces(child(stageNothing)).Run())
+	case stageTest:
+		inside := inNamespaces(child(stageInside, os.Args[1:]...))
+		inside.Stdout, inside.Stderr = os.Stdout, os.Stderr
+		exit(inside.Run())
+	}
+}
+
+// exit ends a stage with its child's exit code, or with the errno of the clone
+// that refused as a line on stderr.
+func exit(err error) {
+	var status *exec.ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &status):
+		os.Exit(max(status.ExitCode(), 1))
+	}
+	fmt.Fprintln(os.Stderr, unshareError(err))
+	os.Exit(1)
+}
+
+// child is this test binary again, in a stage.
+func child(stage string, args ...string) *exec.Cmd {
+	command := exec.Command("/proc/self/exe", args...)
+	command.Env = append(os.Environ(), stageEnv+"="+stage)
+	return command
+}
+
+// ordinaryUser makes the command run as an ordinary user: root drops to nobody.
+func ordinaryUser(command *exec.Cmd) *exec.Cmd {
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() == 0 {
+		command.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	return command
+}
+
+// inNamespaces makes the command root of a user namespace, in new namespaces
+// of the other kinds.
+func inNamespaces(command *exec.Cmd) *exec.Cmd {
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig:   syscall.SIGKILL,
+		Cloneflags:  syscall.CLONE_NEWUSER | namespaces,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	return command
+}
+
+var skipLine = regexp.MustCompile(`(?m)^\s+\S+_test\.go:\d+: (cannot run here: .*)$`)
+
+// InUserNS runs the calling test a second time, alone, as root of an ordinary
+// user's user namespace with network, mount, PID, IPC and UTS namespaces of its
+// own; as root, the ordinary user is nobody. It returns true in there. In the
+// first process it returns false once the second has ended, and the test has
+// failed or was skipped as the second was, so that a test begins:
+//
+//	if !hosttest.InUserNS(t) {
+//		return
+//	}
+//
+// It is for top-level tests. The directory of the package must be readable by
+// everybody if the test opens files in it.
+func InUserNS(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(stageEnv) == stageInside {
+		return true
+	}
+	Need(t, UserNS)
+	command := ordinaryUser(child(stageTest, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1"))
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("in a user namespace: %v\n%s", err, output)
+	}
+	if skipped := skipLine.FindSubmatch(output); skipped != nil {
+		t.Skip(string(skipped[1]))
+	}
+	if !strings.Contains(string(output), "--- PASS: "+t.Name()) {
+		t.Fatalf("in a user namespace: the test did not run\n%s", output)
+	}
+	return false
+}
