@@ -9,8 +9,3 @@ type Entry[T any] struct {
 	Key   string `json:"key"`
 	Value T      `json:"value"`
 }
-
-// Source is the file's text and the position of every value in it.
-type Source struct {
-	File string
-}

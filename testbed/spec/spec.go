@@ -110,10 +110,13 @@ type Direction struct {
 	Rate      units.Rate     `yaml:"rate,omitempty" json:"rate,omitempty"` // default 1gbit
 	Delay     units.Duration `yaml:"delay,omitempty" json:"delay,omitempty"`
 	Jitter    units.Duration `yaml:"jitter,omitempty" json:"jitter,omitempty"`
-	Loss      units.Ratio    `yaml:"loss,omitempty" json:"loss,omitempty"`
-	Duplicate units.Ratio    `yaml:"duplicate,omitempty" json:"duplicate,omitempty"`
-	Corrupt   units.Ratio    `yaml:"corrupt,omitempty" json:"corrupt,omitempty"`
+	Loss      units.Ratio    `yaml:"loss,omitempty" json:"loss,omitzero"`
+	Duplicate units.Ratio    `yaml:"duplicate,omitempty" json:"duplicate,omitzero"`
+	Corrupt   units.Ratio    `yaml:"corrupt,omitempty" json:"corrupt,omitzero"`
 	Queue     units.Bytes    `yaml:"queue,omitempty" json:"queue,omitempty"` // default: the switch's buffer
+
+	// Zero names the fields that are zero on purpose.
+	Zero Zeros `yaml:"-" json:"zero,omitempty" jsonschema:"-"`
 }
 
 // Node is the settings of a node.
@@ -133,6 +136,9 @@ type Node struct {
 	Env map[string]string `yaml:"env,omitempty" json:"env,omitempty"`
 	// Sysctls are set in the node's network namespace: net.* only.
 	Sysctls map[string]string `yaml:"sysctls,omitempty" json:"sysctls,omitempty"`
+
+	// Zero names the fields that are zero on purpose.
+	Zero Zeros `yaml:"-" json:"zero,omitempty" jsonschema:"-"`
 }
 
 // Step is one thing that happens. Exactly one of the pointers is set.

@@ -1,0 +1,217 @@
+package spec
+
+import (
+	"cmp"
+	"maps"
+	"path"
+	"strings"
+
+	"railbed/fabric/units"
+)
+
+// DefaultKey is the key of the settings that every other key overrides.
+const DefaultKey = "default"
+
+// Link classes, keys of Fabric.Links that stand for all links of their kind.
+const (
+	HostLink   = "host"   // one end is a node
+	FabricLink = "fabric" // both ends are switches
+)
+
+// Defaults that hold where neither an entry nor "default" says otherwise.
+const (
+	DefaultRate          = units.Rate(1e9)
+	DefaultMTU           = 1500
+	DefaultBuffer        = units.Bytes(256 << 10)
+	DefaultRanks         = 1
+	DefaultRuntime       = "netns"
+	DefaultSwitchKind    = Router
+	DefaultLoopbacks4    = "10.0.0.0/16"
+	DefaultLinks4        = "10.128.0.0/10"
+	DefaultLoopbacks6    = "fd00:a1::/64"
+	DefaultLinks6        = "fd00:a2::/64"
+	defaultSeed          = 1
+	defaultDilation      = 1
+	defaultIterations    = 5
+	defaultWarmup        = 1
+	defaultCaptureLength = units.Bytes(256)
+	defaultCaptureLimit  = units.Bytes(2 << 30)
+)
+
+// Zeros says which fields of a Direction or a Node are zero on purpose, so that
+// "loss: 0%" for one link overrides a loss that holds for all. The decoder sets
+// it; a testbed built in Go sets it by hand where it needs it.
+type Zeros uint16
+
+// The fields that can be zero on purpose.
+const (
+	ZeroDelay Zeros = 1 << iota
+	ZeroJitter
+	ZeroLoss
+	ZeroDuplicate
+	ZeroCorrupt
+	ZeroRanks
+	ZeroCPU
+	ZeroMemory
+)
+
+var zeroOf = map[string]Zeros{
+	"delay": ZeroDelay, "jitter": ZeroJitter, "loss": ZeroLoss, "duplicate": ZeroDuplicate, "corrupt": ZeroCorrupt,
+	"ranks": ZeroRanks, "cpu": ZeroCPU, "memory": ZeroMemory,
+}
+
+// over is the more specific value where it is set, zero on purpose included.
+func over[T comparable](specific, base T, onPurpose bool) T {
+	if onPurpose {
+		return specific
+	}
+	return cmp.Or(specific, base)
+}
+
+// Over returns the direction with each field that it does not set taken from
+// base.
+func (d Direction) Over(base Direction) Direction {
+	z := d.Zero
+	return Direction{
+		Rate:      cmp.Or(d.Rate, base.Rate),
+		Delay:     over(d.Delay, base.Delay, z&ZeroDelay != 0),
+		Jitter:    over(d.Jitter, base.Jitter, z&ZeroJitter != 0),
+		Loss:      over(d.Loss, base.Loss, z&ZeroLoss != 0),
+		Duplicate: over(d.Duplicate, base.Duplicate, z&ZeroDuplicate != 0),
+		Corrupt:   over(d.Corrupt, base.Corrupt, z&ZeroCorrupt != 0),
+		Queue:     cmp.Or(d.Queue, base.Queue),
+		Zero:      z,
+	}
+}
+
+// IsGlob reports whether a key or a name in a list is a pattern.
+func IsGlob(name string) bool { return strings.ContainsAny(name, `*?[\`) }
+
+// Match reports whether a name is the pattern or matches it, by the rules of
+// path.Match: * and ? are any characters, [0-3] and [^a] classes. A malformed
+// pattern, which Decode refuses, matches nothing.
+func Match(pattern, name string) bool {
+	if pattern == name {
+		return true
+	}
+	matched, err := path.Match(pattern, name)
+	return err == nil && matched
+}
+
+// Get returns the value of a key.
+func (o Ordered[T]) Get(key string) (value T, found bool) {
+	for _, entry := range o {
+		if entry.Key == key {
+			return entry.Value, true
+		}
+	}
+	return value, false
+}
+
+// Unmatched returns the keys that stand for none of the names, in order;
+// "default" stands for all of them. Classes of links are names here.
+func (o Ordered[T]) Unmatched(names ...string) []string {
+	exact := make(map[string]bool, len(names))
+	for _, name := range names {
+		exact[name] = true
+	}
+	var unmatched []string
+	for _, entry := range o {
+		if entry.Key != DefaultKey && !exact[entry.Key] && !matchesAny(entry.Key, names) {
+			unmatched = append(unmatched, entry.Key)
+		}
+	}
+	return unmatched
+}
+
+func matchesAny(pattern string, names []string) bool {
+	if !IsGlob(pattern) {
+		return false
+	}
+	for _, name := range names {
+		if Match(pattern, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// settings calls apply with what the mapping says about a name, from the least
+// to the most specific: "default", the class, globs in the file's order, the
+// name itself.
+func settings[T any](o Ordered[T], name, class string, apply func(T)) {
+	for _, key := range []string{DefaultKey, class} {
+		if value, found := o.Get(key); found && key != "" {
+			apply(value)
+		}
+	}
+	for _, entry := range o {
+		if IsGlob(entry.Key) && Match(entry.Key, name) {
+			apply(entry.Value)
+		}
+	}
+	if value, found := o.Get(name); found && name != DefaultKey && name != class {
+		apply(value)
+	}
+}
+
+// NodeFor is everything that the file says about a node, with defaults. Env and
+// Sysctls are merged key by key.
+func (t *Testbed) NodeFor(name string) Node {
+	merged := Node{Runtime: DefaultRuntime, Ranks: DefaultRanks}
+	settings(t.Nodes, name, "", func(n Node) {
+		merged.Runtime = cmp.Or(n.Runtime, merged.Runtime)
+		merged.NICs = cmp.Or(n.NICs, merged.NICs)
+		merged.Ranks = over(n.Ranks, merged.Ranks, n.Zero&ZeroRanks != 0)
+		merged.CPU = over(n.CPU, merged.CPU, n.Zero&ZeroCPU != 0)
+		merged.Memory = over(n.Memory, merged.Memory, n.Zero&ZeroMemory != 0)
+		merged.Env = mergedMap(merged.Env, n.Env)
+		merged.Sysctls = mergedMap(merged.Sysctls, n.Sysctls)
+	})
+	return merged
+}
+
+func mergedMap(base, specific map[string]string) map[string]string {
+	if base == nil && specific == nil {
+		return nil
+	}
+	merged := make(map[string]string, len(base)+len(specific))
+	maps.Copy(merged, base)
+	maps.Copy(merged, specific)
+	return merged
+}
+
+// SwitchFor is everything that the file says about a switch, with defaults.
+func (f *Fabric) SwitchFor(name string) Switch {
+	merged := Switch{Kind: DefaultSwitchKind, Buffer: DefaultBuffer}
+	apply := func(s Switch) {
+		merged.Kind = cmp.Or(s.Kind, merged.Kind)
+		merged.Buffer = cmp.Or(s.Buffer, merged.Buffer)
+	}
+	apply(f.Switch)
+	settings(f.Switches, name, "", apply)
+	return merged
+}
+
+// LinkFor is everything that the file says about a link of a class, with
+// defaults. In the result AToB and BToA are set and complete, but for a Queue
+// that no entry names, which is zero. What an entry says about one direction
+// beats what it says about both, and a more specific entry beats both.
+func (f *Fabric) LinkFor(name, class string) Link {
+	both := Direction{Rate: DefaultRate}
+	ab, ba := both, both
+	mtu := DefaultMTU
+	settings(f.Links, name, class, func(l Link) {
+		both = l.Direction.Over(both)
+		ab, ba = l.Direction.Over(ab), l.Direction.Over(ba)
+		if l.AToB != nil {
+			ab = l.AToB.Over(ab)
+		}
+		if l.BToA != nil {
+			ba = l.BToA.Over(ba)
+		}
+		mtu = cmp.Or(l.MTU, mtu)
+	})
+	both.Zero, ab.Zero, ba.Zero = 0, 0, 0
+	return Link{Direction: both, MTU: mtu, AToB: &ab, BToA: &ba}
+}
