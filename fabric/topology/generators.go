@@ -1,0 +1,227 @@
+package topology
+
+import "fmt"
+
+// generators is the table of all topologies. A link count is exact where the
+// parameters multiply to it, and an upper bound for the torus.
+var generators = []Generator{
+	{
+		Name: SingleSwitch, Summary: "every host on one switch",
+		Params: []Param{{Name: "hosts", Required: true, Min: 1, Max: 4096, Doc: "hosts on the switch"}},
+		size:   func(p map[string]int) (int, int) { return p["hosts"], p["hosts"] },
+		build:  buildSingleSwitch,
+	},
+	{
+		Name: LeafSpine, Summary: "two tiers: every leaf is wired to every spine",
+		Params: []Param{
+			{Name: "leaves", Required: true, Min: 1, Max: 1024, Doc: "leaf switches"},
+			{Name: "spines", Required: true, Min: 1, Max: 256, Doc: "spine switches"},
+			{Name: "hosts-per-leaf", Required: true, Min: 1, Max: 1024, Doc: "hosts on each leaf"},
+		},
+		size: func(p map[string]int) (int, int) {
+			hosts := p["leaves"] * p["hosts-per-leaf"]
+			return hosts, hosts + p["leaves"]*p["spines"]
+		},
+		build: buildLeafSpine,
+	},
+	{
+		Name: FatTree, Summary: "three tiers of k-port switches, k pods, k^3/4 hosts (Al-Fares, SIGCOMM 2008)",
+		Params: []Param{{Name: "k", Required: true, Min: 2, Max: 40, Even: true, Doc: "ports of each switch"}},
+		size: func(p map[string]int) (int, int) {
+			hosts := p["k"] * p["k"] * p["k"] / 4
+			return hosts, 3 * hosts
+		},
+		build: buildFatTree,
+	},
+	{
+		Name: RailOptimized, Summary: "NIC i of every server is on rail switch i; spines join the rails",
+		Params: []Param{
+			{Name: "servers", Required: true, Min: 1, Max: 4096, Doc: "servers"},
+			{Name: "rails", Required: true, Min: 1, Max: 64, Doc: "rails, and NICs of each server"},
+			{Name: "spines", Default: 0, Min: 0, Max: 256, Doc: "spine switches above the rails; without any the rails stay apart"},
+		},
+		size: func(p map[string]int) (int, int) {
+			return p["servers"], (p["servers"] + p["spines"]) * p["rails"]
+		},
+		build: buildRailOptimized,
+	},
+	{
+		Name: HPN, Summary: "dual-ToR, dual-plane rails in segments (Alibaba HPN, SIGCOMM 2024)",
+		Params: []Param{
+			{Name: "segments", Required: true, Min: 1, Max: 64, Doc: "segments"},
+			{Name: "servers", Required: true, Min: 1, Max: 1024, Doc: "servers of each segment"},
+			{Name: "rails", Required: true, Min: 1, Max: 16, Doc: "rails; each server has two ports to each, one to each plane"},
+			{Name: "aggs", Required: true, Min: 1, Max: 256, Doc: "aggregation switches of each plane"},
+		},
+		size: func(p map[string]int) (int, int) {
+			hosts := p["segments"] * p["servers"]
+			return hosts, 2 * p["rails"] * (hosts + p["segments"]*p["aggs"])
+		},
+		build: buildHPN,
+	},
+	{
+		Name: Torus, Summary: "switches in a grid of up to three dimensions, each with wrap-around links",
+		Params: []Param{
+			{Name: "x", Required: true, Min: 1, Max: 64, Doc: "switches along x"},
+			{Name: "y", Default: 1, Min: 1, Max: 64, Doc: "switches along y"},
+			{Name: "z", Default: 1, Min: 1, Max: 64, Doc: "switches along z"},
+			{Name: "hosts-per-switch", Default: 1, Min: 1, Max: 256, Doc: "hosts on each switch"},
+		},
+		size: func(p map[string]int) (int, int) {
+			switches := p["x"] * p["y"] * p["z"]
+			return switches * p["hosts-per-switch"], switches * (3 + p["hosts-per-switch"])
+		},
+		build: buildTorus,
+	},
+}
+
+func buildSingleSwitch(b *builder, p map[string]int) {
+	sw := b.addSwitch(Switch{Name: "leaf1", Role: RoleLeaf})
+	for range p["hosts"] {
+		b.wireHost(b.addHost(), sw)
+	}
+}
+
+func buildLeafSpine(b *builder, p map[string]int) {
+	leaves := b.addSwitches(p["leaves"], Switch{Name: "leaf", Role: RoleLeaf})
+	spines := b.addSwitches(p["spines"], Switch{Name: "spine", Role: RoleSpine, Tier: 1})
+	for _, leaf := range leaves {
+		for range p["hosts-per-leaf"] {
+			b.wireHost(b.addHost(), leaf)
+		}
+	}
+	b.wireAll(leaves, spines)
+}
+
+// buildFatTree follows Al-Fares, Loukissas, Vahdat, "A scalable, commodity data
+// center network architecture": core switch c belongs to row c/(k/2), and row r
+// is wired to aggregation switch r of every pod.
+func buildFatTree(b *builder, p map[string]int) {
+	half := p["k"] / 2
+	var leaves, aggs []int
+	for pod := range p["k"] {
+		for i := range half {
+			leaves = append(leaves, b.addSwitch(Switch{Name: fmt.Sprintf("leaf%d", pod*half+i+1), Role: RoleLeaf, Group: fmt.Sprintf("pod%d", pod+1)}))
+		}
+	}
+	for pod := range p["k"] {
+		for i := range half {
+			aggs = append(aggs, b.addSwitch(Switch{Name: fmt.Sprintf("agg%d", pod*half+i+1), Role: RoleAgg, Tier: 1, Group: fmt.Sprintf("pod%d", pod+1)}))
+		}
+	}
+	cores := b.addSwitches(half*half, Switch{Name: "core", Role: RoleCore, Tier: 2})
+	for _, leaf := range leaves {
+		for range half {
+			b.wireHost(b.addHost(), leaf)
+		}
+	}
+	for pod := range p["k"] {
+		b.wireAll(leaves[pod*half:(pod+1)*half], aggs[pod*half:(pod+1)*half])
+	}
+	for i, agg := range aggs {
+		row := i % half
+		for _, core := range cores[row*half : (row+1)*half] {
+			b.wire(agg, core)
+		}
+	}
+}
+
+func buildRailOptimized(b *builder, p map[string]int) {
+	var rails []int
+	for i := range p["rails"] {
+		rails = append(rails, b.addSwitch(Switch{Name: fmt.Sprintf("leaf%d", i+1), Role: RoleLeaf, Group: fmt.Sprintf("rail%d", i+1)}))
+	}
+	spines := b.addSwitches(p["spines"], Switch{Name: "spine", Role: RoleSpine, Tier: 1})
+	for range p["servers"] {
+		host := b.addHost()
+		for _, rail := range rails {
+			b.wireHost(host, rail)
+		}
+	}
+	b.wireAll(rails, spines)
+}
+
+// buildHPN follows Qian et al., "Alibaba HPN: A Data Center Network for Large
+// Language Model Training": rail r of a segment has two ToRs, one in each
+// plane; the server's ports eth(2r) and eth(2r+1) go to them, and a ToR is
+// wired only to the aggregation switches of its own plane. ToRs are ordered by
+// plane first, so that the addresses of a plane are neighbours and its routes
+// aggregate.
+func buildHPN(b *builder, p map[string]int) {
+	segments, rails := p["segments"], p["rails"]
+	tors := map[[3]int]int{} // segment, rail, plane
+	planes := [2][]int{}
+	for plane := range 2 {
+		for segment := range segments {
+			for rail := range rails {
+				id := b.addSwitch(Switch{
+					Name: fmt.Sprintf("tor-s%dr%d%c", segment+1, rail+1, 'a'+plane),
+					Role: RoleTor, Group: planeName(plane),
+				})
+				tors[[3]int{segment, rail, plane}] = id
+				planes[plane] = append(planes[plane], id)
+			}
+		}
+	}
+	var aggs [2][]int
+	for plane := range 2 {
+		aggs[plane] = b.addSwitches(p["aggs"], Switch{Name: fmt.Sprintf("agg-%c", 'a'+plane), Role: RoleAgg, Tier: 1, Group: planeName(plane)})
+	}
+	for segment := range segments {
+		for range p["servers"] {
+			host := b.addHost()
+			for rail := range rails {
+				for plane := range 2 {
+					b.wireHost(host, tors[[3]int{segment, rail, plane}])
+				}
+			}
+		}
+	}
+	for plane := range 2 {
+		b.wireAll(planes[plane], aggs[plane])
+	}
+}
+
+func planeName(plane int) string { return fmt.Sprintf("plane-%c", 'a'+plane) }
+
+// buildTorus wires each switch to its successor in every dimension, and the
+// last one to the first. In a dimension of two both would be the same pair of
+// switches: they get one link, not two.
+func buildTorus(b *builder, p map[string]int) {
+	size := [3]int{p["x"], p["y"], p["z"]}
+	dimensions := 3
+	for dimensions > 1 && size[dimensions-1] == 1 {
+		dimensions--
+	}
+	at := map[[3]int]int{}
+	var order [][3]int
+	for x := range size[0] {
+		for y := range size[1] {
+			for z := range size[2] {
+				c := [3]int{x, y, z}
+				name := "sw"
+				for d := range dimensions {
+					name += fmt.Sprintf("%s%d", map[bool]string{true: "-"}[d > 0], c[d])
+				}
+				at[c] = b.addSwitch(Switch{Name: name, Role: RoleSwitch})
+				order = append(order, c)
+			}
+		}
+	}
+	for _, c := range order {
+		for range p["hosts-per-switch"] {
+			b.wireHost(b.addHost(), at[c])
+		}
+	}
+	for _, c := range order {
+		for d := range 3 {
+			next := c
+			next[d] = (c[d] + 1) % size[d]
+			if size[d] < 2 || size[d] == 2 && c[d] == 1 {
+				continue
+			}
+			first, second := at[c], at[next]
+			b.wire(min(first, second), max(first, second))
+		}
+	}
+}

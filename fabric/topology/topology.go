@@ -1,0 +1,224 @@
+// Package topology generates the shapes of fabrics: which hosts and switches
+// there are and which port is wired to which.
+//
+// Generators are pure functions of whole numbers: the same parameters give the
+// same graph, in the same order. Names follow one rule: hosts are h0, h1, ...
+// with NICs eth0, eth1, ...; switches are leaf1, spine1, ... with ports p0,
+// p1, ... in the order in which they were wired, servers' side first.
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Names of the generators, as files spell them.
+const (
+	SingleSwitch  = "single-switch"
+	LeafSpine     = "leaf-spine"
+	FatTree       = "fat-tree"
+	RailOptimized = "rail-optimized"
+	HPN           = "hpn"
+	Torus         = "torus"
+)
+
+// Roles of switches.
+const (
+	RoleSwitch = "switch"
+	RoleLeaf   = "leaf"
+	RoleSpine  = "spine"
+	RoleTor    = "tor"
+	RoleAgg    = "agg"
+	RoleCore   = "core"
+)
+
+// Graph is a fabric and its hosts. All names of hosts and switches are
+// distinct; every link's ends exist, and no port has two links.
+type Graph struct {
+	Hosts    []Host
+	Switches []Switch
+	Links    []Link
+}
+
+// Host is a server.
+type Host struct {
+	Name string
+	// Ports are the NICs' names in order.
+	Ports []string
+}
+
+// Switch is a switch.
+type Switch struct {
+	Name string
+	Role string
+	// Tier counts from 0 at the servers' side.
+	Tier int
+	// Group is the pod, rail or plane that the switch belongs to, such as
+	// "pod1"; empty where the topology has none.
+	Group string
+	// Ports are the ports' names in order.
+	Ports []string
+}
+
+// End is one end of a link.
+type End struct {
+	Node, Port string
+}
+
+// Link joins two ports. A is the end nearer to the servers; between equals it
+// is the one named first.
+type Link struct {
+	A, B End
+}
+
+// Param is a parameter of a generator.
+type Param struct {
+	Name string
+	// Default holds where the file gives none; 0 with Required set.
+	Default  int
+	Required bool
+	// Min and Max bound the value, both included.
+	Min, Max int
+	// Even says that odd values are impossible.
+	Even bool
+	// Doc is one line for people.
+	Doc string
+}
+
+// Want is the range of the parameter in words.
+func (p Param) Want() string {
+	kind := "a whole number"
+	if p.Even {
+		kind = "an even number"
+	}
+	return fmt.Sprintf("want %s from %d to %d", kind, p.Min, p.Max)
+}
+
+// Generator makes graphs of one topology.
+type Generator struct {
+	Name string
+	// Summary is one line for people.
+	Summary string
+	Params  []Param
+	// size is how many hosts and links the graph will have, so that huge ones
+	// are refused before they are built.
+	size  func(p map[string]int) (hosts, links int)
+	build func(b *builder, p map[string]int)
+}
+
+// Limits of one graph: above them the plan's tables no longer fit a machine,
+// so a typing error is the likelier reason.
+const (
+	MaxHosts = 1 << 14
+	MaxLinks = 1 << 17
+)
+
+// ParamError is one parameter that is wrong.
+type ParamError struct {
+	Topology string
+	// Param is the parameter's name; empty where the topology itself is unknown.
+	Param string
+	// What is wrong and what would be right.
+	What, Want string
+	// Missing says that the parameter was not given.
+	Missing bool
+}
+
+// Error implements error.
+func (e *ParamError) Error() string {
+	return e.What + "; " + e.Want
+}
+
+// Generators are all generators in the order of the documentation.
+func Generators() []Generator { return slices.Clone(generators) }
+
+// Names are the generators' names in the order of the documentation.
+func Names() []string {
+	names := make([]string, len(generators))
+	for i, g := range generators {
+		names[i] = g.Name
+	}
+	return names
+}
+
+// Find returns the generator of a name.
+func Find(name string) (Generator, bool) {
+	i := slices.IndexFunc(generators, func(g Generator) bool { return g.Name == name })
+	if i < 0 {
+		return Generator{}, false
+	}
+	return generators[i], true
+}
+
+// Generate builds the graph of a topology. Its error joins one *ParamError for
+// every parameter that is unknown, missing or out of range.
+func Generate(name string, params map[string]int) (*Graph, error) {
+	g, found := Find(name)
+	if !found {
+		return nil, &ParamError{Topology: name, What: fmt.Sprintf("topology %q does not exist", name),
+			Want: "want " + strings.Join(Names(), ", ")}
+	}
+	values, err := g.Resolve(params)
+	if err != nil {
+		return nil, err
+	}
+	b := newBuilder()
+	g.build(b, values)
+	return b.graph, nil
+}
+
+// Resolve checks the parameters and adds the defaults.
+func (g Generator) Resolve(params map[string]int) (map[string]int, error) {
+	var errs []error
+	fail := func(param, what, want string, missing bool) {
+		errs = append(errs, &ParamError{Topology: g.Name, Param: param, What: what, Want: want, Missing: missing})
+	}
+	values := map[string]int{}
+	for _, p := range g.Params {
+		value, given := params[p.Name]
+		switch {
+		case !given && p.Required:
+			fail(p.Name, fmt.Sprintf("%s needs the parameter %q, %s", g.Name, p.Name, p.Doc), p.Want(), true)
+			continue
+		case !given:
+			value = p.Default
+		case value < p.Min || value > p.Max || p.Even && value%2 != 0:
+			fail(p.Name, fmt.Sprintf("%s: %s is %d", g.Name, p.Name, value), p.Want(), false)
+			continue
+		}
+		values[p.Name] = value
+	}
+	for _, name := range sortedKeys(params) {
+		if !slices.ContainsFunc(g.Params, func(p Param) bool { return p.Name == name }) {
+			fail(name, fmt.Sprintf("%s has no parameter %q", g.Name, name), "want "+g.paramNames(), false)
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if hosts, links := g.size(values); hosts > MaxHosts || links > MaxLinks {
+		return nil, &ParamError{Topology: g.Name, Param: g.Params[0].Name,
+			What: fmt.Sprintf("%s with these parameters has %d hosts and %d links", g.Name, hosts, links),
+			Want: fmt.Sprintf("want at most %d hosts and %d links", MaxHosts, MaxLinks)}
+	}
+	return values, nil
+}
+
+func (g Generator) paramNames() string {
+	names := make([]string, len(g.Params))
+	for i, p := range g.Params {
+		names[i] = p.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+func sortedKeys(m map[string]int) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
