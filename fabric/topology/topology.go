@@ -68,7 +68,7 @@ type End struct {
 }
 
 // Link joins two ports. A is the end nearer to the servers; between equals it
-// is the one named first.
+// is the switch that comes first, or that the wiring names first.
 type Link struct {
 	A, B End
 }
