@@ -26,13 +26,19 @@ const leakGrace = 3 * time.Second
 // It fails the binary when the tests left goroutines, descriptors, child
 // processes, links in the network namespace or mounts behind, and prints each
 // with the stack where it runs or was made, as far as the system knows it.
+// Links and mounts of a test that runs under InUserNS may stay: they end with
+// its namespaces.
 func Main(m *testing.M) int {
+	takeCensus := takeCensus
+	if os.Getenv(stageEnv) == stageInside {
+		takeCensus = takeProcessCensus
+	}
 	before := takeCensus()
 	code := m.Run()
 	if code != 0 {
 		return code // a failed test may leave things; its own message is what counts
 	}
-	if left := leftBehind(before); len(left) > 0 {
+	if left := leftBehind(before, takeCensus); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "the tests left behind:\n%s\n", strings.Join(left, "\n"))
 		return 1
 	}
@@ -43,9 +49,9 @@ func Main(m *testing.M) int {
 type census map[string]string
 
 // leftBehind is what is there now, after leakGrace, and was not before.
-func leftBehind(before census) []string {
+func leftBehind(before census, take func() census) []string {
 	for deadline := time.Now().Add(leakGrace); ; time.Sleep(20 * time.Millisecond) {
-		left := takeCensus()
+		left := take()
 		maps.DeleteFunc(left, func(identity, _ string) bool { _, was := before[identity]; return was })
 		if len(left) == 0 || time.Now().After(deadline) {
 			return slices.Sorted(maps.Values(left))
@@ -54,19 +60,25 @@ func leftBehind(before census) []string {
 }
 
 func takeCensus() census {
-	found := census{}
-	found.goroutines()
-	found.descriptors()
-	found.children()
-	found.threads()
+	found := takeProcessCensus()
 	found.links()
 	found.mounts()
 	return found
 }
 
+// takeProcessCensus leaves out what belongs to namespaces.
+func takeProcessCensus() census {
+	found := census{}
+	found.goroutines()
+	found.descriptors()
+	found.children()
+	found.threads()
+	return found
+}
+
 // systemGoroutine matches goroutines that belong to the process and not to a
 // test: the one that takes the census and the runtime's signal reader.
-var systemGoroutine = regexp.MustCompile(`hosttest\.takeCensus|os/signal\.signal_recv|os/signal\.loop|runtime\.ensureSigM`)
+var systemGoroutine = regexp.MustCompile(`hosttest\.takeProcessCensus|os/signal\.signal_recv|os/signal\.loop|runtime\.ensureSigM`)
 
 var goroutineHeader = regexp.MustCompile(`^goroutine (\d+) `)
 

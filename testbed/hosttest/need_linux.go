@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -137,6 +138,8 @@ func probeNetns() error {
 }
 
 func probeUserNS() error {
+	runtime.LockOSThread() // ordinaryUser sets a parent-death signal
+	defer runtime.UnlockOSThread()
 	return unshareError(ordinaryUser(child(stageNamespace)).Run())
 }
 
@@ -153,6 +156,8 @@ func probeRoot() error {
 	if fields := strings.Fields(string(mapping)); len(fields) != 3 || fields[2] != "4294967295" {
 		return errors.New("root of a user namespace, not of the host")
 	}
+	runtime.LockOSThread() // ordinaryUser sets a parent-death signal
+	defer runtime.UnlockOSThread()
 	if err := ordinaryUser(child(stageNothing)).Run(); err != nil {
 		return fmt.Errorf("setuid %d: %w", nobody, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,6 +103,10 @@ func InUserNS(t *testing.T) bool {
 		return true
 	}
 	Need(t, UserNS)
+	// The kernel sends the parent-death signal when the thread that started
+	// the child ends; this keeps the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	command := ordinaryUser(child(stageTest, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1"))
 	output, err := command.CombinedOutput()
 	if err != nil {

@@ -1,0 +1,253 @@
+package doctor
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stageEnv tells a program executed again what it is for.
+const stageEnv = "RAILBED_DOCTOR_STAGE"
+
+const (
+	stageNothing = "nothing" // exit 0
+	stageEnter   = "enter"   // an ordinary user: go on in namespaces as stageInside
+	stageInside  = "inside"  // in namespaces: try the features named as arguments
+	stageTry     = "try"     // on the host: try the features named as arguments
+)
+
+// exitRefused is the exit code of stageEnter when the kernel refuses the
+// namespaces; a crash of a Go program exits with 2.
+const exitRefused = 125
+
+// nobody is the ordinary user as which root tries what ordinary users can do.
+const nobody = 65534
+
+// probeTimeout bounds one trial. The slowest are programs that are asked for
+// their version; tshark takes about a second on a busy machine.
+const probeTimeout = 10 * time.Second
+
+const namespaces = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID |
+	syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
+
+// errUnknown marks an answer that leaves the feature open.
+var errUnknown = errors.New("not known")
+
+// outcome is one line that a child writes.
+type outcome struct {
+	Feature string
+	Result  Result
+	Detail  string
+}
+
+// takeOver ends the program here when it is a doctor's child.
+func takeOver() {
+	switch os.Getenv(stageEnv) {
+	case stageNothing:
+		os.Exit(0)
+	case stageEnter:
+		command := again(stageInside, os.Args[1:])
+		enterNamespaces(command, true)
+		command.SysProcAttr.Pdeathsig = syscall.SIGKILL // an init runs on the main thread
+		command.Stdout, command.Stderr = os.Stdout, os.Stderr
+		exitLike(command.Run())
+	case stageInside:
+		if err := keepMountsPrivate(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(exitRefused)
+		}
+		os.Exit(tryHere(os.Args[1:]))
+	case stageTry:
+		os.Exit(tryHere(os.Args[1:]))
+	}
+}
+
+// exitLike ends the program as its child ended.
+func exitLike(err error) {
+	var status *exec.ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &status):
+		os.Exit(max(status.ExitCode(), 1))
+	}
+	fmt.Fprintln(os.Stderr, cloneError(err))
+	os.Exit(exitRefused)
+}
+
+// again is this program, executed again in a stage.
+func again(stage string, args []string) *exec.Cmd {
+	command := exec.Command("/proc/self/exe", args...)
+	command.Env = append(os.Environ(), stageEnv+"="+stage)
+	command.SysProcAttr = &syscall.SysProcAttr{}
+	return command
+}
+
+// enterNamespaces gives the command namespaces of its own; user says whether a
+// user namespace is among them.
+func enterNamespaces(command *exec.Cmd, user bool) {
+	command.SysProcAttr.Cloneflags |= namespaces
+	if user {
+		enterUserNamespace(command)
+	}
+}
+
+// enterUserNamespace makes the command root of a user namespace.
+func enterUserNamespace(command *exec.Cmd) {
+	command.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+	command.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+	command.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+}
+
+// dropRoot makes the command run as nobody where this program is root.
+func dropRoot(command *exec.Cmd) {
+	if os.Geteuid() == 0 {
+		command.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+}
+
+// cloneError says which step refused when a child did not start.
+func cloneError(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return fmt.Errorf("clone: %w", err)
+}
+
+// tryAll tries the features in one child after another: one that hangs or
+// takes its child down is unknown, and the rest goes on in the next child.
+func tryAll(ctx context.Context, where place, features []string, outcomes map[string]outcome) {
+	for len(features) > 0 && ctx.Err() == nil {
+		got, err := tryInChild(ctx, where, features)
+		for _, o := range got {
+			outcomes[o.Feature] = o
+		}
+		features = features[len(got):]
+		if len(features) == 0 {
+			return
+		}
+		var refused *startError
+		if errors.As(err, &refused) {
+			for _, name := range features {
+				outcomes[name] = outcome{name, Missing, "needs namespaces: " + refused.Error()}
+			}
+			return
+		}
+		outcomes[features[0]] = outcome{features[0], Unknown, "the trial did not end: " + err.Error()}
+		features = features[1:]
+	}
+}
+
+// startError says that no child could be started in the place.
+type startError struct{ err error }
+
+func (e *startError) Error() string { return e.err.Error() }
+func (e *startError) Unwrap() error { return e.err }
+
+// tryInChild returns the outcomes that one child came to, in order, and why
+// there are not more of them.
+func tryInChild(ctx context.Context, where place, features []string) ([]outcome, error) {
+	command := again(stageTry, features)
+	switch where {
+	case inNamespaces:
+		command = again(stageInside, features)
+		enterNamespaces(command, os.Geteuid() != 0)
+	case asOrdinaryUser:
+		command = again(stageEnter, features)
+		dropRoot(command)
+	}
+	answers, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("open pipe: %w", err)
+	}
+	defer answers.Close()
+	complaints := &firstLine{}
+	command.Stdout, command.Stderr = write, complaints
+	command.WaitDelay = time.Second // a grandchild may hold stderr open
+	// The kernel sends the parent-death signal when the thread that started
+	// the child ends, so that thread is kept until the child has ended.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	command.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	err = command.Start()
+	write.Close()
+	if err != nil {
+		return nil, &startError{cloneError(err)}
+	}
+	stop := context.AfterFunc(ctx, func() { command.Process.Kill() })
+	defer stop()
+	got, err := readOutcomes(answers, len(features))
+	if err != nil {
+		command.Process.Kill()
+	}
+	ended := command.Wait()
+	if command.ProcessState.ExitCode() == exitRefused {
+		return nil, &startError{errors.New(complaints.text)}
+	}
+	if err != nil {
+		return got, errors.Join(err, ended)
+	}
+	return got, nil
+}
+
+// readOutcomes reads as many lines, each within probeTimeout.
+func readOutcomes(answers *os.File, count int) ([]outcome, error) {
+	var got []outcome
+	decoder := json.NewDecoder(bufio.NewReader(answers))
+	for len(got) < count {
+		if err := answers.SetReadDeadline(time.Now().Add(probeTimeout)); err != nil {
+			return got, fmt.Errorf("set deadline of pipe: %w", err)
+		}
+		var o outcome
+		if err := decoder.Decode(&o); err != nil {
+			return got, fmt.Errorf("read outcome: %w", err)
+		}
+		got = append(got, o)
+	}
+	return got, nil
+}
+
+// firstLine keeps the first line written to it.
+type firstLine struct{ text string }
+
+func (f *firstLine) Write(p []byte) (int, error) {
+	if f.text == "" {
+		f.text, _, _ = strings.Cut(string(p), "\n")
+	}
+	return len(p), nil
+}
+
+// tryHere is the child: it tries each feature and writes an outcome for it.
+func tryHere(names []string) int {
+	encoder := json.NewEncoder(os.Stdout)
+	for _, name := range names {
+		index := slices.IndexFunc(features, func(f feature) bool { return f.name == name })
+		if index < 0 {
+			fmt.Fprintf(os.Stderr, "probe %q: no such feature\n", name)
+			return 1
+		}
+		answer := outcome{Feature: name, Result: OK}
+		detail, err := features[index].try()
+		answer.Detail = detail
+		if err != nil {
+			answer.Result, answer.Detail = Missing, err.Error()
+		}
+		if errors.Is(err, errUnknown) {
+			answer.Result = Unknown
+		}
+		if err := encoder.Encode(answer); err != nil {
+			return 1 // nobody listens any more
+		}
+	}
+	return 0
+}

@@ -1,0 +1,217 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/testbed/hosttest"
+	"railbed/testbed/verdict"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
+
+// The table of DESIGN §5, word for word: what an ordinary user has in a user
+// namespace, and what not.
+var rootlessTable = map[string]Result{
+	"veth": OK, "tap": OK, "tbf": OK, "clsact": OK, "packet-socket": OK,
+	"sysfs-mount": OK, "proc-mount": OK, "forwarding": OK,
+	"bpf-tc": Missing, "bpf-xdp": Missing, "rcvbufforce": Missing, "sched-fifo": Missing,
+	"nice": Missing, "other-users": Missing, "overlay-root": Missing, "run-netns": Missing,
+}
+
+func TestRootlessTable(t *testing.T) {
+	hosttest.Need(t, hosttest.UserNS)
+	probes, err := Run(t.Context(), Options{Rootless: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := map[string]Probe{}
+	for _, p := range probes {
+		tried[p.Feature] = p
+	}
+	for name, want := range rootlessTable {
+		if name == "tap" {
+			want = tapForUsers(t)
+		}
+		if got, in := tried[name]; !in || got.Result != want {
+			t.Errorf("%s: %q (%s), want %s", name, got.Result, got.Detail, want)
+		}
+	}
+	// What the table promises beyond the design holds as well.
+	for _, f := range features {
+		want := map[rootlessCost]Result{worksRootless: OK, failsRootless: Missing}[f.rootless]
+		if f.name == "tap" {
+			want = tapForUsers(t)
+		}
+		if got, in := tried[f.name]; in != (f.rootless != notInTable) || got.Result != want {
+			t.Errorf("%s: %q (%s), want %q", f.name, got.Result, got.Detail, want)
+		}
+	}
+}
+
+// tapForUsers is what an ordinary user must find: udev opens /dev/net/tun to
+// everybody, a machine without udev does not.
+func tapForUsers(t *testing.T) Result {
+	t.Helper()
+	device, err := os.Stat("/dev/net/tun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if device.Mode().Perm()&0o006 != 0o006 {
+		return Missing
+	}
+	return OK
+}
+
+// Run twice: a trial must not find what the one before it left.
+func TestRunGivesEveryFeatureAnAnswer(t *testing.T) {
+	before, _ := os.ReadFile("/proc/self/mountinfo")
+	for range 2 {
+		probes, err := Run(t.Context(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range probes {
+			got = append(got, p.Feature)
+			if p.Tried == "" || p.Gates == "" || (p.Result == OK) != (p.Remedy == "") {
+				t.Errorf("incomplete row %+v", p)
+			}
+			if p.Result == Unknown && !strings.Contains(p.Detail, "not loaded") {
+				t.Errorf("%s: unknown: %s", p.Feature, p.Detail)
+			}
+			if p.Result != OK && p.Detail == "" {
+				t.Errorf("%s: no reason", p.Feature)
+			}
+		}
+		if !slices.Equal(got, Features()) {
+			t.Errorf("got %v, want %v", got, Features())
+		}
+	}
+	if after, _ := os.ReadFile("/proc/self/mountinfo"); string(after) != string(before) {
+		t.Errorf("mounts changed from\n%s\nto\n%s", before, after)
+	}
+}
+
+// On a machine whose root may make namespaces, up finds what it needs.
+func TestReadyWhereNamespacesWork(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	probes, err := Run(t.Context(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !Ready(probes) {
+		text, _ := json.MarshalIndent(probes, "", " ")
+		t.Fatalf("not ready: %s", text)
+	}
+	for i := range probes {
+		if probes[i].Needed {
+			probes[i].Result = Unknown
+			break
+		}
+	}
+	if Ready(probes) {
+		t.Error("ready although a needed feature is unknown")
+	}
+}
+
+func TestHas(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	if err := Has(t.Context(), "veth"); err != nil {
+		t.Errorf("veth: %v", err)
+	}
+	err := Has(t.Context(), "no-such-feature")
+	var unsupported *verdict.UnsupportedError
+	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "there are ") {
+		t.Errorf("no-such-feature: %v", err)
+	}
+}
+
+func TestUnsupportedNamesTrialAnswerAndRemedy(t *testing.T) {
+	probe := Probe{Feature: "netem", Result: Missing, Tried: "set it on a veth", Detail: "set netem: no such file or directory", Remedy: "modprobe sch_netem"}
+	want := "netem: unsupported here: set it on a veth: set netem: no such file or directory; modprobe sch_netem"
+	if got := probe.Unsupported(); got == nil || got.Error() != want || !errors.Is(got, verdict.ErrUnsupported) {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	probe.Result = OK
+	if got := probe.Unsupported(); got != nil {
+		t.Errorf("got %v for a feature that is there", got)
+	}
+}
+
+// A missing kernel feature is found missing: the kernel, asked for a qdisc and
+// a link that do not exist, refuses in words.
+func TestMissingKindsAreRefused(t *testing.T) {
+	if !hosttest.InUserNS(t) {
+		return
+	}
+	if err := addQdisc("railbed"); err == nil || !strings.Contains(err.Error(), "qdisc kind is unknown") {
+		t.Errorf("qdisc: %v", err)
+	}
+	if _, err := addLink("railbed"); err == nil || !strings.Contains(err.Error(), "nknown device type") {
+		t.Errorf("link: %v", err)
+	}
+}
+
+// Where the kernel refuses the namespaces, everything in them is missing and
+// says so; nothing is unknown and nothing is there by mistake. In the user
+// namespace there is no other user to drop to.
+func TestRefusedNamespaces(t *testing.T) {
+	if !hosttest.InUserNS(t) {
+		return
+	}
+	probes, err := Run(t.Context(), Options{Rootless: true})
+	if err != nil || len(probes) == 0 {
+		t.Fatalf("%d probes, %v", len(probes), err)
+	}
+	for _, p := range probes {
+		if p.Result != Missing || !strings.HasPrefix(p.Detail, "needs namespaces: clone: ") {
+			t.Errorf("%s: %s, %q", p.Feature, p.Result, p.Detail)
+		}
+	}
+}
+
+// A feature that hangs is unknown, one that kills its child too, and the rest
+// is still tried.
+func TestTrialsThatDoNotEnd(t *testing.T) {
+	outcomes := map[string]outcome{}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tryAll(ctx, onHost, []string{"no-such-feature", "memory"}, outcomes)
+	if got := outcomes["no-such-feature"]; got.Result != Unknown {
+		t.Errorf("got %+v, want unknown", got)
+	}
+	if got := outcomes["memory"]; got.Result != OK {
+		t.Errorf("got %+v, want ok", got)
+	}
+}
+
+func TestCancelledRunEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOwnGroupIsADirectory(t *testing.T) {
+	for _, filesystem := range []string{"cgroup", "cgroup2"} {
+		mounted, err := cgroups(filesystem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, hierarchy := range mounted {
+			path := hierarchy.path
+			if _, err := os.Stat(filepath.Join(path, "cgroup.procs")); err != nil {
+				t.Errorf("%s %s: %v", filesystem, hierarchy.controllers, err)
+			}
+		}
+	}
+}

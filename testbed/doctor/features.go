@@ -1,0 +1,276 @@
+package doctor
+
+import "os"
+
+// place is where a feature is tried.
+type place int
+
+const (
+	// onHost is a child in the caller's own namespaces; it only looks, or
+	// changes itself.
+	onHost place = iota
+	// inNamespaces is a child in network, mount, PID, IPC and UTS namespaces of
+	// its own, in a user namespace as well where the caller is not root.
+	inNamespaces
+	// asOrdinaryUser is inNamespaces as an ordinary user; root drops to nobody.
+	asOrdinaryUser
+)
+
+// rootlessCost is a feature's row in the table of what rootless costs.
+type rootlessCost int
+
+const (
+	notInTable rootlessCost = iota
+	worksRootless
+	failsRootless
+)
+
+// need says for whom a feature is indispensable.
+type need int
+
+const (
+	optional need = iota
+	neededByAll
+	neededByUsers // who are not root
+)
+
+// feature is one row: what is tried, and what it means for a user.
+type feature struct {
+	name     string
+	place    place
+	need     need
+	rootless rootlessCost
+	tried    string
+	gates    string
+	remedy   string
+	// try returns what is worth knowing, or why the feature is missing; an
+	// error that wraps errUnknown leaves it open.
+	try func() (detail string, err error)
+}
+
+func (f feature) isNeeded() bool {
+	return f.need == neededByAll || f.need == neededByUsers && os.Geteuid() != 0
+}
+
+const (
+	remedyNamespaces = "a kernel with CONFIG_NAMESPACES; in a container, run it with the capability SYS_ADMIN, or run railbed outside"
+	remedyUserNS     = "sysctl -w kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000; or run railbed as root"
+	remedyRoot       = "run railbed as root"
+	remedyModules    = "on Ubuntu: apt-get install linux-modules-extra-$(uname -r); elsewhere a kernel with the module"
+)
+
+// features is the table, in the order in which it is printed. It is set by an
+// init because some trials run the table's own children.
+var features []feature
+
+func init() {
+	features = append(features, namespaceFeatures()...)
+	features = append(features, linkFeatures()...)
+	features = append(features, trafficFeatures()...)
+	features = append(features, socketFeatures()...)
+	features = append(features, processFeatures()...)
+	features = append(features, hostFeatures()...)
+	takeOver()
+}
+
+func namespaceFeatures() []feature {
+	rows := []feature{{
+		name: "user-namespace", need: neededByUsers, tried: "clone a user namespace with a network namespace in it, as an ordinary user",
+		gates: "every command of a user who is not root", remedy: remedyUserNS, try: tryUserNamespace,
+	}}
+	for _, row := range []struct{ name, gates string }{
+		{"net-namespace", "nodes and switches: each has its own network stack"},
+		{"mount-namespace", "nodes: own hosts file, /tmp, /dev/shm and /sys"},
+		{"pid-namespace", "lifetime: the kernel ends everything when the supervisor ends"},
+		{"ipc-namespace", "nodes: no shared memory between two nodes"},
+		{"uts-namespace", "nodes: own host name"},
+	} {
+		rows = append(rows, feature{
+			name: row.name, need: neededByAll, tried: "clone it", gates: row.gates,
+			remedy: remedyNamespaces, try: tryNamespace(row.name),
+		})
+	}
+	return append(rows,
+		feature{
+			name: "proc-mount", place: inNamespaces, need: neededByAll, rootless: worksRootless,
+			tried: "mount proc of the new PID namespace", gates: "nodes: they see their own processes only",
+			remedy: "in a container: unmask /proc (docker run --security-opt systempaths=unconfined)", try: tryProcMount,
+		},
+		feature{
+			name: "sysfs-mount", place: inNamespaces, rootless: worksRootless,
+			tried: "mount sysfs of the new network namespace", gates: "nodes: /sys/class/net shows their own NICs",
+			remedy: "in a container: unmask /sys (docker run --security-opt systempaths=unconfined)", try: trySysfsMount,
+		},
+		feature{
+			name: "overlay-root", place: inNamespaces, rootless: failsRootless,
+			tried: "mount an overlay over /", gates: "a private writable root for a node (no command needs it yet)",
+			remedy: remedyRoot + ", on a kernel with overlayfs", try: tryOverlay,
+		},
+		feature{
+			name: "run-netns", rootless: failsRootless, tried: "ask for write access to /run/netns, or to /run where it is not there",
+			gates: "names of nodes for ip netns exec", remedy: remedyRoot, try: tryRunNetns,
+		},
+	)
+}
+
+func linkFeatures() []feature {
+	return []feature{
+		{
+			name: "veth", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "add a pair",
+			gates: "every link", remedy: "modprobe veth; " + remedyModules, try: tryVeth,
+		},
+		{
+			name: "offloads", place: inNamespaces, need: neededByAll, rootless: worksRootless,
+			tried: "switch segmentation offload of a veth off and read it back",
+			gates: "frames are packets as on a wire", remedy: "a kernel with ethtool support", try: tryOffloads,
+		},
+		{
+			name: "bridge", place: inNamespaces, rootless: worksRootless, tried: "add one",
+			gates: "switches of kind bridge", remedy: "modprobe bridge; " + remedyModules, try: tryLink("bridge"),
+		},
+		{
+			name: "tap", place: inNamespaces, rootless: worksRootless, tried: "open /dev/net/tun and make a tap",
+			gates: "user-space switches and virtual machines (no command needs it yet)", remedy: "modprobe tun; chmod 666 /dev/net/tun, as udev does, for ordinary users; in a container: --device /dev/net/tun", try: tryTap,
+		},
+		{
+			name: "vxlan", place: inNamespaces, tried: "add one",
+			gates: "links between hosts (no command needs it yet)", remedy: "modprobe vxlan; " + remedyModules, try: tryLink("vxlan"),
+		},
+	}
+}
+
+func trafficFeatures() []feature {
+	return []feature{
+		{
+			name: "tbf", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "set it on a veth",
+			gates: "the rate of every link", remedy: "modprobe sch_tbf; " + remedyModules, try: tryQdisc("tbf"),
+		},
+		{
+			name: "htb", place: inNamespaces, rootless: worksRootless, tried: "set it on a veth",
+			gates: "shaping by class (no command needs it yet)", remedy: "modprobe sch_htb; " + remedyModules, try: tryQdisc("htb"),
+		},
+		{
+			name: "netem", place: inNamespaces, tried: "set it on a veth",
+			gates: "delay, jitter, loss, duplication and corruption of links", remedy: "modprobe sch_netem; " + remedyModules, try: tryQdisc("netem"),
+		},
+		{
+			name: "clsact", place: inNamespaces, rootless: worksRootless, tried: "set it on a veth",
+			gates: "tc filters on both directions of a link (no command needs it yet)", remedy: "modprobe sch_ingress; " + remedyModules, try: tryQdisc("clsact"),
+		},
+		{
+			name: "psched-clock", tried: "read /proc/net/psched", gates: "precise shaping: tc needs a high-resolution timer",
+			remedy: "a kernel with CONFIG_HIGH_RES_TIMERS", try: tryPsched,
+		},
+		{
+			name: "ipv6", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "bind a UDP socket to ::1",
+			gates: "every node has an IPv6 address", remedy: "boot without ipv6.disable=1", try: tryIPv6,
+		},
+		{
+			name: "policy-routing", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "add a rule",
+			gates: "a node's traffic leaves by the NIC of its rank", remedy: "a kernel with CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES", try: tryRule,
+		},
+		{
+			name: "forwarding", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "switch it on for IPv4 and IPv6",
+			gates: "switches of kind router", remedy: "make /proc/sys/net writable", try: tryForwarding,
+		},
+		{
+			name: "ecmp-hash", place: inNamespaces, rootless: worksRootless, tried: "set fib_multipath_hash_policy to 1 for IPv4 and IPv6",
+			gates: "flows between two nodes spread over equal-cost paths", remedy: "a kernel with CONFIG_IP_ROUTE_MULTIPATH", try: tryECMPHash,
+		},
+		{
+			name: "ecmp-seed", place: inNamespaces, tried: "set fib_multipath_hash_seed",
+			gates: "each router hashes flows in its own way", remedy: "Linux 6.11 or later", try: tryECMPSeed,
+		},
+	}
+}
+
+func socketFeatures() []feature {
+	return []feature{
+		{
+			name: "packet-socket", place: inNamespaces, rootless: worksRootless, tried: "open one with a TPACKET_V3 ring",
+			gates: "capture", remedy: "modprobe af_packet; in a container: the capability NET_RAW", try: tryPacketSocket,
+		},
+		{
+			name: "rcvbufforce", place: inNamespaces, rootless: failsRootless, tried: "set SO_RCVBUFFORCE",
+			gates: "socket buffers above net.core.rmem_max", remedy: remedyRoot + ", or raise net.core.rmem_max", try: tryReceiveBufferForce,
+		},
+		{
+			name: "af-xdp", place: inNamespaces, tried: "open a socket and register memory with it",
+			gates: "a faster data path (no command needs it yet)", remedy: "a kernel with CONFIG_XDP_SOCKETS", try: tryXDPSocket,
+		},
+		{
+			name: "bpf-tc", place: inNamespaces, rootless: failsRootless, tried: "load a program of type SCHED_CLS",
+			gates: "cls_bpf and TCX programs (no command needs them yet)", remedy: remedyRoot + ", on a kernel with CONFIG_BPF_SYSCALL", try: tryBPF(bpfSchedCLS),
+		},
+		{
+			name: "bpf-xdp", place: inNamespaces, rootless: failsRootless, tried: "load a program of type XDP",
+			gates: "XDP programs (no command needs them yet)", remedy: remedyRoot + ", on a kernel with CONFIG_BPF_SYSCALL", try: tryBPF(bpfXDP),
+		},
+	}
+}
+
+func processFeatures() []feature {
+	return []feature{
+		{
+			name: "nice", rootless: failsRootless, tried: "set nice -20", gates: "less jitter of timing threads under load",
+			remedy: remedyRoot + ", or a nice limit of -20 in /etc/security/limits.conf", try: tryNice,
+		},
+		{
+			name: "sched-fifo", rootless: failsRootless, tried: "set SCHED_FIFO", gates: "real-time threads (no command needs them yet)",
+			remedy: remedyRoot + ", or an rtprio limit in /etc/security/limits.conf", try: tryFIFO,
+		},
+		{
+			name: "other-users", rootless: failsRootless, tried: "start a process as uid 1",
+			gates: "daemons in nodes that drop their privileges", remedy: remedyRoot, try: tryOtherUser,
+		},
+		{
+			name: "cgroup-v2", tried: "make and remove a group", gates: "CPU and memory limits of nodes",
+			remedy: remedyRoot + ", or a delegated group: systemd-run --user --scope -p Delegate=yes", try: tryCgroup2,
+		},
+		{
+			name: "cgroup-v1", tried: "make and remove a group in each hierarchy", gates: "CPU and memory limits of nodes, where cgroup-v2 has not these controllers",
+			remedy: "not needed where cgroup-v2 has the controllers cpu and memory", try: tryCgroup1,
+		},
+		{
+			name: "descriptors", need: neededByAll, tried: "read the hard limit of open files; " + descriptorRule, gates: "the size of a testbed",
+			remedy: "ulimit -Hn, or LimitNOFILE of the service", try: tryDescriptors,
+		},
+		{
+			name: "memory", tried: "read MemAvailable; 512 MiB are enough for 8 nodes with a workload", gates: "the size of a testbed",
+			remedy: "a machine with more memory", try: tryMemory,
+		},
+	}
+}
+
+func hostFeatures() []feature {
+	return []feature{
+		{
+			name: "docker", tried: "ask its socket", gates: "nodes from container images (no command needs it yet)",
+			remedy: "apt-get install docker.io, and the group docker for an ordinary user", try: tryDocker,
+		},
+		{
+			name: "kvm", tried: "open /dev/kvm and make an empty machine", gates: "fast virtual machines as nodes (no command needs it yet)",
+			remedy: "a host with virtualisation, and the group kvm for an ordinary user", try: tryKVM,
+		},
+		{
+			name: "qemu", tried: "run it", gates: "virtual machines as nodes (no command needs it yet)",
+			remedy: "apt-get install qemu-system-x86", try: tryQEMU,
+		},
+		{
+			name: "rdma-rxe", tried: "look for the loaded module, then for its file", gates: "kernel RoCE in nodes (no command needs it yet)",
+			remedy: "modprobe rdma_rxe; " + remedyModules, try: tryRXE,
+		},
+		{
+			name: "tshark", tried: "run it", gates: "reading captures on a terminal; some tests",
+			remedy: "apt-get install tshark", try: tryProgram("tshark", "--version"),
+		},
+		{
+			name: "wireshark", tried: "look for it", gates: "watching a live capture in a window",
+			remedy: "apt-get install wireshark", try: tryWireshark,
+		},
+		{
+			name: "ping", tried: "run it", gates: "railbed exec NODE -- ping",
+			remedy: "apt-get install iputils-ping", try: tryProgram("ping", "-V"),
+		},
+	}
+}
