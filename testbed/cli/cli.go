@@ -90,6 +90,7 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 		return nil
 	}
+	root.AddCommand(newDoctorCommand(a))
 	return root
 }
 

@@ -13,19 +13,19 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"railbed/testbed/reexec"
 )
 
-// stageEnv tells a program executed again what it is for.
-const stageEnv = "RAILBED_DOCTOR_STAGE"
-
+// The parts that this program plays when it is executed again.
 const (
-	stageNothing = "nothing" // exit 0
-	stageEnter   = "enter"   // an ordinary user: go on in namespaces as stageInside
-	stageInside  = "inside"  // in namespaces: try the features named as arguments
-	stageTry     = "try"     // on the host: try the features named as arguments
+	partNothing = "doctor-nothing" // exit 0: the parent tried the clone flags
+	partEnter   = "doctor-enter"   // an ordinary user: go on in namespaces as partInside
+	partInside  = "doctor-inside"  // in namespaces: try the features named as arguments
+	partTry     = "doctor-try"     // on the host: try the features named as arguments
 )
 
-// exitRefused is the exit code of stageEnter when the kernel refuses the
+// exitRefused is the exit code of partEnter when the kernel refuses the
 // namespaces; a crash of a Go program exits with 2.
 const exitRefused = 125
 
@@ -49,45 +49,53 @@ type outcome struct {
 	Detail  string
 }
 
-// takeOver ends the program here when it is a doctor's child.
+// takeOver plays the part that argv[0] names, if it is one of the doctor's. An
+// init calls it, and not whoever runs the program's other parts: a program that
+// asks for a feature must not run its own main again in the child.
 func takeOver() {
-	switch os.Getenv(stageEnv) {
-	case stageNothing:
-		os.Exit(0)
-	case stageEnter:
-		command := again(stageInside, os.Args[1:])
-		enterNamespaces(command, true)
-		command.SysProcAttr.Pdeathsig = syscall.SIGKILL // an init runs on the main thread
-		command.Stdout, command.Stderr = os.Stdout, os.Stderr
-		exitLike(command.Run())
-	case stageInside:
-		if err := keepMountsPrivate(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(exitRefused)
+	for part, play := range map[string]func([]string) int{
+		partNothing: func([]string) int { return 0 },
+		partEnter:   enter,
+		partInside:  inside,
+		partTry:     tryHere,
+	} {
+		if os.Args[0] == reexec.Argv(part)[0] {
+			os.Exit(play(os.Args[1:]))
 		}
-		os.Exit(tryHere(os.Args[1:]))
-	case stageTry:
-		os.Exit(tryHere(os.Args[1:]))
 	}
 }
 
-// exitLike ends the program as its child ended.
-func exitLike(err error) {
+// enter goes on in namespaces and ends as the child there ended.
+func enter(features []string) int {
+	command := again(partInside, features...)
+	enterNamespaces(command, true)
+	command.SysProcAttr.Pdeathsig = syscall.SIGKILL // an init runs on the main thread
+	command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	err := command.Run()
 	var status *exec.ExitError
 	switch {
 	case err == nil:
-		os.Exit(0)
+		return 0
 	case errors.As(err, &status):
-		os.Exit(max(status.ExitCode(), 1))
+		return max(status.ExitCode(), 1)
 	}
 	fmt.Fprintln(os.Stderr, cloneError(err))
-	os.Exit(exitRefused)
+	return exitRefused
 }
 
-// again is this program, executed again in a stage.
-func again(stage string, args []string) *exec.Cmd {
-	command := exec.Command("/proc/self/exe", args...)
-	command.Env = append(os.Environ(), stageEnv+"="+stage)
+// inside tries the features where nothing that they do reaches the host.
+func inside(features []string) int {
+	if err := keepMountsPrivate(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitRefused
+	}
+	return tryHere(features)
+}
+
+// again is this program, executed again in a part.
+func again(part string, args ...string) *exec.Cmd {
+	command := exec.Command(reexec.Self)
+	command.Args = reexec.Argv(part, args...)
 	command.SysProcAttr = &syscall.SysProcAttr{}
 	return command
 }
@@ -157,13 +165,13 @@ func (e *startError) Unwrap() error { return e.err }
 // tryInChild returns the outcomes that one child came to, in order, and why
 // there are not more of them.
 func tryInChild(ctx context.Context, where place, features []string) ([]outcome, error) {
-	command := again(stageTry, features)
+	command := again(partTry, features...)
 	switch where {
 	case inNamespaces:
-		command = again(stageInside, features)
+		command = again(partInside, features...)
 		enterNamespaces(command, os.Geteuid() != 0)
 	case asOrdinaryUser:
-		command = again(stageEnter, features)
+		command = again(partEnter, features...)
 		dropRoot(command)
 	}
 	answers, write, err := os.Pipe()

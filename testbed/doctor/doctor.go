@@ -4,12 +4,13 @@
 // Every trial happens in a short-lived child process, and whatever touches the
 // network or mounts happens in namespaces that end with that child, so that
 // nothing on the host changes. The child is the running program itself,
-// executed again: an init of this package takes over when the variable
-// RAILBED_DOCTOR_STAGE says so, which also works from a test binary.
+// executed again in a part of package reexec; an init of this package plays it,
+// so that it works from every program, test binaries included.
 package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,6 +54,9 @@ type Options struct {
 	// nobody.
 	Rootless bool
 }
+
+// ErrNoSuchFeature is wrapped by Run when a name is not in the table.
+var ErrNoSuchFeature = errors.New("no such feature")
 
 // Run tries the features and returns one probe for each, in the order of the
 // table. It takes about a second for all of them. The error is about the asking
@@ -119,7 +123,7 @@ func Features() []string { return names(features, nil) }
 func choose(options Options) ([]feature, error) {
 	for _, name := range options.Features {
 		if !slices.ContainsFunc(features, func(f feature) bool { return f.name == name }) {
-			return nil, fmt.Errorf("probe %q: no such feature; there are %s", name, strings.Join(Features(), ", "))
+			return nil, fmt.Errorf("probe %q: %w; there are %s", name, ErrNoSuchFeature, strings.Join(Features(), ", "))
 		}
 	}
 	var chosen []feature

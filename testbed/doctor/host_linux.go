@@ -34,7 +34,7 @@ func tryNamespace(name string) func() (string, error) {
 			"net-namespace": syscall.CLONE_NEWNET, "mount-namespace": syscall.CLONE_NEWNS, "pid-namespace": syscall.CLONE_NEWPID,
 			"ipc-namespace": syscall.CLONE_NEWIPC, "uts-namespace": syscall.CLONE_NEWUTS,
 		}[name]
-		command := again(stageNothing, nil)
+		command := again(partNothing)
 		command.SysProcAttr.Cloneflags = flag
 		if os.Geteuid() != 0 {
 			enterUserNamespace(command)
@@ -147,7 +147,7 @@ func tryFIFO() (string, error) {
 }
 
 func tryOtherUser() (string, error) {
-	command := again(stageNothing, nil)
+	command := again(partNothing)
 	command.SysProcAttr.Credential = &syscall.Credential{Uid: 1, Gid: 1}
 	if err := command.Run(); err != nil {
 		return "", fmt.Errorf("start as uid 1: %w", errors.Unwrap(cloneError(err)))
