@@ -1,0 +1,198 @@
+// Package transports is the seam that every collective is written against: an
+// Endpoint moves messages from memory of its owner straight into memory that
+// a peer has registered. Package transportstest holds the semantics below as
+// a conformance suite; each implementation passes it.
+//
+// # Messages
+//
+// A message is one Request: WRITE places bytes in a peer's region, WRITE_IMM
+// does so and then tells the peer with 32 bits of immediate data. There is no
+// receive call; the receiver's memory is chosen by the sender, as in RDMA.
+//
+//   - Each byte of a message is placed exactly once, at its offset, before the
+//     message's immediate is delivered and before its sender's completion; no
+//     byte of it lands after either.
+//   - An immediate is delivered exactly once, as one Completion with OpReceive.
+//     A WRITE is invisible to the receiver but for its bytes.
+//   - There is no order between messages, neither of placement nor of
+//     immediates nor of completions, even to one peer.
+//   - Key, access and bounds are checked at the receiver before a byte lands. A
+//     message that fails the check lands nowhere, delivers no immediate and
+//     completes at its sender with an error that wraps ErrAccess. Whether other
+//     messages to that peer survive is the transport's choice: a RoCE RC queue
+//     pair does not, tcp does.
+//
+// # Buffers
+//
+// From Post until its completion was polled, a request's Local bytes belong to
+// the endpoint; the caller must not change or reuse them. There is one
+// exception, which follows from exactly-once placement: once the receiver is
+// known to have the message (it said so in a later message, say), a change of
+// Local cannot be seen by anybody. A registered region may be written by peers
+// from Register until its Close returns.
+//
+// # Peers
+//
+// Endpoints learn each other from opaque addresses that travel out of band. An
+// address names one life of one endpoint: a process that was restarted has
+// another. Both ends add each other; what arrives from an endpoint that was
+// not added yet waits, unread, for AddPeer. An endpoint may add itself and
+// write to itself. Adding an address twice gives the same Peer.
+//
+// When a peer fails (it died, closed, became unreachable for the transport's
+// peer timeout, or broke the protocol), every request outstanding to it
+// completes with an error that wraps ErrPeerFailed, then one Completion with
+// OpPeerDown reports it. A failed peer stays failed: Post refuses it with
+// ErrPeerFailed. A transport without connections notices the death of a peer
+// only while something is outstanding to it.
+//
+// A request that completed with an error may or may not have been placed, in
+// part or whole, unless the error is ErrAccess.
+package transports
+
+import (
+	"context"
+	"errors"
+)
+
+// MaxMessage is the longest message in bytes that every transport carries.
+const MaxMessage = 1 << 30
+
+// Errors that a caller tells apart with errors.Is.
+var (
+	// ErrAccess: the request's region, offset or rights were refused.
+	ErrAccess = errors.New("remote access refused")
+	// ErrPeerFailed: the peer is gone; it will not come back.
+	ErrPeerFailed = errors.New("peer failed")
+	// ErrClosed: the endpoint was closed.
+	ErrClosed = errors.New("endpoint closed")
+)
+
+// Op says what a request does and what a completion reports.
+type Op uint8
+
+// Operations. OpWrite and OpWriteImm are posted and complete at the sender;
+// OpReceive and OpPeerDown appear only in completions.
+const (
+	OpWrite    Op = 1 + iota // place Local at Remote[Offset:]
+	OpWriteImm               // the same, then deliver Imm
+	OpReceive                // a peer's WRITE_IMM was placed here
+	OpPeerDown               // a peer failed; everything outstanding to it has completed
+)
+
+// String is the operation in the words of the InfiniBand specification.
+func (o Op) String() string {
+	switch o {
+	case OpWrite:
+		return "WRITE"
+	case OpWriteImm:
+		return "WRITE_IMM"
+	case OpReceive:
+		return "RECEIVE"
+	case OpPeerDown:
+		return "PEER_DOWN"
+	}
+	return "UNKNOWN"
+}
+
+// Access is what peers may do with a region.
+type Access uint8
+
+// RemoteWrite lets peers that hold the region's handle write into it. The zero
+// Access lets nobody.
+const RemoteWrite Access = 1
+
+// Peer is an endpoint's own number for a peer. Numbers of different endpoints
+// have nothing to do with each other.
+type Peer uint32
+
+// Class is a traffic class, 0 (best effort) to 7. A transport that has one
+// queue per peer carries every class in it.
+type Class uint8
+
+// Request is one message to send.
+type Request struct {
+	// ID comes back in the completion. The endpoint does not look at it.
+	ID   uint64
+	Op   Op
+	Peer Peer
+	// Local is what to send, at most MaxMessage bytes. It needs no
+	// registration. An empty WRITE_IMM is a pure notification; an empty
+	// message looks at neither Remote nor Offset.
+	Local []byte
+	// Remote is the Region.Remote of the peer's region, as it travelled by
+	// rendezvous. The endpoint reads it during Post only.
+	Remote []byte
+	// Offset is where in the region Local's first byte goes.
+	Offset uint64
+	// Imm is the immediate data of a WRITE_IMM.
+	Imm   uint32
+	Class Class
+	// Droppable allows a transport that can tell the receiver what is missing
+	// to deliver the message with holes. Others deliver it whole.
+	Droppable bool
+}
+
+// Completion reports the end of a posted request (OpWrite, OpWriteImm), a
+// message from a peer (OpReceive) or the failure of one (OpPeerDown).
+type Completion struct {
+	// ID is the request's; 0 for OpReceive and OpPeerDown.
+	ID   uint64
+	Peer Peer
+	Op   Op
+	// Imm is the immediate data of an OpReceive.
+	Imm uint32
+	// Bytes is the length of the message: for OpReceive what was placed here,
+	// for a successful request what the peer placed.
+	Bytes int
+	// Missing counts the bytes of a Droppable message that were not placed.
+	Missing int
+	// Err is why a request did not succeed, or why a peer is down.
+	Err error
+}
+
+// Region is registered memory.
+type Region interface {
+	// Remote is the handle that lets a peer write here. It is opaque, at most
+	// 64 bytes, unguessable, and good for this region of this endpoint only.
+	Remote() []byte
+	// Close revokes the handle. When it returns no byte lands in the memory
+	// any more; a peer that was caught while writing into it is failed. A
+	// second Close does nothing.
+	Close() error
+}
+
+// Endpoint is one NIC's, or one rank's, end of a transport. All methods are
+// safe for concurrent use.
+type Endpoint interface {
+	// Address is what a peer needs for AddPeer: opaque, at most 128 bytes.
+	Address() []byte
+	// AddPeer makes the endpoint with this address known. It does not wait for
+	// the peer; an unreachable one fails later.
+	AddPeer(address []byte) (Peer, error)
+	// Register makes buf writable for peers as access says. The memory must
+	// stay allocated until the region or the endpoint is closed. Regions may
+	// overlap. An empty buf is refused.
+	Register(buf []byte, access Access) (Region, error)
+	// Post queues requests in order and returns how many it took. It never
+	// waits for room: n < len(requests) with a nil error is back-pressure, and
+	// a later completion tells that there is room again. With an error,
+	// requests[n] is the one that was refused and nothing of it was sent: it
+	// is malformed, its peer is unknown or failed (ErrPeerFailed), the
+	// endpoint is closed (ErrClosed), or ctx is done. Each request that was
+	// taken completes exactly once.
+	Post(ctx context.Context, requests []Request) (n int, err error)
+	// Poll moves up to len(completions) completions out of the endpoint and
+	// returns how many. It never waits. An endpoint whose owner does not poll
+	// stops receiving; it loses nothing.
+	Poll(completions []Completion) int
+	// Wait returns nil as soon as Poll has something to give, else ctx's error
+	// when ctx is done, or ErrClosed. With several callers of Poll another one
+	// may have taken it by then.
+	Wait(ctx context.Context) error
+	// Close completes everything outstanding with ErrClosed, revokes all
+	// regions and ends every goroutine of the endpoint before it returns. What
+	// was not polled stays to be polled. Messages whose completions were not
+	// polled may be lost. A second Close does nothing.
+	Close() error
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package transportstest
+
+const raceEnabled = false
