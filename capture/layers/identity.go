@@ -1,0 +1,95 @@
+// Package layers knows what is inside the packets that cross a fabric: which
+// bytes a switch may change, and so when two captured packets are one.
+package layers
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Frame layout that Identity reads, in bytes.
+const (
+	ethernetLen = 14
+	tagLen      = 4
+	maxTags     = 2
+	ipv4Len     = 20
+	ipv6Len     = 40
+
+	typeIPv4 = 0x0800
+	typeIPv6 = 0x86DD
+	typeTag  = 0x8100
+	typeQinQ = 0x88A8
+)
+
+// Identity is a hash of an Ethernet frame over what switches and routers leave
+// as it is, so that it is the same at every tap that the frame crosses.
+//
+// Left out are the Ethernet addresses and VLAN tags, and what a router may
+// rewrite: of IPv4 the type of service (DSCP and ECN), TTL and header
+// checksum, of IPv6 the traffic class and hop limit. In are all other captured
+// bytes, up to the end of the IP packet, and the length on the wire. Frames
+// must be captured with one snap length at all taps.
+//
+// Two frames that agree in all this have one identity: a repeated ARP request,
+// or an IPv6 segment sent twice within a tick of its TCP timestamp. Ordinals
+// tells those apart. What rewrites more, such as NAT or a trimming switch,
+// gives a packet a new identity.
+func Identity(frame []byte, length int) uint64 {
+	if len(frame) < ethernetLen {
+		return mix(xxhash.Sum64(frame), uint64(length))
+	}
+	at := ethernetLen
+	etherType := binary.BigEndian.Uint16(frame[at-2:])
+	for range maxTags {
+		if etherType != typeTag && etherType != typeQinQ || len(frame) < at+tagLen {
+			break
+		}
+		etherType = binary.BigEndian.Uint16(frame[at+2:])
+		at += tagLen
+	}
+	packet, length := frame[at:], length-at
+	seed := uint64(etherType)
+	switch {
+	case etherType == typeIPv4 && len(packet) >= ipv4Len:
+		return ipv4Identity(packet, seed)
+	case etherType == typeIPv6 && len(packet) >= ipv6Len:
+		return ipv6Identity(packet, seed)
+	}
+	return mix(xxhash.Sum64(packet), seed<<32|uint64(uint32(length)))
+}
+
+func ipv4Identity(packet []byte, seed uint64) uint64 {
+	total := int(binary.BigEndian.Uint16(packet[2:]))
+	if total >= ipv4Len && total < len(packet) {
+		packet = packet[:total] // the rest is padding of the link
+	}
+	var header [ipv4Len]byte
+	copy(header[:], packet)
+	header[1] = 0                 // DSCP and ECN
+	header[8] = 0                 // TTL
+	header[10], header[11] = 0, 0 // checksum
+	return mix(xxhash.Sum64(packet[ipv4Len:]), xxhash.Sum64(header[:])+seed)
+}
+
+func ipv6Identity(packet []byte, seed uint64) uint64 {
+	total := ipv6Len + int(binary.BigEndian.Uint16(packet[4:]))
+	if total < len(packet) {
+		packet = packet[:total]
+	}
+	var header [ipv6Len]byte
+	copy(header[:], packet)
+	header[0] &= 0xF0 // traffic class, upper half
+	header[1] &= 0x0F // traffic class, lower half; the flow label stays
+	header[7] = 0     // hop limit
+	return mix(xxhash.Sum64(packet[ipv6Len:]), xxhash.Sum64(header[:])+seed)
+}
+
+// mix joins two hashes so that exchanging them, or equal ones, do not cancel
+// out. It is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+func mix(a, b uint64) uint64 {
+	x := a + b*0x9E3779B97F4A7C15
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
