@@ -70,8 +70,10 @@ type explicit struct {
 // wrong.
 func Explicit(w Wiring) (*Graph, error) {
 	x := &explicit{wiring: w, graph: &Graph{}, isHost: map[string]bool{}, index: map[string]int{}, used: map[End]int{}, next: map[string]int{}}
-	x.declare()
-	x.connect()
+	if !x.tooMany() {
+		x.declare()
+		x.connect()
+	}
 	if len(x.errs) > 0 {
 		return nil, errors.Join(x.errs...)
 	}
@@ -118,6 +120,20 @@ func (x *explicit) declare() {
 			x.graph.Switches = append(x.graph.Switches, Switch{Name: name, Role: RoleSwitch})
 		}
 	}
+}
+
+// tooMany refuses a wiring beyond the limits of every graph.
+func (x *explicit) tooMany() bool {
+	w := x.wiring
+	for _, list := range []struct {
+		name        string
+		have, limit int
+	}{{"hosts", len(w.Hosts), maxHosts}, {"switches", len(w.Switches), maxSwitches}, {"connect", len(w.Connect), maxLinks}} {
+		if list.have > list.limit {
+			x.fail(list.name, list.limit, fmt.Sprintf("%s has %d entries", list.name, list.have), fmt.Sprintf("want at most %d", list.limit))
+		}
+	}
+	return len(x.errs) > 0
 }
 
 // connect adds the links: first all entries are parsed, so that a port that the

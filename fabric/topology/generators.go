@@ -8,7 +8,7 @@ var generators = []Generator{
 	{
 		Name: SingleSwitch, Summary: "every host on one switch",
 		Params: []Param{{Name: "hosts", Required: true, Min: 1, Max: 4096, Doc: "hosts on the switch"}},
-		size:   func(p map[string]int) (int, int) { return p["hosts"], p["hosts"] },
+		size:   func(p map[string]int) size { return size{p["hosts"], 1, p["hosts"]} },
 		build:  buildSingleSwitch,
 	},
 	{
@@ -18,18 +18,18 @@ var generators = []Generator{
 			{Name: "spines", Required: true, Min: 1, Max: 256, Doc: "spine switches"},
 			{Name: "hosts-per-leaf", Required: true, Min: 1, Max: 1024, Doc: "hosts on each leaf"},
 		},
-		size: func(p map[string]int) (int, int) {
+		size: func(p map[string]int) size {
 			hosts := p["leaves"] * p["hosts-per-leaf"]
-			return hosts, hosts + p["leaves"]*p["spines"]
+			return size{hosts, p["leaves"] + p["spines"], hosts + p["leaves"]*p["spines"]}
 		},
 		build: buildLeafSpine,
 	},
 	{
 		Name: FatTree, Summary: "three tiers of k-port switches, k pods, k^3/4 hosts (Al-Fares, SIGCOMM 2008)",
 		Params: []Param{{Name: "k", Required: true, Min: 2, Max: 40, Even: true, Doc: "ports of each switch"}},
-		size: func(p map[string]int) (int, int) {
+		size: func(p map[string]int) size {
 			hosts := p["k"] * p["k"] * p["k"] / 4
-			return hosts, 3 * hosts
+			return size{hosts, 5 * p["k"] * p["k"] / 4, 3 * hosts}
 		},
 		build: buildFatTree,
 	},
@@ -40,8 +40,8 @@ var generators = []Generator{
 			{Name: "rails", Required: true, Min: 1, Max: 64, Doc: "rails, and NICs of each server"},
 			{Name: "spines", Default: 0, Min: 0, Max: 256, Doc: "spine switches above the rails; without any the rails stay apart"},
 		},
-		size: func(p map[string]int) (int, int) {
-			return p["servers"], (p["servers"] + p["spines"]) * p["rails"]
+		size: func(p map[string]int) size {
+			return size{p["servers"], p["rails"] + p["spines"], (p["servers"] + p["spines"]) * p["rails"]}
 		},
 		build: buildRailOptimized,
 	},
@@ -53,9 +53,9 @@ var generators = []Generator{
 			{Name: "rails", Required: true, Min: 1, Max: 16, Doc: "rails; each server has two ports to each, one to each plane"},
 			{Name: "aggs", Required: true, Min: 1, Max: 256, Doc: "aggregation switches of each plane"},
 		},
-		size: func(p map[string]int) (int, int) {
+		size: func(p map[string]int) size {
 			hosts := p["segments"] * p["servers"]
-			return hosts, 2 * p["rails"] * (hosts + p["segments"]*p["aggs"])
+			return size{hosts, 2 * (p["segments"]*p["rails"] + p["aggs"]), 2 * p["rails"] * (hosts + p["segments"]*p["aggs"])}
 		},
 		build: buildHPN,
 	},
@@ -67,9 +67,9 @@ var generators = []Generator{
 			{Name: "z", Default: 1, Min: 1, Max: 64, Doc: "switches along z"},
 			{Name: "hosts-per-switch", Default: 1, Min: 1, Max: 256, Doc: "hosts on each switch"},
 		},
-		size: func(p map[string]int) (int, int) {
+		size: func(p map[string]int) size {
 			switches := p["x"] * p["y"] * p["z"]
-			return switches * p["hosts-per-switch"], switches * (3 + p["hosts-per-switch"])
+			return size{switches * p["hosts-per-switch"], switches, switches * (3 + p["hosts-per-switch"])}
 		},
 		build: buildTorus,
 	},

@@ -102,18 +102,21 @@ type Generator struct {
 	// Summary is one line for people.
 	Summary string
 	Params  []Param
-	// size is how many hosts and links the graph will have, so that huge ones
-	// are refused before they are built.
-	size  func(p map[string]int) (hosts, links int)
+	// size is an upper bound of what the graph will have, so that huge ones are
+	// refused before they are built.
+	size  func(p map[string]int) size
 	build func(b *builder, p map[string]int)
 }
 
 // Limits of one graph: above them the plan's tables no longer fit a machine,
 // so a typing error is the likelier reason.
 const (
-	MaxHosts = 1 << 14
-	MaxLinks = 1 << 17
+	maxHosts    = 1 << 14
+	maxSwitches = 1 << 11
+	maxLinks    = 1 << 17
 )
+
+type size struct{ hosts, switches, links int }
 
 // ParamError is one parameter that is wrong.
 type ParamError struct {
@@ -192,26 +195,27 @@ func (g Generator) Resolve(params map[string]int) (map[string]int, error) {
 	}
 	for _, name := range sortedKeys(params) {
 		if !slices.ContainsFunc(g.Params, func(p Param) bool { return p.Name == name }) {
-			fail(name, fmt.Sprintf("%s has no parameter %q", g.Name, name), "want "+g.paramNames(), false)
+			fail(name, fmt.Sprintf("%s has no parameter %q", g.Name, name), "want "+strings.Join(g.ParamNames(), ", "), false)
 		}
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if hosts, links := g.size(values); hosts > MaxHosts || links > MaxLinks {
+	if n := g.size(values); n.hosts > maxHosts || n.switches > maxSwitches || n.links > maxLinks {
 		return nil, &ParamError{Topology: g.Name, Param: g.Params[0].Name,
-			What: fmt.Sprintf("%s with these parameters has %d hosts and %d links", g.Name, hosts, links),
-			Want: fmt.Sprintf("want at most %d hosts and %d links", MaxHosts, MaxLinks)}
+			What: fmt.Sprintf("%s with these parameters has %d hosts, %d switches and %d links", g.Name, n.hosts, n.switches, n.links),
+			Want: fmt.Sprintf("want at most %d hosts, %d switches and %d links", maxHosts, maxSwitches, maxLinks)}
 	}
 	return values, nil
 }
 
-func (g Generator) paramNames() string {
+// ParamNames are the names of the parameters in the order of the documentation.
+func (g Generator) ParamNames() []string {
 	names := make([]string, len(g.Params))
 	for i, p := range g.Params {
 		names[i] = p.Name
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 func sortedKeys(m map[string]int) []string {

@@ -98,6 +98,8 @@ type Switch struct {
 	HashSeed uint32      `json:"hash_seed"`
 	Ports    []Interface `json:"ports"`
 	Routes   []Route     `json:"routes,omitempty"`
+	// Sysctls are set in the switch's network namespace.
+	Sysctls map[string]string `json:"sysctls,omitempty"`
 	// Loopbacks are the router's own addresses, for ICMP errors.
 	Loopbacks []netip.Prefix `json:"loopbacks,omitempty"`
 }

@@ -1,0 +1,160 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// address decides addresses, neighbours, routes and the hosts file.
+func (c *compiler) address() {
+	loopbacks, links := c.pools()
+	if len(c.problems) > 0 {
+		return
+	}
+	if c.bridged() {
+		c.addressBridged(links)
+	} else {
+		c.addressRouted(loopbacks, links)
+	}
+}
+
+// checkMTU refuses a link between switches that is narrower than the link of a
+// node whose packets cross it: what the node may send would be dropped there.
+func (c *compiler) checkMTU() {
+	if c.bridged() {
+		return
+	}
+	widest := make([]int, len(c.ports)) // MTU of the switch's own nodes' links
+	carrier := make([]int, len(c.ports))
+	narrow, wide := maxMTU, 0
+	var edges []int
+	for i, l := range c.plan.Links {
+		w := c.wires[i]
+		if w.a.isSwitch {
+			narrow = min(narrow, l.MTU)
+			continue
+		}
+		wide = max(wide, l.MTU)
+		if widest[w.b.index] == 0 {
+			edges = append(edges, w.b.index)
+		}
+		if l.MTU > widest[w.b.index] {
+			widest[w.b.index], carrier[w.b.index] = l.MTU, i
+		}
+	}
+	if narrow >= wide {
+		return
+	}
+	reported := map[int]bool{}
+	for _, target := range edges {
+		c.checkMTUTowards(target, widest, carrier, reported)
+	}
+}
+
+// checkMTUTowards follows the shortest paths to one switch, the farthest
+// switches first, with the widest packet that each may have to pass on.
+func (c *compiler) checkMTUTowards(target int, widest, carrier []int, reported map[int]bool) {
+	distance := c.distances([]int{target})
+	order := make([]int, 0, len(distance))
+	for sw, d := range distance {
+		if d > 0 {
+			order = append(order, sw)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(distance[b]-distance[a], a-b)
+	})
+	widest, carrier = slices.Clone(widest), slices.Clone(carrier)
+	for _, sw := range order {
+		if widest[sw] == 0 {
+			continue
+		}
+		for _, p := range c.towards(sw, distance) {
+			port := c.ports[sw][p]
+			l, from := c.plan.Links[port.link], c.plan.Links[carrier[sw]]
+			if l.MTU < widest[sw] && !reported[port.link] {
+				reported[port.link] = true
+				path := c.linkMTU(l)
+				if path == "fabric.links" {
+					path = c.linkMTU(from)
+				}
+				c.wrong(path, fmt.Sprintf("want at least %d on every link on the way", widest[sw]),
+					"link %s has mtu %d, and packets of %s with mtu %d cross it", l.Name, l.MTU, from.Name, from.MTU)
+			}
+			if next := port.peer.index; widest[sw] > widest[next] {
+				widest[next], carrier[next] = widest[sw], carrier[sw]
+			}
+		}
+	}
+}
+
+// checkReach refuses fabrics in which some node cannot reach another one's
+// loopback, and workloads whose ring joins NICs that no path joins.
+//
+// A NIC need not reach every NIC: rails without spines and the planes of a
+// dual-plane fabric are apart on purpose. Two nodes need one pair of NICs.
+func (c *compiler) checkReach() {
+	parts := c.components()
+	if c.bridged() && c.home(parts) < 0 {
+		c.wrong("fabric.topology", "want a link that joins them, or kind: router", "no bridged network has a NIC of every node")
+		return
+	}
+	// Nodes with NICs in the same parts reach the same nodes: compare one of each.
+	var kinds [][]int
+	first := map[string]int{}
+	for node, attached := range c.attached {
+		var own []int
+		for _, sw := range attached {
+			own = append(own, parts[sw])
+		}
+		own = sortedSet(own)
+		if _, known := first[keyOf(own)]; !known {
+			first[keyOf(own)] = node
+			kinds = append(kinds, own)
+		}
+	}
+	for i, a := range kinds {
+		for _, b := range kinds[i+1:] {
+			if !slices.ContainsFunc(a, func(part int) bool { return slices.Contains(b, part) }) {
+				c.wrong("fabric.topology", "want links that join all nodes", "no path leads from node %s to node %s",
+					c.plan.Nodes[first[keyOf(a)]].Name, c.plan.Nodes[first[keyOf(b)]].Name)
+				return
+			}
+		}
+	}
+	c.checkRings(parts)
+}
+
+// checkRings follows the ring of every workload: rank r sends to rank r+1 from
+// its own NIC to the other's, unless both are on one node.
+func (c *compiler) checkRings(parts []int) {
+	type place struct{ node, nic int }
+	var ranks []place
+	for i := range c.plan.Nodes {
+		for r := range c.t.NodeFor(c.plan.Nodes[i].Name).Ranks {
+			ranks = append(ranks, place{i, r % len(c.plan.Nodes[i].NICs)})
+		}
+	}
+	for i, step := range c.t.Steps {
+		if step.Workload == nil {
+			continue
+		}
+		path := fmt.Sprintf("steps[%d].workload", i)
+		if len(ranks) < 2 {
+			c.wrong(path, "want at least 2 ranks: more nodes, or ranks: 2 of a node", "the testbed has %d ranks", len(ranks))
+			continue
+		}
+		for r, from := range ranks {
+			to := ranks[(r+1)%len(ranks)]
+			if from.node == to.node || parts[c.attached[from.node][from.nic]] == parts[c.attached[to.node][to.nic]] {
+				continue
+			}
+			a, b := c.plan.Nodes[from.node], c.plan.Nodes[to.node]
+			c.wrong(path, "want a fabric that joins them (spines above rails), or one rank for each node",
+				"rank %d on %s:%s sends to rank %d on %s:%s, and no path joins these NICs",
+				r, a.Name, a.NICs[from.nic].Name, (r+1)%len(ranks), b.Name, b.NICs[to.nic].Name)
+			break
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+
+	"railbed/fabric/topology"
+	"railbed/testbed/spec"
+)
+
+// nodeSysctls hold on every node. A strict host model with rp_filter off lets
+// each NIC carry its own traffic and no other's; duplicate address detection
+// would hold a new IPv6 address back for a second; without link-local addresses
+// an idle link is silent; the L4 hash spreads connections over NICs.
+var nodeSysctls = map[string]string{
+	"net.ipv4.ip_forward":                 "0",
+	"net.ipv4.conf.all.rp_filter":         "0",
+	"net.ipv4.conf.default.rp_filter":     "0",
+	"net.ipv4.conf.all.arp_ignore":        "1",
+	"net.ipv4.conf.all.arp_announce":      "2",
+	"net.ipv4.conf.all.accept_redirects":  "0",
+	"net.ipv4.fib_multipath_hash_policy":  "1",
+	"net.ipv6.conf.all.accept_dad":        "0",
+	"net.ipv6.conf.default.accept_dad":    "0",
+	"net.ipv6.conf.all.accept_ra":         "0",
+	"net.ipv6.conf.default.accept_ra":     "0",
+	"net.ipv6.conf.default.addr_gen_mode": "1",
+	"net.ipv6.fib_multipath_hash_policy":  "1",
+}
+
+// routerSysctls hold on every router.
+var routerSysctls = map[string]string{
+	"net.ipv4.ip_forward":                 "1",
+	"net.ipv4.conf.all.rp_filter":         "0",
+	"net.ipv4.conf.default.rp_filter":     "0",
+	"net.ipv4.conf.all.send_redirects":    "0",
+	"net.ipv4.fib_multipath_hash_policy":  "1",
+	"net.ipv6.conf.all.forwarding":        "1",
+	"net.ipv6.conf.all.accept_dad":        "0",
+	"net.ipv6.conf.default.accept_dad":    "0",
+	"net.ipv6.conf.default.addr_gen_mode": "1",
+	"net.ipv6.fib_multipath_hash_policy":  "1",
+}
+
+// bridgeSysctls keep a bridge from speaking itself.
+var bridgeSysctls = map[string]string{
+	"net.ipv4.ip_forward":                "0",
+	"net.ipv6.conf.all.disable_ipv6":     "1",
+	"net.ipv6.conf.default.disable_ipv6": "1",
+}
+
+func (c *compiler) addNodes() {
+	c.nodeAt = make(map[string]int, len(c.graph.Hosts))
+	ordinal := 0
+	for i, host := range c.graph.Hosts {
+		c.nodeAt[host.Name] = i
+		settings := c.t.NodeFor(host.Name)
+		if settings.NICs != 0 && settings.NICs != len(host.Ports) {
+			path := c.nodeSetting(host.Name, "nics", func(n spec.Node) bool { return n.NICs != 0 })
+			want := fmt.Sprintf("want nics: %d, which is how many links it has", len(host.Ports))
+			if c.t.Fabric.Topology == spec.Explicit {
+				want += ", or more entries of fabric.connect"
+			}
+			c.wrong(path, want, "node %s has %d NICs and %d links", host.Name, settings.NICs, len(host.Ports))
+		}
+		if len(host.Ports) == 0 {
+			c.wrong(fmt.Sprintf("fabric.hosts[%d]", i), fmt.Sprintf("want an entry of fabric.connect such as %q", host.Name+" -- SWITCH"), "node %s has no link", host.Name)
+		}
+		node := Node{
+			Name: host.Name, Runtime: settings.Runtime, MachineID: c.machineID(host.Name),
+			Sysctls: maps.Clone(nodeSysctls), Env: maps.Clone(settings.Env), CPU: settings.CPU, Memory: settings.Memory,
+		}
+		maps.Copy(node.Sysctls, settings.Sysctls)
+		for _, name := range host.Ports {
+			ordinal++
+			node.NICs = append(node.NICs, Interface{Name: name, MAC: macOf(ordinal)})
+		}
+		c.plan.Nodes = append(c.plan.Nodes, node)
+	}
+}
+
+func (c *compiler) addSwitches() {
+	c.switchAt = make(map[string]int, len(c.graph.Switches))
+	ordinal := 0
+	for _, host := range c.graph.Hosts {
+		ordinal += len(host.Ports)
+	}
+	for i, sw := range c.graph.Switches {
+		c.switchAt[sw.Name] = i
+		settings := c.t.Fabric.SwitchFor(sw.Name)
+		planned := Switch{
+			Name: sw.Name, Kind: settings.Kind, Tier: sw.Tier, Role: sw.Role, Group: sw.Group,
+			HashSeed: c.hashSeed(sw.Name), Sysctls: routerSysctls,
+		}
+		if settings.Kind == spec.Bridge {
+			planned.Sysctls = bridgeSysctls
+		}
+		planned.Sysctls = maps.Clone(planned.Sysctls)
+		for _, name := range sw.Ports {
+			ordinal++
+			planned.Ports = append(planned.Ports, Interface{Name: name, MAC: macOf(ordinal)})
+		}
+		c.plan.Switches = append(c.plan.Switches, planned)
+	}
+}
+
+// addLinks adds the links and tells the interfaces at their ends.
+func (c *compiler) addLinks() {
+	ifaces := map[topology.End]int{}
+	for _, host := range c.graph.Hosts {
+		for i, name := range host.Ports {
+			ifaces[topology.End{Node: host.Name, Port: name}] = i
+		}
+	}
+	for _, sw := range c.graph.Switches {
+		for i, name := range sw.Ports {
+			ifaces[topology.End{Node: sw.Name, Port: name}] = i
+		}
+	}
+	resolve := func(e topology.End) endpoint {
+		if node, isNode := c.nodeAt[e.Node]; isNode {
+			return endpoint{false, node, ifaces[e]}
+		}
+		return endpoint{true, c.switchAt[e.Node], ifaces[e]}
+	}
+	c.ports = make([][]port, len(c.graph.Switches))
+	for i, sw := range c.graph.Switches {
+		c.ports[i] = make([]port, len(sw.Ports))
+	}
+	c.attached = make([][]int, len(c.graph.Hosts))
+	for i, host := range c.graph.Hosts {
+		c.attached[i] = make([]int, len(host.Ports))
+	}
+	between := map[[2]string]int{}
+	for _, l := range c.graph.Links {
+		between[[2]string{l.A.Node, l.B.Node}]++
+		between[[2]string{l.B.Node, l.A.Node}]++
+	}
+	for i, l := range c.graph.Links {
+		a, b := resolve(l.A), resolve(l.B)
+		c.wires = append(c.wires, wire{a, b})
+		c.ports[b.index][b.iface] = port{i, a}
+		class := spec.HostLink
+		if a.isSwitch {
+			c.ports[a.index][a.iface] = port{i, b}
+			class = spec.FabricLink
+		} else {
+			c.attached[a.index][a.iface] = b.index
+		}
+		name := l.A.Node + "--" + l.B.Node
+		if between[[2]string{l.A.Node, l.B.Node}] > 1 {
+			name = fmt.Sprintf("%s:%s--%s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port)
+		}
+		c.addLink(Link{Name: name, Class: class, A: End{l.A.Node, l.A.Port}, B: End{l.B.Node, l.B.Port}}, wire{a, b})
+	}
+}
+
+// addLink adds one link with its settings.
+func (c *compiler) addLink(l Link, w wire) {
+	settings := c.t.Fabric.LinkFor(l.Name, l.Class)
+	l.MTU = settings.MTU
+	l.AToB = c.direction(*settings.AToB, l.MTU, c.buffer(w.a, w.b))
+	l.BToA = c.direction(*settings.BToA, l.MTU, c.buffer(w.b, w.a))
+	c.checkDirections(l)
+	c.plan.Links = append(c.plan.Links, l)
+	for _, side := range [2]struct {
+		at   endpoint
+		peer End
+	}{{w.a, l.B}, {w.b, l.A}} {
+		iface := c.iface(side.at)
+		iface.Link, iface.MTU, iface.Peer = l.Name, l.MTU, side.peer.Node+":"+side.peer.Port
+	}
+}
+
+// iface is the interface at an end of a wire.
+func (c *compiler) iface(e endpoint) *Interface {
+	if e.isSwitch {
+		return &c.plan.Switches[e.index].Ports[e.iface]
+	}
+	return &c.plan.Nodes[e.index].NICs[e.iface]
+}

@@ -1,0 +1,80 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// region is a block of addresses that lie behind the same switches.
+type region struct {
+	pool  *pool
+	block block
+	// at are the switches that deliver it; distance is theirs, see distances.
+	at       []int
+	distance []int
+}
+
+// entry is a route to a block over a set of the device's interfaces.
+type entry struct {
+	pool   *pool
+	block  block
+	ifaces []int
+}
+
+// aggregate joins routes: two halves of one aligned block that leave over the
+// same interfaces become one route to the whole. No address changes its path,
+// and none that had no route gets one. The entries are disjoint; the result is
+// in the order of its pools and addresses.
+func aggregate(entries []entry, order []*pool) []entry {
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		if a.pool != b.pool {
+			return slices.Index(order, a.pool) - slices.Index(order, b.pool)
+		}
+		switch {
+		case a.block.start < b.block.start:
+			return -1
+		case a.block.start > b.block.start:
+			return 1
+		}
+		return 0
+	})
+	var merged []entry
+	for _, e := range entries {
+		merged = append(merged, e)
+		for len(merged) > 1 {
+			left, right := merged[len(merged)-2], merged[len(merged)-1]
+			if left.pool != right.pool || left.block.size != right.block.size ||
+				left.block.start+left.block.size != right.block.start || left.block.start%(2*left.block.size) != 0 ||
+				!slices.Equal(left.ifaces, right.ifaces) {
+				break
+			}
+			left.block.size *= 2
+			merged = append(merged[:len(merged)-2], left)
+		}
+	}
+	return merged
+}
+
+// routes turns entries into routes of both families, IPv4 first. gateway is
+// what a route through an interface goes via, and src the two addresses that
+// packets of the device itself take.
+func routes(entries []entry, ifaces []Interface, gateway func(iface int) [2]netip.Addr, table int, src [2]netip.Addr) []Route {
+	all := make([]Route, 0, 2*len(entries))
+	for family := range 2 {
+		for _, e := range entries {
+			all = append(all, Route{
+				Dst: e.pool.addrs(e.block.start, e.block.hostBits())[family], Table: table, Src: src[family],
+				NextHops: nextHops(e.ifaces, ifaces, gateway, family),
+			})
+		}
+	}
+	return all
+}
+
+func nextHops(through []int, ifaces []Interface, gateway func(iface int) [2]netip.Addr, family int) []NextHop {
+	hops := make([]NextHop, len(through))
+	for i, iface := range through {
+		hops[i] = NextHop{Via: gateway(iface)[family], Dev: ifaces[iface].Name}
+	}
+	return hops
+}

@@ -1,0 +1,231 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Tables and priorities of policy routing on nodes: NIC i has table
+// FirstTable+i, selected by a rule of priority FirstRule+i. Both are below the
+// kernel's own main table (254 at priority 32766) and above its local one.
+const (
+	FirstTable = 1000
+	FirstRule  = 1000
+)
+
+// routed is a fabric of routers: one subnet for each link, a loopback for each
+// node and router.
+type routed struct {
+	*compiler
+	loopbacks, links *pool
+	order            []*pool
+	regions          []region
+	// at is the offset of each node's and each switch's loopback.
+	nodeLoopback, switchLoopback []uint64
+}
+
+// addressRouted decides the addresses and routes of a fabric of routers.
+//
+// Addresses are taken so that routes aggregate: the loopbacks of nodes that are
+// wired to the same switches are one aligned block, and so are the link subnets
+// of all nodes of one switch. A switch far away has one route to each block,
+// and only the switch itself has a route for each of its nodes.
+func (c *compiler) addressRouted(loopbacks, links *pool) {
+	r := &routed{compiler: c, loopbacks: loopbacks, links: links, order: []*pool{loopbacks, links}}
+	r.takeLoopbacks()
+	r.takeLinks()
+	c.checkRoom(loopbacks)
+	c.checkRoom(links)
+	if len(c.problems) > 0 {
+		return
+	}
+	r.setAddresses()
+	for i := range c.plan.Switches {
+		r.routeSwitch(i)
+	}
+	for i := range c.plan.Nodes {
+		r.routeNode(i)
+	}
+}
+
+// takeLoopbacks gives each group of nodes a block and leaves out its first
+// address, which old programs take for a broadcast address when it ends in .0.
+func (r *routed) takeLoopbacks() {
+	r.nodeLoopback = make([]uint64, len(r.plan.Nodes))
+	r.switchLoopback = make([]uint64, len(r.plan.Switches))
+	for _, g := range r.groups() {
+		b := r.loopbacks.alloc(len(g.nodes) + 1)
+		for i, node := range g.nodes {
+			r.nodeLoopback[node] = b.start + 1 + uint64(i)
+		}
+		r.regions = append(r.regions, region{r.loopbacks, b, g.switches, r.distances(g.switches)})
+	}
+	first := r.loopbacks.alloc(len(r.plan.Switches) + 1)
+	for i := range r.plan.Switches {
+		offset := first.start + 1 + uint64(i)
+		r.switchLoopback[i] = offset
+		r.regions = append(r.regions, region{r.loopbacks, block{offset, 1}, []int{i}, r.distances([]int{i})})
+	}
+}
+
+// takeLinks numbers the two ends of each link: B, which is the switch of a
+// node's link, gets the even address and A the odd one. Subnets of links
+// between switches come last and are routed nowhere: nothing is sent to them.
+func (r *routed) takeLinks() {
+	offset := make([]uint64, len(r.wires))
+	for sw, ports := range r.ports {
+		var hosts []int
+		for _, p := range ports {
+			if !p.peer.isSwitch {
+				hosts = append(hosts, p.link)
+			}
+		}
+		if len(hosts) == 0 {
+			continue
+		}
+		b := r.links.alloc(2 * len(hosts))
+		for i, link := range hosts {
+			offset[link] = b.start + 2*uint64(i)
+		}
+		r.regions = append(r.regions, region{r.links, b, []int{sw}, r.distances([]int{sw})})
+	}
+	for i, w := range r.wires {
+		if w.a.isSwitch {
+			offset[i] = r.links.alloc(2).start
+		}
+	}
+	for i, w := range r.wires {
+		r.iface(w.a).Addrs = r.links.addrs(offset[i]+1, 1)
+		r.iface(w.b).Addrs = r.links.addrs(offset[i], 1)
+	}
+}
+
+// setAddresses sets loopbacks, the hosts file and permanent neighbours.
+func (r *routed) setAddresses() {
+	for i := range r.plan.Nodes {
+		node := &r.plan.Nodes[i]
+		node.Loopbacks = r.loopbacks.addrs(r.nodeLoopback[i], 0)
+		r.addHost(node.Name, node.Loopbacks)
+	}
+	for i := range r.plan.Switches {
+		sw := &r.plan.Switches[i]
+		sw.Loopbacks = r.loopbacks.addrs(r.switchLoopback[i], 0)
+		r.addHost(sw.Name, sw.Loopbacks)
+	}
+	for _, w := range r.wires {
+		a, b := r.iface(w.a), r.iface(w.b)
+		a.Neighbors, b.Neighbors = neighborsOf(b), neighborsOf(a)
+	}
+}
+
+func neighborsOf(i *Interface) []Neighbor {
+	return []Neighbor{{i.Addrs[0].Addr(), i.MAC}, {i.Addrs[1].Addr(), i.MAC}}
+}
+
+// addHost adds a name to the hosts file.
+func (c *compiler) addHost(name string, addrs []netip.Prefix) {
+	for _, a := range addrs {
+		c.plan.Hosts = append(c.plan.Hosts, HostEntry{a.Addr(), name})
+	}
+}
+
+// routeSwitch gives a router one route to each region over all its shortest
+// paths, and one to each of its own nodes.
+func (r *routed) routeSwitch(i int) {
+	sw := &r.plan.Switches[i]
+	var entries []entry
+	for _, reg := range r.regions {
+		if reg.distance[i] > 0 {
+			entries = append(entries, entry{reg.pool, reg.block, r.towards(i, reg.distance)})
+		}
+	}
+	own := map[int][]int{}
+	var nodes []int
+	for p, port := range r.ports[i] {
+		if node := port.peer.index; !port.peer.isSwitch {
+			if own[node] == nil {
+				nodes = append(nodes, node)
+			}
+			own[node] = append(own[node], p)
+		}
+	}
+	for _, node := range nodes {
+		entries = append(entries, entry{r.loopbacks, block{r.nodeLoopback[node], 1}, own[node]})
+	}
+	gateway := func(p int) [2]netip.Addr {
+		peer := r.iface(r.ports[i][p].peer)
+		return [2]netip.Addr{peer.Addrs[0].Addr(), peer.Addrs[1].Addr()}
+	}
+	src := [2]netip.Addr{sw.Loopbacks[0].Addr(), sw.Loopbacks[1].Addr()}
+	sw.Routes = routes(aggregate(entries, r.order), sw.Ports, gateway, 0, src)
+}
+
+// routeNode gives a node a default route over all its NICs, a route to each
+// region that is nearer over some of them, and a table and rule for each NIC.
+func (r *routed) routeNode(i int) {
+	node := &r.plan.Nodes[i]
+	gateway := func(nic int) [2]netip.Addr {
+		port := node.NICs[nic].Neighbors
+		return [2]netip.Addr{port[0].Addr, port[1].Addr}
+	}
+	all := make([]int, len(node.NICs))
+	for nic := range all {
+		all[nic] = nic
+	}
+	src := [2]netip.Addr{node.Loopbacks[0].Addr(), node.Loopbacks[1].Addr()}
+	node.Routes = append(defaultRoutes(all, node.NICs, gateway, 0, src), routes(r.nearer(i, all), node.NICs, gateway, 0, src)...)
+	for nic := range node.NICs {
+		addrs := node.NICs[nic].Addrs
+		own := [2]netip.Addr{addrs[0].Addr(), addrs[1].Addr()}
+		node.Routes = append(node.Routes, defaultRoutes([]int{nic}, node.NICs, gateway, FirstTable+nic, own)...)
+	}
+	node.Rules = rulesOf(node.NICs)
+}
+
+// nearer are the regions that not all NICs of a node are equally far from.
+func (r *routed) nearer(node int, all []int) []entry {
+	if len(all) < 2 {
+		return nil
+	}
+	attached := r.attached[node]
+	var entries []entry
+	for _, reg := range r.regions {
+		var best []int
+		least := 0
+		for nic, sw := range attached {
+			d := reg.distance[sw]
+			switch {
+			case d == unreachable || len(best) > 0 && d > least:
+			case len(best) > 0 && d == least:
+				best = append(best, nic)
+			default:
+				best, least = []int{nic}, d
+			}
+		}
+		if len(best) > 0 && !slices.Equal(best, all) {
+			entries = append(entries, entry{reg.pool, reg.block, best})
+		}
+	}
+	return aggregate(entries, r.order)
+}
+
+var defaults = [2]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+
+func defaultRoutes(through []int, nics []Interface, gateway func(int) [2]netip.Addr, table int, src [2]netip.Addr) []Route {
+	both := make([]Route, 2)
+	for family := range both {
+		both[family] = Route{Dst: defaults[family], Table: table, Src: src[family], NextHops: nextHops(through, nics, gateway, family)}
+	}
+	return both
+}
+
+// rulesOf makes packets with a NIC's address leave by that NIC.
+func rulesOf(nics []Interface) []Rule {
+	var rules []Rule
+	for i, nic := range nics {
+		for _, addr := range nic.Addrs {
+			rules = append(rules, Rule{Priority: FirstRule + i, From: netip.PrefixFrom(addr.Addr(), addr.Addr().BitLen()), Table: FirstTable + i})
+		}
+	}
+	return rules
+}

@@ -1,0 +1,256 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+)
+
+// Limits of settings.
+const (
+	minRate = units.Rate(1e3)
+	maxRate = units.Rate(1e12)
+	// minMTU is the least that IPv6 may have (RFC 8200, section 5), and every
+	// link carries it; maxMTU is the most that a veth takes.
+	minMTU = 1280
+	maxMTU = 65535
+	// frameOverhead is what a frame has beyond its MTU: the Ethernet header.
+	frameOverhead = 14
+	maxQueue      = units.Bytes(1 << 30)
+	// maxQueueTime bounds the default queue of a slow link, which would
+	// otherwise hold seconds; minQueueFrames keeps it from starving bursts.
+	maxQueueTime   = 100 * time.Millisecond
+	minQueueFrames = 16
+	maxRanks       = 1024
+)
+
+// checkValues looks at each value of the file by itself.
+func (c *compiler) checkValues() {
+	if d := c.t.Dilation; d > 1 || d == 0 && c.t.Source.Has("dilation") {
+		c.wrong("dilation", "want 1, or no dilation", "dilation is %d, but no clock of this version stretches time, so rates and delays would be wrong by that factor", d)
+	}
+	for _, entry := range c.t.Nodes {
+		path := fmt.Sprintf("nodes[%q]", entry.Key)
+		n := entry.Value
+		if n.Runtime != "" && n.Runtime != spec.DefaultRuntime {
+			c.wrong(path+".runtime", "want "+spec.DefaultRuntime, "runtime %q does not exist", n.Runtime)
+		}
+		if n.NICs < 0 || n.NICs == 0 && c.t.Source.Has(path+".nics") {
+			c.wrong(path+".nics", "want at least 1", "nics is %d", n.NICs)
+		}
+		if n.Ranks < 0 || n.Ranks > maxRanks {
+			c.wrong(path+".ranks", fmt.Sprintf("want 0 to %d", maxRanks), "ranks is %d", n.Ranks)
+		}
+	}
+	c.checkSwitch("fabric.switch", c.t.Fabric.Switch)
+	for _, entry := range c.t.Fabric.Switches {
+		c.checkSwitch(fmt.Sprintf("fabric.switches[%q]", entry.Key), entry.Value)
+	}
+	for _, entry := range c.t.Fabric.Links {
+		path := fmt.Sprintf("fabric.links[%q]", entry.Key)
+		l := entry.Value
+		if l.MTU != 0 && (l.MTU < minMTU || l.MTU > maxMTU) || l.MTU == 0 && c.t.Source.Has(path+".mtu") {
+			c.wrong(path+".mtu", fmt.Sprintf("want %d, which IPv6 needs, to %d, which a veth takes", minMTU, maxMTU), "mtu is %d", l.MTU)
+		}
+		c.checkDirection(path, l.Direction)
+		if l.AToB != nil {
+			c.checkDirection(path+".a-to-b", *l.AToB)
+		}
+		if l.BToA != nil {
+			c.checkDirection(path+".b-to-a", *l.BToA)
+		}
+	}
+}
+
+func (c *compiler) checkSwitch(path string, s spec.Switch) {
+	if s.Kind != "" && s.Kind != spec.Router && s.Kind != spec.Bridge {
+		kinds := []string{spec.Router, spec.Bridge}
+		c.wrong(path+".kind", suggest(s.Kind, kinds, "want router or bridge"), "switch kind %q does not exist", s.Kind)
+	}
+	if s.Buffer > maxQueue || s.Buffer == 0 && c.t.Source.Has(path+".buffer") {
+		c.wrong(path+".buffer", fmt.Sprintf("want more than 0B and at most %s", maxQueue), "buffer is %s", s.Buffer)
+	}
+}
+
+func (c *compiler) checkDirection(path string, d spec.Direction) {
+	if d.Rate != 0 && (d.Rate < minRate || d.Rate > maxRate) || d.Rate == 0 && c.t.Source.Has(path+".rate") {
+		c.wrong(path+".rate", fmt.Sprintf("want %s to %s", minRate, maxRate), "rate is %s", d.Rate)
+	}
+	if d.Queue > maxQueue || d.Queue == 0 && c.t.Source.Has(path+".queue") {
+		c.wrong(path+".queue", fmt.Sprintf("want more than 0B and at most %s", maxQueue), "queue is %s", d.Queue)
+	}
+}
+
+// direction is the spec's direction with its queue decided.
+func (c *compiler) direction(d spec.Direction, mtu int, buffer units.Bytes) Direction {
+	queue := d.Queue
+	if queue == 0 {
+		frame := units.Bytes(mtu + frameOverhead)
+		inTime := units.Bytes(d.Rate.BytesPerSecond() / uint64(time.Second/maxQueueTime))
+		queue = max(min(buffer, inTime), minQueueFrames*frame)
+	}
+	return Direction{
+		Rate: d.Rate, Delay: d.Delay, Jitter: d.Jitter, Loss: d.Loss, Duplicate: d.Duplicate, Corrupt: d.Corrupt, Queue: queue,
+	}
+}
+
+// buffer is the buffer in front of the wire from one end to the other: the
+// switch's, and for a NIC one of the size of its switch's.
+func (c *compiler) buffer(from, to endpoint) units.Bytes {
+	if !from.isSwitch {
+		from = to
+	}
+	return c.t.Fabric.SwitchFor(c.plan.Switches[from.index].Name).Buffer
+}
+
+// checkDirections looks at the settings of a link that depend on each other and
+// may come from different entries.
+func (c *compiler) checkDirections(l Link) {
+	for _, side := range []struct {
+		name string
+		d    Direction
+	}{{"a-to-b", l.AToB}, {"b-to-a", l.BToA}} {
+		if frame := units.Bytes(l.MTU + frameOverhead); side.d.Queue < frame {
+			path := c.linkSetting(l, side.name, "queue", func(d spec.Direction) bool { return d.Queue != 0 })
+			c.wrong(path, fmt.Sprintf("want at least %s, one frame of mtu %d", frame, l.MTU), "queue is %s", side.d.Queue)
+		}
+		if side.d.Jitter > side.d.Delay {
+			path := c.linkSetting(l, side.name, "jitter", func(d spec.Direction) bool { return d.Jitter != 0 })
+			c.wrong(path, "want a delay at least as long as the jitter: no packet arrives before it was sent", "jitter is %s and delay %s", side.d.Jitter, side.d.Delay)
+		}
+	}
+}
+
+// linkSetting is the path of the value that decides a field of one direction of
+// a link: the last of the entries in the order of their precedence that has it.
+func (c *compiler) linkSetting(l Link, side, field string, has func(spec.Direction) bool) string {
+	return c.linkEntry(l, func(path string, entry spec.Link) string {
+		own := entry.AToB
+		if side == "b-to-a" {
+			own = entry.BToA
+		}
+		switch {
+		case own != nil && has(*own):
+			return path + "." + side + "." + field
+		case has(entry.Direction):
+			return path + "." + field
+		}
+		return ""
+	})
+}
+
+// linkMTU is the path of the value that decides a link's MTU.
+func (c *compiler) linkMTU(l Link) string {
+	return c.linkEntry(l, func(path string, entry spec.Link) string {
+		if entry.MTU != 0 {
+			return path + ".mtu"
+		}
+		return ""
+	})
+}
+
+// linkEntry calls pick with the entries that hold for a link, the most specific
+// first, until it returns a path; where none does, it is that of all links.
+func (c *compiler) linkEntry(l Link, pick func(path string, entry spec.Link) string) string {
+	keys := precedence(c.t.Fabric.Links, l.Name, l.Class)
+	for _, key := range slices.Backward(keys) {
+		entry, _ := c.t.Fabric.Links.Get(key)
+		if path := pick(fmt.Sprintf("fabric.links[%q]", key), entry); path != "" {
+			return path
+		}
+	}
+	return "fabric.links"
+}
+
+// nodeSetting is the path of the value that decides a field of a node.
+func (c *compiler) nodeSetting(name, field string, has func(spec.Node) bool) string {
+	for _, key := range slices.Backward(precedence(c.t.Nodes, name, "")) {
+		if entry, _ := c.t.Nodes.Get(key); has(entry) {
+			return fmt.Sprintf("nodes[%q].%s", key, field)
+		}
+	}
+	return "nodes"
+}
+
+// switchKind is the path of the value that decides a switch's kind.
+func (c *compiler) switchKind(name string) string {
+	for _, key := range slices.Backward(precedence(c.t.Fabric.Switches, name, "")) {
+		if entry, _ := c.t.Fabric.Switches.Get(key); entry.Kind != "" {
+			return fmt.Sprintf("fabric.switches[%q].kind", key)
+		}
+	}
+	return "fabric.switch.kind"
+}
+
+// precedence are the keys that hold for a name, from the least to the most
+// specific, as package spec merges them.
+func precedence[T any](entries spec.Ordered[T], name, class string) []string {
+	var keys, globs []string
+	for _, key := range []string{spec.DefaultKey, class} {
+		if _, found := entries.Get(key); found && key != "" {
+			keys = append(keys, key)
+		}
+	}
+	exact := false
+	for _, entry := range entries {
+		switch {
+		case spec.IsGlob(entry.Key) && spec.Match(entry.Key, name):
+			globs = append(globs, entry.Key)
+		case entry.Key == name && name != class && name != spec.DefaultKey:
+			exact = true
+		}
+	}
+	keys = append(keys, globs...)
+	if exact {
+		keys = append(keys, name)
+	}
+	return keys
+}
+
+// checkOverrides refuses keys that stand for nothing: a misspelt override would
+// silently change nothing.
+func (c *compiler) checkOverrides() {
+	f := &c.t.Fabric
+	var nodes, switches, links []string
+	for i := range c.plan.Nodes {
+		nodes = append(nodes, c.plan.Nodes[i].Name)
+	}
+	for i := range c.plan.Switches {
+		switches = append(switches, c.plan.Switches[i].Name)
+	}
+	for i := range c.plan.Links {
+		links = append(links, c.plan.Links[i].Name)
+	}
+	report := func(kind, path string, unmatched, names []string) {
+		for _, key := range unmatched {
+			want := fmt.Sprintf("there are no %ses", kind)
+			if kind != "switch" {
+				want = fmt.Sprintf("there are no %ss", kind)
+			}
+			if len(names) > 0 {
+				want = suggest(key, names, fmt.Sprintf("want the name of a %s or a pattern that matches one, such as %q", kind, names[0]))
+			}
+			c.wrongKey(fmt.Sprintf("%s[%q]", path, key), want, "%q is no %s", key, kind)
+		}
+	}
+	report("node", "nodes", c.t.Nodes.Unmatched(nodes...), nodes)
+	report("switch", "fabric.switches", f.Switches.Unmatched(switches...), switches)
+	report("link", "fabric.links", f.Links.Unmatched(append([]string{spec.HostLink, spec.FabricLink}, links...)...), links)
+}
+
+// addRanks numbers the ranks, by node and then by rank of the node.
+func (c *compiler) addRanks() {
+	for i := range c.plan.Nodes {
+		node := &c.plan.Nodes[i]
+		for r := range c.t.NodeFor(node.Name).Ranks {
+			nic := &node.NICs[r%len(node.NICs)]
+			c.plan.Ranks = append(c.plan.Ranks, Rank{
+				Rank: len(c.plan.Ranks), Node: node.Name, NIC: nic.Name,
+				Addr4: nic.Addrs[0].Addr(), Addr6: nic.Addrs[1].Addr(),
+			})
+		}
+	}
+}
