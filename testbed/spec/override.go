@@ -20,25 +20,19 @@ const (
 
 // Defaults that hold where neither an entry nor "default" says otherwise.
 const (
-	DefaultRate          = units.Rate(1e9)
-	DefaultMTU           = 1500
-	DefaultBuffer        = units.Bytes(256 << 10)
-	DefaultRanks         = 1
-	DefaultRuntime       = "netns"
-	DefaultSwitchKind    = Router
-	DefaultLoopbacks4    = "10.0.0.0/16"
-	DefaultLinks4        = "10.128.0.0/10"
-	DefaultLoopbacks6    = "fd00:a1::/64"
-	DefaultLinks6        = "fd00:a2::/64"
-	defaultSeed          = 1
-	defaultDilation      = 1
-	defaultIterations    = 5
-	defaultWarmup        = 1
-	defaultCaptureLength = units.Bytes(256)
-	defaultCaptureLimit  = units.Bytes(2 << 30)
+	DefaultRate       = units.Rate(1e9)
+	DefaultMTU        = 1500
+	DefaultBuffer     = units.Bytes(256 << 10)
+	DefaultRanks      = 1
+	DefaultRuntime    = "netns"
+	DefaultSwitchKind = Router
+	DefaultLoopbacks4 = "10.0.0.0/16"
+	DefaultLinks4     = "10.128.0.0/10"
+	DefaultLoopbacks6 = "fd00:a1::/64"
+	DefaultLinks6     = "fd00:a2::/64"
 )
 
-// Zeros says which fields of a Direction or a Node are zero on purpose, so that
+// Zeros says which fields of a Direction, a Node or a Workload are zero on purpose, so that
 // "loss: 0%" for one link overrides a loss that holds for all. The decoder sets
 // it; a testbed built in Go sets it by hand where it needs it.
 type Zeros uint16
@@ -53,11 +47,12 @@ const (
 	ZeroRanks
 	ZeroCPU
 	ZeroMemory
+	ZeroWarmup
 )
 
 var zeroOf = map[string]Zeros{
 	"delay": ZeroDelay, "jitter": ZeroJitter, "loss": ZeroLoss, "duplicate": ZeroDuplicate, "corrupt": ZeroCorrupt,
-	"ranks": ZeroRanks, "cpu": ZeroCPU, "memory": ZeroMemory,
+	"ranks": ZeroRanks, "cpu": ZeroCPU, "memory": ZeroMemory, "warmup": ZeroWarmup,
 }
 
 // over is the more specific value where it is set, zero on purpose included.

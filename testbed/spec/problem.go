@@ -74,7 +74,11 @@ func (ps Problems) Err() error {
 	slices.SortStableFunc(sorted, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return slices.Compact(sorted)
+	// Values that an alias repeats are wrong once, under several paths.
+	return slices.CompactFunc(sorted, func(a, b Problem) bool {
+		a.Path = b.Path
+		return a == b && a.Line != 0
+	})
 }
 
 // Error implements error: one line for each problem, at most maxProblems.

@@ -17,10 +17,10 @@ type Testbed struct {
 	// Description is one line for people.
 	Description string `yaml:"description,omitempty" json:"description,omitempty"`
 	// Seed feeds every random draw and hash seed of the testbed. Default 1.
-	Seed uint64 `yaml:"seed,omitempty" json:"seed,omitempty"`
+	Seed uint64 `yaml:"seed,omitempty" json:"seed,omitempty" jsonschema:"minimum=1"`
 	// Dilation slows links and stretches delays by this factor. Default 1;
 	// other values are refused until a clock honours them.
-	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty"`
+	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty" jsonschema:"minimum=1,maximum=1"`
 	// Addressing overrides the address pools.
 	Addressing Addressing `yaml:"addressing,omitempty" json:"addressing,omitempty"`
 	// Fabric is everything between the nodes.
@@ -62,7 +62,7 @@ const (
 // Fabric is the switches and links, generated or written out.
 type Fabric struct {
 	// Topology is a generator's name, or "explicit".
-	Topology string `yaml:"topology" json:"topology"`
+	Topology string `yaml:"topology" json:"topology" jsonschema:"enum=explicit,enum=single-switch,enum=leaf-spine,enum=fat-tree,enum=rail-optimized,enum=hpn,enum=torus"`
 	// Params are the generator's parameters, whole numbers: single-switch
 	// {hosts}; leaf-spine {leaves, spines, hosts-per-leaf}; fat-tree {k};
 	// rail-optimized {servers, rails, spines}; hpn {segments, servers, rails,
@@ -91,7 +91,7 @@ const (
 
 // Switch is the settings of one switch or of all.
 type Switch struct {
-	Kind string `yaml:"kind,omitempty" json:"kind,omitempty"` // router (default) or bridge
+	Kind string `yaml:"kind,omitempty" json:"kind,omitempty" jsonschema:"enum=router,enum=bridge"` // router (default) or bridge
 	// Buffer is the egress queue of each port. Default 256KiB.
 	Buffer units.Bytes `yaml:"buffer,omitempty" json:"buffer,omitempty"`
 }
@@ -100,7 +100,7 @@ type Switch struct {
 // a and b are the ends in the order of the link's name.
 type Link struct {
 	Direction `yaml:",inline"`
-	MTU       int        `yaml:"mtu,omitempty" json:"mtu,omitempty"` // default 1500
+	MTU       int        `yaml:"mtu,omitempty" json:"mtu,omitempty" jsonschema:"minimum=1280,maximum=65535"` // default 1500
 	AToB      *Direction `yaml:"a-to-b,omitempty" json:"a-to-b,omitempty"`
 	BToA      *Direction `yaml:"b-to-a,omitempty" json:"b-to-a,omitempty"`
 }
@@ -121,21 +121,21 @@ type Direction struct {
 
 // Node is the settings of a node.
 type Node struct {
-	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty"` // netns
+	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns"` // netns
 	// NICs is how many NICs an explicit node has; generators fix it and
 	// refuse another number.
-	NICs int `yaml:"nics,omitempty" json:"nics,omitempty"`
+	NICs int `yaml:"nics,omitempty" json:"nics,omitempty" jsonschema:"minimum=1,maximum=64"`
 	// Ranks is how many ranks a workload places on the node. Rank r of a node
 	// uses its NIC r modulo NICs. Default 1.
-	Ranks int `yaml:"ranks,omitempty" json:"ranks,omitempty"`
+	Ranks int `yaml:"ranks,omitempty" json:"ranks,omitempty" jsonschema:"minimum=0,maximum=256"`
 	// CPU limits the node to this many cores; 0 is no limit.
-	CPU float64 `yaml:"cpu,omitempty" json:"cpu,omitempty"`
+	CPU float64 `yaml:"cpu,omitempty" json:"cpu,omitempty" jsonschema:"minimum=0,maximum=4096"`
 	// Memory limits the node's memory; 0 is no limit.
 	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
 	// Env is added to the environment of every command in the node.
-	Env map[string]string `yaml:"env,omitempty" json:"env,omitempty"`
+	Env map[string]string `yaml:"env,omitempty" json:"env,omitempty" scalar:"any"`
 	// Sysctls are set in the node's network namespace: net.* only.
-	Sysctls map[string]string `yaml:"sysctls,omitempty" json:"sysctls,omitempty"`
+	Sysctls map[string]string `yaml:"sysctls,omitempty" json:"sysctls,omitempty" scalar:"any"`
 
 	// Zero names the fields that are zero on purpose.
 	Zero Zeros `yaml:"-" json:"zero,omitempty" jsonschema:"-"`
@@ -167,31 +167,34 @@ type Capture struct {
 // Workload runs a collective on every rank of the testbed.
 type Workload struct {
 	Name       string         `yaml:"name" json:"name"`
-	Kind       string         `yaml:"kind" json:"kind"`                                 // all-reduce
-	Algorithm  string         `yaml:"algorithm,omitempty" json:"algorithm,omitempty"`   // ring (default)
-	Transport  string         `yaml:"transport,omitempty" json:"transport,omitempty"`   // tcp (default)
-	Size       units.Bytes    `yaml:"size" json:"size"`                                 // of the float32 buffer
-	Iterations int            `yaml:"iterations,omitempty" json:"iterations,omitempty"` // default 5
-	Warmup     int            `yaml:"warmup,omitempty" json:"warmup,omitempty"`         // default 1
-	Family     string         `yaml:"ip,omitempty" json:"ip,omitempty"`                 // 4 (default) or 6
-	Background bool           `yaml:"background,omitempty" json:"background,omitempty"` // the next step does not wait
-	Timeout    units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`       // default 2m
+	Kind       string         `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce"`                                           // all-reduce
+	Algorithm  string         `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring"`                   // ring (default)
+	Transport  string         `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp"`                    // tcp (default)
+	Size       units.Bytes    `yaml:"size" json:"size"`                                                                        // of the float32 buffer
+	Iterations int            `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=1000000"` // default 5
+	Warmup     int            `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=1000000"`         // default 1
+	Family     string         `yaml:"ip,omitempty" json:"ip,omitempty" scalar:"any" jsonschema:"enum=4,enum=6"`                // 4 (default) or 6
+	Background bool           `yaml:"background,omitempty" json:"background,omitempty"`                                        // the next step does not wait
+	Timeout    units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`                                              // default 2m
+
+	// Zero names the fields that are zero on purpose.
+	Zero Zeros `yaml:"-" json:"zero,omitempty" jsonschema:"-"`
 }
 
 // Exec runs a command in nodes and fails the step when it exits non-zero.
 type Exec struct {
 	Name       string         `yaml:"name,omitempty" json:"name,omitempty"` // for checks and log names
 	Nodes      []string       `yaml:"nodes" json:"nodes"`                   // names or globs
-	Command    []string       `yaml:"command" json:"command"`
+	Command    []string       `yaml:"command" json:"command" scalar:"any"`
 	Background bool           `yaml:"background,omitempty" json:"background,omitempty"`
-	Timeout    units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"` // default 1m
-	Expect     *int           `yaml:"expect,omitempty" json:"expect,omitempty"`   // exit code; default 0
+	Timeout    units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`                                  // default 1m
+	Expect     *int           `yaml:"expect,omitempty" json:"expect,omitempty" jsonschema:"minimum=0,maximum=255"` // exit code; default 0
 }
 
 // LinkChange changes a link while it runs.
 type LinkChange struct {
-	Where string         `yaml:"where" json:"where"`                     // "leaf1--spine2", optionally " a-to-b" or " b-to-a"
-	State string         `yaml:"state,omitempty" json:"state,omitempty"` // up or down
+	Where string         `yaml:"where" json:"where"`                                                    // "leaf1--spine2", optionally " a-to-b" or " b-to-a"
+	State string         `yaml:"state,omitempty" json:"state,omitempty" jsonschema:"enum=up,enum=down"` // up or down
 	Set   *Direction     `yaml:"set,omitempty" json:"set,omitempty"`
 	For   units.Duration `yaml:"for,omitempty" json:"for,omitempty"` // undo after this long
 }
@@ -201,7 +204,7 @@ type Check struct {
 	Workload *WorkloadCheck `yaml:"workload,omitempty" json:"workload,omitempty"`
 	Packets  *PacketsCheck  `yaml:"packets,omitempty" json:"packets,omitempty"`
 	// Fidelity is the worst verdict that passes: faithful or degraded.
-	Fidelity string `yaml:"fidelity,omitempty" json:"fidelity,omitempty"`
+	Fidelity string `yaml:"fidelity,omitempty" json:"fidelity,omitempty" jsonschema:"enum=faithful,enum=degraded"`
 }
 
 // WorkloadCheck judges a workload's own results.
@@ -222,8 +225,8 @@ type PacketsCheck struct {
 
 // BytesPerRank compares the bytes that each rank sent with a closed formula.
 type BytesPerRank struct {
-	Workload  string      `yaml:"workload" json:"workload"`
-	Formula   string      `yaml:"formula" json:"formula"` // ring-all-reduce: 2(n-1)/n of the size
+	Workload  string      `yaml:"workload,omitempty" json:"workload,omitempty"`             // default: the only one of the file
+	Formula   string      `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce"` // ring-all-reduce: 2(n-1)/n of the size
 	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`
 }
 

@@ -1,0 +1,252 @@
+package spec
+
+import (
+	"fmt"
+	"net/netip"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"railbed/fabric/units"
+)
+
+// MaxNodes bounds the nodes that one file can name.
+const MaxNodes = 4096
+
+// Check finds everything that is wrong with the testbed by itself, as Problems.
+// Decode has done it; a testbed built in Go needs it. It reports fields by their
+// keys in files.
+func (t *Testbed) Check() error { return t.check(nil).Err() }
+
+// check leaves out what would repeat a problem with one of the wrong paths.
+func (t *Testbed) check(wrong map[string]bool) Problems {
+	c := &checker{t: t, wrong: wrong}
+	c.constraints(reflect.ValueOf(t).Elem(), "")
+	c.name()
+	c.addressing()
+	c.fabric()
+	c.nodes()
+	c.steps()
+	c.checks()
+	return c.problems
+}
+
+type checker struct {
+	t        *Testbed
+	wrong    map[string]bool
+	problems Problems
+}
+
+// report adds a problem with the value of the path unless the path, or what
+// holds it, was reported before.
+func (c *checker) report(path, what, want string) {
+	if c.known(path) {
+		return
+	}
+	c.problems = append(c.problems, c.t.Source.Problem(path, what, want))
+}
+
+func (c *checker) reportKey(path, what, want string) {
+	if c.known(path) {
+		return
+	}
+	c.problems = append(c.problems, c.t.Source.KeyProblem(path, what, want))
+}
+
+func (c *checker) known(path string) bool {
+	for ; path != ""; path = parent(path) {
+		if c.wrong[path] {
+			return true
+		}
+	}
+	return c.wrong[""]
+}
+
+// constraints checks what struct tags say: required fields, enums and bounds. A
+// field that is zero and not in the file is unset.
+func (c *checker) constraints(v reflect.Value, path string) {
+	switch {
+	case v.Kind() == reflect.Pointer:
+		if !v.IsNil() {
+			c.constraints(v.Elem(), path)
+		}
+	case isOrdered(v.Type()):
+		for i := range v.Len() {
+			entry := v.Index(i)
+			c.constraints(entry.Field(1), keyed(path, entry.Field(0).String()))
+		}
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			c.constraints(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
+		}
+	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[units.Ratio]():
+		for _, f := range fieldsOf(v.Type()) {
+			inner := joined(path, f.key)
+			c.constrain(f, v.FieldByIndex(f.index), path, inner)
+			c.constraints(v.FieldByIndex(f.index), inner)
+		}
+	}
+}
+
+func (c *checker) constrain(f field, v reflect.Value, outer, path string) {
+	given := c.t.Source.Has(path)
+	unset := v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	switch {
+	case unset && f.required && given && v.Kind() != reflect.Struct && f.min == nil:
+		c.report(path, path+" is empty", "write "+requiredWant(f, v.Type()))
+	case unset && f.required && !given:
+		c.report(path, fmt.Sprintf("%s lacks the key %q", called(outer), f.key), "add "+f.key+": "+requiredWant(f, v.Type()))
+	case unset && !given:
+	case f.enum != nil && !slices.Contains(f.enum, v.String()):
+		near, hint := suggest(v.String(), f.enum)
+		if near == "" || len(f.enum) <= 3 {
+			hint = "want " + strings.Join(f.enum, " or ")
+		}
+		c.report(path, fmt.Sprintf("%s %q does not exist", path, clipped(v.String())), hint)
+	case f.min != nil && outside(v, *f.min, f.max):
+		c.report(path, fmt.Sprintf("%s is %v", path, v.Interface()), "want "+bounds(f))
+	}
+}
+
+func requiredWant(f field, t reflect.Type) string {
+	switch {
+	case f.enum != nil:
+		return strings.Join(f.enum, " or ")
+	case t.Kind() == reflect.Slice:
+		return "a list with at least one entry"
+	case t.Kind() == reflect.Struct && t != reflect.TypeFor[units.Ratio]():
+		return "a mapping with " + keyList(fieldsOf(t))
+	}
+	return exampleOf(t)
+}
+
+func outside(v reflect.Value, least int, most *int) bool {
+	switch v.Kind() {
+	case reflect.Int:
+		return v.Int() < int64(least) || most != nil && v.Int() > int64(*most)
+	case reflect.Uint64:
+		return v.Uint() < uint64(least) || most != nil && v.Uint() > uint64(*most)
+	default:
+		return v.Float() < float64(least) || most != nil && v.Float() > float64(*most)
+	}
+}
+
+func bounds(f field) string {
+	switch {
+	case f.max == nil:
+		return fmt.Sprintf("at least %d", *f.min)
+	case *f.min == *f.max:
+		return fmt.Sprint(*f.min)
+	}
+	return fmt.Sprintf("%d to %d", *f.min, *f.max)
+}
+
+// Forms of names. The length of a node's name leaves room in the kernel's 64
+// bytes of a hostname and, with the testbed's, in a file name.
+var (
+	testbedName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,23}$`)
+	nodeName    = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}$`)
+	portName    = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,14}$`)
+	featureName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,31}$`)
+	captureName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}\.pcapng$`)
+	// globForm is what a pattern over names can hold: names, the wildcards of
+	// path.Match, and the colon and dashes of link names and taps.
+	globForm = regexp.MustCompile(`^[a-zA-Z0-9:._*?\[\]^-]+$`)
+)
+
+const (
+	testbedNameForm = "1 to 24 of a-z, 0-9 and -, the first not -"
+	nodeNameForm    = "at most 24 of a-z, 0-9 and -, the first a letter"
+	portNameForm    = "at most 15 of a-z, A-Z, 0-9, dot, - and _, the first a letter or digit"
+)
+
+func (c *checker) name() {
+	if name := c.t.Name; name != "" && !testbedName.MatchString(name) {
+		c.report("name", fmt.Sprintf("name %q", clipped(name)), "want "+testbedNameForm)
+	}
+	if strings.ContainsAny(c.t.Description, "\r\n") {
+		c.report("description", "description has several lines", "write one line")
+	}
+	for i, feature := range c.t.Requires {
+		path := fmt.Sprintf("requires[%d]", i)
+		if !featureName.MatchString(feature) {
+			c.report(path, fmt.Sprintf("feature %q", clipped(feature)), "want a name that `railbed doctor` prints, such as netem")
+		} else if slices.Contains(c.t.Requires[:i], feature) {
+			c.report(path, fmt.Sprintf("feature %q is required twice", feature), "remove one")
+		}
+	}
+}
+
+// addressing checks the form of the pools and that no two share an address;
+// whether they are large enough is for the plan.
+func (c *checker) addressing() {
+	a := c.t.Addressing
+	pools := []struct {
+		key, text, fallback string
+		is4                 bool
+		parsed              netip.Prefix
+	}{
+		{key: "loopbacks4", text: a.Loopbacks4, fallback: DefaultLoopbacks4, is4: true},
+		{key: "links4", text: a.Links4, fallback: DefaultLinks4, is4: true},
+		{key: "loopbacks6", text: a.Loopbacks6, fallback: DefaultLoopbacks6},
+		{key: "links6", text: a.Links6, fallback: DefaultLinks6},
+	}
+	for i, pool := range pools {
+		path := joined("addressing", pool.key)
+		want := "want an IPv6 prefix such as " + pool.fallback
+		if pool.is4 {
+			want = "want an IPv4 prefix such as " + pool.fallback
+		}
+		text := pool.text
+		if text == "" && !c.t.Source.Has(path) {
+			text = pool.fallback
+		}
+		prefix, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil || prefix.Addr().Is4() != pool.is4:
+			c.report(path, fmt.Sprintf("%s %q is no such prefix", path, clipped(text)), want)
+			continue
+		case prefix != prefix.Masked():
+			c.report(path, fmt.Sprintf("%s %q has bits set after the prefix", path, text), "want "+prefix.Masked().String())
+			continue
+		case !unicast(prefix):
+			c.report(path, fmt.Sprintf("%s %q holds addresses that hosts cannot have", path, text), want)
+			continue
+		}
+		pools[i].parsed = prefix
+		for _, other := range pools[:i] {
+			if other.parsed.IsValid() && other.parsed.Overlaps(prefix) {
+				c.report(path, fmt.Sprintf("%s %s overlaps addressing.%s %s", path, prefix, other.key, other.parsed), "give each pool addresses of its own")
+			}
+		}
+	}
+}
+
+// unusable are ranges with a meaning that a node's address cannot have.
+var unusable = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0/96"),
+	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+}
+
+func unicast(prefix netip.Prefix) bool {
+	return !slices.ContainsFunc(unusable, prefix.Overlaps)
+}
+
+// pattern checks a name or glob.
+func (c *checker) pattern(report func(path, what, want string), at, pattern, kind string, name *regexp.Regexp, form string) {
+	if !IsGlob(pattern) {
+		if !name.MatchString(pattern) {
+			report(at, fmt.Sprintf("%s %q", kind, clipped(pattern)), "want "+form)
+		}
+		return
+	}
+	if _, err := path.Match(pattern, ""); err != nil || !globForm.MatchString(pattern) {
+		report(at, fmt.Sprintf("pattern %q", clipped(pattern)), `want names with *, ? and [0-9], as in "h[0-3]"`)
+	}
+}

@@ -1,0 +1,156 @@
+package spec
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"railbed/fabric/units"
+)
+
+// Comparison is a bound on a bus bandwidth, such as ">= 600 Mbit/s".
+type Comparison struct {
+	Op   string // >=, >, <= or <
+	Rate units.Rate
+}
+
+var comparisonForm = regexp.MustCompile(`^(>=|>|<=|<)\s*([0-9]+(?:\.[0-9]+)?)\s*([kMG]?bit/s|[kMG]?B/s)$`)
+
+// rateOf gives each unit of a Comparison in the notation of units.ParseRate and
+// the factor from bytes to bits.
+var rateOf = map[string]struct {
+	suffix string
+	factor units.Rate
+}{
+	"bit/s": {"bit", 1}, "kbit/s": {"kbit", 1}, "Mbit/s": {"mbit", 1}, "Gbit/s": {"gbit", 1},
+	"B/s": {"bit", 8}, "kB/s": {"kbit", 8}, "MB/s": {"mbit", 8}, "GB/s": {"gbit", 8},
+}
+
+// ParseComparison parses ">= 600 Mbit/s". The units are bit/s and B/s with k, M
+// and G, powers of 1,000 as nccl-tests counts.
+func ParseComparison(text string) (Comparison, error) {
+	parts := comparisonForm.FindStringSubmatch(text)
+	if parts == nil {
+		return Comparison{}, fmt.Errorf("comparison %q: want >=, >, <= or <, a number, and Mbit/s, Gbit/s, MB/s or GB/s, as in %q", clipped(text), ">= 600 Mbit/s")
+	}
+	unit := rateOf[parts[3]]
+	rate, err := units.ParseRate(parts[2] + unit.suffix)
+	if err != nil || rate > 1e18 {
+		return Comparison{}, fmt.Errorf("comparison %q: want a whole number of bits per second below 10^18", clipped(text))
+	}
+	return Comparison{Op: parts[1], Rate: rate * unit.factor}, nil
+}
+
+// Holds reports whether a measured rate satisfies the comparison.
+func (c Comparison) Holds(rate units.Rate) bool {
+	switch c.Op {
+	case ">=":
+		return rate >= c.Rate
+	case ">":
+		return rate > c.Rate
+	case "<=":
+		return rate <= c.Rate
+	default:
+		return rate < c.Rate
+	}
+}
+
+// String prints the comparison as it is parsed.
+func (c Comparison) String() string {
+	for _, unit := range []struct {
+		text  string
+		scale units.Rate
+	}{{"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}} {
+		if c.Rate >= unit.scale && c.Rate%unit.scale == 0 {
+			return fmt.Sprintf("%s %d %s", c.Op, c.Rate/unit.scale, unit.text)
+		}
+	}
+	return fmt.Sprintf("%s %d bit/s", c.Op, uint64(c.Rate))
+}
+
+// workloads are the names of all workloads, in order.
+func (t *Testbed) workloads() []string {
+	var names []string
+	for _, step := range t.Steps {
+		if step.Workload != nil && step.Workload.Name != "" {
+			names = append(names, step.Workload.Name)
+		}
+	}
+	return names
+}
+
+func (c *checker) checks() {
+	captures := slices.ContainsFunc(c.t.Steps, func(s Step) bool { return s.Capture != nil })
+	for i, check := range c.t.Checks {
+		at := fmt.Sprintf("checks[%d]", i)
+		c.exactlyOne(at, check, "workload", "packets", "fidelity")
+		if w := check.Workload; w != nil {
+			c.workloadNamed(at+".workload.name", w.Name)
+			c.workloadCheck(at+".workload", w)
+		}
+		if p := check.Packets; p != nil {
+			c.packets(at+".packets", p)
+			if !captures && !c.known("steps") {
+				c.reportKey(at+".packets", "a check of packets in a file that captures none", "add the step - capture: {at: [all], file: run.pcapng}")
+			}
+		}
+	}
+}
+
+func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
+	if !w.Correct && w.BusBW == "" && !c.known(at+".busbw") && !c.known(at+".correct") {
+		c.report(at, at+" checks nothing", `add correct: true or busbw: ">= 600 Mbit/s"`)
+	}
+	if w.BusBW == "" {
+		return
+	}
+	if _, err := ParseComparison(w.BusBW); err != nil {
+		what, want, _ := strings.Cut(err.Error(), ": want ")
+		c.report(at+".busbw", what, "want "+want)
+	}
+}
+
+// workloadNamed checks that a check names a workload of this file.
+func (c *checker) workloadNamed(path, name string) {
+	names := c.t.workloads()
+	if name == "" || slices.Contains(names, name) || c.known("steps") || c.brokenWorkload() {
+		return
+	}
+	want := "add a workload to the steps"
+	if len(names) > 0 {
+		_, want = suggest(name, names)
+	}
+	c.report(path, fmt.Sprintf("workload %q does not exist", clipped(name)), want)
+}
+
+// brokenWorkload reports whether a step could not be decoded, so that the name
+// may have been in it.
+func (c *checker) brokenWorkload() bool {
+	for path := range c.wrong {
+		if strings.HasPrefix(path, "steps[") {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *checker) packets(at string, p *PacketsCheck) {
+	c.exactlyOne(at, *p, "bytes-per-rank", "rank-nic", "conservation", "path-spread")
+	if b := p.BytesPerRank; b != nil {
+		if b.Workload != "" {
+			c.workloadNamed(at+".bytes-per-rank.workload", b.Workload)
+		} else if names := c.t.workloads(); len(names) != 1 && !c.brokenWorkload() {
+			c.report(at+".bytes-per-rank", fmt.Sprintf("the file has %d workloads, and this check names none", len(names)), "add workload: with the name of one")
+		}
+	}
+	if p.RankNIC != "" {
+		c.workloadNamed(at+".rank-nic", p.RankNIC)
+	}
+	if p.Conservation != "" {
+		c.pattern(c.report, at+".conservation", p.Conservation, "switch", nodeName, nodeNameForm)
+	}
+	if s := p.PathSpread; s != nil && s.Switch != "" {
+		c.pattern(c.report, at+".path-spread.switch", s.Switch, "switch", nodeName, nodeNameForm)
+	}
+}

@@ -1,0 +1,157 @@
+package spec
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"railbed/fabric/units"
+)
+
+// linkName is "a--b" or "a:port--b:port".
+var linkName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}(:[a-zA-Z0-9._-]{1,15})?--[a-z][a-z0-9-]{0,23}(:[a-zA-Z0-9._-]{1,15})?$`)
+
+const linkNameForm = `a link such as "leaf1--spine2" or "a:eth0--b:p1"`
+
+func (c *checker) fabric() {
+	f := &c.t.Fabric
+	generated := f.Topology != Explicit && f.Topology != ""
+	if generated && c.given("fabric.hosts", len(f.Hosts)) {
+		c.reportKey("fabric.hosts", "topology "+f.Topology+" makes its own hosts", "remove hosts, or write topology: explicit")
+	}
+	if generated && c.given("fabric.connect", len(f.Connect)) {
+		c.reportKey("fabric.connect", "topology "+f.Topology+" makes its own links", "remove connect, or write topology: explicit")
+	}
+	if f.Topology == Explicit && c.given("fabric.params", len(f.Params)) {
+		c.reportKey("fabric.params", "topology explicit has no parameters", "remove params, or name a generator as the topology")
+	}
+	if len(f.Hosts) > MaxNodes {
+		c.report("fabric.hosts", fmt.Sprintf("%d hosts", len(f.Hosts)), fmt.Sprintf("want at most %d", MaxNodes))
+	}
+	c.hosts()
+	c.switchSettings("fabric.switch", f.Switch)
+	for _, entry := range f.Switches {
+		at := keyed("fabric.switches", entry.Key)
+		c.overrideKey(at, entry.Key, "switch", nodeName, nodeNameForm)
+		c.switchSettings(at, entry.Value)
+	}
+	for _, entry := range f.Links {
+		at := keyed("fabric.links", entry.Key)
+		if entry.Key != HostLink && entry.Key != FabricLink {
+			c.overrideKey(at, entry.Key, "link", linkName, linkNameForm+`, "host" or "fabric" for a class, a pattern, or "default"`)
+		}
+		c.direction(at, entry.Value.Direction)
+		if entry.Value.AToB != nil {
+			c.direction(at+".a-to-b", *entry.Value.AToB)
+		}
+		if entry.Value.BToA != nil {
+			c.direction(at+".b-to-a", *entry.Value.BToA)
+		}
+	}
+}
+
+func (c *checker) given(path string, length int) bool { return length > 0 || c.t.Source.Has(path) }
+
+func (c *checker) hosts() {
+	first := make(map[string]int, len(c.t.Fabric.Hosts))
+	for i, host := range c.t.Fabric.Hosts {
+		at := fmt.Sprintf("fabric.hosts[%d]", i)
+		if !nodeName.MatchString(host) || host == DefaultKey {
+			c.report(at, fmt.Sprintf("host name %q", clipped(host)), "want "+nodeNameForm+`, and not "default"`)
+			continue
+		}
+		if _, twice := first[host]; twice {
+			c.report(at, fmt.Sprintf("host %q is named twice", host), "give each host a name of its own")
+		} else if _, taken := c.t.Fabric.Switches.Get(host); taken {
+			c.report(at, fmt.Sprintf("%q is a host and a switch", host), "give each a name of its own")
+		}
+		first[host] = i
+	}
+}
+
+func (c *checker) overrideKey(at, key, kind string, name *regexp.Regexp, form string) {
+	if key != DefaultKey {
+		c.pattern(c.reportKey, at, key, kind, name, form)
+	}
+}
+
+func (c *checker) switchSettings(at string, s Switch) {
+	c.positive(at+".buffer", uint64(s.Buffer), "a buffer of no bytes drops everything", "want the bytes that a port can queue, such as 256KiB")
+	c.atMost(at+".buffer", uint64(s.Buffer), uint64(units.Bytes(1<<32)), s.Buffer, "want at most 4GiB")
+}
+
+// positive reports a value that the file gives as zero where only an absent one
+// has a meaning.
+func (c *checker) positive(path string, value uint64, what, want string) {
+	if value == 0 && c.t.Source.Has(path) {
+		c.report(path, what, want)
+	}
+}
+
+func (c *checker) atMost(path string, value, limit uint64, shown fmt.Stringer, want string) {
+	if value > limit {
+		c.report(path, fmt.Sprintf("%s is %s", path, shown), want)
+	}
+}
+
+// Bounds of link settings. 1.6 Tbit/s is the fastest port that is sold; a
+// minute is far above the delay of any path on earth.
+const (
+	minRate  = units.Rate(1e3)
+	maxRate  = units.Rate(1.6e12)
+	maxDelay = units.Duration(60e9)
+)
+
+func (c *checker) direction(at string, d Direction) {
+	if given := d.Rate != 0 || c.t.Source.Has(at+".rate"); given && (d.Rate < minRate || d.Rate > maxRate) {
+		c.report(at+".rate", fmt.Sprintf("%s.rate is %s", at, d.Rate), fmt.Sprintf("want %s to %s", minRate, maxRate))
+	}
+	c.atMost(at+".delay", uint64(d.Delay), uint64(maxDelay), d.Delay, "want at most 1m0s")
+	c.atMost(at+".jitter", uint64(d.Jitter), uint64(maxDelay), d.Jitter, "want at most 1m0s")
+	c.positive(at+".queue", uint64(d.Queue), "a queue of no bytes drops everything", "want the bytes that can wait for the link, such as 256KiB")
+	c.atMost(at+".queue", uint64(d.Queue), 1<<32, d.Queue, "want at most 4GiB")
+}
+
+var (
+	envName    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	sysctlName = regexp.MustCompile(`^net(\.[A-Za-z0-9_-]+)+$`)
+)
+
+// minMemory is what a small program needs before it can do anything; below it
+// the kernel kills every process of the node at once.
+const minMemory = units.Bytes(4 << 20)
+
+func (c *checker) nodes() {
+	if len(c.t.Nodes) > MaxNodes {
+		c.report("nodes", fmt.Sprintf("%d entries in nodes", len(c.t.Nodes)), fmt.Sprintf("want at most %d", MaxNodes))
+	}
+	for _, entry := range c.t.Nodes {
+		at, node := keyed("nodes", entry.Key), entry.Value
+		c.overrideKey(at, entry.Key, "node", nodeName, nodeNameForm)
+		if node.Memory != 0 && node.Memory < minMemory {
+			c.report(at+".memory", fmt.Sprintf("%s.memory is %s", at, node.Memory), "want at least "+minMemory.String()+", or 0B for no limit")
+		}
+		for _, name := range sortedKeys(node.Env) {
+			if !envName.MatchString(name) {
+				c.reportKey(keyed(at+".env", name), fmt.Sprintf("environment variable %q", clipped(name)), "want letters, digits and _, the first no digit")
+			} else if strings.ContainsRune(node.Env[name], 0) {
+				c.report(keyed(at+".env", name), "a NUL byte in the value of "+name, "remove it")
+			}
+		}
+		for _, name := range sortedKeys(node.Sysctls) {
+			if !sysctlName.MatchString(name) {
+				c.reportKey(keyed(at+".sysctls", name), fmt.Sprintf("sysctl %q", clipped(name)), "want a setting of the node's own network, such as net.ipv4.tcp_ecn")
+			}
+		}
+	}
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

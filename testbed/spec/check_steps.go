@@ -1,0 +1,188 @@
+package spec
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"railbed/fabric/units"
+)
+
+// only finds which of a struct's fields are set; the struct is one of those of
+// which exactly one must be.
+func set(v any, choices []string) []string {
+	var found []string
+	value := reflect.ValueOf(v)
+	for _, f := range fieldsOf(value.Type()) {
+		if slices.Contains(choices, f.key) && !value.FieldByIndex(f.index).IsZero() {
+			found = append(found, f.key)
+		}
+	}
+	return found
+}
+
+// exactlyOne checks a struct of choices at a path.
+func (c *checker) exactlyOne(path string, v any, choices ...string) {
+	found := set(v, choices)
+	for _, choice := range choices {
+		if c.known(joined(path, choice)) {
+			return
+		}
+	}
+	for key := range c.wrong {
+		if parent(key) == path {
+			return // an unknown key was meant to be the one
+		}
+	}
+	switch len(found) {
+	case 0:
+		c.report(path, path+" does nothing", "want exactly one of "+strings.Join(choices, ", "))
+	case 1:
+	default:
+		c.reportKey(joined(path, found[1]), fmt.Sprintf("%s has %s", path, strings.Join(found, " and ")), "want exactly one of them; make the others entries of their own")
+	}
+}
+
+func (c *checker) steps() {
+	names, files := map[string]string{}, map[string]string{}
+	var last units.Duration
+	for i, step := range c.t.Steps {
+		at := fmt.Sprintf("steps[%d]", i)
+		c.exactlyOne(at, step, "capture", "workload", "exec", "link", "sleep")
+		if step.At != nil {
+			if *step.At < last {
+				c.report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At, last), "write steps in the order of their times")
+			}
+			last = max(last, *step.At)
+		}
+		if step.Capture != nil {
+			c.capture(at+".capture", step.Capture, files)
+		}
+		if step.Workload != nil {
+			c.workload(at+".workload", step.Workload, names)
+		}
+		if step.Exec != nil {
+			c.exec(at+".exec", step.Exec, names)
+		}
+		if step.Link != nil {
+			c.link(at+".link", step.Link)
+		}
+		if step.Sleep != nil && *step.Sleep == 0 {
+			c.report(at+".sleep", "a sleep of no time", "want a duration such as 100ms")
+		}
+	}
+}
+
+// unique checks a name that checks and log files go by.
+func (c *checker) unique(path, name string, taken map[string]string) {
+	if name == "" {
+		return
+	}
+	if !nodeName.MatchString(name) {
+		c.report(path, fmt.Sprintf("name %q", clipped(name)), "want "+nodeNameForm)
+		return
+	}
+	if first, twice := taken[name]; twice {
+		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first), "give each workload and exec a name of its own")
+		return
+	}
+	taken[name] = parent(path)
+}
+
+const (
+	minSnapLen = units.Bytes(64)
+	maxSnapLen = units.Bytes(64 << 10)
+	minLimit   = units.Bytes(64 << 10)
+)
+
+func (c *checker) capture(at string, capture *Capture, files map[string]string) {
+	for i, tap := range capture.At {
+		node, port, hasPort := strings.Cut(tap, ":")
+		path := fmt.Sprintf("%s.at[%d]", at, i)
+		c.pattern(c.report, path, node, "tap", nodeName, `"all", "nics", "switches", a node, a switch, or node:port`)
+		if hasPort {
+			c.pattern(c.report, path, port, "port", portName, portNameForm)
+		}
+	}
+	if file := capture.File; file != "" {
+		if !captureName.MatchString(file) {
+			c.report(at+".file", fmt.Sprintf("capture file %q", clipped(file)), "want a file name without folders that ends in .pcapng, such as run.pcapng")
+		} else if first, twice := files[file]; twice {
+			c.report(at+".file", fmt.Sprintf("capture file %q is written by %s", file, first), "give each capture a file of its own")
+		} else {
+			files[file] = at
+		}
+	}
+	if len(capture.Filter) > 4096 {
+		c.report(at+".filter", fmt.Sprintf("a filter of %d bytes", len(capture.Filter)), "want at most 4096")
+	}
+	c.between(at+".snaplen", capture.SnapLen, minSnapLen, maxSnapLen)
+	c.between(at+".limit", capture.Limit, minLimit, 1<<40)
+}
+
+func (c *checker) between(path string, value, least, most units.Bytes) {
+	if given := value != 0 || c.t.Source.Has(path); given && (value < least || value > most) {
+		c.report(path, fmt.Sprintf("%s is %s", path, value), fmt.Sprintf("want %s to %s", least, most))
+	}
+}
+
+func (c *checker) workload(at string, w *Workload, names map[string]string) {
+	c.unique(at+".name", w.Name, names)
+	c.between(at+".size", w.Size, 4, 1<<36)
+	if w.Size%4 != 0 {
+		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size), "want a multiple of 4B, the size of a float32")
+	}
+	c.positive(at+".timeout", uint64(w.Timeout), "a timeout of no time", "want a duration such as 2m")
+}
+
+func (c *checker) exec(at string, e *Exec, names map[string]string) {
+	c.unique(at+".name", e.Name, names)
+	for i, node := range e.Nodes {
+		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
+	}
+	if len(e.Command) > 0 && e.Command[0] == "" {
+		c.report(at+".command[0]", "an empty command", "want a program, as in [ping, -c1, h7]")
+	}
+	for i, word := range e.Command {
+		if strings.ContainsRune(word, 0) {
+			c.report(fmt.Sprintf("%s.command[%d]", at, i), "a NUL byte in the command", "remove it")
+		}
+	}
+	c.positive(at+".timeout", uint64(e.Timeout), "a timeout of no time", "want a duration such as 1m")
+}
+
+var whereForm = regexp.MustCompile(`^(\S+)(?: (a-to-b|b-to-a))?$`)
+
+// Target splits Where into the link's name or glob and the direction, which is
+// "a-to-b", "b-to-a" or, for both, empty.
+func (l *LinkChange) Target() (link, direction string) {
+	parts := whereForm.FindStringSubmatch(l.Where)
+	if parts == nil {
+		return l.Where, ""
+	}
+	return parts[1], parts[2]
+}
+
+func (c *checker) link(at string, l *LinkChange) {
+	link, direction := l.Target()
+	if l.Where != "" {
+		c.pattern(c.report, at+".where", link, "link", linkName, linkNameForm+`, with " a-to-b" or " b-to-a" for one direction`)
+	}
+	switch {
+	case l.State == "" && l.Set == nil && !c.known(at+".state") && !c.known(at+".set"):
+		c.report(at, at+" changes nothing", "add state: up or down, or set: with what to change")
+	case l.State != "" && direction != "":
+		c.report(at+".state", "state is of the whole link, and where names one direction", `remove " `+direction+`", or set a loss of 100%`)
+	case l.State == "up" && l.For != 0:
+		c.report(at+".for", "state: up for a while", "for goes with state: down or set")
+	}
+	if l.Set != nil {
+		c.direction(at+".set", *l.Set)
+		if *l.Set == (Direction{}) {
+			c.report(at+".set", at+".set changes nothing", "name what to change, as in {loss: 1%}")
+		}
+	}
+	c.positive(at+".for", uint64(l.For), "for no time", "want a duration such as 200ms, or remove the key")
+}

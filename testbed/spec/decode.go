@@ -1,0 +1,380 @@
+package spec
+
+import (
+	"cmp"
+	"encoding"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+	"go.yaml.in/yaml/v4"
+)
+
+const (
+	// maxExpanded bounds the values that aliases stand for, so that a few lines
+	// of nested aliases do not become a billion values.
+	maxExpanded = 100_000
+	// maxKey bounds a key, because every value below remembers it.
+	maxKey = 256
+)
+
+// Decode reads the text of a file, which errors call by the name. Every problem
+// that one file can show by itself is reported at once, as Problems; what needs
+// the finished fabric, such as an override that matches no link, is found by
+// the plan compiler. Defaults are filled in as SetDefaults does.
+func Decode(file string, text []byte) (*Testbed, error) {
+	root, err := parse(file, text)
+	if err != nil {
+		return nil, err
+	}
+	testbed := &Testbed{Source: &Source{File: file, values: map[string]mark{}}}
+	d := &decoder{source: testbed.Source, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d.source.values[""] = markOf(root, root)
+	d.decode(root, reflect.ValueOf(testbed).Elem(), target{})
+	problems := append(d.problems, testbed.check(d.wrong)...)
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	testbed.SetDefaults()
+	return testbed, nil
+}
+
+// decoder fills Go values from a tree and remembers where each stood.
+type decoder struct {
+	source   *Source
+	problems Problems
+	// wrong holds the paths that were reported, so that a check of the same
+	// value later does not report its consequence.
+	wrong map[string]bool
+	// open are the anchors whose content is being decoded, expanded the values
+	// decoded inside aliases.
+	open     map[*yaml.Node]bool
+	expanded int
+}
+
+// target is what the place being decoded is called and what it accepts.
+type target struct {
+	path string
+	// anyScalar lets a text be written as a number or true.
+	anyScalar bool
+}
+
+func markOf(key, value *yaml.Node) mark {
+	return mark{key: place{key.Line, key.Column}, value: place{value.Line, value.Column}, collection: value.Kind != yaml.ScalarNode}
+}
+
+func (d *decoder) fail(node *yaml.Node, path, what, want string) {
+	d.wrong[path] = true
+	if len(d.problems) <= 10*maxProblems {
+		d.problems = append(d.problems, problemAt(d.source.position(place{node.Line, node.Column}), path, what, want))
+	}
+}
+
+// decode fills one value.
+func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
+	if node.Kind == yaml.AliasNode {
+		d.decodeAlias(node, into, t)
+		return
+	}
+	if len(d.open) > 0 {
+		d.expanded++
+	}
+	if node.Style&yaml.TaggedStyle != 0 {
+		d.fail(node, t.path, fmt.Sprintf("tag %s", node.Tag), "remove it; a value's type follows from its key")
+		return
+	}
+	if into.Kind() == reflect.Pointer {
+		into.Set(reflect.New(into.Type().Elem()))
+		into = into.Elem()
+	}
+	_, scalar := into.Addr().Interface().(encoding.TextUnmarshaler)
+	switch {
+	case scalar:
+		d.decodeScalar(node, into, t)
+	case isOrdered(into.Type()):
+		d.decodeOrdered(node, into, t)
+	case into.Kind() == reflect.Struct:
+		d.decodeStruct(node, into, t)
+	case into.Kind() == reflect.Map:
+		d.decodeMap(node, into, t)
+	case into.Kind() == reflect.Slice:
+		d.decodeSlice(node, into, t)
+	default:
+		d.decodeScalar(node, into, t)
+	}
+}
+
+func (d *decoder) decodeAlias(node *yaml.Node, into reflect.Value, t target) {
+	if d.open[node.Alias] {
+		d.fail(node, t.path, fmt.Sprintf("alias *%s stands inside what it stands for", node.Value), "an alias cannot contain itself")
+		return
+	}
+	if d.expanded > maxExpanded {
+		d.fail(node, t.path, fmt.Sprintf("aliases stand for more than %d values", maxExpanded), "write fewer aliases of aliases")
+		return
+	}
+	d.open[node.Alias] = true
+	d.decode(node.Alias, into, t)
+	delete(d.open, node.Alias)
+}
+
+// described says what a node is, for messages.
+func described(node *yaml.Node) string {
+	switch {
+	case node.Kind == yaml.MappingNode:
+		return "a mapping"
+	case node.Kind == yaml.SequenceNode:
+		return "a list"
+	case node.Tag == "!!null":
+		return "empty"
+	case node.Tag == "!!int" || node.Tag == "!!float":
+		return "the number " + node.Value
+	case node.Tag == "!!bool":
+		return node.Value
+	default:
+		return "the text " + strconv.Quote(clipped(node.Value))
+	}
+}
+
+// clipped keeps messages about long values short.
+func clipped(text string) string {
+	const most = 60
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "..."
+	}
+	return text
+}
+
+// called is a path in messages; the whole file has the empty one.
+func called(path string) string { return cmp.Or(path, "the file") }
+
+// pairs reads a mapping's keys and calls value for each one that is a usable
+// key for the first time.
+func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key string) string, value func(key string, keyNode, node *yaml.Node)) {
+	if node.Kind != yaml.MappingNode {
+		d.fail(node, path, called(path)+" is "+described(node), want)
+		return
+	}
+	seen := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		keyNode, valueNode := node.Content[i], node.Content[i+1]
+		key := keyNode.Value
+		switch {
+		case keyNode.Kind != yaml.ScalarNode || keyNode.Tag == "!!null" || keyNode.Style&yaml.TaggedStyle != 0:
+			d.fail(keyNode, path, "a key that is not plain text in "+called(path), `write "key: value"`)
+			continue
+		case keyNode.Tag == "!!merge":
+			d.fail(keyNode, path, "merge key << in "+called(path), `merge keys are not read; write the settings, or use "default" and globs`)
+			continue
+		case len(key) > maxKey:
+			d.fail(keyNode, path, fmt.Sprintf("a key of %d bytes in %s", len(key), called(path)), fmt.Sprintf("keys have at most %d bytes", maxKey))
+			continue
+		}
+		if first := seen[key]; first != nil {
+			d.fail(keyNode, path, fmt.Sprintf("key %q appears twice in %s", key, called(path)),
+				fmt.Sprintf("remove one; the first stands at line %d, column %d", first.Line, first.Column))
+			continue
+		}
+		seen[key] = keyNode
+		resolved := valueNode
+		if valueNode.Kind == yaml.AliasNode && valueNode.Alias.Kind == yaml.ScalarNode {
+			resolved = valueNode.Alias
+		}
+		d.source.values[childPath(key)] = markOf(keyNode, resolved)
+		value(key, keyNode, valueNode)
+	}
+}
+
+func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
+	fields := fieldsOf(into.Type())
+	want := "write a mapping with " + keyList(fields)
+	childPath := func(key string) string { return joined(t.path, key) }
+	var meant []string
+	d.pairs(node, t.path, want, childPath, func(key string, keyNode, value *yaml.Node) {
+		path := childPath(key)
+		i := slices.IndexFunc(fields, func(f field) bool { return f.key == key })
+		if i < 0 {
+			delete(d.source.values, path)
+			near, hint := suggest(key, keysOf(fields))
+			if near != "" {
+				meant = append(meant, childPath(near))
+			}
+			d.fail(keyNode, path, fmt.Sprintf("unknown key %q in %s", key, called(t.path)), hint)
+			return
+		}
+		f := into.FieldByIndex(fields[i].index)
+		d.decode(value, f, target{path: path, anyScalar: fields[i].anyScalar})
+		if bit := zeroOf[key]; bit != 0 && isZero(f) && !d.wrong[path] {
+			if zero := into.FieldByName("Zero"); zero.IsValid() {
+				zero.SetUint(zero.Uint() | uint64(bit))
+			}
+		}
+	})
+	for _, path := range meant {
+		// That the key which was meant is missing is the same mistake.
+		d.wrong[path] = d.wrong[path] || !d.source.Has(path)
+	}
+}
+
+func isZero(v reflect.Value) bool {
+	if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
+		return z.IsZero()
+	}
+	return v.IsZero()
+}
+
+func (d *decoder) decodeOrdered(node *yaml.Node, into reflect.Value, t target) {
+	childPath := func(key string) string { return keyed(t.path, key) }
+	d.pairs(node, t.path, "write a mapping of names to values", childPath, func(key string, _, value *yaml.Node) {
+		entry := reflect.New(into.Type().Elem()).Elem()
+		entry.FieldByName("Key").SetString(key)
+		d.decode(value, entry.FieldByName("Value"), target{path: childPath(key)})
+		into.Set(reflect.Append(into, entry))
+	})
+}
+
+func (d *decoder) decodeMap(node *yaml.Node, into reflect.Value, t target) {
+	into.Set(reflect.MakeMap(into.Type()))
+	childPath := func(key string) string { return keyed(t.path, key) }
+	d.pairs(node, t.path, "write a mapping of names to values", childPath, func(key string, _, value *yaml.Node) {
+		element := reflect.New(into.Type().Elem()).Elem()
+		d.decode(value, element, target{path: childPath(key), anyScalar: true})
+		into.SetMapIndex(reflect.ValueOf(key), element)
+	})
+}
+
+func (d *decoder) decodeSlice(node *yaml.Node, into reflect.Value, t target) {
+	if node.Kind != yaml.SequenceNode {
+		d.fail(node, t.path, called(t.path)+" is "+described(node), "write a list, as in [a, b] or lines that start with -")
+		return
+	}
+	for i, element := range node.Content {
+		path := fmt.Sprintf("%s[%d]", t.path, i)
+		at := markOf(element, element)
+		at.collection = false // it has no key that could stand for it
+		d.source.values[path] = at
+		value := reflect.New(into.Type().Elem()).Elem()
+		d.decode(element, value, target{path: path, anyScalar: t.anyScalar})
+		into.Set(reflect.Append(into, value))
+	}
+}
+
+// Numbers are written in decimal digits: YAML's other notations (0x1f, 017,
+// 1_000, 1e3) are easily misread.
+var (
+	wholeNumber   = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+	decimalNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)
+)
+
+func (d *decoder) decodeScalar(node *yaml.Node, into reflect.Value, t target) {
+	fail := func(want string) { d.fail(node, t.path, called(t.path)+" is "+described(node), want) }
+	if node.Kind != yaml.ScalarNode {
+		fail("write " + wanted(into))
+		return
+	}
+	if node.Tag == "!!null" {
+		fail("write " + wanted(into) + ", or remove the key")
+		return
+	}
+	if text, ok := into.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if err := text.UnmarshalText([]byte(node.Value)); err != nil {
+			d.unitProblem(node, t.path, err)
+		}
+		return
+	}
+	plain := node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	switch into.Kind() {
+	case reflect.String:
+		if plain && node.Tag != "!!str" && !t.anyScalar {
+			fail(fmt.Sprintf("write text; %q in quotes is text", node.Value))
+			return
+		}
+		into.SetString(node.Value)
+	case reflect.Bool:
+		if !plain || node.Value != "true" && node.Value != "false" {
+			fail("write true or false")
+			return
+		}
+		into.SetBool(node.Value == "true")
+	case reflect.Int, reflect.Uint64, reflect.Float64:
+		if !plain {
+			fail("write " + wanted(into) + " without quotes")
+		} else if !setNumber(into, node.Value) {
+			fail("write " + wanted(into))
+		}
+	default:
+		panic(fmt.Sprintf("spec: field %s has type %s, which the decoder does not know", t.path, into.Type()))
+	}
+}
+
+// setNumber parses a number and reports whether it has the field's form and
+// range.
+func setNumber(into reflect.Value, text string) bool {
+	if into.Kind() == reflect.Float64 {
+		value, err := strconv.ParseFloat(text, 64)
+		into.SetFloat(value)
+		return err == nil && decimalNumber.MatchString(text)
+	}
+	if !wholeNumber.MatchString(text) {
+		return false
+	}
+	if into.Kind() == reflect.Uint64 {
+		value, err := strconv.ParseUint(text, 10, 64)
+		into.SetUint(value)
+		return err == nil
+	}
+	value, err := strconv.ParseInt(text, 10, 32)
+	into.SetInt(value)
+	return err == nil
+}
+
+// wanted is what a scalar field accepts.
+func wanted(into reflect.Value) string {
+	switch {
+	case into.Kind() == reflect.String:
+		return "text"
+	case into.Kind() == reflect.Bool:
+		return "true or false"
+	case into.Kind() == reflect.Int && into.Type() == reflect.TypeFor[int]():
+		return fmt.Sprintf("a whole number from 0 to %d in decimal digits", math.MaxInt32)
+	case into.Type() == reflect.TypeFor[uint64]():
+		return fmt.Sprintf("a whole number from 0 to %d in decimal digits", uint64(math.MaxUint64))
+	case into.Kind() == reflect.Float64:
+		return "a number in decimal digits"
+	}
+	return exampleOf(into.Type())
+}
+
+// unitProblem splits a units error, "rate "x": want ...", into its halves.
+func (d *decoder) unitProblem(node *yaml.Node, path string, err error) {
+	what, want, _ := strings.Cut(err.Error(), ": want ")
+	if unwrapped := errors.Unwrap(err); unwrapped != nil {
+		what, want, _ = strings.Cut(unwrapped.Error(), ": want ")
+	}
+	d.fail(node, path, clipped(what)+" cannot be read", "want "+want)
+}
+
+// suggest finds the key that was probably meant: at most a third of its letters
+// differ. The hint names it, or lists all where none is near.
+func suggest(key string, keys []string) (near, hint string) {
+	best := 1 + max(1, min(len(key), maxKey)/3)
+	for _, candidate := range keys {
+		distance := levenshtein.ComputeDistance(strings.ToLower(key), candidate)
+		if distance < best && distance < len(candidate) {
+			near, best = candidate, distance
+		}
+	}
+	if near != "" {
+		return near, fmt.Sprintf("did you mean %q?", near)
+	}
+	if len(keys) > 20 {
+		keys = append(slices.Clone(keys[:20]), "...")
+	}
+	return "", "want one of " + strings.Join(keys, ", ")
+}

@@ -1,0 +1,63 @@
+package spec
+
+import (
+	"cmp"
+
+	"railbed/fabric/units"
+)
+
+// SetDefaults fills in what the file leaves out: the seed, the dilation, the
+// address pools, and the optional settings of captures, workloads, commands and
+// checks. Settings of nodes, switches and links are left as they are, because
+// their defaults come after all overrides; NodeFor, SwitchFor and LinkFor add
+// them. Decode has called it; a second call changes nothing.
+func (t *Testbed) SetDefaults() {
+	t.Seed = cmp.Or(t.Seed, defaultSeed)
+	t.Dilation = cmp.Or(t.Dilation, defaultDilation)
+	a := &t.Addressing
+	a.Loopbacks4 = cmp.Or(a.Loopbacks4, DefaultLoopbacks4)
+	a.Links4 = cmp.Or(a.Links4, DefaultLinks4)
+	a.Loopbacks6 = cmp.Or(a.Loopbacks6, DefaultLoopbacks6)
+	a.Links6 = cmp.Or(a.Links6, DefaultLinks6)
+	for i := range t.Steps {
+		t.Steps[i].setDefaults()
+	}
+	names := t.workloads()
+	for i := range t.Checks {
+		if p := t.Checks[i].Packets; p != nil && p.BytesPerRank != nil && p.BytesPerRank.Workload == "" && len(names) == 1 {
+			p.BytesPerRank.Workload = names[0]
+		}
+	}
+}
+
+func (s *Step) setDefaults() {
+	if c := s.Capture; c != nil {
+		c.SnapLen = cmp.Or(c.SnapLen, defaultSnapLen)
+		c.Limit = cmp.Or(c.Limit, defaultLimit)
+	}
+	if w := s.Workload; w != nil {
+		w.Algorithm = cmp.Or(w.Algorithm, "ring")
+		w.Transport = cmp.Or(w.Transport, "tcp")
+		w.Iterations = cmp.Or(w.Iterations, defaultIterations)
+		w.Warmup = over(w.Warmup, defaultWarmup, w.Zero&ZeroWarmup != 0)
+		w.Family = cmp.Or(w.Family, "4")
+		w.Timeout = cmp.Or(w.Timeout, defaultWorkloadTimeout)
+	}
+	if e := s.Exec; e != nil {
+		e.Timeout = cmp.Or(e.Timeout, defaultExecTimeout)
+		if e.Expect == nil {
+			e.Expect = new(int)
+		}
+	}
+}
+
+const (
+	defaultSeed            = 1
+	defaultDilation        = 1
+	defaultIterations      = 5
+	defaultWarmup          = 1
+	defaultSnapLen         = units.Bytes(256)
+	defaultLimit           = units.Bytes(2 << 30)
+	defaultWorkloadTimeout = units.Duration(2 * 60e9)
+	defaultExecTimeout     = units.Duration(60e9)
+)
