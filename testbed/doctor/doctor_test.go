@@ -102,7 +102,7 @@ func TestRunGivesEveryFeatureAnAnswer(t *testing.T) {
 
 // On a machine whose root may make namespaces, up finds what it needs.
 func TestReadyWhereNamespacesWork(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.UserNS)
 	probes, err := Run(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestReadyWhereNamespacesWork(t *testing.T) {
 }
 
 func TestHas(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.UserNS)
 	if err := Has(t.Context(), "veth"); err != nil {
 		t.Errorf("veth: %v", err)
 	}

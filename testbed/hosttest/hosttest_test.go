@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestMain(m *testing.M) { os.Exit(Main(m)) }
+func TestMain(m *testing.M) { os.Exit(MainInUserNS(m)) }
 
 func TestRequired(t *testing.T) {
 	for _, test := range []struct {
@@ -144,5 +144,15 @@ func TestProbesAgreeWithThePath(t *testing.T) {
 		if err := Probe(feature); (err == nil) != (missing == nil) {
 			t.Errorf("%s: probe says %v, the path says %v", feature, err, missing)
 		}
+	}
+}
+
+// As an ordinary user, MainInUserNS has brought the tests to where they may
+// make namespaces.
+func TestMainInUserNS(t *testing.T) {
+	Need(t, UserNS, Netns)
+	inside := os.Getenv(stageEnv) == stageIsolated
+	if root := Probe(Root) == nil; root == inside {
+		t.Errorf("the host's root: %v, in a user namespace: %v", root, inside)
 	}
 }

@@ -24,6 +24,7 @@ const (
 	stageNamespace = "namespace" // an ordinary user: exit 0 in namespaces of its own
 	stageTest      = "test"      // an ordinary user: run the arguments in namespaces of its own
 	stageInside    = "inside"    // in these namespaces: run the test
+	stageIsolated  = "isolated"  // an ordinary user: the whole binary runs in namespaces
 )
 
 // init takes over a re-executed test binary. It has to be an init because a
@@ -63,9 +64,10 @@ func child(stage string, args ...string) *exec.Cmd {
 }
 
 // ordinaryUser makes the command run as an ordinary user: root drops to nobody.
+// Root of MainInUserNS is an ordinary user already.
 func ordinaryUser(command *exec.Cmd) *exec.Cmd {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if os.Geteuid() == 0 {
+	if os.Geteuid() == 0 && os.Getenv(stageEnv) != stageIsolated {
 		command.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
 	return command
@@ -119,4 +121,31 @@ func InUserNS(t *testing.T) bool {
 		t.Fatalf("in a user namespace: the test did not run\n%s", output)
 	}
 	return false
+}
+
+// MainInUserNS is Main for packages whose tests need the right to make
+// namespaces and nothing else of root: started by an ordinary user, it runs the
+// binary again as root of a user namespace with network, mount, IPC and UTS
+// namespaces of its own, where Netns is there. Root runs the tests as they are.
+// The PID namespace stays the host's: the first process of a new one would
+// inherit every orphan.
+func MainInUserNS(m *testing.M) int {
+	if os.Geteuid() == 0 || Probe(UserNS) != nil {
+		return Main(m)
+	}
+	command := inNamespaces(child(stageIsolated, os.Args[1:]...))
+	command.SysProcAttr.Cloneflags &^= syscall.CLONE_NEWPID
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	runtime.LockOSThread() // see InUserNS
+	defer runtime.UnlockOSThread()
+	err := command.Run()
+	var status *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &status):
+		return max(status.ExitCode(), 1)
+	}
+	fmt.Fprintln(os.Stderr, unshareError(err))
+	return 1
 }
