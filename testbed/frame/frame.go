@@ -24,7 +24,7 @@ type Type byte
 
 // Frames of an exec or shell connection.
 const (
-	Stdin      Type = 1  // client to process; empty closes it
+	Stdin      Type = 1  // client to process; empty closes it; at most StdinAhead not yet taken
 	Stdout     Type = 2  // process to client
 	Stderr     Type = 3  // process to client
 	WindowSize Type = 4  // client to terminal: {"rows":24,"cols":80}
@@ -33,8 +33,14 @@ const (
 	Channel    Type = 7  // both ways: bytes of the process's descriptor 3; empty closes it
 	Failure    Type = 8  // last frame to the client: {"error":"..."}; nothing was started
 	Started    Type = 9  // first frame to the client: {"pid":7}
+	StdinTaken Type = 10 // to the client: one Stdin frame was passed on
 	Message    Type = 64 // a worker's JSON message
 )
+
+// StdinAhead is how many Stdin frames a client may have under way, so that a
+// command that does not read costs bounded memory and never hides a signal or
+// the client's end behind unread input.
+const StdinAhead = 8
 
 // Writer writes frames. It is safe for concurrent use.
 type Writer struct {

@@ -1,0 +1,322 @@
+// Package netns runs nodes as namespaces: each node has its own network, IPC,
+// UTS, mount and PID namespace, so that two nodes never look like one host to
+// the programs in them, and costs no process while nothing runs in it.
+//
+// The network namespace is given. The others come to be with the node's init,
+// a re-execution of this program that the first command starts: it builds the
+// node's view (hosts file, hostname, machine id, boot id, /proc, /sys, /tmp,
+// /run, /dev/shm) and then only reaps. Commands are children of the
+// supervisor, cloned from a thread that has entered the node's namespaces.
+package netns
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/nodes"
+	"railbed/testbed/reexec"
+)
+
+// initTimeout bounds the node's init; 8 inits at once on 2 busy cores need
+// less than a second.
+const initTimeout = 20 * time.Second
+
+// Runtime makes netns nodes. Its zero value is ready.
+type Runtime struct{}
+
+// Create implements nodes.Runtime. It costs no system call: see the package.
+func (Runtime) Create(_ context.Context, config nodes.Config) (nodes.Node, error) {
+	return &node{config: config}, nil
+}
+
+type node struct {
+	config nodes.Config
+
+	mu     sync.Mutex // guards what follows, and serialises the first start
+	closed bool
+	init   *os.Process
+	view   view
+}
+
+// view is the namespaces of a running node, by descriptor.
+type view struct {
+	mount, uts, ipc, pid int
+	// proc is the node's /proc, for counting its processes.
+	proc int
+}
+
+// Start implements nodes.Node.
+func (n *node) Start(ctx context.Context, command nodes.Command) (nodes.Process, error) {
+	if len(command.Args) == 0 {
+		return nil, fmt.Errorf("start command in %s: no program named", n.config.Node.Name)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, fmt.Errorf("start %s in %s: %w", command.Args[0], n.config.Node.Name, nodes.ErrClosed)
+	}
+	if n.init == nil {
+		if err := n.startInit(ctx); err != nil {
+			return nil, fmt.Errorf("start init of %s: %w", n.config.Node.Name, err)
+		}
+	}
+	started, err := n.spawn(command)
+	if err != nil {
+		return nil, fmt.Errorf("start %s in %s: %w", command.Args[0], n.config.Node.Name, err)
+	}
+	return started, nil
+}
+
+// startInit starts the node's init and opens its namespaces.
+func (n *node) startInit(ctx context.Context) (err error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	// The socket lives in the supervisor; a deadline needs the poller, which
+	// os.NewFile gives to a non-blocking descriptor.
+	deadline := time.Now().Add(initTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	process, err := n.cloneInit(theirs)
+	theirs.Close()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			process.Kill()
+			process.Wait()
+		}
+	}()
+	if err := ours.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if err := json.NewEncoder(ours).Encode(initConfigOf(n.config)); err != nil {
+		return fmt.Errorf("send configuration: %w", err)
+	}
+	answer, err := io.ReadAll(ours)
+	if err != nil {
+		return fmt.Errorf("wait for answer: %w", err)
+	}
+	if string(answer) != initReady {
+		return fmt.Errorf("build view: %s", strings.TrimSpace(string(answer)))
+	}
+	n.view, err = openView(process.Pid)
+	if err != nil {
+		return err
+	}
+	n.init = process
+	return nil
+}
+
+// cloneInit clones the init from a thread inside the node's network namespace.
+func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	err = n.config.Namespace.Do(func() (err error) {
+		process, err = os.StartProcess(reexec.Self, reexec.Argv(Part, n.config.Node.Name), &os.ProcAttr{
+			Dir:   "/",
+			Env:   []string{"GOMAXPROCS=1"},
+			Files: []*os.File{null, null, os.Stderr, channel},
+			Sys: &syscall.SysProcAttr{
+				Setsid:     true,
+				Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+			},
+		})
+		return err
+	})
+	return process, err
+}
+
+func openView(pid int) (view, error) {
+	base := "/proc/" + strconv.Itoa(pid)
+	v := view{mount: -1, uts: -1, ipc: -1, pid: -1, proc: -1}
+	for _, entry := range []struct {
+		fd   *int
+		path string
+	}{
+		{&v.mount, base + "/ns/mnt"}, {&v.uts, base + "/ns/uts"}, {&v.ipc, base + "/ns/ipc"},
+		{&v.pid, base + "/ns/pid"}, {&v.proc, base + "/root/proc"},
+	} {
+		fd, err := unix.Open(entry.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			v.close()
+			return view{}, fmt.Errorf("open %s: %w", entry.path, err)
+		}
+		*entry.fd = fd
+	}
+	return v, nil
+}
+
+func (v *view) close() {
+	for _, fd := range []*int{&v.mount, &v.uts, &v.ipc, &v.pid, &v.proc} {
+		if *fd > 0 {
+			unix.Close(*fd)
+		}
+		*fd = -1
+	}
+}
+
+// spawn clones the command from a thread that has entered all of the node's
+// namespaces. The thread cannot leave a PID or mount namespace cleanly, so it
+// stays locked and dies with its goroutine.
+func (n *node) spawn(command nodes.Command) (*process, error) {
+	type outcome struct {
+		process *os.Process
+		err     error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		runtime.LockOSThread()
+		p, err := n.spawnHere(command)
+		done <- outcome{p, err}
+	}()
+	result := <-done
+	if result.err != nil {
+		return nil, result.err
+	}
+	return watch(result.process), nil
+}
+
+func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
+	if err := n.enter(); err != nil {
+		return nil, err
+	}
+	environment := n.environment(command.Env)
+	// Between clone and exec the child shares our memory, so the /proc of its
+	// PID namespace names our executable as its own, wherever the file lies.
+	path := reexec.Self
+	if !command.Self {
+		var err error
+		if path, err = lookPath(command.Args[0], command.Dir, environment); err != nil {
+			return nil, err
+		}
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	files := []*os.File{orNull(command.Stdin, null), orNull(command.Stdout, null), orNull(command.Stderr, null)}
+	if command.Channel != nil {
+		files = append(files, command.Channel)
+	}
+	dir := command.Dir
+	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() {
+		dir = "/"
+	}
+	return os.StartProcess(path, command.Args, &os.ProcAttr{
+		Dir:   dir,
+		Env:   environment,
+		Files: files,
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: command.Terminal},
+	})
+}
+
+// enter moves the calling thread into the node. The mount namespace comes
+// last but one, as paths resolve in it from then on; the PID namespace is for
+// the children only.
+func (n *node) enter() error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare thread's root directory: %w", err)
+	}
+	for _, step := range []struct {
+		fd, kind int
+		name     string
+	}{
+		{n.config.Namespace.Fd(), unix.CLONE_NEWNET, "network"},
+		{n.view.uts, unix.CLONE_NEWUTS, "UTS"},
+		{n.view.ipc, unix.CLONE_NEWIPC, "IPC"},
+		{n.view.mount, unix.CLONE_NEWNS, "mount"},
+		{n.view.pid, unix.CLONE_NEWPID, "PID"},
+	} {
+		if err := unix.Setns(step.fd, step.kind); err != nil {
+			return fmt.Errorf("enter %s namespace: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+func orNull(file, null *os.File) *os.File {
+	if file == nil {
+		return null
+	}
+	return file
+}
+
+// Processes implements nodes.Node.
+func (n *node) Processes() (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.init == nil {
+		return 0, nil
+	}
+	// A descriptor of its own, as reading a directory moves the offset.
+	fd, err := unix.Openat(n.view.proc, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("read processes of %s: %w", n.config.Node.Name, err)
+	}
+	directory := os.NewFile(uintptr(fd), "proc")
+	defer directory.Close()
+	names, err := directory.Readdirnames(-1)
+	if err != nil {
+		return 0, fmt.Errorf("read processes of %s: %w", n.config.Node.Name, err)
+	}
+	count := 0
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid > 1 {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// Close implements nodes.Node. Killing the init makes the kernel kill every
+// other process of the PID namespace first, so its end is theirs.
+func (n *node) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	if n.init == nil {
+		return nil
+	}
+	err := n.init.Kill()
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	_, waitErr := n.init.Wait()
+	n.view.close()
+	n.init = nil
+	return errors.Join(err, waitErr)
+}
+
+func socketPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create socket pair: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("create socket pair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "init"), os.NewFile(uintptr(fds[1]), "init"), nil
+}

@@ -1,0 +1,110 @@
+// Package nodes is a node's life: what runs in a server of the testbed, behind
+// one interface for every runtime.
+//
+// A node owns the processes that are started in it. Its network is made by
+// package fabric in the namespace that the node is given.
+package nodes
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"railbed/fabric/kernel"
+	"railbed/testbed/plan"
+)
+
+// ErrClosed is returned by Start after Close.
+var ErrClosed = errors.New("node is closed")
+
+// ErrNotFound is wrapped by Start when the program is not in the node.
+var ErrNotFound = errors.New("program not found in the node")
+
+// Runtime makes nodes of one kind.
+type Runtime interface {
+	// Create makes the node that config describes. Nothing runs in it yet.
+	Create(ctx context.Context, config Config) (Node, error)
+}
+
+// Config is all that a runtime knows of a node.
+type Config struct {
+	Testbed string
+	Node    plan.Node
+	Hosts   []plan.HostEntry
+	// Namespace is the node's network; it stays the caller's.
+	Namespace *kernel.Namespace
+}
+
+// Node is one server of the testbed. Its methods are safe for concurrent use.
+type Node interface {
+	// Start starts a command. ctx bounds the start, not the command.
+	Start(ctx context.Context, command Command) (Process, error)
+	// Processes counts the processes that are alive in the node, those that
+	// commands left behind included and the runtime's own excluded.
+	Processes() (int, error)
+	// Close kills everything in the node and waits until it is gone.
+	Close() error
+}
+
+// Command is a program to start in a node. The caller keeps its files and may
+// close them once Start has returned.
+type Command struct {
+	// Args is the argument vector. Args[0] without a slash is looked up in
+	// the PATH of Env, inside the node.
+	Args []string
+	// Self starts the running executable instead of looking Args[0] up.
+	Self bool
+	// Env is added to the node's own environment and wins over it.
+	Env []string
+	// Dir is the working directory; one that the node does not have falls
+	// back to "/".
+	Dir string
+	// Stdin, Stdout and Stderr; nil is /dev/null.
+	Stdin, Stdout, Stderr *os.File
+	// Channel becomes descriptor 3; nil leaves it closed.
+	Channel *os.File
+	// Terminal says that Stdin is a terminal that becomes the controlling one.
+	Terminal bool
+}
+
+// Exit is how a process ended: by a signal when Signal is not zero, else with
+// Code.
+type Exit struct {
+	Code   int            `json:"code"`
+	Signal syscall.Signal `json:"signal,omitempty"`
+}
+
+// Process is a started command, leader of a session of its own.
+type Process interface {
+	// Pid is the process id as the supervisor sees it.
+	Pid() int
+	// Signal signals the process's whole session group. A process that has
+	// ended is no error.
+	Signal(signal syscall.Signal) error
+	// Wait waits for the end. It may be called by several goroutines.
+	Wait() (Exit, error)
+}
+
+// Terminate asks the process to end, with SIGHUP as its terminal would and
+// SIGTERM, and kills it when it has not ended after the grace time. It returns
+// when the process has ended.
+func Terminate(p Process, grace time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.Wait()
+	}()
+	p.Signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGTERM)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return
+	case <-timer.C:
+	}
+	p.Signal(syscall.SIGKILL)
+	<-ended
+}
