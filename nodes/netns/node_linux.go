@@ -176,24 +176,35 @@ func (v *view) close() {
 }
 
 // spawn clones the command from a thread that has entered all of the node's
-// namespaces. The thread cannot leave a PID or mount namespace cleanly, so it
-// stays locked and dies with its goroutine.
+// namespaces.
 func (n *node) spawn(command nodes.Command) (*process, error) {
-	type outcome struct {
-		process *os.Process
-		err     error
+	var started *os.Process
+	err := onLastThread(func() (err error) {
+		started, err = n.spawnHere(command)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	done := make(chan outcome, 1)
+	return watch(started), nil
+}
+
+// onLastThread runs fn on a thread that ends with it: a thread that has
+// entered a mount or PID namespace cannot leave it cleanly. The main thread
+// never ends, and /proc shows its namespaces as the process's, so it must not
+// be the one; held locked, it makes the second goroutine run elsewhere.
+func onLastThread(fn func() error) error {
+	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		p, err := n.spawnHere(command)
-		done <- outcome{p, err}
+		if unix.Gettid() == unix.Getpid() {
+			done <- onLastThread(fn)
+			runtime.UnlockOSThread()
+			return
+		}
+		done <- fn()
 	}()
-	result := <-done
-	if result.err != nil {
-		return nil, result.err
-	}
-	return watch(result.process), nil
+	return <-done
 }
 
 func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {

@@ -7,7 +7,6 @@ package reexec
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 )
 
@@ -15,15 +14,6 @@ const prefix = "railbed:"
 
 // Self is the path of the running executable for starting it again.
 const Self = "/proc/self/exe"
-
-// A part keeps its main goroutine on the main thread: other goroutines enter
-// namespaces and end with their thread, and the main thread, which /proc shows
-// as the process, must not be one of those.
-func init() {
-	if strings.HasPrefix(os.Args[0], prefix) {
-		runtime.LockOSThread()
-	}
-}
 
 // Parts maps the name of a part to its main function, which gets the
 // arguments after argv[0] and returns the exit code.
