@@ -40,12 +40,19 @@ type Testbed struct {
 	Source *Source `yaml:"-" json:"-"`
 }
 
-// Addressing holds the pools that the plan takes addresses from.
+// Addressing holds the pools that the plan takes addresses from. No two may
+// share an address.
 type Addressing struct {
-	Loopbacks4 string `yaml:"loopbacks4,omitempty" json:"loopbacks4,omitempty"` // default 10.0.0.0/16
-	Links4     string `yaml:"links4,omitempty" json:"links4,omitempty"`         // default 10.128.0.0/10
-	Loopbacks6 string `yaml:"loopbacks6,omitempty" json:"loopbacks6,omitempty"` // default fd00:a1::/64
-	Links6     string `yaml:"links6,omitempty" json:"links6,omitempty"`         // default fd00:a2::/64
+	// Loopbacks4 is the pool of the nodes' and routers' own IPv4 addresses.
+	// Default 10.0.0.0/16.
+	Loopbacks4 string `yaml:"loopbacks4,omitempty" json:"loopbacks4,omitempty"`
+	// Links4 is the pool of the links' IPv4 subnets. Default 10.128.0.0/10.
+	Links4 string `yaml:"links4,omitempty" json:"links4,omitempty"`
+	// Loopbacks6 is the pool of the nodes' and routers' own IPv6 addresses.
+	// Default fd00:a1::/64.
+	Loopbacks6 string `yaml:"loopbacks6,omitempty" json:"loopbacks6,omitempty"`
+	// Links6 is the pool of the links' IPv6 subnets. Default fd00:a2::/64.
+	Links6 string `yaml:"links6,omitempty" json:"links6,omitempty"`
 }
 
 // Topology names of Fabric.Topology.
@@ -64,7 +71,7 @@ type Fabric struct {
 	// Topology is a generator's name, or "explicit".
 	Topology string `yaml:"topology" json:"topology" jsonschema:"enum=explicit,enum=single-switch,enum=leaf-spine,enum=fat-tree,enum=rail-optimized,enum=hpn,enum=torus"`
 	// Params are the generator's parameters, whole numbers: single-switch
-	// {hosts}; leaf-spine {leaves, spines, hosts-per-leaf}; fat-tree {k};
+	// {hosts}; leaf-spine {leaves, spines, hosts-per-leaf, striped}; fat-tree {k};
 	// rail-optimized {servers, rails, spines}; hpn {segments, servers, rails,
 	// aggs}; torus {x, y, z, hosts-per-switch}.
 	Params Ordered[int] `yaml:"params,omitempty" json:"params,omitempty"`
@@ -91,7 +98,9 @@ const (
 
 // Switch is the settings of one switch or of all.
 type Switch struct {
-	Kind string `yaml:"kind,omitempty" json:"kind,omitempty" jsonschema:"enum=router,enum=bridge"` // router (default) or bridge
+	// Kind is router (default), which forwards by address over equal-cost
+	// paths, or bridge, which needs a fabric without loops.
+	Kind string `yaml:"kind,omitempty" json:"kind,omitempty" jsonschema:"enum=router,enum=bridge"`
 	// Buffer is the egress queue of each port. Default 256KiB.
 	Buffer units.Bytes `yaml:"buffer,omitempty" json:"buffer,omitempty"`
 }
@@ -100,37 +109,48 @@ type Switch struct {
 // a and b are the ends in the order of the link's name.
 type Link struct {
 	Direction `yaml:",inline"`
-	MTU       int        `yaml:"mtu,omitempty" json:"mtu,omitempty" jsonschema:"minimum=1280,maximum=65535"` // default 1500
-	AToB      *Direction `yaml:"a-to-b,omitempty" json:"a-to-b,omitempty"`
-	BToA      *Direction `yaml:"b-to-a,omitempty" json:"b-to-a,omitempty"`
+	// MTU is the largest IP packet in bytes, at both ends. Default 1500.
+	MTU int `yaml:"mtu,omitempty" json:"mtu,omitempty" jsonschema:"minimum=1280,maximum=65535"`
+	// AToB is what differs from a to b.
+	AToB *Direction `yaml:"a-to-b,omitempty" json:"a-to-b,omitempty"`
+	// BToA is what differs from b to a.
+	BToA *Direction `yaml:"b-to-a,omitempty" json:"b-to-a,omitempty"`
 }
 
 // Direction is what one direction of a link does to packets.
 type Direction struct {
-	Rate      units.Rate     `yaml:"rate,omitempty" json:"rate,omitempty"` // default 1gbit
-	Delay     units.Duration `yaml:"delay,omitempty" json:"delay,omitempty"`
-	Jitter    units.Duration `yaml:"jitter,omitempty" json:"jitter,omitempty"`
-	Loss      units.Ratio    `yaml:"loss,omitempty" json:"loss,omitzero"`
-	Duplicate units.Ratio    `yaml:"duplicate,omitempty" json:"duplicate,omitzero"`
-	Corrupt   units.Ratio    `yaml:"corrupt,omitempty" json:"corrupt,omitzero"`
-	Queue     units.Bytes    `yaml:"queue,omitempty" json:"queue,omitempty"` // default: the switch's buffer
+	// Rate is in bit/s of layer 2. Default 1gbit.
+	Rate units.Rate `yaml:"rate,omitempty" json:"rate,omitempty"`
+	// Delay is the propagation delay. Default none.
+	Delay units.Duration `yaml:"delay,omitempty" json:"delay,omitempty"`
+	// Jitter varies the delay by up to this much. Default none.
+	Jitter units.Duration `yaml:"jitter,omitempty" json:"jitter,omitempty"`
+	// Loss is the share of packets that are lost at random. Default none.
+	Loss units.Ratio `yaml:"loss,omitempty" json:"loss,omitzero"`
+	// Duplicate is the share of packets that arrive twice. Default none.
+	Duplicate units.Ratio `yaml:"duplicate,omitempty" json:"duplicate,omitzero"`
+	// Corrupt is the share of packets with a flipped bit. Default none.
+	Corrupt units.Ratio `yaml:"corrupt,omitempty" json:"corrupt,omitzero"`
+	// Queue is what can wait for the link. Default: the switch's buffer.
+	Queue units.Bytes `yaml:"queue,omitempty" json:"queue,omitempty"`
 
 	// Zero names the fields that are zero on purpose.
-	Zero Zeros `yaml:"-" json:"zero,omitempty" jsonschema:"-"`
+	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
 // Node is the settings of a node.
 type Node struct {
-	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns"` // netns
+	// Runtime is what the node is made of: netns (default).
+	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns"`
 	// NICs is how many NICs an explicit node has; generators fix it and
 	// refuse another number.
 	NICs int `yaml:"nics,omitempty" json:"nics,omitempty" jsonschema:"minimum=1,maximum=64"`
 	// Ranks is how many ranks a workload places on the node. Rank r of a node
 	// uses its NIC r modulo NICs. Default 1.
 	Ranks int `yaml:"ranks,omitempty" json:"ranks,omitempty" jsonschema:"minimum=0,maximum=256"`
-	// CPU limits the node to this many cores; 0 is no limit.
+	// CPU limits the node to this many cores; 0 (default) is no limit.
 	CPU float64 `yaml:"cpu,omitempty" json:"cpu,omitempty" jsonschema:"minimum=0,maximum=4096"`
-	// Memory limits the node's memory; 0 is no limit.
+	// Memory limits the node's memory; 0B (default) is no limit.
 	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
 	// Env is added to the environment of every command in the node.
 	Env map[string]string `yaml:"env,omitempty" json:"env,omitempty" scalar:"any"`
@@ -138,101 +158,146 @@ type Node struct {
 	Sysctls map[string]string `yaml:"sysctls,omitempty" json:"sysctls,omitempty" scalar:"any"`
 
 	// Zero names the fields that are zero on purpose.
-	Zero Zeros `yaml:"-" json:"zero,omitempty" jsonschema:"-"`
+	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
-// Step is one thing that happens. Exactly one of the pointers is set.
+// Step is one thing that happens. Exactly one of capture, workload, exec, link
+// and sleep is set.
 type Step struct {
 	// At is when the step starts, counted from the start of the first step.
 	// Without it the step starts when the one before it has ended.
-	At       *units.Duration `yaml:"at,omitempty" json:"at,omitempty"`
-	Capture  *Capture        `yaml:"capture,omitempty" json:"capture,omitempty"`
-	Workload *Workload       `yaml:"workload,omitempty" json:"workload,omitempty"`
-	Exec     *Exec           `yaml:"exec,omitempty" json:"exec,omitempty"`
-	Link     *LinkChange     `yaml:"link,omitempty" json:"link,omitempty"`
-	Sleep    *units.Duration `yaml:"sleep,omitempty" json:"sleep,omitempty"`
+	At *units.Duration `yaml:"at,omitempty" json:"at,omitempty"`
+	// Capture starts recording packets.
+	Capture *Capture `yaml:"capture,omitempty" json:"capture,omitempty"`
+	// Workload runs a collective on every rank.
+	Workload *Workload `yaml:"workload,omitempty" json:"workload,omitempty"`
+	// Exec runs a command in nodes.
+	Exec *Exec `yaml:"exec,omitempty" json:"exec,omitempty"`
+	// Link changes a link while it runs.
+	Link *LinkChange `yaml:"link,omitempty" json:"link,omitempty"`
+	// Sleep waits.
+	Sleep *units.Duration `yaml:"sleep,omitempty" json:"sleep,omitempty"`
 }
 
 // Capture starts recording; it lasts until the run's last step has ended.
 type Capture struct {
 	// At lists taps: "all", "nics", "switches", a node or switch name, a
 	// "node:port", or globs of these.
-	At      []string    `yaml:"at" json:"at"`
-	File    string      `yaml:"file" json:"file"`                           // within the --out directory
-	Filter  string      `yaml:"filter,omitempty" json:"filter,omitempty"`   // pcap-filter(7) expression
-	SnapLen units.Bytes `yaml:"snaplen,omitempty" json:"snaplen,omitempty"` // default 256B
-	Limit   units.Bytes `yaml:"limit,omitempty" json:"limit,omitempty"`     // file size; default 2GiB
+	At []string `yaml:"at" json:"at"`
+	// File is the name of the pcapng within the --out directory.
+	File string `yaml:"file" json:"file"`
+	// Filter is a pcap-filter(7) expression.
+	Filter string `yaml:"filter,omitempty" json:"filter,omitempty"`
+	// SnapLen is how much of each packet is kept. Default 256B.
+	SnapLen units.Bytes `yaml:"snaplen,omitempty" json:"snaplen,omitempty"`
+	// Limit is how large the file can grow. Default 2GiB.
+	Limit units.Bytes `yaml:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // Workload runs a collective on every rank of the testbed.
 type Workload struct {
-	Name       string         `yaml:"name" json:"name"`
-	Kind       string         `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce"`                                           // all-reduce
-	Algorithm  string         `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring"`                   // ring (default)
-	Transport  string         `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp"`                    // tcp (default)
-	Size       units.Bytes    `yaml:"size" json:"size"`                                                                        // of the float32 buffer
-	Iterations int            `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=1000000"` // default 5
-	Warmup     int            `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=1000000"`         // default 1
-	Family     string         `yaml:"ip,omitempty" json:"ip,omitempty" scalar:"any" jsonschema:"enum=4,enum=6"`                // 4 (default) or 6
-	Background bool           `yaml:"background,omitempty" json:"background,omitempty"`                                        // the next step does not wait
-	Timeout    units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`                                              // default 2m
+	// Name is what checks call the workload.
+	Name string `yaml:"name" json:"name"`
+	// Kind is the collective: all-reduce.
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce"`
+	// Algorithm is ring (default).
+	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring"`
+	// Transport is tcp (default).
+	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp"`
+	// Size is of the float32 buffer of each rank: a multiple of 4B.
+	Size units.Bytes `yaml:"size" json:"size"`
+	// Iterations are measured. Default 5.
+	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=1000000"`
+	// Warmup iterations run before and are not measured. Default 1.
+	Warmup int `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=1000000"`
+	// Family is the IP version, 4 (default) or 6.
+	Family string `yaml:"ip,omitempty" json:"ip,omitempty" scalar:"any" jsonschema:"enum=4,enum=6"`
+	// Background lets the next step start at once.
+	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
+	// Timeout ends the workload as failed. Default 2m.
+	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 
 	// Zero names the fields that are zero on purpose.
-	Zero Zeros `yaml:"-" json:"zero,omitempty" jsonschema:"-"`
+	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
-// Exec runs a command in nodes and fails the step when it exits non-zero.
+// Exec runs a command in nodes and fails the step when it does not exit with
+// the expected code.
 type Exec struct {
-	Name       string         `yaml:"name,omitempty" json:"name,omitempty"` // for checks and log names
-	Nodes      []string       `yaml:"nodes" json:"nodes"`                   // names or globs
-	Command    []string       `yaml:"command" json:"command" scalar:"any"`
-	Background bool           `yaml:"background,omitempty" json:"background,omitempty"`
-	Timeout    units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`                                  // default 1m
-	Expect     *int           `yaml:"expect,omitempty" json:"expect,omitempty" jsonschema:"minimum=0,maximum=255"` // exit code; default 0
+	// Name is for log files.
+	Name string `yaml:"name,omitempty" json:"name,omitempty"`
+	// Nodes are names or globs.
+	Nodes []string `yaml:"nodes" json:"nodes"`
+	// Command is the program and its arguments; no shell reads it.
+	Command []string `yaml:"command" json:"command" scalar:"any"`
+	// Background lets the next step start at once.
+	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
+	// Timeout ends the command as failed. Default 1m.
+	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	// Expect is the exit code that passes. Default 0.
+	Expect *int `yaml:"expect,omitempty" json:"expect,omitempty" jsonschema:"minimum=0,maximum=255"`
 }
 
 // LinkChange changes a link while it runs.
 type LinkChange struct {
-	Where string         `yaml:"where" json:"where"`                                                    // "leaf1--spine2", optionally " a-to-b" or " b-to-a"
-	State string         `yaml:"state,omitempty" json:"state,omitempty" jsonschema:"enum=up,enum=down"` // up or down
-	Set   *Direction     `yaml:"set,omitempty" json:"set,omitempty"`
-	For   units.Duration `yaml:"for,omitempty" json:"for,omitempty"` // undo after this long
+	// Where is a link's name or glob, "leaf1--spine2", optionally followed by
+	// " a-to-b" or " b-to-a".
+	Where string `yaml:"where" json:"where"`
+	// State takes the link up or down.
+	State string `yaml:"state,omitempty" json:"state,omitempty" jsonschema:"enum=up,enum=down"`
+	// Set overrides what the link does to packets.
+	Set *Direction `yaml:"set,omitempty" json:"set,omitempty"`
+	// For is how long until the change is undone. Default: never.
+	For units.Duration `yaml:"for,omitempty" json:"for,omitempty"`
 }
 
 // Check is one thing that must hold. Exactly one of the fields is set.
 type Check struct {
+	// Workload judges a workload's own results.
 	Workload *WorkloadCheck `yaml:"workload,omitempty" json:"workload,omitempty"`
-	Packets  *PacketsCheck  `yaml:"packets,omitempty" json:"packets,omitempty"`
+	// Packets judges the capture.
+	Packets *PacketsCheck `yaml:"packets,omitempty" json:"packets,omitempty"`
 	// Fidelity is the worst verdict that passes: faithful or degraded.
 	Fidelity string `yaml:"fidelity,omitempty" json:"fidelity,omitempty" jsonschema:"enum=faithful,enum=degraded"`
 }
 
 // WorkloadCheck judges a workload's own results.
 type WorkloadCheck struct {
-	Name    string `yaml:"name" json:"name"`
-	Correct bool   `yaml:"correct,omitempty" json:"correct,omitempty"`
+	// Name is the workload's.
+	Name string `yaml:"name" json:"name"`
+	// Correct requires every element of every rank's result to be right.
+	Correct bool `yaml:"correct,omitempty" json:"correct,omitempty"`
 	// BusBW is a comparison such as ">= 600 Mbit/s".
 	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
 }
 
 // PacketsCheck judges the capture. Exactly one of the fields is set.
 type PacketsCheck struct {
+	// BytesPerRank compares what each rank sent with a formula.
 	BytesPerRank *BytesPerRank `yaml:"bytes-per-rank,omitempty" json:"bytes-per-rank,omitempty"`
-	RankNIC      string        `yaml:"rank-nic,omitempty" json:"rank-nic,omitempty"`         // a workload's name
-	Conservation string        `yaml:"conservation,omitempty" json:"conservation,omitempty"` // a switch name or glob
-	PathSpread   *PathSpread   `yaml:"path-spread,omitempty" json:"path-spread,omitempty"`
+	// RankNIC names a workload: all its traffic leaves by its ranks' own NICs.
+	RankNIC string `yaml:"rank-nic,omitempty" json:"rank-nic,omitempty"`
+	// Conservation names a switch or a glob: what enters a switch leaves it.
+	Conservation string `yaml:"conservation,omitempty" json:"conservation,omitempty"`
+	// PathSpread requires traffic on every equal-cost uplink.
+	PathSpread *PathSpread `yaml:"path-spread,omitempty" json:"path-spread,omitempty"`
 }
 
 // BytesPerRank compares the bytes that each rank sent with a closed formula.
 type BytesPerRank struct {
-	Workload  string      `yaml:"workload,omitempty" json:"workload,omitempty"`             // default: the only one of the file
-	Formula   string      `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce"` // ring-all-reduce: 2(n-1)/n of the size
+	// Workload is the workload's name. Default: the only one of the file.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	// Formula is ring-all-reduce: 2(n-1)/n of the size.
+	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce"`
+	// Tolerance is the share by which the bytes may differ.
 	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`
 }
 
 // PathSpread requires traffic on every one of a switch's equal-cost uplinks.
 type PathSpread struct {
-	Switch string `yaml:"switch" json:"switch"` // name or glob
-	// MinShare is the least share of an uplink, of the mean over them.
-	MinShare units.Ratio `yaml:"min-share,omitempty" json:"min-share,omitempty"`
+	// Switch is a name or glob.
+	Switch string `yaml:"switch" json:"switch"`
+	// MinShare is the least share of an uplink, of the mean over them. Default
+	// 0%: any traffic will do.
+	MinShare units.Ratio `yaml:"min-share,omitempty" json:"min-share,omitzero"`
 }

@@ -1,0 +1,278 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/invopop/jsonschema"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"railbed/fabric/units"
+)
+
+var update = flag.Bool("update", false, "write railbed.schema.json anew")
+
+// Forms of the units as the schema knows them; TestUnitPatterns holds them
+// against the parsers.
+var unitForms = map[reflect.Type]jsonschema.Schema{
+	reflect.TypeFor[units.Rate]():     {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(k|m|g|t)?bit$`, Description: "A bit rate such as 1gbit."},
+	reflect.TypeFor[units.Bytes]():    {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`, Description: "A size such as 40KB or 16MiB."},
+	reflect.TypeFor[units.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`, Description: "A duration such as 10us."},
+	reflect.TypeFor[units.Ratio](): {Description: "A share such as 0.1%, 0.001 or 1/1000.", AnyOf: []*jsonschema.Schema{
+		{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?)?$`},
+		{Type: "number", Minimum: "0", Maximum: "1"},
+	}},
+}
+
+// newReflector maps what JSON Schema's reflection does not know.
+func newReflector(t *testing.T) *jsonschema.Reflector {
+	r := &jsonschema.Reflector{FieldNameTag: "yaml"}
+	if err := r.AddGoComments("railbed/testbed/spec", "."); err != nil {
+		t.Fatal(err)
+	}
+	r.Mapper = func(typ reflect.Type) *jsonschema.Schema {
+		if form, known := unitForms[typ]; known {
+			return &form
+		}
+		if !isOrdered(typ) {
+			return nil
+		}
+		value, _ := typ.Elem().FieldByName("Value")
+		values := &jsonschema.Schema{Type: "integer", Minimum: "0"}
+		if value.Type.Kind() == reflect.Struct {
+			values = &jsonschema.Schema{Ref: "#/$defs/" + value.Type.Name()}
+		}
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: values}
+	}
+	return r
+}
+
+// property finds a property such as Workload.name in the schema.
+func property(t *testing.T, s *jsonschema.Schema, path string) *jsonschema.Schema {
+	t.Helper()
+	typ, key, _ := strings.Cut(path, ".")
+	definition := s.Definitions[typ]
+	if definition == nil {
+		t.Fatalf("schema has no definition of %s", typ)
+	}
+	found, ok := definition.Properties.Get(key)
+	if !ok {
+		t.Fatalf("schema has no property %s", path)
+	}
+	return found
+}
+
+// makeSchema builds the schema from the types, and adds what struct tags cannot
+// say: forms of names, lists that cannot be empty, and exclusive choices.
+func makeSchema(t *testing.T) []byte {
+	r := newReflector(t)
+	s := r.Reflect(&Testbed{})
+	for _, used := range []any{&Node{}, &Switch{}, &Link{}} {
+		maps.Copy(s.Definitions, r.Reflect(used).Definitions)
+	}
+	s.ID, s.Title = "", "Railbed testbed"
+	for path, form := range map[string]string{
+		"Testbed.name": testbedName.String(), "Workload.name": nodeName.String(), "Exec.name": nodeName.String(),
+		"Capture.file": captureName.String(), "WorkloadCheck.busbw": comparisonForm.String(),
+	} {
+		property(t, s, path).Pattern = form
+	}
+	one := uint64(1)
+	for _, path := range []string{"Capture.at", "Exec.nodes", "Exec.command"} {
+		property(t, s, path).MinItems = &one
+	}
+	scalar := []*jsonschema.Schema{{Type: "string"}, {Type: "number"}, {Type: "boolean"}}
+	property(t, s, "Exec.command").Items = &jsonschema.Schema{AnyOf: scalar}
+	property(t, s, "Node.env").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
+	property(t, s, "Node.sysctls").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
+	family := property(t, s, "Workload.ip")
+	family.Type, family.Enum = "", []any{"4", "6", 4, 6}
+	for typ, choices := range map[string][]string{
+		"Step":         {"capture", "workload", "exec", "link", "sleep"},
+		"Check":        {"workload", "packets", "fidelity"},
+		"PacketsCheck": {"bytes-per-rank", "rank-nic", "conservation", "path-spread"},
+	} {
+		for _, choice := range choices {
+			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf, &jsonschema.Schema{Required: []string{choice}})
+		}
+	}
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(text, '\n')
+}
+
+func TestSchemaFileIsMadeFromTheTypes(t *testing.T) {
+	made := makeSchema(t)
+	if *update {
+		if err := os.WriteFile("railbed.schema.json", made, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(made, Schema()) {
+		t.Error("railbed.schema.json differs from the types; run go generate ./testbed/spec")
+	}
+}
+
+// compiled is the schema in a validator that is not ours.
+func compiled(t *testing.T) *validator.Schema {
+	t.Helper()
+	document, err := validator.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := validator.NewCompiler()
+	if err := c.AddResource("railbed.schema.json", document); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("railbed.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// asJSON reads YAML as an editor's language server does.
+func asJSON(t *testing.T, text []byte) any {
+	t.Helper()
+	var value any
+	if err := yaml.Load(text, &value); err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := validator.UnmarshalJSON(bytes.NewReader(encoded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decoded
+}
+
+func TestExamplesPassDecoderAndSchema(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	s := compiled(t)
+	for _, file := range files {
+		if _, err := Load(file); err != nil {
+			t.Errorf("decoder: %v", err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(asJSON(t, text)); err != nil {
+			t.Errorf("schema: %s: %v", file, err)
+		}
+	}
+}
+
+// The schema has to refuse by itself what an editor should underline.
+func TestSchemaRefuses(t *testing.T) {
+	const good = "name: a\nfabric: {topology: single-switch, params: {hosts: 2}}\n"
+	s := compiled(t)
+	if err := s.Validate(asJSON(t, []byte(good))); err != nil {
+		t.Fatalf("the good file: %v", err)
+	}
+	for name, text := range map[string]string{
+		"unknown key":          good + "sed: 1\n",
+		"unknown key deep":     good + "nodes: {h0: {rank: 1}}\n",
+		"unknown key in list":  good + "steps: [{sleep: 1s, slep: 1s}]\n",
+		"unknown key in link":  good + "steps: [{link: {where: a--b, set: {los: 1%}}}]\n",
+		"missing key":          "name: a\n",
+		"missing deep key":     good + "steps: [{workload: {name: a, kind: all-reduce}}]\n",
+		"name":                 "name: A B\nfabric: {topology: explicit}\n",
+		"topology":             "name: a\nfabric: {topology: ring}\n",
+		"rate":                 good + "nodes: {}\nsteps: [{link: {where: a--b, set: {rate: 1gbps}}}]\n",
+		"bare number as size":  good + "nodes: {h0: {memory: 4096}}\n",
+		"share above one":      good + "steps: [{link: {where: a--b, set: {loss: 2}}}]\n",
+		"mtu":                  "name: a\nfabric: {topology: explicit, links: {default: {mtu: 100}}}\n",
+		"number as text":       good + "seed: \"7\"\n",
+		"dilation":             good + "dilation: 2\n",
+		"no step":              good + "steps: [{}]\n",
+		"two in one step":      good + "steps: [{sleep: 1s, exec: {nodes: [h0], command: [ls]}}]\n",
+		"two in one check":     good + "checks: [{fidelity: faithful, workload: {name: a}}]\n",
+		"no packets check":     good + "checks: [{packets: {}}]\n",
+		"fidelity":             good + "checks: [{fidelity: best}]\n",
+		"capture path":         good + "steps: [{capture: {at: [all], file: ../a.pcapng}}]\n",
+		"empty command":        good + "steps: [{exec: {nodes: [h0], command: []}}]\n",
+		"busbw":                good + "checks: [{workload: {name: a, busbw: 3}}]\n",
+		"list instead of text": "name: [a]\nfabric: {topology: explicit}\n",
+	} {
+		if err := s.Validate(asJSON(t, []byte(text))); err == nil {
+			t.Errorf("%s: the schema accepts\n%s", name, text)
+		}
+		if _, err := Decode("f", []byte(text)); err == nil {
+			t.Errorf("%s: the decoder accepts\n%s", name, text)
+		}
+	}
+}
+
+// Every property is described, because descriptions are what editors show.
+func TestSchemaDescribesEveryProperty(t *testing.T) {
+	var document map[string]any
+	if err := json.Unmarshal(Schema(), &document); err != nil {
+		t.Fatal(err)
+	}
+	for typ, definition := range document["$defs"].(map[string]any) {
+		fields := definition.(map[string]any)
+		if fields["additionalProperties"] != false {
+			t.Errorf("%s accepts unknown keys", typ)
+		}
+		for key, p := range fields["properties"].(map[string]any) {
+			if p.(map[string]any)["description"] == nil {
+				t.Errorf("%s.%s has no description", typ, key)
+			}
+		}
+	}
+}
+
+func TestUnitPatternsAgreeWithParsers(t *testing.T) {
+	texts := map[reflect.Type][]string{
+		reflect.TypeFor[units.Rate]():     {"1gbit", "2.5gbit", "0bit", "1.5bit", "1", "1Gbit", "1gbit ", "1e3bit", "-1bit", ".5gbit", "1.gbit", "gbit", "8bit", "3tbit"},
+		reflect.TypeFor[units.Bytes]():    {"40KB", "16MiB", "0B", "1500", "1kB", "1.5KB", "1GiB", "B", "1TB"},
+		reflect.TypeFor[units.Duration](): {"10us", "10µs", "1.5s", "1m30s", "0s", "0", "-1s", "10", "1d", "s", "2h"},
+		reflect.TypeFor[units.Ratio]():    {"0.1%", "0.001", "1/1000", "0%", "100%", "%", "1/", "-1%", "x"},
+	}
+	for typ, list := range texts {
+		schema := map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema"}
+		form := unitForms[typ]
+		encoded, err := json.Marshal(&form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(encoded, &schema); err != nil {
+			t.Fatal(err)
+		}
+		c := validator.NewCompiler()
+		if err := c.AddResource("unit.json", schema); err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.Compile("unit.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range list {
+			into := reflect.New(typ).Interface().(interface{ UnmarshalText([]byte) error })
+			parses := into.UnmarshalText([]byte(text)) == nil
+			matches := s.Validate(text) == nil
+			// A pattern cannot know that 1.5bit is no whole number of bits.
+			if parses != matches && text != "1.5bit" {
+				t.Errorf("%s %q: the parser says %v, the schema %v", typ, text, parses, matches)
+			}
+		}
+	}
+}
