@@ -1,0 +1,72 @@
+# make help lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+
+GO ?= go
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
+LDFLAGS := -s -w -X railbed/testbed/cli.version=$(VERSION)
+
+# The race detector needs cgo and so a C compiler.
+RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
+# Packages run one after another: several of them load both cores of a small
+# machine, and a rate that is measured beside another test means nothing.
+TESTFLAGS ?= -count=1 -shuffle=on -p=1 -timeout=25m
+# What an ordinary user has is tried as nobody where root runs the tests.
+ROOTLESS := ./testbed/... ./nodes/... ./fabric/... ./capture/... ./scenarios/...
+
+.DEFAULT_GOAL := build
+.PHONY: build quickstart test test-root test-user setup-test bench bench-once lint generate ci clean help
+
+build: ## bin/railbed, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/railbed .
+
+quickstart: ## build and run scenarios/quickstart.yaml into out/quickstart
+	@scripts/quickstart
+
+setup-test: ## as root, install what the tests use; else print the line
+	@scripts/setup-test
+
+test: setup-test ## every test that can run here
+	@status=0; \
+	$(MAKE) --no-print-directory test-root || status=1; \
+	if [ "$$(id -u)" -eq 0 ]; then $(MAKE) --no-print-directory test-user || status=1; fi; \
+	exit $$status
+
+test-root: # as whoever runs make
+	$(GO) build $(RACE) ./...
+	$(GO) test $(RACE) $(TESTFLAGS) ./...
+
+test-user: # root tries what nobody has
+	RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns} \
+	$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESS)
+
+bench: setup-test build ## benchmarks, with Mininet beside us
+	$(GO) test -run '^$$' -bench . -benchmem -p=1 -timeout=2h ./...
+
+bench-once: # so that benchmarks cannot rot
+	$(GO) test -run '^$$' -bench . -benchtime=1x -p=1 -timeout=30m ./...
+
+lint: ## gofmt, vet, staticcheck, and golangci-lint where it is installed
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted" >&2; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	@if command -v golangci-lint >/dev/null 2>&1; then golangci-lint run; else echo "golangci-lint is not installed"; fi
+
+generate: ## write what is made from the code
+	$(GO) generate ./...
+
+ci: lint ## what CI runs, and the slower checks
+	$(GO) mod tidy -diff
+	$(MAKE) --no-print-directory generate
+	git diff --exit-code
+	$(MAKE) --no-print-directory build
+	$(MAKE) --no-print-directory bench-once
+	$(MAKE) --no-print-directory test
+
+clean: ## remove what make and runs have made
+	rm -rf bin out
+
+help:
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
