@@ -1,0 +1,311 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"railbed/transports"
+)
+
+const (
+	// maxHandshakes and maxStrangers bound what endpoints that were not added
+	// can make this one hold: connections without and with a hello.
+	maxHandshakes = 64
+	maxStrangers  = 4096
+	// handshakeTimeout is generous for a hello that is sent with the connect.
+	handshakeTimeout = 5 * time.Second
+	// readAhead is how much is read with a header in one system call. Payload
+	// in it is copied once more, so it is small against a bulk message.
+	readAhead = 4096
+	// repliesAtOnce is how many small messages share one reply at most; fewer
+	// share it when the stream has nothing more to read.
+	repliesAtOnce = 32
+)
+
+func (e *Endpoint) acceptLoop() {
+	for {
+		conn, err := e.listener.AcceptTCP()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			// Out of descriptors or memory: the peer waits in the backlog.
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-e.ctx.Done():
+				return
+			}
+			continue
+		}
+		select {
+		case e.handshakes <- struct{}{}:
+		case <-e.ctx.Done():
+			conn.Close()
+			return
+		}
+		e.goroutines.Go(func() {
+			defer func() { <-e.handshakes }()
+			e.handshake(conn)
+		})
+	}
+}
+
+// handshake reads the hello and hands the connection to its peer, or keeps it
+// until that peer is added.
+func (e *Endpoint) handshake(conn *net.TCPConn) {
+	conn.SetDeadline(time.Now().Add(handshakeTimeout))
+	stop := context.AfterFunc(e.ctx, func() { conn.SetDeadline(time.Now()) })
+	defer stop()
+	var raw [helloLen]byte
+	if _, err := io.ReadFull(conn, raw[:]); err != nil {
+		conn.Close()
+		return
+	}
+	e.counters.streamReceived.Add(helloLen)
+	from, to, err := decodeHello(&raw)
+	if err == nil && to != e.self.id {
+		conn.Write(reply{code: replyStranger}.append(nil))
+		err = errors.New("meant for another endpoint")
+	}
+	if err == nil {
+		err = setTimeouts(conn, e.config.PeerTimeout)
+	}
+	conn.SetDeadline(time.Time{})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p, known := e.byID[from]
+	_, waiting := e.strangers[from]
+	switch {
+	case err != nil, e.closed, !known && (waiting || len(e.strangers) >= maxStrangers):
+		conn.Close()
+	case known:
+		p.accept(conn)
+	default:
+		e.strangers[from] = conn
+	}
+}
+
+// incoming is the connection that carries a peer's messages.
+type incoming struct {
+	peer *peer
+	conn *net.TCPConn
+	in   *readAheadReader
+	// number counts the messages; those up to replied were reported.
+	number, replied uint64
+	replies         []byte
+}
+
+// accept starts reading a peer's messages. A second connection from one life
+// of an endpoint is nobody's.
+func (p *peer) accept(conn *net.TCPConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil || p.in != nil {
+		conn.Close()
+		return
+	}
+	in := &incoming{peer: p, conn: conn}
+	in.in = &readAheadReader{conn: conn, total: &p.endpoint.counters.streamReceived}
+	p.in = in
+	p.recordLocked(conn, false)
+	p.goLocked(in.run)
+}
+
+var errGoodbye = errors.New("it closed")
+
+// run reads messages until the connection or the endpoint ends. On a goodbye
+// it closes first, as the sender asked.
+func (in *incoming) run() {
+	err := in.readLoop()
+	in.conn.Close()
+	how := abrupt
+	if errors.Is(err, errGoodbye) {
+		how = polite
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("it closed the connection")
+	}
+	in.peer.fail(fmt.Errorf("%w: %w", transports.ErrPeerFailed, err), how)
+}
+
+func (in *incoming) readLoop() error {
+	for {
+		raw, err := in.in.peek(headerLen, in.flush)
+		if err != nil {
+			return err
+		}
+		h, err := decodeHeader(raw)
+		if err != nil {
+			return err
+		}
+		if h.op == opGoodbye {
+			return errGoodbye
+		}
+		in.in.skip(headerLen)
+		if in.peer.failed() {
+			return net.ErrClosed
+		}
+		if err := in.message(h); err != nil {
+			return err
+		}
+		if in.number-in.replied >= repliesAtOnce {
+			if err := in.flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// message places one message, delivers its immediate and counts it.
+func (in *incoming) message(h header) error {
+	refused, err := in.place(h)
+	if err != nil {
+		return err
+	}
+	if refused.code != replyPlaced {
+		if err := in.flush(); err != nil {
+			return err
+		}
+		in.number++
+		refused.number = in.number
+		in.replied = in.number
+		return in.write(refused)
+	}
+	if h.op == transports.OpWriteImm {
+		if err := in.deliver(h); err != nil {
+			return err
+		}
+	}
+	in.number++
+	in.peer.endpoint.counters.payloadReceived.Add(uint64(h.length))
+	return nil
+}
+
+// place reads the payload into the region, or past it.
+func (in *incoming) place(h header) (refused reply, err error) {
+	if h.length == 0 {
+		return reply{}, nil
+	}
+	r := in.peer.endpoint.region(h.key)
+	if r == nil {
+		return reply{code: replyNoRegion}, in.in.discard(int(h.length))
+	}
+	place, code, detail := r.enter(in, h)
+	if code != replyPlaced {
+		return reply{code: code, detail: detail}, in.in.discard(int(h.length))
+	}
+	defer r.leave(in)
+	return reply{}, in.in.readFull(place)
+}
+
+// deliver reports the immediate, when there is room for it.
+func (in *incoming) deliver(h header) error {
+	c := transports.Completion{Peer: in.peer.number, Op: transports.OpReceive, Imm: h.imm, Bytes: int(h.length)}
+	for {
+		sent, err := in.peer.receive(c)
+		if err != nil || sent {
+			return err
+		}
+		// The messages before this one are placed; their sender shall know.
+		if err := in.flush(); err != nil {
+			return err
+		}
+		if !in.peer.endpoint.completions.awaitRoom() {
+			return net.ErrClosed
+		}
+	}
+}
+
+// receive reports an immediate unless the peer has failed: nothing comes from
+// a peer after it was reported down.
+func (p *peer) receive(c transports.Completion) (bool /* there was room */, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return false, net.ErrClosed
+	}
+	return p.endpoint.completions.tryReceive(c), nil
+}
+
+func (p *peer) failed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err != nil
+}
+
+// flush reports every message that was not reported yet.
+func (in *incoming) flush() error {
+	if in.number == in.replied {
+		return nil
+	}
+	in.replied = in.number
+	return in.write(reply{code: replyPlaced, number: in.number})
+}
+
+func (in *incoming) write(r reply) error {
+	in.replies = r.append(in.replies[:0])
+	n, err := in.conn.Write(in.replies)
+	in.peer.endpoint.counters.streamSent.Add(uint64(n))
+	return err
+}
+
+// readAheadReader reads headers through a small buffer and payloads past it.
+type readAheadReader struct {
+	conn       *net.TCPConn
+	total      *atomic.Uint64 // bytes read
+	buf        [readAhead]byte
+	start, end int
+}
+
+// peek returns the next n bytes without consuming them. It calls beforeRead,
+// unless that is nil, before each read that may wait.
+func (r *readAheadReader) peek(n int, beforeRead func() error) ([]byte, error) {
+	for r.end-r.start < n {
+		if beforeRead != nil {
+			if err := beforeRead(); err != nil {
+				return nil, err
+			}
+		}
+		if r.start > 0 {
+			r.end = copy(r.buf[:], r.buf[r.start:r.end])
+			r.start = 0
+		}
+		got, err := r.conn.Read(r.buf[r.end:])
+		r.total.Add(uint64(got))
+		r.end += got
+		if err != nil {
+			if errors.Is(err, io.EOF) && r.end > r.start {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+	return r.buf[r.start : r.start+n], nil
+}
+
+func (r *readAheadReader) skip(n int) { r.start += n }
+
+func (r *readAheadReader) readFull(to []byte) error {
+	n := copy(to, r.buf[r.start:r.end])
+	r.start += n
+	got, err := io.ReadFull(r.conn, to[n:])
+	r.total.Add(uint64(got))
+	return err
+}
+
+func (r *readAheadReader) discard(n int) error {
+	for n > 0 {
+		if _, err := r.peek(1, nil); err != nil {
+			return err
+		}
+		past := min(n, r.end-r.start)
+		r.skip(past)
+		n -= past
+	}
+	return nil
+}

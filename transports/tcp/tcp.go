@@ -1,0 +1,332 @@
+// Package tcp is the transports.Endpoint over the kernel's TCP: the baseline
+// that every other transport is compared with.
+//
+// An endpoint connects to a peer when it first posts to it; that connection
+// carries messages one way and small replies the other, so that replies never
+// queue behind bulk data, two endpoints that start at once need no tie-break,
+// and every packet says by its ports who sent the payload: the receiver's
+// listening port is the destination. Payload goes from the caller's memory to
+// the socket with writev and from the socket straight into the region, after
+// key, rights and bounds were checked; only up to readAhead bytes per message
+// are copied once more, which saves a system call per header.
+//
+// A stream neither reorders nor drops: every Class shares it and Droppable
+// messages arrive whole. A refused message leaves the others alone. A peer is
+// dead when its connection ends, or when the kernel's retransmissions or
+// keepalive probes go unanswered for Config.PeerTimeout; a peer whose process
+// is stopped while its kernel answers is not.
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"railbed/transports"
+)
+
+const (
+	defaultPeerTimeout = 20 * time.Second
+	// queueDepth bounds the requests outstanding to one peer. At the 256 KiB
+	// of a collective's slice that is more than any bandwidth-delay product.
+	queueDepth = 256
+	// farewell is how long Close waits for peers to close first; see opGoodbye.
+	farewell = 100 * time.Millisecond
+)
+
+// Config says where an endpoint lives. Only Addr is required.
+type Config struct {
+	// Addr is the address of the NIC that the endpoint sends from and listens
+	// on. An unspecified address is refused.
+	Addr netip.Addr
+	// Port is the listening port. Default: one that the kernel picks.
+	Port uint16
+	// SourcePorts are the local ports of outgoing connections: each one takes
+	// the first that is free towards its peer. Default: the kernel picks.
+	SourcePorts []uint16
+	// Device is the NIC's name. Sockets are bound to it where the kernel lets
+	// this process; see Endpoint.DeviceBound. Default: not bound.
+	Device string
+	// PeerTimeout is how long a peer may leave packets unanswered. Default 20 s.
+	PeerTimeout time.Duration
+}
+
+// Counters counts an endpoint's bytes since Open. Stream counts all that went
+// through the sockets, headers and replies included, and so what packets show;
+// Payload counts the bytes of whole messages placed.
+type Counters struct {
+	PayloadSent, PayloadReceived uint64
+	StreamSent, StreamReceived   uint64
+}
+
+// Flow is one TCP connection of an endpoint. Payload flows from the connecting
+// to the listening side only.
+type Flow struct {
+	Peer       transports.Peer
+	Connecting bool // this endpoint connected and sends the payload
+	Local      netip.AddrPort
+	Remote     netip.AddrPort
+}
+
+// Endpoint implements transports.Endpoint. Make one with Open.
+type Endpoint struct {
+	config      Config
+	self        address
+	deviceBound bool
+	listener    *net.TCPListener
+	completions *completionQueue
+	handshakes  chan struct{} // one token per hello being read
+	goroutines  sync.WaitGroup
+	ctx         context.Context // ends with Close; bounds connects
+	cancel      context.CancelFunc
+
+	counters struct {
+		payloadSent, payloadReceived, streamSent, streamReceived atomic.Uint64
+	}
+
+	mu        sync.RWMutex
+	closed    bool
+	peers     []*peer
+	byID      map[endpointID]*peer
+	strangers map[endpointID]*net.TCPConn // said hello, were not added yet
+	regions   map[uint64]*region
+}
+
+var _ transports.Endpoint = (*Endpoint)(nil)
+
+// Open listens on the address. It fails when the address or port is not free.
+func Open(config Config) (*Endpoint, error) {
+	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
+		return nil, fmt.Errorf("open tcp endpoint: address %v is not one of a NIC", config.Addr)
+	}
+	if config.PeerTimeout == 0 {
+		config.PeerTimeout = defaultPeerTimeout
+	}
+	e := &Endpoint{
+		config:      config,
+		completions: newCompletionQueue(),
+		handshakes:  make(chan struct{}, maxHandshakes),
+		byID:        make(map[endpointID]*peer),
+		strangers:   make(map[endpointID]*net.TCPConn),
+		regions:     make(map[uint64]*region),
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	if err := e.listen(); err != nil {
+		e.cancel()
+		return nil, fmt.Errorf("open tcp endpoint on %v: %w", config.Addr, err)
+	}
+	at := e.listener.Addr().(*net.TCPAddr).AddrPort()
+	e.self.at = netip.AddrPortFrom(config.Addr, at.Port())
+	rand.Read(e.self.id[:])
+	e.goroutines.Go(e.acceptLoop)
+	return e, nil
+}
+
+// listen binds to the device too, and without it where that is not permitted.
+func (e *Endpoint) listen() error {
+	for _, device := range []string{e.config.Device, ""} {
+		config := net.ListenConfig{Control: control(socketOptions{device: device}), KeepAlive: -1}
+		at := netip.AddrPortFrom(e.config.Addr, e.config.Port)
+		listener, err := config.Listen(e.ctx, "tcp", at.String())
+		if device != "" && errors.Is(err, errNotPermitted) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		e.listener, e.deviceBound = listener.(*net.TCPListener), device != ""
+		return nil
+	}
+	return nil
+}
+
+// DeviceBound reports whether the sockets are bound to Config.Device.
+func (e *Endpoint) DeviceBound() bool { return e.deviceBound }
+
+// Address implements transports.Endpoint.
+func (e *Endpoint) Address() []byte { return e.self.encode() }
+
+// AddPeer implements transports.Endpoint.
+func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
+	to, err := decodeAddress(raw)
+	if err != nil {
+		return 0, fmt.Errorf("add peer: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return 0, fmt.Errorf("add peer: %w", transports.ErrClosed)
+	}
+	if p, found := e.byID[to.id]; found {
+		return p.number, nil
+	}
+	p := newPeer(e, transports.Peer(len(e.peers)), to)
+	e.peers = append(e.peers, p)
+	e.byID[to.id] = p
+	if conn, waiting := e.strangers[to.id]; waiting {
+		delete(e.strangers, to.id)
+		p.accept(conn)
+	}
+	return p.number, nil
+}
+
+// Register implements transports.Endpoint.
+func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Region, error) {
+	if len(buf) == 0 {
+		return nil, errors.New("register region: no bytes")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
+	}
+	r := &region{endpoint: e, buf: buf, access: access, users: make(map[*incoming]struct{})}
+	r.idle.L = &r.mu
+	for r.key == 0 || e.regions[r.key] != nil {
+		var key [keyLen]byte
+		rand.Read(key[:])
+		r.key = binary.BigEndian.Uint64(key[:])
+	}
+	e.regions[r.key] = r
+	return r, nil
+}
+
+func (e *Endpoint) forget(r *region) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.regions, r.key)
+}
+
+func (e *Endpoint) region(key uint64) *region {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.regions[key]
+}
+
+// Post implements transports.Endpoint.
+func (e *Endpoint) Post(ctx context.Context, requests []transports.Request) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	for i := range requests {
+		taken, err := e.postOne(&requests[i])
+		if err != nil {
+			return i, fmt.Errorf("post request %d: %w", i, err)
+		}
+		if !taken {
+			return i, nil
+		}
+	}
+	return len(requests), nil
+}
+
+func (e *Endpoint) postOne(request *transports.Request) (bool /* taken */, error) {
+	if request.Op != transports.OpWrite && request.Op != transports.OpWriteImm {
+		return false, fmt.Errorf("operation %v cannot be posted", request.Op)
+	}
+	if len(request.Local) > transports.MaxMessage {
+		return false, fmt.Errorf("%v of %d bytes, limit %d", request.Op, len(request.Local), transports.MaxMessage)
+	}
+	e.mu.RLock()
+	closed, known := e.closed, int(request.Peer) < len(e.peers)
+	var p *peer
+	if known {
+		p = e.peers[request.Peer]
+	}
+	e.mu.RUnlock()
+	switch {
+	case closed:
+		return false, transports.ErrClosed
+	case !known:
+		return false, fmt.Errorf("no peer %d", request.Peer)
+	}
+	h := header{op: request.Op, imm: request.Imm, length: uint32(len(request.Local))}
+	if h.length > 0 {
+		if len(request.Remote) != keyLen {
+			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a tcp region",
+				request.Op, h.length, transports.ErrAccess, len(request.Remote))
+		}
+		h.key, h.offset = binary.BigEndian.Uint64(request.Remote), request.Offset
+	}
+	return p.post(h, request)
+}
+
+// Poll implements transports.Endpoint.
+func (e *Endpoint) Poll(completions []transports.Completion) int {
+	return e.completions.poll(completions)
+}
+
+// Wait implements transports.Endpoint.
+func (e *Endpoint) Wait(ctx context.Context) error { return e.completions.wait(ctx) }
+
+// Counters is safe to call at any time, also after Close.
+func (e *Endpoint) Counters() Counters {
+	return Counters{
+		PayloadSent:     e.counters.payloadSent.Load(),
+		PayloadReceived: e.counters.payloadReceived.Load(),
+		StreamSent:      e.counters.streamSent.Load(),
+		StreamReceived:  e.counters.streamReceived.Load(),
+	}
+}
+
+// Flows lists the connections that the endpoint has or had with its peers.
+func (e *Endpoint) Flows() []Flow {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	var flows []Flow
+	for _, p := range e.peers {
+		flows = append(flows, p.flows()...)
+	}
+	return flows
+}
+
+// Close implements transports.Endpoint. It takes up to 100 ms where a peer
+// does not answer a goodbye.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		e.goroutines.Wait()
+		return nil
+	}
+	// From here on Post, AddPeer and Register refuse, so that the lists below
+	// are final.
+	e.closed = true
+	peers, strangers, regions := e.peers, e.strangers, e.regions
+	e.regions, e.strangers = map[uint64]*region{}, map[endpointID]*net.TCPConn{}
+	e.mu.Unlock()
+
+	// Before the goodbyes: nobody new may come while they are said.
+	err := e.listener.Close()
+	e.cancel()
+	for _, conn := range strangers {
+		conn.Close()
+	}
+	// Completes what is outstanding and says goodbye to idle peers.
+	for _, p := range peers {
+		p.fail(transports.ErrClosed, polite)
+	}
+	timeout := time.NewTimer(farewell)
+	defer timeout.Stop()
+	for _, p := range peers {
+		p.awaitEnd(timeout.C)
+	}
+	// Whoever did not answer is cut off; that frees every reader, also one
+	// that was placing bytes into a region.
+	e.completions.close()
+	for _, p := range peers {
+		p.cut()
+	}
+	for _, r := range regions {
+		err = errors.Join(err, r.Close())
+	}
+	e.goroutines.Wait()
+	return err
+}

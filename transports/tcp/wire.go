@@ -1,0 +1,149 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"railbed/transports"
+)
+
+// All numbers on the wire are big-endian.
+//
+// The connecting side opens with a hello and then sends messages, each a
+// header followed by its payload:
+//
+//	hello   magic[8] sender-id[16] receiver-id[16]
+//	header  op[1] zero[3] imm[4] length[4] zero[4] key[8] offset[8]
+//
+// The accepting side sends replies only. Messages are numbered from 1 in the
+// order of their headers; a reply speaks of all up to its number:
+//
+//	reply   code[1] zero[7] number[8] detail[8]
+const (
+	helloLen  = 40
+	headerLen = 32
+	replyLen  = 24
+	idLen     = 16
+	keyLen    = 8
+)
+
+const magic = "RAILTCP1"
+
+// opGoodbye is the last header of a connection: the sender will close and
+// waits for the receiver to do so first, so that no TIME_WAIT keeps the
+// planned source port from the next run.
+const opGoodbye = 0xff
+
+// Reply codes.
+const (
+	replyPlaced      = 0 // every message up to number that was not refused is placed
+	replyNoRegion    = 1 // message number names no region of this endpoint
+	replyNotWritable = 2 // its region is registered without RemoteWrite
+	replyBounds      = 3 // it does not fit; detail is the region's length
+	replyStranger    = 4 // the hello was meant for another endpoint
+)
+
+type endpointID [idLen]byte
+
+// address is what Endpoint.Address encodes: family[1] ip[4|16] port[2] id[16].
+type address struct {
+	at netip.AddrPort
+	id endpointID
+}
+
+func (a address) encode() []byte {
+	ip := a.at.Addr().AsSlice()
+	out := append([]byte{byte(len(ip))}, ip...)
+	out = binary.BigEndian.AppendUint16(out, a.at.Port())
+	return append(out, a.id[:]...)
+}
+
+func decodeAddress(raw []byte) (address, error) {
+	if len(raw) == 0 || raw[0] != 4 && raw[0] != 16 || len(raw) != 1+int(raw[0])+2+idLen {
+		return address{}, fmt.Errorf("%d bytes are no address of a tcp endpoint", len(raw))
+	}
+	ip, _ := netip.AddrFromSlice(raw[1 : 1+raw[0]])
+	rest := raw[1+raw[0]:]
+	at := netip.AddrPortFrom(ip, binary.BigEndian.Uint16(rest))
+	if at.Port() == 0 || ip.IsUnspecified() || ip.IsMulticast() {
+		return address{}, fmt.Errorf("%v cannot be the address of a tcp endpoint", at)
+	}
+	return address{at: at, id: endpointID(rest[2:])}, nil
+}
+
+func encodeHello(from, to endpointID) []byte {
+	return append(append([]byte(magic), from[:]...), to[:]...)
+}
+
+func decodeHello(raw *[helloLen]byte) (from, to endpointID, err error) {
+	if string(raw[:8]) != magic {
+		return from, to, fmt.Errorf("hello starts with %q, want %q", raw[:8], magic)
+	}
+	return endpointID(raw[8:]), endpointID(raw[8+idLen:]), nil
+}
+
+type header struct {
+	op     transports.Op
+	imm    uint32
+	length uint32
+	key    uint64
+	offset uint64
+}
+
+func (h header) encode(to *[headerLen]byte) {
+	*to = [headerLen]byte{0: byte(h.op)}
+	binary.BigEndian.PutUint32(to[4:], h.imm)
+	binary.BigEndian.PutUint32(to[8:], h.length)
+	binary.BigEndian.PutUint64(to[16:], h.key)
+	binary.BigEndian.PutUint64(to[24:], h.offset)
+}
+
+func decodeHeader(raw []byte) (header, error) {
+	h := header{
+		op:     transports.Op(raw[0]),
+		imm:    binary.BigEndian.Uint32(raw[4:]),
+		length: binary.BigEndian.Uint32(raw[8:]),
+		key:    binary.BigEndian.Uint64(raw[16:]),
+		offset: binary.BigEndian.Uint64(raw[24:]),
+	}
+	if raw[1]|raw[2]|raw[3]|raw[12]|raw[13]|raw[14]|raw[15] != 0 {
+		return h, fmt.Errorf("header % x: reserved bytes are not zero", raw[:headerLen])
+	}
+	switch {
+	case h.op != transports.OpWrite && h.op != transports.OpWriteImm && h.op != opGoodbye:
+		return h, fmt.Errorf("header with operation %d", raw[0])
+	case h.length > transports.MaxMessage:
+		return h, fmt.Errorf("header of %d bytes, limit %d", h.length, transports.MaxMessage)
+	}
+	return h, nil
+}
+
+type reply struct {
+	code   byte
+	number uint64
+	detail uint64
+}
+
+func (r reply) append(to []byte) []byte {
+	to = append(to, r.code, 0, 0, 0, 0, 0, 0, 0)
+	to = binary.BigEndian.AppendUint64(to, r.number)
+	return binary.BigEndian.AppendUint64(to, r.detail)
+}
+
+func decodeReply(raw *[replyLen]byte) reply {
+	return reply{code: raw[0], number: binary.BigEndian.Uint64(raw[8:]), detail: binary.BigEndian.Uint64(raw[16:])}
+}
+
+// refusal is the receiver's reason in words.
+func (r reply) refusal() string {
+	switch r.code {
+	case replyNoRegion:
+		return "the peer has no such region"
+	case replyNotWritable:
+		return "the region is not writable for peers"
+	case replyBounds:
+		return fmt.Sprintf("the region has %d bytes", r.detail)
+	}
+	return fmt.Sprintf("reason %d", r.code)
+}
