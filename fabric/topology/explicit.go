@@ -39,7 +39,7 @@ const maxInterfaceName = 15
 var (
 	// Names end up in hosts files, where case does not count, and in link
 	// names, where "--" separates two of them.
-	nodeName      = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?$`)
+	nodeName      = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$`)
 	interfaceName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`)
 	// reservedNodes mean something else in files (keys and taps) or in the
 	// hosts file.
@@ -90,7 +90,7 @@ func (x *explicit) declare() {
 	add := func(list string, i int, name string, host bool) bool {
 		switch {
 		case !nodeName.MatchString(name) || strings.Contains(name, "--"):
-			x.fail(list, i, fmt.Sprintf("name %q cannot be a host name", name), `want 1 to 31 of a-z, 0-9 and single "-", with a letter or digit at both ends`)
+			x.fail(list, i, fmt.Sprintf("name %q cannot be a host name", name), `want at most 24 of a-z, 0-9 and single "-", the first a letter and the last no "-"`)
 			return false
 		case slices.Contains(reservedNodes, name):
 			x.fail(list, i, fmt.Sprintf("name %q is reserved", name), "want another name than "+strings.Join(reservedNodes, ", "))

@@ -17,6 +17,7 @@ var generators = []Generator{
 			{Name: "leaves", Required: true, Min: 1, Max: 1024, Doc: "leaf switches"},
 			{Name: "spines", Required: true, Min: 1, Max: 256, Doc: "spine switches"},
 			{Name: "hosts-per-leaf", Required: true, Min: 1, Max: 1024, Doc: "hosts on each leaf"},
+			{Name: "striped", Default: 0, Min: 0, Max: 1, Doc: "1 numbers the hosts across the leaves, so that neighbours in a ring are on different ones"},
 		},
 		size: func(p map[string]int) size {
 			hosts := p["leaves"] * p["hosts-per-leaf"]
@@ -26,7 +27,7 @@ var generators = []Generator{
 	},
 	{
 		Name: FatTree, Summary: "three tiers of k-port switches, k pods, k^3/4 hosts (Al-Fares, SIGCOMM 2008)",
-		Params: []Param{{Name: "k", Required: true, Min: 2, Max: 40, Even: true, Doc: "ports of each switch"}},
+		Params: []Param{{Name: "k", Required: true, Min: 2, Max: 24, Even: true, Doc: "ports of each switch"}},
 		size: func(p map[string]int) size {
 			hosts := p["k"] * p["k"] * p["k"] / 4
 			return size{hosts, 5 * p["k"] * p["k"] / 4, 3 * hosts}
@@ -85,10 +86,12 @@ func buildSingleSwitch(b *builder, p map[string]int) {
 func buildLeafSpine(b *builder, p map[string]int) {
 	leaves := b.addSwitches(p["leaves"], Switch{Name: "leaf", Role: RoleLeaf})
 	spines := b.addSwitches(p["spines"], Switch{Name: "spine", Role: RoleSpine, Tier: 1})
-	for _, leaf := range leaves {
-		for range p["hosts-per-leaf"] {
-			b.wireHost(b.addHost(), leaf)
+	for i := range p["leaves"] * p["hosts-per-leaf"] {
+		leaf := i / p["hosts-per-leaf"]
+		if p["striped"] == 1 {
+			leaf = i % p["leaves"]
 		}
+		b.wireHost(b.addHost(), leaves[leaf])
 	}
 	b.wireAll(leaves, spines)
 }

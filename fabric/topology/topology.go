@@ -111,8 +111,8 @@ type Generator struct {
 // Limits of one graph: above them the plan's tables no longer fit a machine,
 // so a typing error is the likelier reason.
 const (
-	maxHosts    = 1 << 14
-	maxSwitches = 1 << 11
+	maxHosts    = 1 << 12
+	maxSwitches = 1 << 10
 	maxLinks    = 1 << 17
 )
 

@@ -3,15 +3,13 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 )
 
 // address decides addresses, neighbours, routes and the hosts file.
 func (c *compiler) address() {
 	loopbacks, links := c.pools()
-	if len(c.problems) > 0 {
-		return
-	}
 	if c.bridged() {
 		c.addressBridged(links)
 	} else {
@@ -27,7 +25,7 @@ func (c *compiler) checkMTU() {
 	}
 	widest := make([]int, len(c.ports)) // MTU of the switch's own nodes' links
 	carrier := make([]int, len(c.ports))
-	narrow, wide := maxMTU, 0
+	narrow, wide := math.MaxInt, 0
 	var edges []int
 	for i, l := range c.plan.Links {
 		w := c.wires[i]

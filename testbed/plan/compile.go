@@ -50,13 +50,16 @@ type port struct {
 // Compile decides everything about the testbed. Its error is a spec.Problems
 // with everything that is wrong with the file and where.
 func Compile(t *spec.Testbed) (*Plan, error) {
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
 	c := &compiler{t: t, distanceTo: map[string][]int{}, plan: &Plan{
 		Name: t.Name, Seed: cmp.Or(t.Seed, 1), Dilation: cmp.Or(t.Dilation, 1),
 	}}
 	// A phase relies on what the ones before it have accepted; the steps of
 	// one phase report together.
 	phases := [][]func(){
-		{c.checkValues, c.shape},
+		{c.shape},
 		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides},
 		{c.checkKinds, c.checkMTU, c.checkReach},
 		{c.address},

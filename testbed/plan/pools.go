@@ -63,65 +63,19 @@ func room(prefix netip.Prefix) uint64 {
 	return uint64(1) << min(63, prefix.Addr().BitLen()-prefix.Bits())
 }
 
-// pools reads the address pools and refuses those that cannot be used.
+// pools reads the address pools, whose form package spec has checked.
 func (c *compiler) pools() (loopbacks, links *pool) {
 	a := c.t.Addressing
-	parsed := make([]netip.Prefix, 4)
-	names := []string{"loopbacks4", "links4", "loopbacks6", "links6"}
-	for i, text := range []string{
-		cmp.Or(a.Loopbacks4, spec.DefaultLoopbacks4), cmp.Or(a.Links4, spec.DefaultLinks4),
-		cmp.Or(a.Loopbacks6, spec.DefaultLoopbacks6), cmp.Or(a.Links6, spec.DefaultLinks6),
-	} {
-		parsed[i] = c.prefix("addressing."+names[i], text, i < 2)
-	}
-	for i := range 2 {
-		first, second := parsed[2*i], parsed[2*i+1]
-		if first.IsValid() && second.IsValid() && first.Overlaps(second) {
-			at := names[2*i+1]
-			if !c.t.Source.Has("addressing." + at) {
-				at = names[2*i]
-			}
-			c.wrong("addressing."+at, "want pools without a common address", "%s %s and %s %s overlap", names[2*i], first, names[2*i+1], second)
-		}
-	}
-	return &pool{name: "loopbacks", v4: parsed[0], v6: parsed[2]}, &pool{name: "links", v4: parsed[1], v6: parsed[3]}
-}
-
-// unusable are ranges whose addresses cannot be given to an interface.
-var unusable = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("224.0.0.0/3"),
-	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0/96"),
-	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
-}
-
-func (c *compiler) prefix(path, text string, four bool) netip.Prefix {
-	example := "fd00:a1::/64"
-	if four {
-		example = "10.0.0.0/16"
-	}
-	prefix, err := netip.ParsePrefix(text)
-	switch {
-	case err != nil || prefix.Addr().Is4() != four:
-		c.wrong(path, fmt.Sprintf("want a prefix such as %s", example), "%q is not an IPv%s prefix", text, map[bool]string{true: "4", false: "6"}[four])
-		return netip.Prefix{}
-	case prefix != prefix.Masked():
-		c.wrong(path, fmt.Sprintf("want %s", prefix.Masked()), "%s has address bits beyond its length", prefix)
-		return netip.Prefix{}
-	}
-	for _, bad := range unusable {
-		if bad.Overlaps(prefix) {
-			c.wrong(path, fmt.Sprintf("want a private prefix such as %s", example), "%s lies in %s, whose addresses no interface may have", prefix, bad)
-			return netip.Prefix{}
-		}
-	}
-	return prefix
+	prefix := func(text, fallback string) netip.Prefix { return netip.MustParsePrefix(cmp.Or(text, fallback)) }
+	return &pool{name: "loopbacks", v4: prefix(a.Loopbacks4, spec.DefaultLoopbacks4), v6: prefix(a.Loopbacks6, spec.DefaultLoopbacks6)},
+		&pool{name: "links", v4: prefix(a.Links4, spec.DefaultLinks4), v6: prefix(a.Links6, spec.DefaultLinks6)}
 }
 
 // checkRoom refuses a pool that was too small for what was taken from it.
 func (c *compiler) checkRoom(p *pool) {
 	need := bits.Len64(max(p.next, 1) - 1)
 	for i, prefix := range []netip.Prefix{p.v4, p.v6} {
-		if !prefix.IsValid() || room(prefix) >= p.next {
+		if room(prefix) >= p.next {
 			continue
 		}
 		path := fmt.Sprintf("addressing.%s%d", p.name, []int{4, 6}[i])

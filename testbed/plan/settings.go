@@ -9,80 +9,14 @@ import (
 	"railbed/testbed/spec"
 )
 
-// Limits of settings.
 const (
-	minRate = units.Rate(1e3)
-	maxRate = units.Rate(1e12)
-	// minMTU is the least that IPv6 may have (RFC 8200, section 5), and every
-	// link carries it; maxMTU is the most that a veth takes.
-	minMTU = 1280
-	maxMTU = 65535
 	// frameOverhead is what a frame has beyond its MTU: the Ethernet header.
 	frameOverhead = 14
-	maxQueue      = units.Bytes(1 << 30)
 	// maxQueueTime bounds the default queue of a slow link, which would
 	// otherwise hold seconds; minQueueFrames keeps it from starving bursts.
 	maxQueueTime   = 100 * time.Millisecond
 	minQueueFrames = 16
-	maxRanks       = 1024
 )
-
-// checkValues looks at each value of the file by itself.
-func (c *compiler) checkValues() {
-	if d := c.t.Dilation; d > 1 || d == 0 && c.t.Source.Has("dilation") {
-		c.wrong("dilation", "want 1, or no dilation", "dilation is %d, but no clock of this version stretches time, so rates and delays would be wrong by that factor", d)
-	}
-	for _, entry := range c.t.Nodes {
-		path := fmt.Sprintf("nodes[%q]", entry.Key)
-		n := entry.Value
-		if n.Runtime != "" && n.Runtime != spec.DefaultRuntime {
-			c.wrong(path+".runtime", "want "+spec.DefaultRuntime, "runtime %q does not exist", n.Runtime)
-		}
-		if n.NICs < 0 || n.NICs == 0 && c.t.Source.Has(path+".nics") {
-			c.wrong(path+".nics", "want at least 1", "nics is %d", n.NICs)
-		}
-		if n.Ranks < 0 || n.Ranks > maxRanks {
-			c.wrong(path+".ranks", fmt.Sprintf("want 0 to %d", maxRanks), "ranks is %d", n.Ranks)
-		}
-	}
-	c.checkSwitch("fabric.switch", c.t.Fabric.Switch)
-	for _, entry := range c.t.Fabric.Switches {
-		c.checkSwitch(fmt.Sprintf("fabric.switches[%q]", entry.Key), entry.Value)
-	}
-	for _, entry := range c.t.Fabric.Links {
-		path := fmt.Sprintf("fabric.links[%q]", entry.Key)
-		l := entry.Value
-		if l.MTU != 0 && (l.MTU < minMTU || l.MTU > maxMTU) || l.MTU == 0 && c.t.Source.Has(path+".mtu") {
-			c.wrong(path+".mtu", fmt.Sprintf("want %d, which IPv6 needs, to %d, which a veth takes", minMTU, maxMTU), "mtu is %d", l.MTU)
-		}
-		c.checkDirection(path, l.Direction)
-		if l.AToB != nil {
-			c.checkDirection(path+".a-to-b", *l.AToB)
-		}
-		if l.BToA != nil {
-			c.checkDirection(path+".b-to-a", *l.BToA)
-		}
-	}
-}
-
-func (c *compiler) checkSwitch(path string, s spec.Switch) {
-	if s.Kind != "" && s.Kind != spec.Router && s.Kind != spec.Bridge {
-		kinds := []string{spec.Router, spec.Bridge}
-		c.wrong(path+".kind", suggest(s.Kind, kinds, "want router or bridge"), "switch kind %q does not exist", s.Kind)
-	}
-	if s.Buffer > maxQueue || s.Buffer == 0 && c.t.Source.Has(path+".buffer") {
-		c.wrong(path+".buffer", fmt.Sprintf("want more than 0B and at most %s", maxQueue), "buffer is %s", s.Buffer)
-	}
-}
-
-func (c *compiler) checkDirection(path string, d spec.Direction) {
-	if d.Rate != 0 && (d.Rate < minRate || d.Rate > maxRate) || d.Rate == 0 && c.t.Source.Has(path+".rate") {
-		c.wrong(path+".rate", fmt.Sprintf("want %s to %s", minRate, maxRate), "rate is %s", d.Rate)
-	}
-	if d.Queue > maxQueue || d.Queue == 0 && c.t.Source.Has(path+".queue") {
-		c.wrong(path+".queue", fmt.Sprintf("want more than 0B and at most %s", maxQueue), "queue is %s", d.Queue)
-	}
-}
 
 // direction is the spec's direction with its queue decided.
 func (c *compiler) direction(d spec.Direction, mtu int, buffer units.Bytes) Direction {

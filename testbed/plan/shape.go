@@ -17,12 +17,6 @@ func (c *compiler) shape() {
 		c.explicitShape()
 		return
 	}
-	if len(f.Hosts) > 0 {
-		c.wrongKey("fabric.hosts", "want topology: explicit, or no hosts", "topology %s generates its hosts", f.Topology)
-	}
-	if len(f.Connect) > 0 {
-		c.wrongKey("fabric.connect", "want topology: explicit, or no connect", "topology %s generates its links", f.Topology)
-	}
 	params := map[string]int{}
 	for _, p := range f.Params {
 		params[p.Key] = p.Value
@@ -41,11 +35,8 @@ func (c *compiler) shape() {
 
 func (c *compiler) wrongParam(p *topology.ParamError) {
 	path := fmt.Sprintf("fabric.params[%q]", p.Param)
-	generator, known := topology.Find(p.Topology)
+	generator, _ := topology.Find(p.Topology)
 	switch {
-	case !known:
-		names := append(topology.Names(), spec.Explicit)
-		c.wrong("fabric.topology", suggest(p.Topology, names, p.Want+" or "+spec.Explicit), "%s", p.What)
 	case p.Missing && !c.t.Source.Has("fabric.params"):
 		c.wrong("fabric.topology", p.Want, "%s", p.What)
 	case p.Missing:
@@ -59,9 +50,6 @@ func (c *compiler) wrongParam(p *topology.ParamError) {
 
 func (c *compiler) explicitShape() {
 	f := &c.t.Fabric
-	if len(f.Params) > 0 {
-		c.wrongKey("fabric.params", "want no params, or the name of a generator", "topology explicit has no params")
-	}
 	w := topology.Wiring{Hosts: f.Hosts, Connect: f.Connect}
 	for _, entry := range f.Switches {
 		if entry.Key != spec.DefaultKey && !spec.IsGlob(entry.Key) {
