@@ -55,6 +55,7 @@ var levels = map[string]folder{
 	"fabric/kernel":  {level: 2},
 	"capture/pcapng": {level: 2},
 	"capture/layers": {level: 2},
+	"capture/filter": {level: 2},
 	"testbed/rundir": {level: 2},
 
 	"nodes": {level: 3},
@@ -79,6 +80,7 @@ var levels = map[string]folder{
 	}},
 	"capture":        {level: 3},
 	"capture/verify": {level: 3},
+	"capture/report": {level: 3},
 	"testbed/doctor": {level: 3},
 
 	"testbed/supervisor": {level: 4},
