@@ -231,6 +231,7 @@ func (p *peer) writeLoop(conn *net.TCPConn) error {
 			return p.sayGoodbye(conn)
 		}
 		pending := net.Buffers(vectors)
+		beforeWritev()
 		n, err := pending.WriteTo(conn)
 		p.endpoint.counters.streamSent.Add(uint64(n))
 		p.written()

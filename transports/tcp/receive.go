@@ -276,6 +276,7 @@ func (r *readAheadReader) peek(n int, beforeRead func() error) ([]byte, error) {
 			r.start = 0
 		}
 		got, err := r.conn.Read(r.buf[r.end:])
+		afterRead()
 		r.total.Add(uint64(got))
 		r.end += got
 		if err != nil {
