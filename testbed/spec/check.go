@@ -84,13 +84,15 @@ func (c *checker) constraints(v reflect.Value, path string) {
 	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[units.Ratio]():
 		for _, f := range fieldsOf(v.Type()) {
 			inner := joined(path, f.key)
-			c.constrain(f, v.FieldByIndex(f.index), path, inner)
-			c.constraints(v.FieldByIndex(f.index), inner)
+			if c.constrain(f, v.FieldByIndex(f.index), path, inner) {
+				c.constraints(v.FieldByIndex(f.index), inner)
+			}
 		}
 	}
 }
 
-func (c *checker) constrain(f field, v reflect.Value, outer, path string) {
+// constrain checks one field and reports whether to look into it.
+func (c *checker) constrain(f field, v reflect.Value, outer, path string) bool {
 	given := c.t.Source.Has(path)
 	unset := v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
@@ -101,22 +103,24 @@ func (c *checker) constrain(f field, v reflect.Value, outer, path string) {
 		c.report(path, path+" is empty", "write "+requiredWant(f, v.Type()))
 	case unset && f.required && !given:
 		c.report(path, fmt.Sprintf("%s lacks the key %q", called(outer), f.key), "add "+f.key+": "+requiredWant(f, v.Type()))
+		return false
 	case unset && !given:
 	case f.enum != nil && !slices.Contains(f.enum, v.String()):
 		near, hint := suggest(v.String(), f.enum)
-		if near == "" || len(f.enum) <= 3 {
-			hint = "want " + strings.Join(f.enum, " or ")
+		if near != "" && len(f.enum) <= 3 {
+			hint = "want " + oneOf(f.enum)
 		}
 		c.report(path, fmt.Sprintf("%s %q does not exist", path, clipped(v.String())), hint)
 	case f.min != nil && outside(v, *f.min, f.max):
 		c.report(path, fmt.Sprintf("%s is %v", path, v.Interface()), "want "+bounds(f))
 	}
+	return true
 }
 
 func requiredWant(f field, t reflect.Type) string {
 	switch {
 	case f.enum != nil:
-		return strings.Join(f.enum, " or ")
+		return oneOf(f.enum)
 	case t.Kind() == reflect.Slice:
 		return "a list with at least one entry"
 	case t.Kind() == reflect.Struct && t != reflect.TypeFor[units.Ratio]():
@@ -221,10 +225,19 @@ func (c *checker) addressing() {
 		pools[i].parsed = prefix
 		for _, other := range pools[:i] {
 			if other.parsed.IsValid() && other.parsed.Overlaps(prefix) {
-				c.report(path, fmt.Sprintf("%s %s overlaps addressing.%s %s", path, prefix, other.key, other.parsed), "give each pool addresses of its own")
+				c.overlap(path, joined("addressing", other.key), prefix, other.parsed)
 			}
 		}
 	}
+}
+
+// overlap reports two pools with common addresses, at the one that the file
+// gives where the other is a default.
+func (c *checker) overlap(path, other string, prefix, otherPrefix netip.Prefix) {
+	if !c.t.Source.Has(path) {
+		path, other, prefix, otherPrefix = other, path, otherPrefix, prefix
+	}
+	c.report(path, fmt.Sprintf("%s %s overlaps %s %s", path, prefix, other, otherPrefix), "give each pool addresses of its own")
 }
 
 // unusable are ranges with a meaning that a node's address cannot have.

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -10,8 +11,7 @@ import (
 	"railbed/fabric/units"
 )
 
-// only finds which of a struct's fields are set; the struct is one of those of
-// which exactly one must be.
+// set finds which of a struct's choices are made.
 func set(v any, choices []string) []string {
 	var found []string
 	value := reflect.ValueOf(v)
@@ -41,6 +41,10 @@ func (c *checker) exactlyOne(path string, v any, choices ...string) {
 		c.report(path, path+" does nothing", "want exactly one of "+strings.Join(choices, ", "))
 	case 1:
 	default:
+		slices.SortStableFunc(found, func(a, b string) int {
+			p, q := c.t.Source.KeyPos(joined(path, a)), c.t.Source.KeyPos(joined(path, b))
+			return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
+		})
 		c.reportKey(joined(path, found[1]), fmt.Sprintf("%s has %s", path, strings.Join(found, " and ")), "want exactly one of them; make the others entries of their own")
 	}
 }

@@ -52,10 +52,10 @@ type decoder struct {
 	// wrong holds the paths that were reported, so that a check of the same
 	// value later does not report its consequence.
 	wrong map[string]bool
-	// open are the anchors whose content is being decoded, expanded the values
-	// decoded inside aliases.
-	open     map[*yaml.Node]bool
-	expanded int
+	// open are the anchors whose content is being decoded, aliases how many of
+	// them by an alias, and expanded all values decoded so.
+	open              map[*yaml.Node]bool
+	aliases, expanded int
 }
 
 // target is what the place being decoded is called and what it accepts.
@@ -82,8 +82,12 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 		d.decodeAlias(node, into, t)
 		return
 	}
-	if len(d.open) > 0 {
+	if d.aliases > 0 {
 		d.expanded++
+	}
+	if node.Anchor != "" {
+		d.open[node] = true
+		defer delete(d.open, node)
 	}
 	if node.Style&yaml.TaggedStyle != 0 {
 		d.fail(node, t.path, fmt.Sprintf("tag %s", node.Tag), "remove it; a value's type follows from its key")
@@ -119,9 +123,9 @@ func (d *decoder) decodeAlias(node *yaml.Node, into reflect.Value, t target) {
 		d.fail(node, t.path, fmt.Sprintf("aliases stand for more than %d values", maxExpanded), "write fewer aliases of aliases")
 		return
 	}
-	d.open[node.Alias] = true
+	d.aliases++
 	d.decode(node.Alias, into, t)
-	delete(d.open, node.Alias)
+	d.aliases--
 }
 
 // described says what a node is, for messages.
@@ -361,9 +365,10 @@ func (d *decoder) unitProblem(node *yaml.Node, path string, err error) {
 }
 
 // suggest finds the key that was probably meant: at most a third of its letters
-// differ. The hint names it, or lists all where none is near.
+// differ, or two, which one swapped pair is. The hint names it, or lists all
+// where none is near.
 func suggest(key string, keys []string) (near, hint string) {
-	best := 1 + max(1, min(len(key), maxKey)/3)
+	best := 1 + max(min(len(key)/2, 2), len(key)/3)
 	for _, candidate := range keys {
 		distance := levenshtein.ComputeDistance(strings.ToLower(key), candidate)
 		if distance < best && distance < len(candidate) {
@@ -373,8 +378,17 @@ func suggest(key string, keys []string) (near, hint string) {
 	if near != "" {
 		return near, fmt.Sprintf("did you mean %q?", near)
 	}
-	if len(keys) > 20 {
-		keys = append(slices.Clone(keys[:20]), "...")
+	return "", "want " + oneOf(keys)
+}
+
+// oneOf lists what is possible, cut short where a file can make it long.
+func oneOf(words []string) string {
+	const most = 20
+	if len(words) > most {
+		words = append(slices.Clone(words[:most]), "...")
 	}
-	return "", "want one of " + strings.Join(keys, ", ")
+	if len(words) <= 3 {
+		return strings.Join(words, " or ")
+	}
+	return "one of " + strings.Join(words, ", ")
 }

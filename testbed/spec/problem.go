@@ -74,10 +74,16 @@ func (ps Problems) Err() error {
 	slices.SortStableFunc(sorted, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	// Values that an alias repeats are wrong once, under several paths.
-	return slices.CompactFunc(sorted, func(a, b Problem) bool {
-		a.Path = b.Path
-		return a == b && a.Line != 0
+	// A value that aliases repeat is wrong under several paths, but once.
+	seen := map[Problem]bool{}
+	return slices.DeleteFunc(sorted, func(p Problem) bool {
+		if p.Line != 0 {
+			p.What = strings.ReplaceAll(strings.ReplaceAll(p.What, cmp.Or(p.Path, "\n"), ""), cmp.Or(parent(p.Path), "\n"), "")
+			p.Path = ""
+		}
+		twice := seen[p]
+		seen[p] = true
+		return twice
 	})
 }
 

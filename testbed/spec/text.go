@@ -170,12 +170,14 @@ func syntaxProblem(file string, text []byte, err error) error {
 	opened := fmt.Sprintf("close what line %d, column %d opened", load.ContextMark.Line, load.ContextMark.Column)
 	switch at := charAt(text, mark.Line, mark.Column); {
 	case strings.Contains(load.Message, "exceeded max depth"):
-		problem.Line, problem.Column = deepest(text)
 		problem.What, problem.Want = "too many levels of nesting", fmt.Sprintf("at most %d, and a testbed needs 8", maxDepth)
 	case at == '\t':
 		problem.What, problem.Want = "a tab in the indentation", "indent with spaces"
 	case at == '@' || at == '`' || at == '%':
 		problem.What, problem.Want = fmt.Sprintf("text cannot start with %q", at), "put the text in quotes"
+	case strings.Contains(load.Message, "did not find expected alphabetic or numeric character"):
+		problem.Line, problem.Column = load.ContextMark.Line, load.ContextMark.Column
+		problem.What, problem.Want = "an alias or anchor without a name", "quote text that starts with * or &"
 	case strings.Contains(load.Message, "unknown anchor"):
 		problem.Want = "define the anchor with & before it is used, or quote text that starts with *"
 	case strings.Contains(load.Message, "mapping values are not allowed"):
@@ -200,24 +202,10 @@ func charAt(text []byte, line, column int) rune {
 		}
 		text = rest
 	}
-	for i, r := range string(text[:min(len(text), 4*column)]) {
-		if column--; column == 0 && r != utf8.RuneError {
+	for _, r := range string(text[:min(len(text), utf8.UTFMax*column)]) {
+		if column--; column == 0 {
 			return r
 		}
-		_ = i
 	}
 	return 0
-}
-
-// deepest guesses where nesting goes too deep: after the longest run of
-// indentation and opening marks. The parser's own error has no place when
-// blocks nest too deep.
-func deepest(text []byte) (line, column int) {
-	longest := -1
-	for i, row := range bytes.Split(text, []byte("\n")) {
-		if run := len(row) - len(bytes.TrimLeft(row, " -?:[{")); run > longest {
-			longest, line, column = run, i+1, run+1
-		}
-	}
-	return line, column
 }

@@ -1,0 +1,166 @@
+package spec
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Marshal writes the testbed as a file for people: keys in the order of the
+// types, settings that are defaults left out, short mappings on one line.
+// Decoding it gives an equal testbed but for its Source.
+func Marshal(t *Testbed) ([]byte, error) {
+	e := encoder{defaults: defaultValues()}
+	root := e.value(reflect.ValueOf(t).Elem())
+	text, err := yaml.Dump(root, yaml.WithIndent(2), yaml.WithCompactSeqIndent(false), yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, fmt.Errorf("write testbed %s: %w", t.Name, err)
+	}
+	return text, nil
+}
+
+// defaultValues are the structs whose fields have defaults, all at these.
+func defaultValues() map[reflect.Type]reflect.Value {
+	t := Testbed{Steps: []Step{{Capture: &Capture{}}, {Workload: &Workload{}}, {Exec: &Exec{}}}}
+	t.SetDefaults()
+	values := map[reflect.Type]reflect.Value{}
+	for _, v := range []any{Testbed{Seed: t.Seed, Dilation: t.Dilation}, t.Addressing, *t.Steps[0].Capture, *t.Steps[1].Workload, *t.Steps[2].Exec} {
+		values[reflect.TypeOf(v)] = reflect.ValueOf(v)
+	}
+	return values
+}
+
+type encoder struct {
+	defaults map[reflect.Type]reflect.Value
+}
+
+// maxInline is how long a mapping or list on one line may be.
+const maxInline = 100
+
+func scalarNode(tag, value string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
+}
+
+func (e *encoder) value(v reflect.Value) *yaml.Node {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	if text, ok := v.Interface().(encoding.TextMarshaler); ok {
+		written, err := text.MarshalText()
+		if err != nil {
+			panic(fmt.Sprintf("spec: %s does not print: %v", v.Type(), err)) // units print every value
+		}
+		return scalarNode("!!str", string(written))
+	}
+	switch {
+	case isOrdered(v.Type()):
+		return e.ordered(v)
+	case v.Kind() == reflect.Struct:
+		return e.structure(v)
+	case v.Kind() == reflect.Map:
+		return e.mapping(v)
+	case v.Kind() == reflect.Slice:
+		return e.list(v)
+	case v.Kind() == reflect.String:
+		return scalarNode("!!str", v.String())
+	case v.Kind() == reflect.Float64:
+		return scalarNode("", strconv.FormatFloat(v.Float(), 'f', -1, 64))
+	default:
+		return scalarNode("", fmt.Sprint(v.Interface()))
+	}
+}
+
+func (e *encoder) structure(v reflect.Value) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.MappingNode}
+	var zeros Zeros
+	if field := v.FieldByName("Zero"); field.IsValid() {
+		zeros = field.Interface().(Zeros)
+	}
+	defaults, hasDefaults := e.defaults[v.Type()]
+	for _, f := range fieldsOf(v.Type()) {
+		value := v.FieldByIndex(f.index)
+		onPurpose := zeros&zeroOf[f.key] != 0
+		switch {
+		case f.required || onPurpose:
+		case value.IsZero():
+			continue
+		case hasDefaults && reflect.DeepEqual(value.Interface(), defaults.FieldByIndex(f.index).Interface()):
+			continue
+		}
+		written := e.value(value)
+		if len(written.Content) == 0 && written.Kind == yaml.MappingNode && value.Kind() == reflect.Struct && !f.required {
+			continue // a struct with nothing but defaults
+		}
+		node.Content = append(node.Content, scalarNode("!!str", f.key), written)
+	}
+	if v.Type() != reflect.TypeFor[Testbed]() && v.Type() != reflect.TypeFor[Fabric]() {
+		inline(node)
+	}
+	return node
+}
+
+func (e *encoder) ordered(v reflect.Value) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.MappingNode}
+	for i := range v.Len() {
+		entry := v.Index(i)
+		node.Content = append(node.Content, scalarNode("!!str", entry.Field(0).String()), e.value(entry.Field(1)))
+	}
+	if v.Type() == reflect.TypeFor[Ordered[int]]() {
+		inline(node)
+	}
+	return node
+}
+
+func (e *encoder) mapping(v reflect.Value) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.MappingNode}
+	keys := v.MapKeys()
+	slices.SortFunc(keys, func(a, b reflect.Value) int {
+		if a.String() < b.String() {
+			return -1
+		}
+		return 1
+	})
+	for _, key := range keys {
+		node.Content = append(node.Content, scalarNode("!!str", key.String()), e.value(v.MapIndex(key)))
+	}
+	inline(node)
+	return node
+}
+
+func (e *encoder) list(v reflect.Value) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.SequenceNode}
+	scalars := true
+	for i := range v.Len() {
+		element := e.value(v.Index(i))
+		scalars = scalars && element.Kind == yaml.ScalarNode
+		node.Content = append(node.Content, element)
+	}
+	if scalars {
+		inline(node)
+	} else {
+		for _, element := range node.Content {
+			element.Style = 0 // one step or check to a line, "- sleep: 1s"
+		}
+	}
+	return node
+}
+
+// inline puts a short mapping or list on one line.
+func inline(node *yaml.Node) {
+	if width(node) <= maxInline {
+		node.Style = yaml.FlowStyle
+	}
+}
+
+// width is about how many columns a node takes on one line.
+func width(node *yaml.Node) int {
+	total := len(node.Value) + 2
+	for _, inner := range node.Content {
+		total += width(inner)
+	}
+	return total
+}

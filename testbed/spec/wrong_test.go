@@ -1,0 +1,316 @@
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The mark stands where the problem must be reported; it is taken out before
+// the text is decoded.
+const here = "§"
+
+// fabric is the smallest good fabric, on a line of its own; head makes a good
+// file of it.
+const (
+	fabric = "fabric: {topology: single-switch, params: {hosts: 4}}\n"
+	head   = "name: a\n" + fabric
+)
+
+// wrongFiles are files with exactly one problem each: where, what is wrong and
+// what would be right.
+var wrongFiles = []struct {
+	name, text string
+	what, want string
+}{
+	// Keys.
+	{"unknown key", head + here + "sed: 7\n", `unknown key "sed" in the file`, `did you mean "seed"?`},
+	{"unknown key, nothing near", head + here + "frobnicate: 7\n", `unknown key "frobnicate"`, "want one of name, description, seed"},
+	{"unknown key deep", head + "nodes:\n  h0: {runtime: netns, " + here + "rank: 2}\n", `unknown key "rank" in nodes["h0"]`, `did you mean "ranks"?`},
+	{"unknown key in an inlined struct", "name: a\nfabric:\n  topology: explicit\n  links:\n    default: {" + here + "dealy: 5us}\n", `unknown key "dealy" in fabric.links["default"]`, `did you mean "delay"?`},
+	{"unknown key in a list", head + "steps:\n  - sleep: 1s\n  - " + here + "exek: {nodes: [h0], command: [ls]}\n", `unknown key "exek" in steps[1]`, `did you mean "exec"?`},
+	{"key in capitals", here + "Name: a\n" + fabric, `unknown key "Name"`, `did you mean "name"?`},
+	{"duplicate key", head + "seed: 1\n" + here + "seed: 2\n", `key "seed" appears twice in the file`, "the first stands at line 3, column 1"},
+	{"duplicate node", head + "nodes:\n  h0: {cpu: 1}\n  h1: {cpu: 1}\n  " + here + "h0: {cpu: 2}\n", `key "h0" appears twice in nodes`, "remove one; the first stands at line 4"},
+	{"duplicate key in an environment", head + "nodes: {h0: {env: {A: 1, " + here + "A: 2}}}\n", `key "A" appears twice in nodes["h0"].env`, "remove one"},
+	{"missing name", here + fabric, `the file lacks the key "name"`, "add name: text"},
+	{"missing fabric", here + "name: a\n", `the file lacks the key "fabric"`, "a mapping with keys such as topology"},
+	{"missing topology", "name: a\n" + here + "fabric: {params: {hosts: 4}}\n", `fabric lacks the key "topology"`, "add topology: one of explicit, single-switch"},
+	{"missing size", head + "steps:\n  - " + here + "workload: {name: ar, kind: all-reduce}\n", `steps[0].workload lacks the key "size"`, "a size such as 40KB"},
+	{"list as a key", head + "nodes:\n  ? " + here + "[h0]\n  : {}\n", "a key that is not plain text in nodes", `write "key: value"`},
+	{"merge key", head + "nodes:\n  h0: &x {cpu: 1}\n  h1: {" + here + "<<: *x}\n", `merge key << in nodes["h1"]`, "merge keys are not read"},
+	{"key of 300 bytes", head + "nodes: {" + here + strings.Repeat("h", 300) + ": {}}\n", "a key of 300 bytes in nodes", "at most 256"},
+
+	// Types.
+	{"text for a mapping", "name: a\nfabric: " + here + "leaf-spine\n", `fabric is the text "leaf-spine"`, "write a mapping with keys such as topology"},
+	{"list for the file", here + "- name: a\n", "the file is a list", "write a mapping with keys such as name"},
+	{"mapping for a list", head + "steps:\n  " + here + "sleep: 1s\n", "steps is a mapping", "lines that start with -"},
+	{"text for a list", head + "steps: [{capture: {at: " + here + "all, file: a.pcapng}}]\n", `steps[0].capture.at is the text "all"`, "write a list, as in [a, b]"},
+	{"nothing for a mapping", head + "nodes:\n  h0:" + here + "\n", `nodes["h0"] is empty`, "write a mapping with keys such as runtime"},
+	{"nothing for text", "name: " + here + "~\n" + fabric, "name is empty", "write text, or remove the key"},
+	{"number for text", "name: " + here + "7\n" + fabric, "name is the number 7", `"7" in quotes is text`},
+	{"text for a number", head + "seed: " + here + "\"7\"\n", `seed is the text "7"`, "without quotes"},
+	{"hexadecimal", head + "seed: " + here + "0x1f\n", "seed is the number 0x1f", "decimal digits"},
+	{"octal", head + "seed: " + here + "017\n", "seed is the number 017", "decimal digits"},
+	{"fraction for a whole number", head + "nodes: {h0: {ranks: " + here + "1.5}}\n", `nodes["h0"].ranks is the number 1.5`, "a whole number from 0"},
+	{"negative", head + "seed: " + here + "-1\n", "seed is the number -1", "a whole number from 0 to 18446744073709551615"},
+	{"overflow", head + "seed: " + here + "18446744073709551616\n", "seed is the number 18446744073709551616", "from 0 to 18446744073709551615"},
+	{"yes for true", head + "steps: [{exec: {nodes: [h0], command: [ls], background: " + here + "yes}}]\n", `background is the text "yes"`, "write true or false"},
+	{"infinite CPU", head + "nodes: {h0: {cpu: " + here + ".inf}}\n", "cpu is the number .inf", "a number in decimal digits"},
+	{"tag", head + "seed: " + here + "!!int 7\n", "tag !!int", "remove it"},
+
+	// Units.
+	{"rate without a unit", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "1000}}}\n", `rate "1000" cannot be read`, "kbit, mbit, gbit"},
+	{"rate in the wrong spelling", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "10Gbps}}}\n", `rate "10Gbps" cannot be read`, "as in 1gbit"},
+	{"negative rate", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "-1gbit}}}\n", `rate "-1gbit" cannot be read`, "as in 1gbit"},
+	{"size without a unit", head + "steps: [{workload: {name: ar, kind: all-reduce, size: " + here + "1048576}}]\n", `size "1048576" cannot be read`, "want a number with B, KB, MB"},
+	{"duration without a unit", head + "steps: [{sleep: " + here + "5}]\n", `duration "5" cannot be read`, "as in 10us"},
+	{"negative duration", head + "steps: [{at: " + here + "-1s, sleep: 1s}]\n", `duration "-1s" cannot be read`, "as in 10us"},
+	{"share above 100%", "name: a\nfabric: {topology: explicit, links: {default: {loss: " + here + "101%}}}\n", `ratio "101%" cannot be read`, "between 0% and 100%"},
+	{"negative share", "name: a\nfabric: {topology: explicit, links: {default: {loss: " + here + "-0.1%}}}\n", `ratio "-0.1%" cannot be read`, "between 0% and 100%"},
+
+	// Ranges and words.
+	{"seed 0", head + "seed: " + here + "0\n", "seed is 0", "want at least 1"},
+	{"dilation", head + "dilation: " + here + "10\n", "dilation is 10", "want 1"},
+	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n", `topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
+	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
+	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "soft}}\n", `switch.kind "soft" does not exist`, "want router or bridge"},
+	{"runtime", head + "nodes: {default: {runtime: " + here + "docker}}\n", `runtime "docker" does not exist`, "want netns"},
+	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n", `kind "allgather" does not exist`, "want all-reduce"},
+	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" does not exist`, "want ring"},
+	{"transport", head + "steps: [{workload: {name: ar, kind: all-reduce, transport: " + here + "roce, size: 4B}}]\n", `transport "roce" does not exist`, "want tcp"},
+	{"IP version", head + "steps: [{workload: {name: ar, kind: all-reduce, ip: " + here + "5, size: 4B}}]\n", `ip "5" does not exist`, "want 4 or 6"},
+	{"fidelity", head + "checks: [{fidelity: " + here + "overloaded}]\n", `fidelity "overloaded" does not exist`, "want faithful or degraded"},
+	{"link state", head + "steps: [{link: {where: a--b, state: " + here + "off}}]\n", `state "off" does not exist`, "want up or down"},
+	{"formula", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: {formula: " + here + "tree, tolerance: 1%}}}]\n", `formula "tree" does not exist`, "want ring-all-reduce"},
+	{"MTU", "name: a\nfabric: {topology: explicit, links: {default: {mtu: " + here + "100}}}\n", "mtu is 100", "want 1280 to 65535"},
+	{"no NICs", head + "nodes: {h0: {nics: " + here + "0}}\n", "nics is 0", "want 1 to 64"},
+	{"rate of nothing", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "0gbit}}}\n", "rate is 0bit", "want 1kbit to 1600gbit"},
+	{"rate beyond ports", "name: a\nfabric: {topology: explicit, links: {default: {b-to-a: {rate: " + here + "100tbit}}}}\n", `b-to-a.rate is 100tbit`, "want 1kbit to 1600gbit"},
+	{"delay", "name: a\nfabric: {topology: explicit, links: {default: {delay: " + here + "2h}}}\n", "delay is 2h0m0s", "at most 1m0s"},
+	{"buffer of nothing", "name: a\nfabric: {topology: explicit, switch: {buffer: " + here + "0B}}\n", "a buffer of no bytes", "such as 256KiB"},
+	{"memory", head + "nodes: {h0: {memory: " + here + "4KB}}\n", "memory is 4KB", "want at least 4MiB"},
+	{"size of half a float", head + "steps: [{workload: {name: ar, kind: all-reduce, size: " + here + "1001B}}]\n", "size is 1001B", "a multiple of 4B"},
+	{"no iterations", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, iterations: " + here + "0}}]\n", "iterations is 0", "want 1 to 1000000"},
+	{"exit code", head + "steps: [{exec: {nodes: [h0], command: [ls], expect: " + here + "256}}]\n", "expect is 256", "want 0 to 255"},
+	{"sleep of nothing", head + "steps: [{sleep: " + here + "0s}]\n", "a sleep of no time", "such as 100ms"},
+
+	// Names and paths.
+	{"name in capitals", "name: " + here + "Lab\n" + fabric, `name "Lab"`, "want 1 to 24 of a-z, 0-9 and -"},
+	{"name of 25", "name: " + here + strings.Repeat("a", 25) + "\n" + fabric, `name "aaaaaaaaaaaaaaaaaaaaaaaaa"`, "want 1 to 24"},
+	{"path as a name", "name: " + here + "../../etc\n" + fabric, `name "../../etc"`, "want 1 to 24 of a-z"},
+	{"option as a name", "name: " + here + "-rf\n" + fabric, `name "-rf"`, "the first not -"},
+	{"empty name", "name: " + here + "\"\"\n" + fabric, "name is empty", "write text"},
+	{"host name", "name: a\nfabric: {topology: explicit, hosts: [h0, " + here + "h_1]}\n", `host name "h_1"`, "want at most 24 of a-z, 0-9 and -, the first a letter"},
+	{"path as a host", "name: a\nfabric: {topology: explicit, hosts: [" + here + "../h0]}\n", `host name "../h0"`, "want at most 24"},
+	{"duplicate host", "name: a\nfabric: {topology: explicit, hosts: [h0, h1, " + here + "h0]}\n", `host "h0" is named twice`, "a name of its own"},
+	{"host and switch", "name: a\nfabric: {topology: explicit, hosts: [" + here + "s1], switches: {s1: {}}}\n", `"s1" is a host and a switch`, "a name of its own"},
+	{"node name", head + "nodes: {" + here + "0h: {}}\n", `node "0h"`, "the first a letter"},
+	{"node pattern", head + "nodes: {" + here + "\"h[0-\": {}}\n", `pattern "h[0-"`, `as in "h[0-3]"`},
+	{"link name", "name: a\nfabric: {topology: explicit, links: {" + here + "leaf1-spine2: {}}}\n", `link "leaf1-spine2"`, `want a link such as "leaf1--spine2"`},
+	{"capture file in a folder", head + "steps: [{capture: {at: [all], file: " + here + "../run.pcapng}}]\n", `capture file "../run.pcapng"`, "without folders that ends in .pcapng"},
+	{"capture file elsewhere", head + "steps: [{capture: {at: [all], file: " + here + "/etc/run.pcapng}}]\n", `capture file "/etc/run.pcapng"`, "without folders"},
+	{"capture file of another kind", head + "steps: [{capture: {at: [all], file: " + here + "run.pcap}}]\n", `capture file "run.pcap"`, "ends in .pcapng"},
+	{"capture file twice", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - capture: {at: [h0], file: " + here + "a.pcapng}\n", `capture file "a.pcapng" is written by steps[0].capture`, "a file of its own"},
+	{"tap", head + "steps: [{capture: {at: [all, " + here + "H0], file: a.pcapng}}]\n", `tap "H0"`, `"all", "nics", "switches"`},
+	{"tap port", head + "steps: [{capture: {at: [\"h0:eth0\", " + here + "\"h0:a/b\"], file: a.pcapng}}]\n", `port "a/b"`, "at most 15"},
+	{"variable", head + "nodes: {h0: {env: {" + here + "A=B: 1}}}\n", `environment variable "A=B"`, "letters, digits and _"},
+	{"sysctl of the host", head + "nodes: {h0: {sysctls: {" + here + "kernel.panic: 1}}}\n", `sysctl "kernel.panic"`, "such as net.ipv4.tcp_ecn"},
+	{"sysctl path", head + "nodes: {h0: {sysctls: {" + here + "net/../kernel.panic: 1}}}\n", `sysctl "net/../kernel.panic"`, "the node's own network"},
+	{"feature", head + "requires: [netem, " + here + "\"a b\"]\n", `feature "a b"`, "railbed doctor"},
+
+	// Addresses.
+	{"no prefix", head + "addressing: {links4: " + here + "10.0.0.1}\n", `addressing.links4 "10.0.0.1" is no such prefix`, "want an IPv4 prefix such as 10.128.0.0/10"},
+	{"wrong family", head + "addressing: {links6: " + here + "10.0.0.0/8}\n", `addressing.links6 "10.0.0.0/8" is no such prefix`, "want an IPv6 prefix"},
+	{"host bits", head + "addressing: {links4: " + here + "192.168.1.1/16}\n", "has bits set after the prefix", "want 192.168.0.0/16"},
+	{"overlapping pools", head + "addressing: {loopbacks4: 10.0.0.0/9, links4: " + here + "10.64.0.0/10}\n", "links4 10.64.0.0/10 overlaps addressing.loopbacks4 10.0.0.0/9", "addresses of its own"},
+	{"overlap with a default", head + "addressing: {loopbacks4: " + here + "10.128.0.0/16}\n", "loopbacks4 10.128.0.0/16 overlaps addressing.links4 10.128.0.0/10", "addresses of its own"},
+	{"loopback of the host", head + "addressing: {links4: " + here + "127.0.0.0/8}\n", "addresses that hosts cannot have", "such as 10.128.0.0/10"},
+	{"all addresses", head + "addressing: {links6: " + here + "\"::/0\"}\n", "addresses that hosts cannot have", "such as fd00:a2::/64"},
+
+	// Structure.
+	{"hosts of a generator", "name: a\nfabric: {topology: single-switch, " + here + "hosts: [h0]}\n", "topology single-switch makes its own hosts", "topology: explicit"},
+	{"links of a generator", "name: a\nfabric: {topology: single-switch, " + here + "connect: [\"a -- b\"]}\n", "topology single-switch makes its own links", "topology: explicit"},
+	{"parameters of explicit", "name: a\nfabric: {topology: explicit, " + here + "params: {k: 4}}\n", "topology explicit has no parameters", "remove params"},
+	{"empty step", head + "steps: [" + here + "{}]\n", "steps[0] does nothing", "want exactly one of capture, workload"},
+	{"two in one step", head + "steps:\n  - sleep: 1s\n    " + here + "exec: {nodes: [h0], command: [ls]}\n", "steps[0] has sleep and exec", "want exactly one"},
+	{"two in one check", head + "checks:\n  - fidelity: faithful\n    " + here + "fidelty: faithful\n", `unknown key "fidelty"`, `did you mean "fidelity"?`},
+	{"empty packets check", head + "steps: [{capture: {at: [all], file: a.pcapng}}]\nchecks: [{" + here + "packets: {}}]\n", "checks[0].packets does nothing", "want exactly one of bytes-per-rank"},
+	{"empty workload check", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{" + here + "workload: {name: ar}}]\n", "checks[0].workload checks nothing", "add correct: true"},
+	{"unknown workload", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: " + here + "rong, correct: true}}]\n", `workload "rong" does not exist`, `did you mean "ring"?`},
+	{"no workload", head + "checks: [{workload: {name: " + here + "ar, correct: true}}]\n", `workload "ar" does not exist`, "add a workload to the steps"},
+	{"workload twice", head + "steps:\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n  - workload: {name: " + here + "ar, kind: all-reduce, size: 8B}\n", `name "ar" is taken by steps[0].workload`, "a name of its own"},
+	{"check of one of two workloads", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n  - workload: {name: br, kind: all-reduce, size: 8B}\n" +
+		"checks: [{packets: {" + here + "bytes-per-rank: {formula: ring-all-reduce, tolerance: 1%}}}]\n", "the file has 2 workloads", "add workload:"},
+	{"packets without a capture", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{" + here + "packets: {rank-nic: ar}}]\n", "a file that captures none", "add the step - capture:"},
+	{"comparison", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, busbw: " + here + "600 Mbit/s}}]\n", `comparison "600 Mbit/s"`, "want >=, >, <= or <"},
+	{"comparison in other units", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, busbw: " + here + "\">= 600 mbps\"}}]\n", `comparison ">= 600 mbps"`, "MB/s or GB/s"},
+	{"steps out of order", head + "steps:\n  - {at: 2s, sleep: 1s}\n  - {at: " + here + "1s, sleep: 1s}\n", "steps[1].at is 1s, before the step above at 2s", "in the order of their times"},
+	{"link step without a change", head + "steps: [{" + here + "link: {where: a--b}}]\n", "steps[0].link changes nothing", "add state: up or down"},
+	{"link step without a link", head + "steps: [{link: {where: " + here + "a--b sideways, state: down}}]\n", `link "a--b sideways"`, `" a-to-b" or " b-to-a"`},
+	{"state of one direction", head + "steps: [{link: {where: a--b a-to-b, state: " + here + "down}}]\n", "state is of the whole link", `remove " a-to-b"`},
+	{"up for a while", head + "steps: [{link: {where: a--b, state: up, for: " + here + "1s}}]\n", "state: up for a while", "state: down or set"},
+	{"empty command", head + "steps: [{exec: {nodes: [h0], command: [" + here + "\"\"]}}]\n", "an empty command", "want a program"},
+	{"no command", head + "steps: [{exec: {nodes: [h0], " + here + "command: []}}]\n", "command is empty", "at least one entry"},
+	{"NUL in a command", head + "steps: [{exec: {nodes: [h0], command: [" + here + "\"a\\0b\"]}}]\n", "a NUL byte in the command", "remove it"},
+
+	// YAML itself.
+	{"empty file", here, "the file is empty", "write name: and fabric:"},
+	{"only comments", here + "# nothing\n\n", "the file is empty", "write name:"},
+	{"tab", "name: a\nfabric:\n" + here + "\ttopology: explicit\n", "a tab in the indentation", "indent with spaces"},
+	{"second document", head + here + "---\nname: b\n", "a second document starts here", "one file is one testbed"},
+	{"invalid UTF-8", "name: a\ndescription: é" + here + "\xff\n" + fabric, "byte 0xff is not UTF-8", "save the file as UTF-8"},
+	{"NUL byte", "name: a" + here + "\x00\n" + fabric, "character U+0000 is not text", "remove it"},
+	{"line separator", "name: a\ndescription: a" + here + "\u2028b\n" + fabric, "character U+2028 is not text", "remove it"},
+	{"two colons", "name: a\ndescription: one" + here + ": two\n" + fabric, `a second ": " in one value`, `quote text that holds ": "`},
+	{"open bracket", "name: a\nfabric: {topology: explicit\nseed" + here + ": 1\n", "did not find expected ',' or '}'", "close what line 2, column 9 opened"},
+	{"open quote", "name: \"a\n" + fabric + here, "the file ends inside quotes", "close what line 1, column 7 opened"},
+	{"reserved character", "name: " + here + "@a\n" + fabric, "text cannot start with '@'", "put the text in quotes"},
+	{"text after a quote", "name: 'a' " + here + "b\n" + fabric, "an entry that does not line up", "quote the value"},
+	{"unknown alias", head + "nodes: {h0: " + here + "*big}\n", "unknown anchor 'big'", "define the anchor with &"},
+	{"cyclic alias", head + "steps:\n  - exec: {nodes: &x [h0, " + here + "*x], command: [ls]}\n", "alias *x stands inside what it stands for", "cannot contain itself"},
+	{"cyclic mapping", head + "nodes: &x\n  h0: " + here + "*x\n", "alias *x stands inside what it stands for", "cannot contain itself"},
+	{"pattern that looks like an alias", head + "steps: [{exec: {nodes: [" + here + "*], command: [ls]}}]\n", "an alias or anchor without a name", "quote text that starts with *"},
+	{"deep nesting", "name: a\nfabric: " + strings.Repeat("[", 64) + here + "[]" + strings.Repeat("]", 64) + "\n", "too many levels of nesting", "at most 64"},
+	{"deep blocks", "name: a\nfabric:\n  " + strings.Repeat("- ", 63) + here + strings.Repeat("- ", 4000) + "x\n", "too many levels of nesting", "at most 64"},
+}
+
+func TestWrongFiles(t *testing.T) {
+	for _, file := range wrongFiles {
+		t.Run(file.name, func(t *testing.T) {
+			before, after, marked := strings.Cut(file.text, here)
+			if !marked {
+				t.Fatal("the text has no mark")
+			}
+			line := strings.Count(before, "\n") + 1
+			column := len([]rune(before[strings.LastIndex(before, "\n")+1:])) + 1
+			_, err := Decode("f.yaml", []byte(before+after))
+			var problems Problems
+			if !errors.As(err, &problems) {
+				t.Fatalf("want Problems, got %v", err)
+			}
+			if len(problems) != 1 {
+				t.Fatalf("want one problem, got\n%v", err)
+			}
+			p := problems[0]
+			if p.File != "f.yaml" || p.Line != line || p.Column != column {
+				t.Errorf("want f.yaml:%d:%d, got %v", line, column, p)
+			}
+			if !strings.Contains(p.What, file.what) || !strings.Contains(p.Want, file.want) {
+				t.Errorf("want %q; %q\ngot  %q; %q", file.what, file.want, p.What, p.Want)
+			}
+			if text := p.Error(); strings.Contains(text, "\n") || !strings.HasPrefix(text, "f.yaml:") {
+				t.Errorf("the problem prints as %q", text)
+			}
+		})
+	}
+}
+
+func TestEveryProblemAtOnce(t *testing.T) {
+	_, err := Decode("f.yaml", []byte("name: Bad\nfabric: {topology: ring}\nsteps: [{sleep: 5}, {}]\nsed: 1\n"))
+	const want = `f.yaml:1:7: name "Bad"; want 1 to 24 of a-z, 0-9 and -, the first not -
+f.yaml:2:20: fabric.topology "ring" does not exist; want one of explicit, single-switch, leaf-spine, fat-tree, rail-optimized, hpn, torus
+f.yaml:3:17: duration "5" cannot be read; want a number with ns, us, ms, s, m or h, as in 10us
+f.yaml:3:21: steps[1] does nothing; want exactly one of capture, workload, exec, link, sleep
+f.yaml:4:1: unknown key "sed" in the file; did you mean "seed"?`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// An alias repeats a value, not its problem.
+func TestProblemOfAnAliasIsReportedOnce(t *testing.T) {
+	_, err := Decode("f.yaml", []byte(head+"nodes: {h0: &x {cpu: many}, h1: *x, h2: *x}\n"))
+	const want = `f.yaml:3:22: nodes["h0"].cpu is the text "many"; write a number in decimal digits`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestManyProblemsAreCutShort(t *testing.T) {
+	_, err := Decode("f.yaml", []byte(head+"requires:\n"+strings.Repeat("  - 'a b'\n", 5000)))
+	if lines := strings.Split(err.Error(), "\n"); len(lines) != 101 || !strings.Contains(lines[100], "problems more") {
+		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
+	}
+}
+
+// Nested aliases stand for 10^9 values in a few lines.
+func TestExplodingAliasesAreRefused(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(head + "nodes:\n  h0: &a0 {env: {A: 1}}\nsteps:\n")
+	text.WriteString("  - exec: {nodes: &n [h0], command: &c [" + strings.TrimSuffix(strings.Repeat("a, ", 3000), ", ") + "]}\n")
+	for range 200 {
+		text.WriteString("  - exec: {nodes: *n, command: *c}\n")
+	}
+	start := time.Now()
+	_, err := Decode("f.yaml", []byte(text.String()))
+	if err == nil || !strings.Contains(err.Error(), "aliases stand for more than 100000 values; write fewer") {
+		t.Errorf("got %.300v", err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+	// The billion laughs: a testbed's types end the descent at its second level.
+	laughs := head + "hosts: &a [x, x]\nsteps:\n  - &b [*a, *a, *a]\n  - &c [*b, *b, *b]\n  - [*c, *c, *c]\n"
+	if _, err := Decode("f.yaml", []byte(laughs)); err == nil {
+		t.Error("a list of lists of aliases is accepted")
+	}
+}
+
+func TestLoadRefusesWhatIsNoFile(t *testing.T) {
+	folder := t.TempDir()
+	fifo := filepath.Join(folder, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	huge := filepath.Join(folder, "huge.yaml")
+	if err := os.WriteFile(huge, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(huge, 100_000_000); err != nil { // sparse
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		fifo:                          "is a FIFO, not a file; name a regular file, or - for standard input",
+		folder:                        "is a directory, not a file",
+		"/dev/zero":                   "is a device, not a file",
+		huge:                          "has 100000000 bytes; a testbed has at most 1048576 bytes",
+		filepath.Join(folder, "none"): "cannot be read: no such file or directory; name a file",
+	} {
+		_, err := Load(path)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), path+":1:1: the file ") {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
+// endless gives text for as long as it is read.
+type endless struct{ read int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '#'
+	}
+	e.read += len(p)
+	return len(p), nil
+}
+
+func TestReadStopsAtTheLimit(t *testing.T) {
+	stdin := &endless{}
+	_, err := Read("standard input", stdin)
+	if err == nil || !strings.Contains(err.Error(), "standard input:1:1: the file has more than 1048576 bytes") {
+		t.Errorf("got %v", err)
+	}
+	if stdin.read > 4<<20 {
+		t.Errorf("read %d bytes", stdin.read)
+	}
+	if _, err := Read("standard input", bytes.NewReader([]byte(head))); err != nil {
+		t.Error(err)
+	}
+}
