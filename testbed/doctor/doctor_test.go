@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,6 +97,27 @@ func TestRunGivesEveryFeatureAnAnswer(t *testing.T) {
 		}
 	}
 	if after, _ := os.ReadFile("/proc/self/mountinfo"); string(after) != string(before) {
+		t.Errorf("mounts changed from\n%s\nto\n%s", before, after)
+	}
+}
+
+// With systemd the host's mounts are shared, and a mount in a copy of its mount
+// namespace appears in the original unless that is prevented.
+func TestMountsDoNotSpread(t *testing.T) {
+	if !hosttest.InUserNS(t) {
+		return
+	}
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || !strings.Contains(string(before), " shared:") {
+		t.Fatalf("mounts are not shared: %v\n%s", err, before)
+	}
+	if err := Has(t.Context(), "sysfs-mount"); err != nil {
+		t.Error(err)
+	}
+	if after, err := os.ReadFile("/proc/self/mountinfo"); err != nil || string(after) != string(before) {
 		t.Errorf("mounts changed from\n%s\nto\n%s", before, after)
 	}
 }

@@ -116,6 +116,10 @@ func TestInUserNS(t *testing.T) {
 	if os.Geteuid() != 0 || os.Getpid() != 1 {
 		t.Fatalf("uid %d pid %d, want 0 and 1", os.Geteuid(), os.Getpid())
 	}
+	mapping, err := os.ReadFile("/proc/self/uid_map")
+	if fields := strings.Fields(string(mapping)); err != nil || len(fields) != 3 || fields[1] == "0" {
+		t.Errorf("user map %q, %v; want an ordinary user of the host", mapping, err)
+	}
 	if Probe(Root) == nil {
 		t.Error("root of a user namespace counts as the host's root")
 	}
