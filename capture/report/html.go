@@ -1,0 +1,203 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strconv"
+	"time"
+
+	"railbed/testbed/verdict"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"seconds":  seconds,
+	"bits":     Bits,
+	"rate":     func(bits uint64) string { return Bits(float64(bits)) },
+	"percent":  percent,
+	"number":   number,
+	"shell":    ShellLine,
+	"class":    class,
+	"mark":     mark,
+	"nccltime": ncclNumber,
+	"bytes":    byteCount,
+	"clock":    func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
+	"fixed":    func(v float64) string { return fmt.Sprintf("%.4f", v) },
+	"inc":      func(i int) int { return i + 1 },
+}).Parse(pageText))
+
+// rowsShown bounds the rows of a table on the page; report.json has all.
+const rowsShown = 64
+
+// HTMLOptions are the options of WriteHTML. The zero value works.
+type HTMLOptions struct {
+	// Topology is a picture of the fabric as an SVG element, from a drawer that
+	// escapes what it is given; empty leaves it out.
+	Topology template.HTML
+}
+
+// pageData is what the page shows.
+type pageData struct {
+	*Report
+	Topology template.HTML
+	Timeline timeline
+	Links    []linkBar
+	MoreLinks,
+	Counted int
+}
+
+// linkBar is a row of the links' table: what the link carried as a share of
+// what was asked.
+type linkBar struct {
+	LinkRate
+	Share     float64 // of the asked rate, for the width of the bar, 0 to 100
+	Deviation string
+}
+
+// WriteHTML writes the page: one file without scripts and without anything
+// loaded from elsewhere, so that it can be mailed and kept.
+func (r *Report) WriteHTML(w io.Writer, o HTMLOptions) error {
+	data := pageData{Report: r, Topology: o.Topology, Timeline: newTimeline(r.Steps)}
+	if r.Fidelity != nil {
+		for i, l := range r.Fidelity.Links {
+			if i == rowsShown {
+				data.MoreLinks = len(r.Fidelity.Links) - i
+				break
+			}
+			data.Links = append(data.Links, newLinkBar(l))
+		}
+	}
+	if err := page.Execute(w, data); err != nil {
+		return fmt.Errorf("write page: %w", err)
+	}
+	return nil
+}
+
+func newLinkBar(l LinkRate) linkBar {
+	bar := linkBar{LinkRate: l}
+	if l.Asked == 0 {
+		return bar
+	}
+	shown := l.Peak
+	if l.Busy > 0 {
+		shown = l.Achieved
+		bar.Deviation = fmt.Sprintf("%+.1f%%", (float64(l.Achieved)/float64(l.Asked)-1)*100)
+	}
+	bar.Share = min(100, float64(shown)/float64(l.Asked)*100)
+	return bar
+}
+
+// timeline is the picture of the steps.
+type timeline struct {
+	Height, Axis int
+	Ticks        []tick
+	Bars         []bar
+}
+
+type tick struct {
+	X    float64
+	Text string
+}
+
+type bar struct {
+	Step
+	X, Width, Labels float64 // Labels is where the text begins or ends
+	Y, Middle        int
+	Anchor           string
+	Text             string
+}
+
+// Sizes of the timeline, in units of its view box, which is 1000 wide.
+const (
+	timelineWidth = 1000
+	laneHeight    = 26
+	barHeight     = 16
+	barLeast      = 4 // an instant is still visible
+	axisHeight    = 22
+)
+
+func newTimeline(steps []Step) timeline {
+	var end float64
+	for _, s := range steps {
+		end = max(end, s.End)
+	}
+	if end == 0 {
+		end = 1e-3
+	}
+	t := timeline{Height: len(steps)*laneHeight + axisHeight, Axis: len(steps) * laneHeight}
+	scale := (timelineWidth - barLeast) / end
+	for at := 0.0; at <= end*1.0001; at += tickStep(end) {
+		t.Ticks = append(t.Ticks, tick{X: at * scale, Text: seconds(at)})
+	}
+	for i, s := range steps {
+		b := bar{Step: s, X: s.Start * scale, Width: max(barLeast, (s.End-s.Start)*scale), Y: i*laneHeight + (laneHeight-barHeight)/2, Middle: i*laneHeight + laneHeight/2}
+		b.Text = s.Name
+		if s.State != Skipped {
+			b.Text += ", " + seconds(s.End-s.Start)
+		} else {
+			b.X, b.Width = 0, 0
+		}
+		// The label stands where there is more room: within a wide bar, else
+		// beside it.
+		const wide = 400
+		switch {
+		case b.Width >= wide:
+			b.Labels, b.Anchor = b.X+8, "inside"
+		case b.X+b.Width > timelineWidth*0.6:
+			b.Labels, b.Anchor = b.X-6, "end"
+		default:
+			b.Labels, b.Anchor = b.X+b.Width+6, "start"
+		}
+		t.Bars = append(t.Bars, b)
+	}
+	return t
+}
+
+// tickStep is 1, 2 or 5 times a power of ten, so that there are 4 to 10 ticks.
+func tickStep(end float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(end)))
+	for _, factor := range []float64{0.1, 0.2, 0.5} {
+		if end/(power*factor) <= 10 {
+			return power * factor
+		}
+	}
+	return power
+}
+
+// class is the page's colour class of a verdict, a step's state or a fidelity.
+func class(of any) string {
+	switch fmt.Sprint(of) {
+	case string(verdict.Pass), string(Passed), Faithful:
+		return "good"
+	case string(verdict.Fail), string(verdict.Aborted), string(Failed), Overloaded:
+		return "bad"
+	case string(Skipped):
+		return "idle"
+	}
+	return "unsure"
+}
+
+// mark is a sign beside the word, so that no one needs the colour.
+func mark(of any) string {
+	return map[string]string{"good": "✓", "bad": "✗", "idle": "–", "unsure": "?"}[class(of)]
+}
+
+// byteCount prints a size with binary units and three digits.
+func byteCount(n any) string {
+	value, err := strconv.ParseFloat(fmt.Sprint(n), 64)
+	if err != nil {
+		return fmt.Sprint(n)
+	}
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if value < 1024 {
+			return strconv.FormatFloat(value, 'f', -1, 64)[:min(5, len(strconv.FormatFloat(value, 'f', -1, 64)))] + " " + unit
+		}
+		value /= 1024
+	}
+	return strconv.FormatFloat(value, 'f', 1, 64) + " TiB"
+}

@@ -1,0 +1,298 @@
+// Package report is what a run leaves for people and machines: the report
+// itself (report.json), JUnit for CI systems, one HTML page, and the tables of
+// the terminal. All of them are made from a Report and nothing else, so that
+// each can be made again from report.json.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"railbed/testbed/verdict"
+)
+
+// Format is the version of report.json. Fields are added to a version; a field
+// that changes its meaning or goes makes a new one.
+const Format = "railbed-report/1"
+
+// Names of the files in a directory of results.
+const (
+	JSONFile  = "report.json"
+	JUnitFile = "junit.xml"
+	HTMLFile  = "report.html"
+)
+
+// Verdicts on fidelity, best first.
+const (
+	Faithful   = "faithful"
+	Degraded   = "degraded"
+	Overloaded = "overloaded"
+)
+
+// Report is report.json: one run of one file, whatever became of it. Durations
+// are seconds, sizes bytes and rates bit/s unless the name says otherwise;
+// lists are in the order of the file.
+type Report struct {
+	Format  string          `json:"format"`
+	Verdict verdict.Verdict `json:"verdict"`
+	// Reason says in one line why the verdict is not PASS.
+	Reason string `json:"reason,omitempty"`
+	// Name is the testbed's; File is the path as the user gave it.
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	File        string `json:"file"`
+	// PlanHash is the SHA-256 of the plan's JSON; with Seed and Versions it
+	// says what ran.
+	PlanHash string `json:"plan_hash"`
+	Seed     uint64 `json:"seed"`
+	// Repeat is the command line that does this run again.
+	Repeat []string `json:"repeat"`
+	// Started and Finished are wall clock times; Finished is zero in the
+	// report of a run that was killed.
+	Started  time.Time `json:"started"`
+	Finished time.Time `json:"finished,omitzero"`
+	Versions Versions  `json:"versions"`
+	Host     Host      `json:"host"`
+	Testbed  Testbed   `json:"testbed"`
+	// Unsupported is set when the host lacks what the file needs.
+	Unsupported *Unsupported `json:"unsupported,omitempty"`
+	Steps       []Step       `json:"steps"`
+	Workloads   []Workload   `json:"workloads"`
+	Checks      []Check      `json:"checks"`
+	// Fidelity is absent when the testbed did not come up.
+	Fidelity *Fidelity `json:"fidelity,omitempty"`
+	Captures []Capture `json:"captures"`
+}
+
+// Versions says which programs ran.
+type Versions struct {
+	Railbed string `json:"railbed"`
+	Go      string `json:"go"`
+}
+
+// Host is where it ran.
+type Host struct {
+	Name   string `json:"name"`
+	Kernel string `json:"kernel"`
+	Arch   string `json:"arch"`
+	CPUs   int    `json:"cpus"`
+	Memory uint64 `json:"memory"`
+	// Rootless says that the testbed ran in a user namespace of an ordinary
+	// user.
+	Rootless bool `json:"rootless"`
+}
+
+// Testbed is the size of the cluster and the time that it took.
+type Testbed struct {
+	Nodes    int `json:"nodes"`
+	Switches int `json:"switches"`
+	Links    int `json:"links"`
+	Ranks    int `json:"ranks"`
+	// Topology is the file's word for the fabric.
+	Topology string  `json:"topology"`
+	BringUp  float64 `json:"bring_up"`
+	TakeDown float64 `json:"take_down"`
+}
+
+// Unsupported is a feature that the host lacks.
+type Unsupported struct {
+	Feature string `json:"feature"`
+	Reason  string `json:"reason"`
+	Remedy  string `json:"remedy,omitempty"`
+	// Where is the place in the file that needs it, as file:line:column.
+	Where string `json:"where,omitempty"`
+}
+
+// State says how far a step came.
+type State string
+
+// States of a step.
+const (
+	Passed    State = "passed"
+	Failed    State = "failed"
+	Cancelled State = "cancelled" // it ran when the run ended for another reason
+	Skipped   State = "skipped"   // the run ended before its turn
+)
+
+// Step is a step of the timeline.
+type Step struct {
+	// Name is the kind and the object: "workload ar", "link h0--s0 down".
+	Name  string `json:"name"`
+	Where string `json:"where"` // file:line:column
+	State State  `json:"state"`
+	// Error is why a step failed.
+	Error string `json:"error,omitempty"`
+	// Start and End count from the start of the first step. End is when the
+	// step's own work had ended, that of a background step included; a link
+	// change ends when it is undone or, without "for", when it is made.
+	Start float64 `json:"start"`
+	End   float64 `json:"end"`
+	// Background says that the next step did not wait for this one.
+	Background bool `json:"background,omitempty"`
+	// Logs are paths below the report's directory.
+	Logs []string `json:"logs,omitempty"`
+}
+
+// Workload is a collective's result in the words of nccl-tests.
+type Workload struct {
+	Name      string `json:"name"`
+	Kind      string `json:"kind"`
+	Algorithm string `json:"algorithm"`
+	Transport string `json:"transport"`
+	Ranks     int    `json:"ranks"`
+	// Bytes is the size of the buffer of each rank, Count its elements.
+	Bytes      uint64 `json:"bytes"`
+	Count      uint64 `json:"count"`
+	Type       string `json:"type"`  // float
+	RedOp      string `json:"redop"` // sum
+	Warmup     int    `json:"warmup"`
+	Iterations int    `json:"iterations"`
+	// Time is the mean of the timed iterations in microseconds; AlgBW and
+	// BusBW are in 10^9 bytes per second, as nccl-tests prints them.
+	Time  float64 `json:"time_us"`
+	AlgBW float64 `json:"algbw_gb_s"`
+	BusBW float64 `json:"busbw_gb_s"`
+	// Wrong counts the elements that were not what they must be, over all
+	// ranks and iterations.
+	Wrong uint64 `json:"wrong"`
+	// Sent are the payload bytes that each rank says it handed to its
+	// transport, warm-ups included; indexed by rank.
+	Sent []uint64 `json:"sent,omitempty"`
+}
+
+// BusBWBits is the bus bandwidth in bit/s.
+func (w Workload) BusBWBits() float64 { return w.BusBW * 8e9 }
+
+// Check is a check of the file and how it ended.
+type Check struct {
+	// Name is the kind and the object: "workload ar", "packets
+	// bytes-per-rank ar".
+	Name    string          `json:"name"`
+	Where   string          `json:"where"` // file:line:column
+	Verdict verdict.Verdict `json:"verdict"`
+	Summary string          `json:"summary"`
+	// Details are further lines for people: the offending ranks, ports or
+	// packets.
+	Details []string `json:"details,omitempty"`
+	// Values are the numbers that the verdict rests on.
+	Values []Value `json:"values,omitempty"`
+}
+
+// Value is a measured number beside what was wanted of it.
+type Value struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit,omitempty"`
+	// Want is what was asked, in words: ">= 600 Mbit/s".
+	Want string `json:"want,omitempty"`
+}
+
+// Fidelity says how far the emulation was what the file asked for.
+type Fidelity struct {
+	// Verdict is faithful, degraded or overloaded, as FIDELITY.md defines them
+	// by numbers.
+	Verdict string `json:"verdict"`
+	// Reasons are the numbers that spoke against faithful.
+	Reasons []string `json:"reasons,omitempty"`
+	// Links are the directions of links that carried traffic, busiest first.
+	Links []LinkRate `json:"links"`
+	// Pressure is the share of the run's time in which some task waited for a
+	// CPU; PressureSource names where the number comes from.
+	Pressure       float64 `json:"cpu_pressure"`
+	PressureSource string  `json:"cpu_pressure_source"`
+	// Steal is the share of CPU time that the hypervisor took.
+	Steal float64 `json:"cpu_steal"`
+	// Dropped counts packets that captures lost.
+	Dropped uint64 `json:"capture_dropped"`
+	// Samples is how often the links were looked at.
+	Samples int `json:"samples"`
+}
+
+// LinkRate is what one direction of a link carried.
+type LinkRate struct {
+	Link      string `json:"link"`
+	Direction string `json:"direction"` // a-to-b or b-to-a
+	From      string `json:"from"`      // "leaf0:p3"
+	To        string `json:"to"`
+	Asked     uint64 `json:"asked_bit_s"`
+	// Achieved is the rate over the time in which the link was busy, that is
+	// had more to send than it could; zero when it never was.
+	Achieved uint64 `json:"achieved_bit_s"`
+	// Peak is the highest rate of one sampling interval.
+	Peak uint64 `json:"peak_bit_s"`
+	// Busy is the time in seconds in which the link was busy.
+	Busy    float64 `json:"busy"`
+	Packets uint64  `json:"packets"`
+	Bytes   uint64  `json:"bytes"`
+	Dropped uint64  `json:"dropped"` // by the link's queue
+}
+
+// Capture is a recording.
+type Capture struct {
+	// File is a path below the report's directory.
+	File   string   `json:"file"`
+	At     []string `json:"at"`
+	Filter string   `json:"filter,omitempty"`
+	Bytes  int64    `json:"bytes"`
+	// Complete is false when the recording ended before the run did.
+	Complete bool  `json:"complete"`
+	Taps     []Tap `json:"taps"`
+}
+
+// Tap is one recorded port.
+type Tap struct {
+	Name    string `json:"name"` // "h0:eth0"
+	Packets uint64 `json:"packets"`
+	Dropped uint64 `json:"dropped"`
+	// Limited counts packets that the size limit of the file kept out.
+	Limited uint64 `json:"limited"`
+}
+
+// Packets counts what was recorded.
+func (c Capture) Packets() (n uint64) {
+	for _, tap := range c.Taps {
+		n += tap.Packets
+	}
+	return n
+}
+
+// Dropped counts what was lost.
+func (c Capture) Dropped() (n uint64) {
+	for _, tap := range c.Taps {
+		n += tap.Dropped
+	}
+	return n
+}
+
+// Elapsed is how long the run took; zero when it was killed.
+func (r *Report) Elapsed() time.Duration {
+	if r.Finished.IsZero() {
+		return 0
+	}
+	return r.Finished.Sub(r.Started)
+}
+
+// WriteJSON writes report.json.
+func (r *Report) WriteJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(r); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+// Read reads report.json.
+func Read(in io.Reader) (*Report, error) {
+	r := &Report{}
+	if err := json.NewDecoder(in).Decode(r); err != nil {
+		return nil, fmt.Errorf("read report: %w", err)
+	}
+	if r.Format != Format {
+		return nil, fmt.Errorf("read report: format %q, want %q", r.Format, Format)
+	}
+	return r, nil
+}

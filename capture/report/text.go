@@ -1,0 +1,302 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"railbed/testbed/verdict"
+)
+
+// TextOptions are the options of WriteText. The zero value is for a file.
+type TextOptions struct {
+	// Dir is the directory of the results, printed before file names.
+	Dir string
+	// Color marks verdicts with ANSI colours, for terminals.
+	Color bool
+}
+
+const (
+	// valuesShown is how many numbers of one check are printed; report.json
+	// has all of them.
+	valuesShown = 16
+	// linksShown is how many links are printed, busiest first.
+	linksShown = 8
+	// summaryWidth is where the text of a cell wraps, in characters.
+	summaryWidth = 88
+)
+
+// textWriter prints and keeps the first error.
+type textWriter struct {
+	w io.Writer
+	o TextOptions
+	// err is the first error of w; nothing is written after it.
+	err error
+}
+
+// WriteText writes the tables of the terminal.
+func (r *Report) WriteText(w io.Writer, o TextOptions) error {
+	t := &textWriter{w: w, o: o}
+	t.head(r)
+	t.steps(r.Steps)
+	t.workloads(r.Workloads)
+	t.checks(r.Checks)
+	t.fidelity(r.Fidelity)
+	t.files(r)
+	t.tail(r)
+	if t.err != nil {
+		return fmt.Errorf("print report: %w", t.err)
+	}
+	return nil
+}
+
+func (t *textWriter) printf(format string, args ...any) {
+	if t.err == nil {
+		_, t.err = fmt.Fprintf(t.w, format, args...)
+	}
+}
+
+func (t *textWriter) table(rows table.Writer) { t.printf("%s\n\n", rows.Render()) }
+
+// newRows is a table without lines, so that awk and grep can read it too.
+func newRows(header ...any) table.Writer {
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatDefault
+	rows := table.NewWriter()
+	rows.SetStyle(style)
+	rows.SuppressTrailingSpaces()
+	rows.AppendHeader(table.Row(header))
+	return rows
+}
+
+func rightAligned(rows table.Writer, columns ...int) {
+	var configs []table.ColumnConfig
+	for _, column := range columns {
+		configs = append(configs, table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	rows.SetColumnConfigs(configs)
+}
+
+// paint colours a word by what it means.
+func (t *textWriter) paint(word string) string {
+	if !t.o.Color {
+		return word
+	}
+	color := "33" // yellow: not proved
+	switch word {
+	case string(verdict.Pass), string(Passed), Faithful:
+		color = "32"
+	case string(verdict.Fail), string(verdict.Aborted), string(Failed), Overloaded:
+		color = "31"
+	}
+	return "\x1b[" + color + "m" + word + "\x1b[0m"
+}
+
+func (t *textWriter) head(r *Report) {
+	t.printf("%s: %s\n", r.Name, r.File)
+	if r.Testbed.Nodes > 0 {
+		t.printf("%d nodes, %d switches, %d links, %d ranks; up in %s\n", r.Testbed.Nodes, r.Testbed.Switches,
+			r.Testbed.Links, r.Testbed.Ranks, seconds(r.Testbed.BringUp))
+	}
+	t.printf("\n")
+}
+
+func (t *textWriter) steps(steps []Step) {
+	if len(steps) == 0 {
+		return
+	}
+	rows := newRows("step", "start", "time", "state")
+	rightAligned(rows, 2, 3)
+	for _, s := range steps {
+		if s.State == Skipped {
+			rows.AppendRow(table.Row{s.Name, "", "", t.paint(string(s.State))})
+			continue
+		}
+		rows.AppendRow(table.Row{s.Name, seconds(s.Start), seconds(s.End - s.Start), t.paint(string(s.State))})
+	}
+	t.table(rows)
+	for _, s := range steps {
+		if s.State == Failed {
+			t.printf("%s: step %s: %s\n\n", s.Where, s.Name, s.Error)
+		}
+	}
+}
+
+// workloads prints the columns of nccl-tests (all_reduce_perf), with the name
+// in front.
+func (t *textWriter) workloads(workloads []Workload) {
+	if len(workloads) == 0 {
+		return
+	}
+	rows := newRows("workload", "size\n(B)", "count\n(elements)", "type", "redop", "time\n(us)", "algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong")
+	rightAligned(rows, 2, 3, 6, 7, 8, 9)
+	for _, w := range workloads {
+		rows.AppendRow(table.Row{w.Name, w.Bytes, w.Count, w.Type, w.RedOp, ncclNumber(w.Time), fmt.Sprintf("%.4f", w.AlgBW), fmt.Sprintf("%.4f", w.BusBW), w.Wrong})
+	}
+	t.table(rows)
+}
+
+// ncclNumber prints a time as nccl-tests does, with as many digits as fit.
+func ncclNumber(us float64) string {
+	switch {
+	case us >= 10000:
+		return strconv.FormatFloat(us, 'f', 0, 64)
+	case us >= 100:
+		return strconv.FormatFloat(us, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(us, 'f', 2, 64)
+}
+
+func (t *textWriter) checks(checks []Check) {
+	if len(checks) == 0 {
+		return
+	}
+	rows := newRows("check", "verdict", "")
+	rows.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: summaryWidth, WidthMaxEnforcer: text.WrapSoft}})
+	for _, c := range checks {
+		rows.AppendRow(table.Row{c.Name, t.paint(string(c.Verdict)), c.Summary})
+	}
+	t.table(rows)
+	for _, c := range checks {
+		if c.Verdict != verdict.Pass {
+			t.printf("%s: check %s: %s\n", c.Where, c.Name, c.Verdict)
+			for _, detail := range c.Details {
+				t.printf("  %s\n", detail)
+			}
+			t.printf("\n")
+		}
+	}
+	for _, c := range checks {
+		t.values(c)
+	}
+}
+
+func (t *textWriter) values(c Check) {
+	if len(c.Values) == 0 {
+		return
+	}
+	rows := newRows(c.Name, "measured", "", "wanted")
+	rightAligned(rows, 2)
+	for i, v := range c.Values {
+		if i == valuesShown {
+			rows.AppendRow(table.Row{fmt.Sprintf("(%d more in report.json)", len(c.Values)-i)})
+			break
+		}
+		rows.AppendRow(table.Row{v.Name, number(v.Value), v.Unit, v.Want})
+	}
+	t.table(rows)
+}
+
+// number prints whole numbers whole and others with four significant digits.
+func number(v float64) string {
+	if v == float64(int64(v)) {
+		return strconv.FormatInt(int64(v), 10)
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64)
+}
+
+func (t *textWriter) fidelity(f *Fidelity) {
+	if f == nil {
+		return
+	}
+	t.printf("fidelity: %s; cpu pressure %s (%s), %d packets lost by captures\n", t.paint(f.Verdict), percent(f.Pressure), f.PressureSource, f.Dropped)
+	for _, reason := range f.Reasons {
+		t.printf("  %s\n", reason)
+	}
+	t.printf("\n")
+	if len(f.Links) == 0 {
+		return
+	}
+	rows := newRows("link", "asked", "achieved", "peak", "busy", "packets", "dropped")
+	rightAligned(rows, 2, 3, 4, 5, 6, 7)
+	for i, l := range f.Links {
+		if i == linksShown {
+			rows.AppendRow(table.Row{fmt.Sprintf("(%d more in report.json)", len(f.Links)-i)})
+			break
+		}
+		rows.AppendRow(table.Row{l.From + " > " + l.To, Bits(float64(l.Asked)), achieved(l), Bits(float64(l.Peak)), seconds(l.Busy), l.Packets, l.Dropped})
+	}
+	t.table(rows)
+}
+
+func achieved(l LinkRate) string {
+	if l.Busy == 0 {
+		return "-"
+	}
+	return Bits(float64(l.Achieved))
+}
+
+func (t *textWriter) files(r *Report) {
+	for _, c := range r.Captures {
+		t.printf("packets: %s (%d packets at %d taps, %d lost)\n", filepath.Join(t.o.Dir, c.File), c.Packets(), len(c.Taps), c.Dropped())
+	}
+	if t.o.Dir != "" {
+		t.printf("report:  %s\n", filepath.Join(t.o.Dir, HTMLFile))
+	}
+	if len(r.Repeat) > 0 && r.Verdict != verdict.Pass {
+		t.printf("repeat:  %s\n", ShellLine(r.Repeat))
+	}
+}
+
+func (t *textWriter) tail(r *Report) {
+	if r.Reason == "" {
+		t.printf("%s\n", t.paint(string(r.Verdict)))
+		return
+	}
+	t.printf("%s: %s\n", t.paint(string(r.Verdict)), r.Reason)
+	if u := r.Unsupported; u != nil && u.Remedy != "" {
+		t.printf("remedy: %s\n", u.Remedy)
+	}
+}
+
+// Bits prints a rate with four significant digits and the field's unit.
+func Bits(bitsPerSecond float64) string {
+	for _, unit := range []struct {
+		name  string
+		scale float64
+	}{{"Tbit/s", 1e12}, {"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}} {
+		if bitsPerSecond >= unit.scale {
+			return strconv.FormatFloat(bitsPerSecond/unit.scale, 'g', 4, 64) + " " + unit.name
+		}
+	}
+	return strconv.FormatFloat(bitsPerSecond, 'g', 4, 64) + " bit/s"
+}
+
+func percent(share float64) string { return strconv.FormatFloat(share*100, 'f', 1, 64) + "%" }
+
+// seconds prints a duration in a few characters.
+func seconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d < time.Millisecond:
+		d = d.Round(time.Microsecond)
+	case d < time.Second:
+		d = d.Round(time.Millisecond)
+	default:
+		d = d.Round(10 * time.Millisecond)
+	}
+	return strings.Replace(d.String(), "µs", "us", 1)
+}
+
+// ShellLine quotes a command for a POSIX shell.
+func ShellLine(args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		quoted[i] = arg
+		plain := strings.IndexFunc(arg, func(r rune) bool {
+			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-", r)
+		}) < 0
+		if !plain || arg == "" {
+			quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
