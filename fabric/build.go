@@ -1,0 +1,366 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"railbed/fabric/kernel"
+	"railbed/fabric/kernelswitch"
+	"railbed/fabric/link"
+	"railbed/testbed/plan"
+)
+
+// Build makes in the namespaces, one per node and switch name, everything that
+// the plan asks of the kernel, reads it back, and returns when every link has
+// its carrier. The namespaces remain the caller's and must outlive the Fabric.
+//
+// What the plan asks for and this host lacks is found out before anything is
+// changed; so is, by measuring, a rate that the host does not reach. When a
+// later step fails or ctx ends, Build takes away what it made.
+func Build(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, o Options) (*Fabric, error) {
+	f, err := prepare(p, ns, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.calibrate(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.construct(ctx); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// prepare checks the plan and the host and changes nothing.
+func prepare(p *plan.Plan, ns map[string]*kernel.Namespace, o Options) (*Fabric, error) {
+	hosts, err := newHosts(p, ns)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fabric{options: serialised(o), hosts: hosts, bursts: map[shape]link.Entry{}, named: map[string]*planLink{}}
+	byName := map[string]*host{}
+	for _, h := range hosts {
+		byName[h.name] = h
+	}
+	var errs []error
+	for _, l := range p.Links {
+		made := &planLink{Link: l, a: byName[l.A.Node], b: byName[l.B.Node], seed: p.Seed}
+		f.links = append(f.links, made)
+		f.named[l.Name] = made
+		for _, atA := range []bool{true, false} {
+			if err := f.check(made, atA); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return f, errors.Join(errs...)
+}
+
+// serialised wraps the callbacks so that they are called one at a time.
+func serialised(o Options) Options {
+	var lock sync.Mutex
+	if trace := o.Trace; trace != nil {
+		o.Trace = func(line string) {
+			lock.Lock()
+			defer lock.Unlock()
+			trace(line)
+		}
+	}
+	if o.Parallel == 0 {
+		o.Parallel = min(runtime.NumCPU(), 4)
+	}
+	return o
+}
+
+// check refuses a direction that no kernel, or not this one, can do.
+func (f *Fabric) check(l *planLink, atA bool) error {
+	shaping := f.shaping(l, atA)
+	if err := errors.Join(shaping.Check(), link.CheckHost(shaping.Direction)); err != nil {
+		return fmt.Errorf("shape %s %s: %w", l.Name, word(atA), err)
+	}
+	return nil
+}
+
+func word(atA bool) string {
+	if atA {
+		return "a-to-b"
+	}
+	return "b-to-a"
+}
+
+// shaping is what the link's end A, or B, does to what it sends.
+func (f *Fabric) shaping(l *planLink, atA bool) link.Shaping {
+	direction := l.BToA
+	if atA {
+		direction = l.AToB
+	}
+	seed := fnv.New64a()
+	fmt.Fprintf(seed, "%d %s %s", l.seed, l.Name, word(atA)) // a hash never fails to write
+	return link.Shaping{Direction: direction, MTU: l.MTU, Burst: f.bursts[shape{direction.Rate, l.MTU}].Burst, Seed: seed.Sum64()}
+}
+
+// calibrate finds the burst of every shape in the plan.
+func (f *Fabric) calibrate(ctx context.Context) error {
+	var shapes []shape
+	first := map[shape]string{}
+	for _, l := range f.links {
+		for _, atA := range []bool{true, false} {
+			s := shape{f.shaping(l, atA).Rate, l.MTU}
+			if _, seen := first[s]; !seen && s.rate > 0 {
+				first[s] = l.Name + " " + word(atA)
+				shapes = append(shapes, s)
+			}
+		}
+	}
+	for _, s := range shapes {
+		if err := f.burst(ctx, s, first[s]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// burst finds the burst of one shape; where names the link in errors.
+func (f *Fabric) burst(ctx context.Context, s shape, where string) error {
+	if _, known := f.bursts[s]; known || s.rate == 0 {
+		return nil
+	}
+	if f.options.Calibration == nil {
+		calibration, err := link.LoadCalibration("")
+		if err != nil {
+			return err
+		}
+		f.options.Calibration = calibration
+	}
+	entry, err := f.options.Calibration.Burst(ctx, s.rate, s.mtu)
+	if err != nil {
+		return fmt.Errorf("shape %s: %w", where, err)
+	}
+	f.bursts[s] = entry
+	return nil
+}
+
+// construct changes the kernel: settings that interfaces take over when they
+// appear, then all links, then what each namespace does with its ends.
+func (f *Fabric) construct(ctx context.Context) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	f.built = true
+	progress := f.progress(3*len(f.hosts) + len(f.links))
+	if err := f.each(ctx, f.hosts, func(h *host) error { return f.setSysctls(h, h.early()) }, progress); err != nil {
+		return err
+	}
+	if err := f.makeLinks(ctx, progress); err != nil {
+		return err
+	}
+	if err := f.each(ctx, f.hosts, f.configure, progress); err != nil {
+		return err
+	}
+	return f.each(ctx, f.hosts, func(h *host) error { return f.settle(ctx, h) }, progress)
+}
+
+// progress counts steps and tells the caller.
+func (f *Fabric) progress(total int) func(steps int) {
+	if f.options.Progress == nil {
+		return func(int) {}
+	}
+	var lock sync.Mutex
+	done := 0
+	return func(steps int) {
+		lock.Lock()
+		defer lock.Unlock()
+		done += steps
+		f.options.Progress(done, total)
+	}
+}
+
+// each runs fn for hosts, on threads inside their namespaces.
+func (f *Fabric) each(ctx context.Context, hosts []*host, fn func(*host) error, progress func(steps int)) error {
+	namespaces := make([]*kernel.Namespace, len(hosts))
+	for i, h := range hosts {
+		namespaces[i] = h.ns
+	}
+	return kernel.Each(ctx, namespaces, f.options.Parallel, func(i int) error {
+		if err := fn(hosts[i]); err != nil {
+			return fmt.Errorf("%s: %w", hosts[i].name, err)
+		}
+		progress(1)
+		return nil
+	})
+}
+
+func (f *Fabric) setSysctls(h *host, sysctls []kernel.Sysctl) error {
+	for _, s := range sysctls {
+		if f.options.Trace != nil {
+			f.options.Trace(s.Line(h.name))
+		}
+		if err := kernel.SetSysctl(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linksPerBatch is how many links are made between two looks at ctx.
+const linksPerBatch = 64
+
+// makeLinks makes all veth pairs over one socket: a request names the
+// namespaces of both ends.
+func (f *Fabric) makeLinks(ctx context.Context, progress func(steps int)) error {
+	if len(f.links) == 0 {
+		return nil
+	}
+	conn, err := kernel.OpenIn(f.hosts[0].ns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	batch := kernel.NewBatch(f.hosts[0].name, f.options.Trace)
+	i := 0
+	for chunk := range slices.Chunk(f.links, linksPerBatch) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		batch.Reset(f.hosts[0].name)
+		for _, l := range chunk {
+			batch.AddVeth(l.a.vethEnd(l.A.Port), l.b.vethEnd(l.B.Port), linkGroup)
+			i++
+		}
+		if err := conn.Do(batch); err != nil {
+			return err
+		}
+		progress(len(chunk))
+	}
+	return nil
+}
+
+func (h *host) vethEnd(name string) kernel.VethEnd {
+	index := h.portIndex[name]
+	p := h.ports[slices.IndexFunc(h.ports, func(p port) bool { return p.index == index })]
+	return kernel.VethEnd{Namespace: h.ns, Node: h.name, Name: p.Name, Index: p.index, MAC: kernel.MAC(p.MAC), MTU: p.MTU}
+}
+
+// configure sets up everything in one namespace. The calling thread is in it.
+func (f *Fabric) configure(h *host) error {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, p := range h.ports { // before they are up: the kernel has less to rearrange
+		if f.options.Trace != nil {
+			f.options.Trace(kernel.OffloadsOffLine(h.name, p.Name))
+		}
+		if err := conn.TurnOffloadsOff(p.Name); err != nil {
+			return err
+		}
+	}
+	batch := kernel.NewBatch(h.name, f.options.Trace)
+	batch.SetUp("lo", loopbackIndex, true)
+	for _, a := range h.loopbacks {
+		batch.AddAddress("lo", a.Index, a.Prefix)
+	}
+	if h.bridge {
+		batch.AddBridge(kernelswitch.BridgeName, bridgeIndex, linkGroup)
+		batch.SetUp(kernelswitch.BridgeName, bridgeIndex, true)
+	}
+	for _, p := range h.ports {
+		f.shaping(f.links[p.link], p.atA).Apply(batch, p.Name, p.index, nil)
+		h.portUp(batch, p)
+	}
+	for _, r := range h.routes { // after all addresses and ports: gateways must be in reach
+		batch.AddRoute(r)
+	}
+	for _, r := range h.rules {
+		batch.AddRule(r)
+	}
+	if err := conn.Do(batch); err != nil {
+		return err
+	}
+	return f.setSysctls(h, h.late())
+}
+
+// portUp sets a port up with its addresses and neighbours.
+func (h *host) portUp(batch *kernel.Batch, p port) {
+	if h.bridge {
+		batch.SetMasterUp(p.Name, p.index, bridgeIndex, kernelswitch.BridgeName)
+	} else {
+		batch.SetUp(p.Name, p.index, true)
+	}
+	for _, prefix := range p.Addrs {
+		batch.AddAddress(p.Name, p.index, prefix)
+	}
+	for _, n := range p.Neighbors {
+		batch.AddNeighbor(p.Name, kernel.Neighbor{Index: p.index, Addr: n.Addr, MAC: kernel.MAC(n.MAC)})
+	}
+}
+
+// carrierPatience bounds the wait for carriers. The kernel reports them from a
+// work queue, at once as a rule and within a second at worst.
+const carrierPatience = 3 * time.Second
+
+// settle waits until the host's links have their carrier, and compares all of
+// the host with the plan. The calling thread is in the host's namespace.
+func (f *Fabric) settle(ctx context.Context, h *host) error {
+	deadline := time.Now().Add(carrierPatience)
+	for {
+		found, err := f.compare(h, false)
+		if err != nil {
+			return err
+		}
+		if err := found.errors(); err != nil || !found.waiting {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return found.carrierErrors()
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// Close takes away what Build made: links with all that hangs on them, bridges,
+// rules and loopback addresses. Settings of the namespaces stay as they are.
+// It deletes links explicitly, and those of one namespace as one: leaving them
+// to the end of the namespaces takes the kernel many times longer. A second
+// Close does nothing.
+func (f *Fabric) Close() error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if !f.built {
+		return nil
+	}
+	f.built = false
+	ctx := context.Background() // undoing is not to be interrupted
+	nobody := func(int) {}
+	// Switches first: with their ends go all links of most plans.
+	byPorts := slices.SortedStableFunc(slices.Values(f.hosts), func(a, b *host) int { return len(b.ports) - len(a.ports) })
+	return f.each(ctx, byPorts, f.clear, nobody)
+}
+
+// clear empties one namespace. The calling thread is in it.
+func (f *Fabric) clear(h *host) error {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	batch := kernel.NewBatch(h.name, f.options.Trace)
+	batch.DeleteGroup(linkGroup)
+	for _, r := range h.rules {
+		batch.DeleteRule(r)
+	}
+	for _, a := range h.loopbacks {
+		batch.DeleteAddress("lo", a.Index, a.Prefix)
+	}
+	return kernel.IgnoreMissing(conn.Do(batch))
+}

@@ -1,0 +1,121 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"railbed/fabric/kernel"
+	"railbed/fabric/link"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
+
+// calibration is one for all tests: measuring takes a second for each shape.
+var calibration = sync.OnceValues(func() (*link.Calibration, error) {
+	dir, err := os.MkdirTemp("", "fabric-test")
+	if err != nil {
+		return nil, err
+	}
+	return link.LoadCalibration(filepath.Join(dir, "calibration.json"))
+})
+
+func testCalibration(t testing.TB) *link.Calibration {
+	t.Helper()
+	c, err := calibration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// compile makes a plan from a file's text.
+func compile(t testing.TB, text string) *plan.Plan {
+	t.Helper()
+	file, err := spec.Decode("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func leafSpine(t testing.TB, leaves, spines, hosts int) *plan.Plan {
+	return compile(t, fmt.Sprintf("name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: %d, hosts-per-leaf: %d}}\n", leaves, spines, hosts))
+}
+
+// namespaces makes one namespace for each node and switch of a plan.
+func namespaces(t testing.TB, p *plan.Plan) map[string]*kernel.Namespace {
+	t.Helper()
+	all := map[string]*kernel.Namespace{}
+	add := func(name string) {
+		ns, err := kernel.NewNamespace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ns.Close() })
+		all[name] = ns
+	}
+	for _, n := range p.Nodes {
+		add(n.Name)
+	}
+	for _, s := range p.Switches {
+		add(s.Name)
+	}
+	return all
+}
+
+// build builds a plan and closes it when the test ends.
+func build(t testing.TB, p *plan.Plan) (*Fabric, map[string]*kernel.Namespace) {
+	t.Helper()
+	ns := namespaces(t, p)
+	f, err := Build(context.Background(), p, ns, Options{Calibration: testCalibration(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f, ns
+}
+
+// in runs a command in a namespace and returns what it prints.
+func in(t testing.TB, ns *kernel.Namespace, command ...string) (string, error) {
+	t.Helper()
+	var output []byte
+	err := ns.Do(func() (err error) {
+		output, err = exec.Command(command[0], command[1:]...).CombinedOutput()
+		return err
+	})
+	return string(output), err
+}
+
+func TestBuildPings(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
+	p := leafSpine(t, 2, 2, 2)
+	f, ns := build(t, p)
+	for _, h := range p.Hosts {
+		if !strings.HasPrefix(h.Name, "h") {
+			continue
+		}
+		if out, err := in(t, ns["h0"], "ping", "-c1", "-W1", h.Addr.String()); err != nil {
+			t.Errorf("ping %s (%s): %v\n%s", h.Name, h.Addr, err, out)
+		}
+	}
+	if err := f.Verify(context.Background()); err != nil {
+		t.Errorf("verify: %v", err)
+	}
+}

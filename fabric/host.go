@@ -1,0 +1,184 @@
+package fabric
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"railbed/fabric/kernel"
+	"railbed/fabric/kernelswitch"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// host is what one namespace of a plan must hold, be it a node or a switch.
+type host struct {
+	name      string
+	ns        *kernel.Namespace
+	node      bool
+	router    bool
+	bridge    bool
+	ports     []port
+	portIndex map[string]int // interface index by name
+	loopbacks []kernel.Address
+	routes    []kernel.Route
+	rules     []kernel.Rule
+	sysctls   []kernel.Sysctl
+}
+
+// port is an interface of a host.
+type port struct {
+	plan.Interface
+	index int
+	link  int  // in Fabric.links
+	atA   bool // the port is end A of its link
+}
+
+// Interface indexes. The kernel counts them per namespace, and may give equal
+// ones to the two ends of a veth; it then takes the end for a device without a
+// peer and reports its carrier up to a second late. So every end has an index
+// of its own, in the order of the plan's links, and each run has the same.
+const (
+	loopbackIndex = 1
+	bridgeIndex   = 100
+	firstIndex    = 101
+)
+
+func endIndex(link int, atA bool) int {
+	if atA {
+		return firstIndex + 2*link
+	}
+	return firstIndex + 2*link + 1
+}
+
+// newHosts makes the hosts of a plan, in its order, and reports everything
+// about the plan that the kernel would not take.
+func newHosts(p *plan.Plan, namespaces map[string]*kernel.Namespace) ([]*host, error) {
+	var errs []error
+	ends := map[plan.End]port{}
+	for i, l := range p.Links {
+		ends[l.A] = port{index: endIndex(i, true), link: i, atA: true}
+		ends[l.B] = port{index: endIndex(i, false), link: i}
+	}
+	var hosts []*host
+	add := func(name string, interfaces []plan.Interface) *host {
+		h := &host{name: name, ns: namespaces[name], portIndex: map[string]int{"lo": loopbackIndex}}
+		if h.ns == nil {
+			errs = append(errs, fmt.Errorf("build %s: no namespace given", name))
+		}
+		for _, i := range interfaces {
+			end, linked := ends[plan.End{Node: name, Port: i.Name}]
+			switch {
+			case !linked:
+				errs = append(errs, fmt.Errorf("build %s:%s: no link ends here", name, i.Name))
+			case !kernel.ValidName(i.Name):
+				errs = append(errs, fmt.Errorf("build %s:%s: want an interface name of 1 to 15 bytes without slash, colon or space", name, i.Name))
+			default:
+				delete(ends, plan.End{Node: name, Port: i.Name})
+			}
+			end.Interface = i
+			h.ports = append(h.ports, end)
+			h.portIndex[i.Name] = end.index
+		}
+		hosts = append(hosts, h)
+		return h
+	}
+	for _, n := range p.Nodes {
+		h := add(n.Name, n.NICs)
+		sysctls, err := nodeSysctls(n)
+		errs = append(errs, err, h.setRouting(n.Loopbacks, n.Routes, n.Rules))
+		h.sysctls, h.node = sysctls, true
+	}
+	for _, s := range p.Switches {
+		h := add(s.Name, s.Ports)
+		errs = append(errs, h.setRouting(s.Loopbacks, s.Routes, nil))
+		if h.bridge = s.Kind == spec.Bridge; h.bridge {
+			h.sysctls = kernelswitch.BridgeSysctls()
+			h.portIndex[kernelswitch.BridgeName] = bridgeIndex
+			errs = append(errs, kernelswitch.CheckBridgePorts(s.Name, len(s.Ports)))
+		} else {
+			h.sysctls, h.router = kernelswitch.RouterSysctls(s.HashSeed), true
+		}
+	}
+	for end := range ends {
+		errs = append(errs, fmt.Errorf("build %s:%s: a link ends here, and the plan has no such interface", end.Node, end.Port))
+	}
+	return hosts, errors.Join(errs...)
+}
+
+// nodeSysctls are a node's settings: ours, then those that the file asks for.
+func nodeSysctls(n plan.Node) ([]kernel.Sysctl, error) {
+	sysctls := kernelswitch.HostSysctls(nodeSeed(n))
+	for _, name := range slices.Sorted(maps.Keys(n.Sysctls)) {
+		path := strings.ReplaceAll(name, ".", "/")
+		// Only what belongs to a network namespace may be set: a node must
+		// not change its host. Below net/ a namespace sees its own alone.
+		if !strings.HasPrefix(path, "net/") || strings.Contains(path, "//") || strings.HasSuffix(path, "/") {
+			return nil, fmt.Errorf("set sysctl %s of %s: want a setting below net", name, n.Name)
+		}
+		sysctls = append(sysctls, kernel.Sysctl{Path: path, Value: n.Sysctls[name]})
+	}
+	return sysctls, nil
+}
+
+// nodeSeed seeds a node's own choice among equal-cost paths, for nodes whose
+// loopback is reached over two NICs. It is part of the machine id, which the
+// plan makes distinct and the same in every run.
+func nodeSeed(n plan.Node) uint32 {
+	id, err := hex.DecodeString(n.MachineID)
+	if err != nil || len(id) < 4 {
+		return 0
+	}
+	return uint32(id[0])<<24 | uint32(id[1])<<16 | uint32(id[2])<<8 | uint32(id[3])
+}
+
+// setRouting translates loopbacks, routes and rules to interface indexes.
+func (h *host) setRouting(loopbacks []netip.Prefix, routes []plan.Route, rules []plan.Rule) error {
+	var errs []error
+	for _, prefix := range loopbacks {
+		h.loopbacks = append(h.loopbacks, kernel.Address{Index: loopbackIndex, Prefix: prefix})
+	}
+	for _, r := range routes {
+		route := kernel.Route{Dst: r.Dst, Table: r.Table, Src: r.Src}
+		for _, hop := range r.NextHops {
+			index, known := h.portIndex[hop.Dev]
+			if !known {
+				errs = append(errs, fmt.Errorf("route %s of %s: no interface %s", r.Dst, h.name, hop.Dev))
+			}
+			route.Hops = append(route.Hops, kernel.NextHop{Via: hop.Via, Index: index, Dev: hop.Dev, Weight: max(hop.Weight, 1)})
+		}
+		if len(route.Hops) == 0 {
+			errs = append(errs, fmt.Errorf("route %s of %s: no next hop", r.Dst, h.name))
+		}
+		h.routes = append(h.routes, route)
+	}
+	for _, r := range rules {
+		h.rules = append(h.rules, kernel.Rule{Priority: r.Priority, From: r.From, Table: r.Table})
+	}
+	return errors.Join(errs...)
+}
+
+// early are the settings written before the host has interfaces, so that these
+// take them over. Late are those of one interface, and ignoring routes without
+// carrier: no link has one until both of its ends are up, and the kernel would
+// refuse gateways behind it.
+func (h *host) early() []kernel.Sysctl { return h.sysctlsWhere(false) }
+func (h *host) late() []kernel.Sysctl  { return h.sysctlsWhere(true) }
+
+func (h *host) sysctlsWhere(late bool) []kernel.Sysctl {
+	var chosen []kernel.Sysctl
+	for _, s := range h.sysctls {
+		isLate := slices.ContainsFunc(strings.Split(s.Path, "/"), func(part string) bool {
+			_, known := h.portIndex[part]
+			return known && part != "lo" || part == "ignore_routes_with_linkdown"
+		})
+		if isLate == late {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen
+}

@@ -1,0 +1,312 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// MAC is a hardware address.
+type MAC = [6]byte
+
+// MACText prints a hardware address as 02:00:00:00:00:01.
+func MACText(mac MAC) string { return net.HardwareAddr(mac[:]).String() }
+
+// VethEnd is one end of a veth pair before it exists.
+type VethEnd struct {
+	Namespace *Namespace
+	Node      string // the namespace's name, for the trace
+	Name      string
+	// Index is the interface index that the end gets in its namespace. The
+	// caller chooses it, so that requests for the interface can be written
+	// before it exists.
+	Index int
+	MAC   MAC
+	MTU   int
+}
+
+// maxSegments makes every TCP segment a packet of its own. Without it TCP
+// builds packets of up to 64 KiB however many offloads are off, and hands them
+// to the queueing discipline whole: queue lengths and bursts would be those of
+// no real link. (Linux 4.17 and later force software GSO on for TCP.)
+const maxSegments = 1
+
+// AddVeth makes a veth pair whose ends appear directly in their namespaces with
+// their final name, address and MTU: one request instead of the four of create,
+// move, rename and set, all of which take the kernel's one configuration lock.
+// Group is the interface group of both ends, by which DeleteGroup finds them.
+//
+// Both ends have one queue: the shaper serialises anyway, and kernels since
+// 5.15 allocate one per possible CPU otherwise.
+func (b *Batch) AddVeth(a, z VethEnd, group uint32) {
+	b.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, func() string {
+		return fmt.Sprintf("ip -n %s link add %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1 gso_max_segs %d group %d type veth "+
+			"peer %s netns %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1 gso_max_segs %d group %d",
+			a.Node, a.Name, a.Index, MACText(a.MAC), a.MTU, maxSegments, group, z.Name, z.Node, z.Index, MACText(z.MAC), z.MTU, maxSegments, group)
+	})
+	b.vethEnd(a, group)
+	info := b.nest(unix.IFLA_LINKINFO)
+	b.attrString(unix.IFLA_INFO_KIND, "veth")
+	data := b.nest(unix.IFLA_INFO_DATA)
+	peer := b.nest(nl.VETH_INFO_PEER)
+	b.vethEnd(z, group)
+	b.unnest(peer)
+	b.unnest(data)
+	b.unnest(info)
+	b.end()
+}
+
+func (b *Batch) vethEnd(e VethEnd, group uint32) {
+	b.ifinfo(e.Index, 0, 0)
+	b.attrString(unix.IFLA_IFNAME, e.Name)
+	b.attrBytes(unix.IFLA_ADDRESS, e.MAC[:])
+	b.attrU32(unix.IFLA_MTU, uint32(e.MTU))
+	b.attrU32(unix.IFLA_NUM_TX_QUEUES, 1)
+	b.attrU32(unix.IFLA_NUM_RX_QUEUES, 1)
+	b.attrU32(unix.IFLA_GSO_MAX_SEGS, maxSegments)
+	b.attrU32(unix.IFLA_GROUP, group)
+	b.attrU32(unix.IFLA_NET_NS_FD, uint32(e.Namespace.Fd()))
+}
+
+// ifinfo appends a struct ifinfomsg.
+func (b *Batch) ifinfo(index int, flags, change uint32) {
+	b.u8(unix.AF_UNSPEC, 0)
+	b.u16(0) // hardware type
+	b.u32(uint32(index))
+	b.u32(flags)
+	b.u32(change)
+}
+
+// AddBridge makes a bridge that forwards at once and never blocks a port:
+// no spanning tree (the plan refuses loops), no forward delay, and no
+// multicast snooping, which would drop groups that no querier keeps alive.
+func (b *Batch) AddBridge(name string, index int, group uint32) {
+	b.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, func() string {
+		return fmt.Sprintf("ip -n %s link add %s index %d group %d type bridge stp_state 0 forward_delay 0 mcast_snooping 0", b.node, name, index, group)
+	})
+	b.ifinfo(index, 0, 0)
+	b.attrString(unix.IFLA_IFNAME, name)
+	b.attrU32(unix.IFLA_GROUP, group)
+	info := b.nest(unix.IFLA_LINKINFO)
+	b.attrString(unix.IFLA_INFO_KIND, "bridge")
+	data := b.nest(unix.IFLA_INFO_DATA)
+	b.attrU32(unix.IFLA_BR_STP_STATE, 0)
+	b.attrU32(unix.IFLA_BR_FORWARD_DELAY, 0)
+	b.attrU8(unix.IFLA_BR_MCAST_SNOOPING, 0)
+	b.unnest(data)
+	b.unnest(info)
+	b.end()
+}
+
+// SetUp sets an interface up or down.
+func (b *Batch) SetUp(name string, index int, up bool) {
+	word, flags := "down", uint32(0)
+	if up {
+		word, flags = "up", unix.IFF_UP
+	}
+	b.begin(unix.RTM_NEWLINK, 0, func() string { return fmt.Sprintf("ip -n %s link set %s %s", b.node, name, word) })
+	b.ifinfo(index, flags, unix.IFF_UP)
+	b.end()
+}
+
+// SetMasterUp makes an interface a port of a bridge and sets it up.
+func (b *Batch) SetMasterUp(name string, index, master int, masterName string) {
+	b.begin(unix.RTM_NEWLINK, 0, func() string {
+		return fmt.Sprintf("ip -n %s link set %s master %s up", b.node, name, masterName)
+	})
+	b.ifinfo(index, unix.IFF_UP, unix.IFF_UP)
+	b.attrU32(unix.IFLA_MASTER, uint32(master))
+	b.end()
+}
+
+// DeleteGroup deletes every interface of the group in the namespace, and with
+// each veth its peer wherever that is. The kernel deletes them as one: deleting
+// them one by one waits for all CPUs once for each.
+func (b *Batch) DeleteGroup(group uint32) {
+	b.begin(unix.RTM_DELLINK, 0, func() string { return fmt.Sprintf("ip -n %s link delete group %d", b.node, group) })
+	b.ifinfo(0, 0, 0)
+	b.attrU32(unix.IFLA_GROUP, group)
+	b.end()
+}
+
+// Link is an interface as the kernel has it.
+type Link struct {
+	Name        string
+	Index       int
+	Kind        string // "veth", "bridge", "" for loopback
+	MAC         MAC
+	MTU         int
+	Group       uint32
+	Master      int // index of the bridge, or 0
+	PeerIndex   int // of a veth: the peer's index in its namespace
+	MaxSegments uint32
+	Up          bool   // administratively
+	Carrier     bool   // the other end is up too
+	Operstate   string // "up", "down", "lowerlayerdown", ...
+	Bridge      *BridgeState
+	// Inet4 and Inet6 are the interface's own sysctls, by their number in
+	// include/uapi/linux/ip.h (counting from 1) and ipv6.h (from 0).
+	Inet4, Inet6 []int32
+	Counters     Counters
+}
+
+// BridgeState is the settings of a bridge.
+type BridgeState struct {
+	STP, ForwardDelay uint32
+	McastSnooping     uint8
+}
+
+// Counters are an interface's counters since it was made.
+type Counters struct {
+	RxPackets uint64 `json:"rx_packets"`
+	RxBytes   uint64 `json:"rx_bytes"`
+	RxErrors  uint64 `json:"rx_errors"`
+	RxDropped uint64 `json:"rx_dropped"`
+	TxPackets uint64 `json:"tx_packets"`
+	TxBytes   uint64 `json:"tx_bytes"`
+	TxErrors  uint64 `json:"tx_errors"`
+	TxDropped uint64 `json:"tx_dropped"`
+}
+
+// rtextFilterSkipStats is RTEXT_FILTER_SKIP_STATS.
+const rtextFilterSkipStats = 1 << 3
+
+// Links lists the namespace's interfaces. Counters are filled in only when
+// asked for: the kernel sums them over all CPUs.
+func (c *Conn) Links(counters bool) ([]Link, error) {
+	request := NewBatch("", nil)
+	request.begin(unix.RTM_GETLINK, unix.NLM_F_DUMP, nil)
+	request.ifinfo(0, 0, 0)
+	if !counters {
+		request.attrU32(unix.IFLA_EXT_MASK, rtextFilterSkipStats)
+	}
+	request.end()
+	var links []Link
+	err := c.dump("interfaces", request, func() { links = nil }, func(_ uint16, body []byte) error {
+		link, err := parseLink(body)
+		links = append(links, link)
+		return err
+	})
+	return links, err
+}
+
+var operstates = []string{"unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"}
+
+func parseLink(body []byte) (Link, error) {
+	if len(body) < unix.SizeofIfInfomsg {
+		return Link{}, fmt.Errorf("interface message of %d bytes", len(body))
+	}
+	link := Link{Index: int(int32(binary.NativeEndian.Uint32(body[4:])))}
+	flags := binary.NativeEndian.Uint32(body[8:])
+	link.Up = flags&unix.IFF_UP != 0
+	link.Carrier = flags&unix.IFF_LOWER_UP != 0
+	err := eachAttr(body[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
+		switch kind {
+		case unix.IFLA_IFNAME:
+			link.Name = cString(value)
+		case unix.IFLA_ADDRESS:
+			copy(link.MAC[:], value)
+		case unix.IFLA_MTU:
+			link.MTU = int(u32(value))
+		case unix.IFLA_GROUP:
+			link.Group = u32(value)
+		case unix.IFLA_MASTER:
+			link.Master = int(u32(value))
+		case unix.IFLA_LINK:
+			link.PeerIndex = int(u32(value))
+		case unix.IFLA_GSO_MAX_SEGS:
+			link.MaxSegments = u32(value)
+		case unix.IFLA_OPERSTATE:
+			if len(value) > 0 && int(value[0]) < len(operstates) {
+				link.Operstate = operstates[value[0]]
+			}
+		case unix.IFLA_LINKINFO:
+			link.parseInfo(value)
+		case unix.IFLA_AF_SPEC:
+			link.parseFamilies(value)
+		case unix.IFLA_STATS64:
+			link.Counters = parseCounters(value)
+		}
+	})
+	return link, err
+}
+
+func (l *Link) parseInfo(value []byte) {
+	var data []byte
+	_ = eachAttr(value, func(kind uint16, value []byte) { // a malformed tail shows as a missing kind
+		switch kind {
+		case unix.IFLA_INFO_KIND:
+			l.Kind = cString(value)
+		case unix.IFLA_INFO_DATA:
+			data = value
+		}
+	})
+	if l.Kind != "bridge" {
+		return
+	}
+	l.Bridge = &BridgeState{}
+	_ = eachAttr(data, func(kind uint16, value []byte) {
+		switch kind {
+		case unix.IFLA_BR_STP_STATE:
+			l.Bridge.STP = u32(value)
+		case unix.IFLA_BR_FORWARD_DELAY:
+			l.Bridge.ForwardDelay = u32(value)
+		case unix.IFLA_BR_MCAST_SNOOPING:
+			l.Bridge.McastSnooping = value[0]
+		}
+	})
+}
+
+func (l *Link) parseFamilies(value []byte) {
+	_ = eachAttr(value, func(family uint16, value []byte) {
+		_ = eachAttr(value, func(kind uint16, value []byte) {
+			switch {
+			case family == unix.AF_INET && kind == unix.IFLA_INET_CONF:
+				l.Inet4 = int32s(value)
+			case family == unix.AF_INET6 && kind == unix.IFLA_INET6_CONF:
+				l.Inet6 = int32s(value)
+			}
+		})
+	})
+}
+
+func int32s(value []byte) []int32 {
+	numbers := make([]int32, len(value)/4)
+	for i := range numbers {
+		numbers[i] = int32(binary.NativeEndian.Uint32(value[4*i:]))
+	}
+	return numbers
+}
+
+// parseCounters reads a struct rtnl_link_stats64, whose first eight fields are
+// packets, bytes, errors and drops, each received and sent.
+func parseCounters(value []byte) Counters {
+	field := func(i int) uint64 {
+		if len(value) < 8*i+8 {
+			return 0
+		}
+		return binary.NativeEndian.Uint64(value[8*i:])
+	}
+	return Counters{
+		RxPackets: field(0), TxPackets: field(1), RxBytes: field(2), TxBytes: field(3),
+		RxErrors: field(4), TxErrors: field(5), RxDropped: field(6), TxDropped: field(7),
+	}
+}
+
+// u32 reads a 32-bit attribute; a short one reads as 0.
+func u32(value []byte) uint32 {
+	if len(value) < 4 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(value)
+}
+
+// ValidName reports whether the kernel takes name for an interface: 1 to 15
+// bytes, no slash, colon or white space, not "." or "..".
+func ValidName(name string) bool {
+	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n\v\f\r")
+}

@@ -1,0 +1,76 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// loopbackIndex is the index of lo in every namespace.
+const loopbackIndex = 1
+
+// ProbeNetem tries netem once per process, in a namespace of its own. It
+// returns nil where it works and what the kernel said where it does not.
+var ProbeNetem = sync.OnceValue(func() error {
+	return probeQdisc(func(b *Batch) {
+		b.SetNetem("lo", loopbackIndex, Root, Handle(1, 0), Netem{Delay: time.Millisecond, Limit: 10})
+	})
+})
+
+// ProbeTBF tries the token bucket filter once per process, as ProbeNetem does.
+var ProbeTBF = sync.OnceValue(func() error {
+	return probeQdisc(func(b *Batch) {
+		b.SetTBF("lo", loopbackIndex, Root, Handle(1, 0), TBF{Rate: 1e9, Burst: 100_000, Limit: 100_000})
+	})
+})
+
+func probeQdisc(set func(*Batch)) error {
+	ns, err := NewNamespace()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	conn, err := OpenIn(ns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	batch := NewBatch("probe", nil)
+	set(batch)
+	var refused *RequestError
+	if err := conn.Do(batch); errors.As(err, &refused) {
+		if refused.Detail != "" {
+			return fmt.Errorf("%s (%w)", refused.Detail, refused.Errno)
+		}
+		return refused.Errno
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// CheckClock compares the packet scheduler's clock with the one that this
+// package counts in. A wrong tick turns delays into other delays or none.
+var CheckClock = sync.OnceValue(func() error {
+	text, err := os.ReadFile("/proc/self/net/psched")
+	if err != nil {
+		return fmt.Errorf("read packet scheduler clock: %w", err)
+	}
+	return checkClock(string(text))
+})
+
+// checkClock reads /proc/net/psched: nanoseconds per microsecond and
+// nanoseconds per tick, in hexadecimal, and two fields of history.
+func checkClock(text string) error {
+	var perMicrosecond, perTick int64
+	if _, err := fmt.Sscanf(text, "%x %x", &perMicrosecond, &perTick); err != nil {
+		return fmt.Errorf("read packet scheduler clock %q: %w", strings.TrimSpace(text), err)
+	}
+	if perMicrosecond != 1000 || time.Duration(perTick) != tick {
+		return fmt.Errorf("packet scheduler clock: a tick is %d/%d us here, want %d/1000", perTick, perMicrosecond, tick)
+	}
+	return nil
+}

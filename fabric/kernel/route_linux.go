@@ -1,0 +1,316 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Route is a unicast route. Several next hops are paths between which the
+// kernel chooses by hash and weight.
+type Route struct {
+	Dst   netip.Prefix
+	Table int        // 0 and 254 are the main table
+	Src   netip.Addr // preferred source address, or the zero Addr
+	Hops  []NextHop
+	// Kernel is set by Routes on routes that the kernel made itself for an
+	// address of an interface.
+	Kernel bool
+	// Type is set by Routes: unix.RTN_UNICAST for what AddRoute makes.
+	Type uint8
+}
+
+// NextHop is one path of a route.
+type NextHop struct {
+	Via    netip.Addr // the zero Addr: the destination is on the link
+	Index  int
+	Dev    string // set by the caller, for the trace and errors
+	Weight int    // 1 to 256; 0 is 1
+}
+
+// MainTable is the table of routes for which no rule names another.
+const MainTable = unix.RT_TABLE_MAIN
+
+// Unicast reports whether the route leads anywhere, which a blackhole does not.
+func (r Route) Unicast() bool { return r.Type == unix.RTN_UNICAST }
+
+// AddRoute adds a route, or replaces the one to the same destination.
+func (b *Batch) AddRoute(r Route) {
+	b.begin(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() string { return "ip -n " + b.node + " route replace " + r.String() })
+	addr := r.Dst.Addr()
+	scope := uint8(unix.RT_SCOPE_UNIVERSE)
+	if addr.Is4() && len(r.Hops) == 1 && !r.Hops[0].Via.IsValid() {
+		scope = unix.RT_SCOPE_LINK // or the kernel would refuse it as a gateway's way
+	}
+	table := r.table()
+	b.u8(family(addr), uint8(r.Dst.Bits()), 0, 0, uint8(min(table, unix.RT_TABLE_COMPAT)), unix.RTPROT_STATIC, scope, unix.RTN_UNICAST)
+	b.u32(0) // flags
+	b.attrU32(unix.RTA_TABLE, uint32(table))
+	if r.Dst.Bits() > 0 {
+		b.attrAddr(unix.RTA_DST, addr)
+	}
+	if r.Src.IsValid() {
+		b.attrAddr(unix.RTA_PREFSRC, r.Src)
+	}
+	if len(r.Hops) == 1 {
+		b.via(r.Hops[0].Via, addr)
+		b.attrU32(unix.RTA_OIF, uint32(r.Hops[0].Index))
+	} else {
+		paths := b.nest(unix.RTA_MULTIPATH)
+		for _, hop := range r.Hops {
+			b.nextHop(hop, addr)
+		}
+		b.unnest(paths)
+	}
+	b.end()
+}
+
+// nextHop appends a struct rtnexthop and its attributes. Its weight is stored
+// less one.
+func (b *Batch) nextHop(hop NextHop, dst netip.Addr) {
+	start := len(b.buf)
+	b.u16(0)
+	b.u8(0, uint8(max(hop.Weight, 1)-1))
+	b.u32(uint32(hop.Index))
+	b.via(hop.Via, dst)
+	binary.NativeEndian.PutUint16(b.buf[start:], uint16(len(b.buf)-start))
+}
+
+// via appends the gateway, which may be of the other family.
+func (b *Batch) via(gateway, dst netip.Addr) {
+	switch {
+	case !gateway.IsValid():
+	case gateway.Is4() == dst.Is4():
+		b.attrAddr(unix.RTA_GATEWAY, gateway)
+	default:
+		start := b.nest(unix.RTA_VIA)
+		b.u16(uint16(family(gateway)))
+		b.buf = append(b.buf, gateway.AsSlice()...)
+		b.unnest(start)
+	}
+}
+
+func (r Route) table() int {
+	if r.Table == 0 {
+		return unix.RT_TABLE_MAIN
+	}
+	return r.Table
+}
+
+// String prints the route as ip takes it.
+func (r Route) String() string {
+	var text strings.Builder
+	text.WriteString(r.Dst.String())
+	if r.table() != unix.RT_TABLE_MAIN {
+		text.WriteString(" table " + strconv.Itoa(r.Table))
+	}
+	if r.Src.IsValid() {
+		text.WriteString(" src " + r.Src.String())
+	}
+	for _, hop := range r.Hops {
+		if len(r.Hops) > 1 {
+			text.WriteString(" nexthop")
+		}
+		if hop.Via.IsValid() {
+			text.WriteString(" via " + hop.Via.String())
+		}
+		text.WriteString(" dev " + hop.Dev)
+		if hop.Weight > 1 {
+			text.WriteString(" weight " + strconv.Itoa(hop.Weight))
+		}
+	}
+	return text.String()
+}
+
+// Routes lists the routes of every table but the local one, which the kernel
+// keeps by itself.
+func (c *Conn) Routes() ([]Route, error) {
+	var routes []Route
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		request := NewBatch("", nil)
+		request.begin(unix.RTM_GETROUTE, unix.NLM_F_DUMP, nil)
+		request.u8(family, 0, 0, 0, 0, 0, 0, 0)
+		request.u32(0)
+		request.end()
+		before := len(routes)
+		err := c.dump("routes", request, func() { routes = routes[:before] }, func(_ uint16, body []byte) error {
+			route, err := parseRoute(body)
+			if route.Table != unix.RT_TABLE_LOCAL {
+				routes = append(routes, route)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return routes, nil
+}
+
+func parseRoute(body []byte) (Route, error) {
+	if len(body) < unix.SizeofRtMsg {
+		return Route{}, fmt.Errorf("route message of %d bytes", len(body))
+	}
+	dst := netip.IPv4Unspecified()
+	if body[0] == unix.AF_INET6 {
+		dst = netip.IPv6Unspecified()
+	}
+	route := Route{Table: int(body[4]), Kernel: body[5] == unix.RTPROT_KERNEL || body[5] == unix.RTPROT_RA, Type: body[7]}
+	single := NextHop{Weight: 1}
+	var hops error
+	err := eachAttr(body[unix.SizeofRtMsg:], func(kind uint16, value []byte) {
+		switch kind {
+		case unix.RTA_DST:
+			dst, _ = netip.AddrFromSlice(value)
+		case unix.RTA_TABLE:
+			route.Table = int(u32(value))
+		case unix.RTA_PREFSRC:
+			route.Src, _ = netip.AddrFromSlice(value)
+		case unix.RTA_OIF:
+			single.Index = int(u32(value))
+		case unix.RTA_GATEWAY, unix.RTA_VIA:
+			single.Via = gateway(kind, value)
+		case unix.RTA_MULTIPATH:
+			route.Hops, hops = parseNextHops(value)
+		}
+	})
+	route.Dst = netip.PrefixFrom(dst, int(body[1]))
+	if route.Hops == nil && single.Index != 0 {
+		route.Hops = []NextHop{single}
+	}
+	if err == nil {
+		err = hops
+	}
+	return route, err
+}
+
+func gateway(kind uint16, value []byte) netip.Addr {
+	if kind == unix.RTA_VIA {
+		value = value[min(2, len(value)):]
+	}
+	addr, _ := netip.AddrFromSlice(value)
+	return addr
+}
+
+func parseNextHops(data []byte) ([]NextHop, error) {
+	hops := []NextHop{}
+	for len(data) >= unix.SizeofRtNexthop {
+		length := int(binary.NativeEndian.Uint16(data))
+		if length < unix.SizeofRtNexthop || length > len(data) {
+			return hops, fmt.Errorf("next hop of length %d in %d bytes", length, len(data))
+		}
+		hop := NextHop{Index: int(binary.NativeEndian.Uint32(data[4:])), Weight: int(data[3]) + 1}
+		err := eachAttr(data[unix.SizeofRtNexthop:length], func(kind uint16, value []byte) {
+			if kind == unix.RTA_GATEWAY || kind == unix.RTA_VIA {
+				hop.Via = gateway(kind, value)
+			}
+		})
+		if err != nil {
+			return hops, err
+		}
+		hops = append(hops, hop)
+		data = data[min((length+3)&^3, len(data)):]
+	}
+	return hops, nil
+}
+
+// Rule is a policy routing rule: packets from a source look in a table.
+type Rule struct {
+	Priority int
+	From     netip.Prefix
+	Table    int
+}
+
+// sizeofFibRule is the size of struct fib_rule_hdr.
+const sizeofFibRule = 12
+
+// AddRule adds a rule.
+func (b *Batch) AddRule(r Rule) {
+	b.rule(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add", r)
+}
+
+// DeleteRule deletes a rule.
+func (b *Batch) DeleteRule(r Rule) { b.rule(unix.RTM_DELRULE, 0, "delete", r) }
+
+func (b *Batch) rule(kind, flags uint16, verb string, r Rule) {
+	b.begin(kind, flags, func() string {
+		version := "-4"
+		if r.From.Addr().Is6() {
+			version = "-6"
+		}
+		return fmt.Sprintf("ip %s -n %s rule %s priority %d from %s lookup %d", version, b.node, verb, r.Priority, r.From, r.Table)
+	})
+	b.u8(family(r.From.Addr()), 0, uint8(r.From.Bits()), 0, uint8(min(r.Table, unix.RT_TABLE_COMPAT)), 0, 0, unix.FR_ACT_TO_TBL)
+	b.u32(0) // flags
+	b.attrU32(unix.FRA_PRIORITY, uint32(r.Priority))
+	b.attrU32(unix.FRA_TABLE, uint32(r.Table))
+	if r.From.Bits() > 0 {
+		b.attrAddr(unix.FRA_SRC, r.From.Addr())
+	}
+	b.end()
+}
+
+// Rules lists the rules that send a source to a table. The kernel's own three
+// (local, main and default, from everywhere) are left out.
+func (c *Conn) Rules() ([]Rule, error) {
+	var rules []Rule
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		request := NewBatch("", nil)
+		request.begin(unix.RTM_GETRULE, unix.NLM_F_DUMP, nil)
+		request.u8(family, 0, 0, 0, 0, 0, 0, 0)
+		request.u32(0)
+		request.end()
+		before := len(rules)
+		err := c.dump("rules", request, func() { rules = rules[:before] }, func(_ uint16, body []byte) error {
+			rule, err := parseRule(body)
+			if rule.From.Bits() > 0 || !isDefaultRule(rule) {
+				rules = append(rules, rule)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rules, nil
+}
+
+// isDefaultRule reports whether a new namespace has the rule.
+func isDefaultRule(r Rule) bool {
+	switch r.Priority {
+	case 0:
+		return r.Table == unix.RT_TABLE_LOCAL
+	case 32766:
+		return r.Table == unix.RT_TABLE_MAIN
+	case 32767:
+		return r.Table == unix.RT_TABLE_DEFAULT
+	}
+	return false
+}
+
+func parseRule(body []byte) (Rule, error) {
+	if len(body) < sizeofFibRule {
+		return Rule{}, fmt.Errorf("rule message of %d bytes", len(body))
+	}
+	from := netip.IPv4Unspecified()
+	if body[0] == unix.AF_INET6 {
+		from = netip.IPv6Unspecified()
+	}
+	rule := Rule{Table: int(body[4])}
+	err := eachAttr(body[sizeofFibRule:], func(kind uint16, value []byte) {
+		switch kind {
+		case unix.FRA_PRIORITY:
+			rule.Priority = int(u32(value))
+		case unix.FRA_TABLE:
+			rule.Table = int(u32(value))
+		case unix.FRA_SRC:
+			from, _ = netip.AddrFromSlice(value)
+		}
+	})
+	rule.From = netip.PrefixFrom(from, int(body[2]))
+	return rule, err
+}

@@ -1,0 +1,100 @@
+// Package kernelswitch turns a network namespace into a switch that the Linux
+// kernel is: a bridge, or a router with equal-cost multipath.
+package kernelswitch
+
+import (
+	"fmt"
+	"strconv"
+
+	"railbed/fabric/kernel"
+)
+
+// BridgeName is the bridge's interface in its namespace.
+const BridgeName = "br0"
+
+// MaxBridgePorts is how many ports a Linux bridge takes: port numbers have 10
+// bits (BR_PORT_BITS) and 0 is reserved.
+const MaxBridgePorts = 1<<10 - 1
+
+// CheckBridgePorts refuses more ports than a bridge takes.
+func CheckBridgePorts(name string, ports int) error {
+	if ports > MaxBridgePorts {
+		return fmt.Errorf("make bridge %s: %d ports, the kernel's bridge takes at most %d; use a router or several bridges", name, ports, MaxBridgePorts)
+	}
+	return nil
+}
+
+// HostSysctls are the settings of a node. They are written before the node has
+// a NIC: NICs take over what is in "default" when they appear, so that the work
+// does not grow with the NICs.
+func HostSysctls(hashSeed uint32) []kernel.Sysctl {
+	return append(common(hashSeed),
+		// A node is not a router. A new namespace takes over the host's value.
+		kernel.Sysctl{Path: "net/ipv4/ip_forward", Value: "0"},
+		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "0", Optional: true},
+		// A NIC answers ARP for its own addresses alone and asks in its own
+		// name. Without these any NIC answers for all of them, and traffic of
+		// one rail arrives on another.
+		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_ignore", Value: "1"},
+		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_announce", Value: "2"},
+	)
+}
+
+// RouterSysctls are the settings of a router. HashSeed seeds the choice among
+// equal-cost paths, so that it is the same in every run; 0 lets the kernel draw
+// one.
+func RouterSysctls(hashSeed uint32) []kernel.Sysctl {
+	return append(common(hashSeed),
+		kernel.Sysctl{Path: "net/ipv4/ip_forward", Value: "1"},
+		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "1", Optional: true},
+		// Every packet that expires gets its answer, or traceroute shows gaps:
+		// the kernel sends one error per target and second otherwise. The mask
+		// names the types that are limited; IPv6 has a limit of its own.
+		kernel.Sysctl{Path: "net/ipv4/icmp_ratemask", Value: "0"},
+		kernel.Sysctl{Path: "net/ipv6/icmp/ratelimit", Value: "0", Optional: true},
+		// The plan's routes are the routes; nobody learns better ones.
+		kernel.Sysctl{Path: "net/ipv4/conf/all/send_redirects", Value: "0"},
+		kernel.Sysctl{Path: "net/ipv4/conf/default/send_redirects", Value: "0"},
+	)
+}
+
+// BridgeSysctls are the settings of a bridge's namespace.
+func BridgeSysctls() []kernel.Sysctl {
+	return []kernel.Sysctl{
+		// A bridge has no address and says nothing itself.
+		{Path: "net/ipv6/conf/all/disable_ipv6", Value: "1", Optional: true},
+		{Path: "net/ipv6/conf/default/disable_ipv6", Value: "1", Optional: true},
+		// Bridged frames never meet a firewall. Kernels before 5.3 have one
+		// setting for the whole host, which does not show up in a namespace.
+		{Path: "net/bridge/bridge-nf-call-iptables", Value: "0", Optional: true},
+		{Path: "net/bridge/bridge-nf-call-ip6tables", Value: "0", Optional: true},
+		{Path: "net/bridge/bridge-nf-call-arptables", Value: "0", Optional: true},
+	}
+}
+
+func common(hashSeed uint32) []kernel.Sysctl {
+	sysctls := []kernel.Sysctl{
+		// Answers may come in by another path than requests go out. The kernel
+		// takes the larger of "all" and the NIC's own.
+		{Path: "net/ipv4/conf/all/rp_filter", Value: "0"},
+		{Path: "net/ipv4/conf/default/rp_filter", Value: "0"},
+		// Duplicate address detection would hold back an address for a second
+		// or two; the plan has no duplicates. The kernel wants both.
+		{Path: "net/ipv6/conf/all/accept_dad", Value: "0", Optional: true},
+		{Path: "net/ipv6/conf/default/accept_dad", Value: "0", Optional: true},
+		// No link-local addresses that the plan does not know (1 is
+		// IN6_ADDR_GEN_MODE_NONE), and with them no router solicitations.
+		{Path: "net/ipv6/conf/default/addr_gen_mode", Value: "1", Optional: true},
+		// A path whose link has lost its carrier is no path.
+		{Path: "net/ipv4/conf/all/ignore_routes_with_linkdown", Value: "1"},
+		{Path: "net/ipv6/conf/all/ignore_routes_with_linkdown", Value: "1", Optional: true},
+		// Flows of one pair of nodes spread over equal-cost paths by their
+		// ports; by addresses alone they would all take the same one.
+		{Path: "net/ipv4/fib_multipath_hash_policy", Value: "1"},
+		{Path: "net/ipv6/fib_multipath_hash_policy", Value: "1", Optional: true},
+	}
+	if hashSeed != 0 { // since Linux 6.11, and for both families
+		sysctls = append(sysctls, kernel.Sysctl{Path: "net/ipv4/fib_multipath_hash_seed", Value: strconv.FormatUint(uint64(hashSeed), 10), Optional: true})
+	}
+	return sysctls
+}

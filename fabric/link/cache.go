@@ -1,0 +1,221 @@
+package link
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"railbed/fabric/units"
+)
+
+// Calibration knows the burst that each shaped rate needs on this host. It
+// measures what it does not know yet and keeps it in a file. It is safe for
+// concurrent use, also by several processes with the same file.
+type Calibration struct {
+	path string
+	host hostFacts
+
+	lock    sync.Mutex
+	entries map[key]Entry
+	measure func(ctx context.Context, rate units.Rate, mtu int) (Entry, error)
+}
+
+// Entry is what a measurement found.
+type Entry struct {
+	Rate  units.Rate  `json:"rate"`
+	MTU   int         `json:"mtu"`
+	Burst units.Bytes `json:"burst"` // the smallest that reaches the rate within 1 %
+	// Achieved is the rate that the burst reached, the median of several
+	// measurements, in bits of whole frames per second.
+	Achieved units.Rate `json:"achieved"`
+	// Measured is when.
+	Measured time.Time `json:"measured"`
+}
+
+// hostFacts are what a measurement depends on and a reboot does not change.
+type hostFacts struct {
+	Kernel string `json:"kernel"`
+	CPU    string `json:"cpu"`
+	CPUs   int    `json:"cpus"`
+}
+
+// key is what an entry is found by.
+type key struct {
+	host  hostFacts
+	qdisc string
+	rate  units.Rate
+	mtu   int
+}
+
+// qdisc is the queueing discipline that shapes; an entry holds for no other.
+const qdisc = "tbf"
+
+// cacheFile is the file's content. Entries of other hosts are kept: home
+// directories move between machines.
+type cacheFile struct {
+	Version int           `json:"version"`
+	Entries []cachedEntry `json:"entries"`
+}
+
+type cachedEntry struct {
+	hostFacts
+	Qdisc string `json:"qdisc"`
+	Entry
+}
+
+// cacheVersion changes when the method of measuring does.
+const cacheVersion = 1
+
+// DefaultPath is where calibrations are kept: in /var/cache/railbed for root,
+// else in the user's cache directory. In a user namespace everyone looks like
+// root, so it is the right to write that decides.
+func DefaultPath() (string, error) {
+	const system = "/var/cache/railbed"
+	if os.Geteuid() == 0 && writableDir(system) {
+		return filepath.Join(system, "calibration.json"), nil
+	}
+	user, err := os.UserCacheDir() // $XDG_CACHE_HOME or ~/.cache
+	if err != nil {
+		return "", fmt.Errorf("find the calibration's place: %w", err)
+	}
+	return filepath.Join(user, "railbed", "calibration.json"), nil
+}
+
+func writableDir(dir string) bool {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return false
+	}
+	probe, err := os.CreateTemp(dir, ".probe")
+	if err != nil {
+		return false
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name())) == nil
+}
+
+// LoadCalibration reads the calibrations kept in path, or in DefaultPath where
+// path is empty. A file that is missing or damaged counts as empty: everything
+// in it can be measured again.
+func LoadCalibration(path string) (*Calibration, error) {
+	if path == "" {
+		var err error
+		if path, err = DefaultPath(); err != nil {
+			return nil, err
+		}
+	}
+	host, err := readHostFacts()
+	if err != nil {
+		return nil, fmt.Errorf("load calibration: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("load calibration: %w", err)
+	}
+	c := &Calibration{path: path, host: host, measure: measureBurst}
+	c.entries, err = c.read()
+	return c, err
+}
+
+func (c *Calibration) key(rate units.Rate, mtu int) key { return key{c.host, qdisc, rate, mtu} }
+
+// Known is the entry of a rate and MTU, if it has been measured before.
+func (c *Calibration) Known(rate units.Rate, mtu int) (Entry, bool) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	entry, known := c.entries[c.key(rate, mtu)]
+	return entry, known
+}
+
+// Burst is the burst that a link of this rate and MTU needs. It measures when
+// that is not known yet, for about a second, and keeps the result. Other
+// processes that calibrate with the same file wait meanwhile: two measurements
+// at once would disturb each other. A rate that the host cannot reach is an
+// UnreachableError.
+func (c *Calibration) Burst(ctx context.Context, rate units.Rate, mtu int) (Entry, error) {
+	if entry, known := c.Known(rate, mtu); known {
+		return entry, nil
+	}
+	unlock, err := lockFile(ctx, c.path+".lock")
+	if err != nil {
+		return Entry{}, fmt.Errorf("calibrate %s at MTU %d: %w", rate, mtu, err)
+	}
+	defer unlock()
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	merged, err := c.read() // another process may have measured while this one waited
+	if err != nil {
+		return Entry{}, err
+	}
+	for k, entry := range c.entries {
+		merged[k] = entry
+	}
+	c.entries = merged
+	if entry, known := c.entries[c.key(rate, mtu)]; known {
+		return entry, nil
+	}
+	entry, err := c.measure(ctx, rate, mtu)
+	if err != nil {
+		return Entry{}, err
+	}
+	c.entries[c.key(rate, mtu)] = entry
+	return entry, c.write()
+}
+
+// read reads the file.
+func (c *Calibration) read() (map[key]Entry, error) {
+	entries := map[key]Entry{}
+	text, err := os.ReadFile(c.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return entries, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load calibration: %w", err)
+	}
+	var file cacheFile
+	if json.Unmarshal(text, &file) != nil || file.Version != cacheVersion {
+		return entries, nil // damaged, or measured by another method
+	}
+	for _, e := range file.Entries {
+		if e.plausible() {
+			entries[key{e.hostFacts, e.Qdisc, e.Rate, e.MTU}] = e.Entry
+		}
+	}
+	return entries, nil
+}
+
+// plausible refuses entries that no measurement makes, so that a damaged file
+// cannot shape a link wrongly.
+func (e Entry) plausible() bool {
+	return e.Rate > 0 && e.MTU > 0 && e.Burst >= frameLength(e.MTU) && e.Burst <= maxBurst(e.Rate, e.MTU) && reached(e.Achieved, e.Rate)
+}
+
+// write replaces the file as a whole, so that a reader never sees half of it.
+// The caller holds the file lock.
+func (c *Calibration) write() error {
+	file := cacheFile{Version: cacheVersion}
+	for k, entry := range c.entries {
+		file.Entries = append(file.Entries, cachedEntry{k.host, k.qdisc, entry})
+	}
+	sortEntries(file.Entries)
+	text, err := json.MarshalIndent(file, "", "  ")
+	if err != nil {
+		return fmt.Errorf("keep calibration: %w", err)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(c.path), ".calibration")
+	if err != nil {
+		return fmt.Errorf("keep calibration: %w", err)
+	}
+	_, err = temp.Write(append(text, '\n'))
+	err = errors.Join(err, temp.Chmod(0o644), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), c.path)
+	}
+	if err != nil {
+		return fmt.Errorf("keep calibration: %w", errors.Join(err, os.Remove(temp.Name())))
+	}
+	return nil
+}

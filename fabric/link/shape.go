@@ -1,0 +1,223 @@
+// Package link is a fabric's links: veth pairs shaped with tc, and the
+// calibration that finds the burst with which this host reaches a rate.
+//
+// A link is shaped at the egress of both of its ends by a token bucket with a
+// drop-tail queue in bytes. Delay, jitter, loss, duplication and corruption are
+// netem's, where the host has it.
+package link
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"railbed/fabric/kernel"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/verdict"
+)
+
+// Shaping is what one end of a link does to what it sends.
+type Shaping struct {
+	plan.Direction
+	MTU   int
+	Burst units.Bytes
+	// Seed makes netem's draws repeatable where the kernel can.
+	Seed uint64
+}
+
+// Handles of the queueing disciplines. Those of a plain shaper and of one below
+// netem differ, so that going from one to the other replaces the whole tree and
+// never changes a discipline of another kind.
+//
+// Netem is the parent: a packet is drawn, delayed, and then queued and
+// serialised. With a constant delay in both orders it arrives at the same time,
+// but this way the queue that drops is the one counted in bytes, and it holds
+// only what a real one in front of the link would hold. A packet that netem
+// loses takes no time on the link.
+//
+// Netem takes a delayed packet off its socket's account. So a sending node
+// feels no back-pressure of such a link and fills the queue; delay on links
+// between switches, away from the senders, is more faithful.
+var (
+	plainHandle = kernel.Handle(1, 0)
+	netemHandle = kernel.Handle(2, 0)
+	netemClass  = kernel.Handle(2, 1)
+	innerHandle = kernel.Handle(3, 0)
+)
+
+// CheckHost says whether the host can do what the direction asks for beyond
+// rate and queue. It changes nothing that lasts.
+func CheckHost(d plan.Direction) error {
+	if !d.NeedsNetem() {
+		return nil
+	}
+	if err := kernel.ProbeNetem(); err != nil {
+		return &verdict.UnsupportedError{
+			Feature: "netem",
+			Reason:  fmt.Sprintf("tc qdisc add ... netem: %v", err),
+			Remedy:  "use a soft switch (kind: soft) when it is there, or a VM node, or load sch_netem",
+		}
+	}
+	return kernel.CheckClock()
+}
+
+// Check refuses what no kernel could do.
+func (s Shaping) Check() error {
+	switch {
+	case s.Rate > 0 && s.Rate.BytesPerSecond() == 0:
+		return fmt.Errorf("rate %s: the kernel counts whole bytes per second; want at least 8bit", s.Rate)
+	case s.Rate > 0 && s.Queue < frameLength(s.MTU):
+		return fmt.Errorf("queue %s holds no frame of MTU %d; want at least %dB", s.Queue, s.MTU, frameLength(s.MTU))
+	case s.Queue > math.MaxUint32:
+		return fmt.Errorf("queue %s: want less than 4GiB", s.Queue)
+	}
+	return nil
+}
+
+// Apply asks for the shaping of an interface. Was is the shaping that it has,
+// nil for a new interface. What is queued stays queued unless netem comes or
+// goes.
+func (s Shaping) Apply(b *kernel.Batch, dev string, index int, was *Shaping) {
+	if was != nil && was.shaped() && (!s.shaped() || was.NeedsNetem() && s.NeedsNetem() && was.Rate > 0 && s.Rate == 0) {
+		b.DeleteQdisc(dev, index)
+	}
+	if !s.NeedsNetem() {
+		if s.Rate > 0 {
+			b.SetTBF(dev, index, kernel.Root, plainHandle, s.tbf())
+		}
+		return
+	}
+	b.SetNetem(dev, index, kernel.Root, netemHandle, s.netem())
+	if s.Rate > 0 {
+		b.SetTBF(dev, index, netemClass, innerHandle, s.tbf())
+	}
+}
+
+func (s Shaping) shaped() bool { return s.Rate > 0 || s.NeedsNetem() }
+
+func (s Shaping) tbf() kernel.TBF { return kernel.TBF{Rate: s.Rate, Burst: s.Burst, Limit: s.Queue} }
+
+func (s Shaping) netem() kernel.Netem {
+	return kernel.Netem{
+		Delay: time.Duration(s.Delay), Jitter: time.Duration(s.Jitter),
+		Loss: s.Loss, Duplicate: s.Duplicate, Corrupt: s.Corrupt,
+		Limit: s.netemLimit(), Seed: s.Seed,
+	}
+}
+
+// netemLimit is how many packets netem may hold: twice what the link carries
+// within the longest delay in the shortest frames, and what a full queue of
+// them lets in at once. Without a rate it is what 100 Gbit/s would bring.
+func (s Shaping) netemLimit() uint32 {
+	const shortestFrame, fastest = 60, units.Rate(100e9)
+	rate := s.Rate
+	if rate == 0 {
+		rate = fastest
+	}
+	// Netem's jitter is uniform within +-Jitter when it has no table.
+	longest := time.Duration(s.Delay + s.Jitter).Seconds()
+	packets := (2*float64(rate.BytesPerSecond())*longest + float64(s.Queue)) / shortestFrame
+	return uint32(min(packets+1000, math.MaxInt32))
+}
+
+// Compare lists how the interface's queueing disciplines differ from the
+// shaping.
+func (s Shaping) Compare(qdiscs []kernel.Qdisc) []error {
+	want := map[kernel.QdiscHandle]bool{}
+	var errs []error
+	if s.NeedsNetem() {
+		want[netemHandle] = true
+		errs = append(errs, s.compareNetem(find(qdiscs, netemHandle))...)
+	}
+	if s.Rate > 0 {
+		handle, parent := plainHandle, kernel.Root
+		if s.NeedsNetem() {
+			handle, parent = innerHandle, netemClass
+		}
+		want[handle] = true
+		errs = append(errs, s.compareTBF(find(qdiscs, handle), parent)...)
+	}
+	for _, q := range qdiscs {
+		if !want[q.Handle] {
+			errs = append(errs, fmt.Errorf("kernel has a %s %s that nobody asked for", q.Kind, q.Handle))
+		}
+	}
+	return errs
+}
+
+func find(qdiscs []kernel.Qdisc, handle kernel.QdiscHandle) *kernel.Qdisc {
+	for i := range qdiscs {
+		if qdiscs[i].Handle == handle {
+			return &qdiscs[i]
+		}
+	}
+	return nil
+}
+
+func (s Shaping) compareTBF(got *kernel.Qdisc, parent kernel.QdiscHandle) (errs []error) {
+	if got == nil || got.TBF == nil || got.Parent != parent {
+		return []error{fmt.Errorf("kernel has no shaper, want %s", s.Rate)}
+	}
+	if got.TBF.Rate.BytesPerSecond() != s.Rate.BytesPerSecond() {
+		errs = append(errs, fmt.Errorf("kernel has %s, want %s", got.TBF.Rate, s.Rate))
+	} else if got.TBF.Burst > s.Burst || got.TBF.Burst+got.TBF.BurstResolution() < s.Burst {
+		errs = append(errs, fmt.Errorf("kernel has burst %s, want %s", got.TBF.Burst, s.Burst))
+	}
+	if got.TBF.Limit != s.Queue {
+		errs = append(errs, fmt.Errorf("kernel has queue %s, want %s", got.TBF.Limit, s.Queue))
+	}
+	return errs
+}
+
+func (s Shaping) compareNetem(got *kernel.Qdisc) (errs []error) {
+	if got == nil || got.Netem == nil || got.Parent != kernel.Root {
+		return []error{fmt.Errorf("kernel has no netem, want delay %s, loss %s", s.Delay, s.Loss)}
+	}
+	differ := func(what string, got, want any) {
+		errs = append(errs, fmt.Errorf("kernel has %s %v, want %v", what, got, want))
+	}
+	want := s.netem()
+	if got.Netem.Delay != want.Delay {
+		differ("delay", got.Netem.Delay, want.Delay)
+	}
+	if got.Netem.Jitter != want.Jitter {
+		differ("jitter", got.Netem.Jitter, want.Jitter)
+	}
+	if got.Netem.Limit != want.Limit {
+		differ("a netem limit of packets of", got.Netem.Limit, want.Limit)
+	}
+	for _, share := range []struct {
+		what      string
+		got, want units.Ratio
+	}{
+		{"loss", got.Netem.Loss, want.Loss},
+		{"duplication", got.Netem.Duplicate, want.Duplicate},
+		{"corruption", got.Netem.Corrupt, want.Corrupt},
+	} {
+		if !kernel.SameShare(share.got, share.want) {
+			differ(share.what, share.got, share.want)
+		}
+	}
+	return errs
+}
+
+// Stats are the counters of the shaping's queue: of the shaper where there is
+// one, with netem's drops added.
+func (s Shaping) Stats(qdiscs []kernel.Qdisc) (stats kernel.QdiscStats) {
+	netem := find(qdiscs, netemHandle)
+	shaper := find(qdiscs, plainHandle)
+	if shaper == nil {
+		shaper = find(qdiscs, innerHandle)
+	}
+	switch {
+	case shaper != nil && netem != nil:
+		stats = shaper.Stats
+		stats.Drops += netem.Stats.Drops
+	case shaper != nil:
+		stats = shaper.Stats
+	case netem != nil:
+		stats = netem.Stats
+	}
+	return stats
+}

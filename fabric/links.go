@@ -1,0 +1,231 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/fabric/kernel"
+	"railbed/fabric/link"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+)
+
+// LinkState is a link as it is asked for and as the kernel has it.
+type LinkState struct {
+	Name  string         `json:"name"`
+	Class string         `json:"class"`
+	MTU   int            `json:"mtu"`
+	Up    bool           `json:"up"` // as SetLinkState asked; true at first
+	A     EndState       `json:"a"`
+	B     EndState       `json:"b"`
+	AToB  DirectionState `json:"a_to_b"`
+	BToA  DirectionState `json:"b_to_a"`
+}
+
+// EndState is one end of a link.
+type EndState struct {
+	Node string `json:"node"`
+	Port string `json:"port"`
+	// Index is the interface's index in its namespace, different for every
+	// end in the fabric.
+	Index     int             `json:"index"`
+	Operstate string          `json:"operstate"` // "up", "down", "lowerlayerdown"
+	Counters  kernel.Counters `json:"counters"`
+}
+
+// DirectionState is one direction of a link: what is asked for, the burst with
+// which this host reaches the rate, and the queue in front of the link.
+type DirectionState struct {
+	plan.Direction
+	Burst units.Bytes `json:"burst"`
+	// Achieved is the rate that the calibration measured with this burst, at
+	// Calibrated.
+	Achieved   units.Rate        `json:"achieved"`
+	Calibrated time.Time         `json:"calibrated"`
+	Shaper     kernel.QdiscStats `json:"shaper"`
+}
+
+// Links reads the state of all links, in the plan's order.
+func (f *Fabric) Links(ctx context.Context) ([]LinkState, error) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if !f.built {
+		return nil, errors.New("read links: the fabric is closed")
+	}
+	states := make([]LinkState, len(f.links))
+	for i, l := range f.links {
+		states[i] = LinkState{Name: l.Name, Class: l.Class, MTU: l.MTU, Up: !l.down}
+	}
+	// Each end of a link is written by the thread that reads its host.
+	err := f.each(ctx, f.hosts, func(h *host) error { return f.readEnds(h, states) }, func(int) {})
+	if err != nil {
+		return nil, fmt.Errorf("read links: %w", err)
+	}
+	return states, nil
+}
+
+func (f *Fabric) readEnds(h *host, states []LinkState) error {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	links, err := conn.Links(true)
+	if err != nil {
+		return err
+	}
+	qdiscs, err := conn.Qdiscs()
+	if err != nil {
+		return err
+	}
+	byIndex := map[int]kernel.Link{}
+	for _, l := range links {
+		byIndex[l.Index] = l
+	}
+	queues := map[int][]kernel.Qdisc{}
+	for _, q := range qdiscs {
+		queues[q.Index] = append(queues[q.Index], q)
+	}
+	for _, p := range h.ports {
+		got, exists := byIndex[p.index]
+		if !exists {
+			return fmt.Errorf("%s: kernel has no such interface", p.Name)
+		}
+		end, direction := &states[p.link].B, &states[p.link].BToA
+		if p.atA {
+			end, direction = &states[p.link].A, &states[p.link].AToB
+		}
+		*end = EndState{Node: h.name, Port: p.Name, Index: p.index, Operstate: got.Operstate, Counters: got.Counters}
+		shaping := f.shaping(f.links[p.link], p.atA)
+		entry := f.bursts[shape{shaping.Rate, shaping.MTU}]
+		*direction = DirectionState{
+			Direction: shaping.Direction, Burst: entry.Burst, Achieved: entry.Achieved, Calibrated: entry.Measured,
+			Shaper: shaping.Stats(queues[p.index]),
+		}
+	}
+	return nil
+}
+
+// SetLink changes what a link does in one direction or both, while it carries
+// traffic, and reads it back. When it fails in part the link keeps what the
+// kernel took, and Verify tells.
+func (f *Fabric) SetLink(ctx context.Context, name string, dir Direction, d plan.Direction) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	l, err := f.find(name)
+	if err != nil {
+		return err
+	}
+	if err := f.burst(ctx, shape{d.Rate, l.MTU}, name); err != nil {
+		return err
+	}
+	sides := map[Direction][]bool{AToB: {true}, BToA: {false}, Both: {true, false}}[dir]
+	for _, atA := range sides { // before anything is changed
+		trial := *l
+		trial.set(atA, d)
+		if err := f.check(&trial, atA); err != nil {
+			return err
+		}
+	}
+	for _, atA := range sides {
+		was := f.shaping(l, atA)
+		l.set(atA, d)
+		if err := f.reshape(l, atA, was); err != nil {
+			return fmt.Errorf("shape %s %s: %w", name, word(atA), err)
+		}
+	}
+	return nil
+}
+
+func (f *Fabric) find(name string) (*planLink, error) {
+	if !f.built {
+		return nil, fmt.Errorf("change link %s: the fabric is closed", name)
+	}
+	l, known := f.named[name]
+	if !known {
+		return nil, fmt.Errorf("change link %s: no such link", name)
+	}
+	return l, nil
+}
+
+func (l *planLink) set(atA bool, d plan.Direction) {
+	if atA {
+		l.AToB = d
+	} else {
+		l.BToA = d
+	}
+}
+
+// end is the host and port at one end.
+func (l *planLink) end(atA bool) (*host, port) {
+	h, name := l.b, l.B.Port
+	if atA {
+		h, name = l.a, l.A.Port
+	}
+	return h, h.ports[slices.IndexFunc(h.ports, func(p port) bool { return p.Name == name })]
+}
+
+func (f *Fabric) reshape(l *planLink, atA bool, was link.Shaping) error {
+	h, p := l.end(atA)
+	conn, err := kernel.OpenIn(h.ns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	want := f.shaping(l, atA)
+	batch := kernel.NewBatch(h.name, f.options.Trace)
+	want.Apply(batch, p.Name, p.index, &was)
+	if err := conn.Do(batch); err != nil {
+		return err
+	}
+	qdiscs, err := conn.Qdiscs()
+	if err != nil {
+		return err
+	}
+	return errors.Join(want.Compare(slices.DeleteFunc(qdiscs, func(q kernel.Qdisc) bool { return q.Index != p.index }))...)
+}
+
+// cutAtA reports which end SetLinkState sets down: that of a switch, B's where
+// both are, so that a node sees what it would see of a pulled cable.
+func (l *planLink) cutAtA() bool { return l.b.node && !l.a.node }
+
+// SetLinkState takes a link down or brings it up, in both directions. A link
+// that is down has one end administratively down and no carrier at the other,
+// which is how a node sees it. What the kernel forgets of the end that went
+// down (IPv6 addresses, neighbours, routes) is set again when it comes up.
+func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	l, err := f.find(name)
+	if err != nil {
+		return err
+	}
+	h, p := l.end(l.cutAtA())
+	conn, err := kernel.OpenIn(h.ns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	batch := kernel.NewBatch(h.name, f.options.Trace)
+	if up {
+		h.portUp(batch, p)
+		for _, r := range h.routes {
+			if slices.ContainsFunc(r.Hops, func(hop kernel.NextHop) bool { return hop.Index == p.index }) {
+				batch.AddRoute(r)
+			}
+		}
+	} else {
+		batch.SetUp(p.Name, p.index, false)
+	}
+	l.down = !up
+	if err := conn.Do(batch); err != nil {
+		return fmt.Errorf("set link %s: %w", name, err)
+	}
+	if err := f.each(ctx, []*host{l.a, l.b}, func(h *host) error { return f.settle(ctx, h) }, func(int) {}); err != nil {
+		return fmt.Errorf("set link %s: %w", name, err)
+	}
+	return nil
+}
