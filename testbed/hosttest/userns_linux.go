@@ -30,6 +30,12 @@ const (
 // init takes over a re-executed test binary. It has to be an init because a
 // package that only calls Need has no TestMain to hook into.
 func init() {
+	// A program built with -race sleeps for a second before it exits, so that
+	// other threads can still be caught. Tests that execute themselves again
+	// many times, as supervisors and workers, cannot wait for each.
+	if _, set := os.LookupEnv("GORACE"); !set {
+		os.Setenv("GORACE", "atexit_sleep_ms=0")
+	}
 	switch os.Getenv(stageEnv) {
 	case stageNothing:
 		os.Exit(0)
