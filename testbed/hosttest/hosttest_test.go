@@ -92,7 +92,7 @@ func TestLeaksAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	left := strings.Join(leftBehind(before, takeCensus), "\n")
+	left := strings.Join(leftBehind(before, takeCensus, 0), "\n")
 	for _, want := range []string{"hosttest.TestLeaksAreSeen", "socket:[", "sleep 60"} {
 		if !strings.Contains(left, want) {
 			t.Errorf("%q is not among what was left:\n%s", want, left)
@@ -104,7 +104,7 @@ func TestLeaksAreSeen(t *testing.T) {
 	syscall.Close(sockets[1])
 	process.Process.Kill()
 	process.Wait()
-	if left := leftBehind(before, takeCensus); len(left) > 0 {
+	if left := leftBehind(before, takeCensus, leakGrace); len(left) > 0 {
 		t.Errorf("after undoing everything:\n%s", strings.Join(left, "\n"))
 	}
 }
@@ -131,7 +131,7 @@ func TestInUserNS(t *testing.T) {
 	if err := syscall.Mount("none", "/mnt", "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	if left := leftBehind(before, takeCensus); len(left) != 1 || !strings.Contains(left[0], " /mnt ") {
+	if left := leftBehind(before, takeCensus, 0); len(left) != 1 || !strings.Contains(left[0], " /mnt ") {
 		t.Errorf("left %q, want the mount", left)
 	}
 	if err := syscall.Unmount("/mnt", 0); err != nil {

@@ -38,7 +38,7 @@ func Main(m *testing.M) int {
 	if code != 0 {
 		return code // a failed test may leave things; its own message is what counts
 	}
-	if left := leftBehind(before, takeCensus); len(left) > 0 {
+	if left := leftBehind(before, takeCensus, leakGrace); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "the tests left behind:\n%s\n", strings.Join(left, "\n"))
 		return 1
 	}
@@ -48,9 +48,9 @@ func Main(m *testing.M) int {
 // census is what there is, by kind and identity, with a text for people.
 type census map[string]string
 
-// leftBehind is what is there now, after leakGrace, and was not before.
-func leftBehind(before census, take func() census) []string {
-	for deadline := time.Now().Add(leakGrace); ; time.Sleep(20 * time.Millisecond) {
+// leftBehind is what is still there after the grace and was not before.
+func leftBehind(before census, take func() census, grace time.Duration) []string {
+	for deadline := time.Now().Add(grace); ; time.Sleep(20 * time.Millisecond) {
 		left := take()
 		maps.DeleteFunc(left, func(identity, _ string) bool { _, was := before[identity]; return was })
 		if len(left) == 0 || time.Now().After(deadline) {
