@@ -58,6 +58,8 @@ var levels = map[string]folder{
 	"capture/filter": {level: 2},
 	"testbed/rundir": {level: 2},
 
+	"testbed/plan/picture": {level: 2},
+
 	"nodes": {level: 3},
 	"nodes/netns": {level: 3, siblings: map[string]string{
 		"nodes": "it is one of its runtimes",
