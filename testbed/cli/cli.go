@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/testbed"
 	"railbed/testbed/verdict"
 )
 
@@ -44,6 +45,10 @@ func (e *exitError) Error() string {
 }
 
 func (e *exitError) Unwrap() error { return e.Err }
+
+// Init runs the part of Railbed that this process was started for, if any, and
+// then does not return. It comes first in main.
+func Init() { testbed.Init() }
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -90,7 +95,11 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 		return nil
 	}
+	root.AddCommand(newUpCommand(a), newDownCommand(a), newLsCommand(a), newInspectCommand(a),
+		newExecCommand(a), newShellCommand(a), newLinkCommand(a), newCaptureCommand(a),
+		newEventsCommand(a), newGcCommand(a), newVersionCommand(a))
 	root.AddCommand(newDoctorCommand(a))
+	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a))
 	return root
 }
 
@@ -98,6 +107,13 @@ func newRootCommand(a *app) *cobra.Command {
 func (a *app) printJSON(v any) error {
 	encoder := json.NewEncoder(a.stdout)
 	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}
+
+// printJSONLine prints v as one line of JSON.
+func (a *app) printJSONLine(v any) error {
+	encoder := json.NewEncoder(a.stdout)
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(v)
 }

@@ -1,0 +1,83 @@
+package testbed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"railbed/capture"
+	"railbed/testbed/frame"
+	"railbed/testbed/supervisor"
+)
+
+// Capture is a running recording.
+type Capture struct {
+	conn  *frames
+	done  chan struct{}
+	stats capture.Stats
+	err   error
+}
+
+// Capture starts to record into w as pcapng, packets of all taps in the order
+// of time. It records until Stop or the end of ctx. Once it has returned, every
+// packet that passes a tap is recorded or counted as dropped.
+func (t *Testbed) Capture(ctx context.Context, request supervisor.CaptureRequest, w io.Writer) (*Capture, error) {
+	conn, err := t.upgrade(ctx, "/v1/capture", request)
+	if err != nil {
+		return nil, err
+	}
+	c := &Capture{conn: conn, done: make(chan struct{})}
+	stop := context.AfterFunc(ctx, func() { c.conn.Write(frame.Stdin, nil) })
+	go func() {
+		defer close(c.done)
+		defer conn.Close()
+		defer stop()
+		c.err = c.receive(w)
+	}()
+	return c, nil
+}
+
+func (c *Capture) receive(w io.Writer) error {
+	for {
+		kind, payload, err := c.conn.Read()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return fmt.Errorf("record packets: connection to the supervisor lost: %w", err)
+		}
+		switch kind {
+		case frame.Stdout:
+			if _, err := w.Write(payload); err != nil {
+				return fmt.Errorf("record packets: %w", err)
+			}
+		case frame.Failure:
+			var failure supervisor.Failure
+			if err := json.Unmarshal(payload, &failure); err != nil {
+				return err
+			}
+			return failureError(failure)
+		case frame.Exit:
+			return json.Unmarshal(payload, &c.stats)
+		}
+	}
+}
+
+// Done is closed when the recording has ended.
+func (c *Capture) Done() <-chan struct{} { return c.done }
+
+// Stop ends the recording, waits until the last packet is written, and tells
+// what was recorded and what was lost.
+func (c *Capture) Stop() (capture.Stats, error) {
+	select {
+	case <-c.done:
+	default:
+		if err := c.conn.Write(frame.Stdin, nil); err != nil {
+			c.conn.Close()
+		}
+	}
+	<-c.done
+	return c.stats, c.err
+}

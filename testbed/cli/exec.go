@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"railbed/testbed"
+	"railbed/testbed/supervisor"
+	"railbed/testbed/verdict"
+)
+
+// exitNotFound is the shell's exit code for a command that does not exist.
+const exitNotFound = 127
+
+// passedOn are the variables of the user's environment that a command in a
+// node gets: how to show text, and nothing that may be secret.
+var passedOn = []string{"TERM", "LANG", "LC_ALL", "LC_CTYPE", "COLORTERM", "NO_COLOR", "TZ"}
+
+func newExecCommand(a *app) *cobra.Command {
+	var name, dir string
+	var env []string
+	var tty bool
+	cmd := &cobra.Command{
+		Use:   "exec NODE [--testbed NAME] -- COMMAND [ARG]...",
+		Short: "Run a command in a node",
+		Long: `Run a command in a node with this terminal's input and output, and exit with its
+exit code. Closing this command ends the one in the node.`,
+		Example: `  railbed exec h0 -- ping -c1 h7
+  railbed exec h0 -e UCX_TLS=tcp -- ucx_perftest -t tag_bw`,
+		Args:              rangeArgs(2, -1),
+		ValidArgsFunction: completeNodes(&name),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			command := tb.Node(args[0]).Command(cmd.Context(), args[1], args[2:]...)
+			command.Dir, command.Env = dir, append(a.environment(), env...)
+			return a.attach(command, tty)
+		},
+	}
+	cmd.Flags().SetInterspersed(true)
+	cmd.Flags().StringVarP(&dir, "workdir", "w", workingDirectory(), "working directory in the node; / when the node does not see it")
+	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE for the command's environment")
+	cmd.Flags().BoolVar(&tty, "tty", false, "give the command a terminal")
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+func newShellCommand(a *app) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:               "shell NODE [--testbed NAME]",
+		Short:             "Open a shell in a node",
+		Example:           "  railbed shell h0",
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeNodes(&name),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			// Not $SHELL: a node has the host's programs but no login.
+			script := `if [ -x /bin/bash ]; then exec /bin/bash --norc; fi; exec /bin/sh`
+			command := tb.Node(args[0]).Command(cmd.Context(), "/bin/sh", "-c", script)
+			command.Env = append(a.environment(), fmt.Sprintf(`PS1=%s:%s:\w# `, tb.Name(), args[0]))
+			return a.attach(command, true)
+		},
+	}
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+func workingDirectory() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "/"
+	}
+	return dir
+}
+
+func (a *app) environment() []string {
+	var env []string
+	for _, name := range passedOn {
+		if value, set := os.LookupEnv(name); set {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// attach runs the command with this process's input, output and signals.
+func (a *app) attach(command *testbed.Cmd, tty bool) error {
+	command.Stdin, command.Stdout, command.Stderr = a.stdin, a.stdout, a.stderr
+	if file, ok := a.stdin.(*os.File); ok && tty && isTerminal(file) {
+		restore, err := rawTerminal(file, command)
+		if err != nil {
+			return err
+		}
+		defer restore()
+	} else if tty {
+		command.Terminal = &supervisor.WindowSize{Rows: 24, Cols: 80}
+	}
+	if err := command.Start(); err != nil {
+		if errors.Is(err, testbed.ErrNotFound) {
+			return &exitError{Code: exitNotFound, Err: err}
+		}
+		return err
+	}
+	stop := forwardResizes(command)
+	defer stop()
+	err := command.Wait()
+	var exit *testbed.ExitError
+	if errors.As(err, &exit) {
+		return &exitError{Code: exit.Code}
+	}
+	if errors.Is(err, context.Canceled) {
+		return &exitError{Code: 128 + int(syscall.SIGINT)}
+	}
+	return err
+}
+
+// rawTerminal hands this terminal to the command until restore.
+func rawTerminal(file *os.File, command *testbed.Cmd) (restore func(), err error) {
+	fd := int(file.Fd())
+	size, err := windowSize(fd)
+	if err != nil {
+		return nil, err
+	}
+	state, err := term.MakeRaw(fd)
+	if err != nil {
+		return nil, fmt.Errorf("switch terminal to raw mode: %w", err)
+	}
+	command.Terminal = &size
+	return func() { term.Restore(fd, state) }, nil
+}
+
+func windowSize(fd int) (supervisor.WindowSize, error) {
+	cols, rows, err := term.GetSize(fd)
+	if err != nil {
+		return supervisor.WindowSize{}, fmt.Errorf("read terminal size: %w", err)
+	}
+	return supervisor.WindowSize{Rows: uint16(rows), Cols: uint16(cols)}, nil
+}
+
+// forwardResizes tells the command's terminal about this one's new sizes.
+func forwardResizes(command *testbed.Cmd) (stop func()) {
+	file, ok := command.Stdin.(*os.File)
+	if command.Terminal == nil || !ok || !isTerminal(file) {
+		return func() {}
+	}
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	go func() {
+		for range resized {
+			if size, err := windowSize(int(file.Fd())); err == nil {
+				command.Resize(size)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(resized)
+		close(resized)
+	}
+}
+
+func newCaptureCommand(a *app) *cobra.Command {
+	var name, path string
+	var request supervisor.CaptureRequest
+	cmd := &cobra.Command{
+		Use:   "capture [TAP]...",
+		Short: "Record packets of a running testbed into one pcapng",
+		Long: `Record packets until Ctrl-C. A TAP is all (the default), nics, switches, a node's
+or switch's name, NODE:PORT, or a glob of these. With -w - the pcapng goes to
+standard output as it happens, for Wireshark.`,
+		Example: `  railbed capture -w all.pcapng
+  railbed capture h0:eth0 'leaf*' --filter 'tcp port 18600' -w run.pcapng
+  railbed capture -w - | wireshark -k -i -`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.At = args
+			if len(args) == 0 {
+				request.At = []string{"all"}
+			}
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			return a.capture(cmd.Context(), tb, request, path)
+		},
+	}
+	cmd.Flags().StringVarP(&path, "write", "w", "", "file to write, or - for standard output (required)")
+	cmd.Flags().StringVarP(&request.Filter, "filter", "f", "", "pcap-filter(7) expression")
+	cmd.Flags().IntVarP(&request.SnapLen, "snaplen", "s", 0, "bytes kept of each packet; 0 is all")
+	cmd.Flags().Int64Var(&request.Limit, "limit", 0, "stop writing after this many bytes; 0 is no limit")
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervisor.CaptureRequest, path string) error {
+	var out io.Writer = a.stdout
+	switch {
+	case path == "":
+		return usage("capture: no file named; give -w FILE, or -w - for standard output")
+	case path == "-" && isTerminal(a.stdout):
+		return usage("capture: standard output is a terminal; pipe it into wireshark -k -i - or give -w FILE")
+	case path != "-":
+		file, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		out = file
+	}
+	recording, err := tb.Capture(ctx, request, out)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stderr, "recording; Ctrl-C ends it")
+	<-recording.Done()
+	stats, err := recording.Stop()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stderr, "%d packets recorded, %d dropped\n", stats.Written(), stats.Dropped())
+	if stats.Dropped() > 0 {
+		return &exitError{Code: verdict.ExitInconclusive, Err: errors.New("the recording lost packets; record fewer taps or a smaller snaplen")}
+	}
+	return nil
+}

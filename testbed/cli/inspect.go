@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/testbed"
+	"railbed/testbed/rundir"
+	"railbed/testbed/supervisor"
+)
+
+func newLsCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List the testbeds that are up",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			names, err := testbed.Testbeds()
+			if err != nil {
+				return err
+			}
+			states := []*supervisor.State{}
+			for _, name := range names {
+				state, err := inspect(cmd.Context(), name)
+				if errors.Is(err, testbed.ErrNotRunning) {
+					continue // ended since it was listed
+				}
+				if err != nil {
+					return err
+				}
+				states = append(states, state)
+			}
+			if a.output == "json" {
+				return a.printJSON(states)
+			}
+			t := a.newTable("NAME", "NODES", "SWITCHES", "LINKS", "UP SINCE", "PID", "FILE")
+			for _, s := range states {
+				t.AppendRow([]any{s.Name, len(s.Nodes), len(s.Switches), len(s.Links), s.Created.Format(time.DateTime), s.PID, s.File})
+			}
+			t.Render()
+			return nil
+		},
+	}
+}
+
+func inspect(ctx context.Context, name string) (*supervisor.State, error) {
+	tb, err := testbed.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return tb.Inspect(ctx)
+}
+
+func newInspectCommand(a *app) *cobra.Command {
+	var verify bool
+	cmd := &cobra.Command{
+		Use:   "inspect [TESTBED]",
+		Short: "Show what exists: nodes, switches, links with live counters",
+		Long: `Show what exists now: nodes with their addresses and processes, switches, and each
+direction of each link with the rate asked for, the shaper's burst, the rate that
+the calibration reached with it, and the kernel's live counters. With --verify
+every setting is read back from the kernel and compared with the plan.`,
+		Example:           "  railbed inspect\n  railbed inspect quickstart -o json | jq '.links[0]'",
+		Args:              rangeArgs(0, 1),
+		ValidArgsFunction: completeTestbeds,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tb, err := openTestbed(cmd.Context(), strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			if verify {
+				if err := tb.Verify(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			state, err := tb.Inspect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.output == "json" {
+				return a.printJSON(state)
+			}
+			a.printState(state)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&verify, "verify", false, "compare every setting in the kernel with the plan")
+	return cmd
+}
+
+func (a *app) printState(s *supervisor.State) {
+	fmt.Fprintf(a.stdout, "%s: up since %s, supervisor %d, rootless %t\n\n", s.Name, s.Created.Format(time.DateTime), s.PID, s.Rootless)
+	nodes := a.newTable("NODE", "RUNTIME", "ADDRESSES", "NICS", "RANKS", "PROCESSES", "NETNS")
+	for _, n := range s.Nodes {
+		nodes.AppendRow([]any{n.Name, n.Runtime, strings.Join(n.Addresses, " "), strings.Join(n.NICs, " "),
+			strings.Trim(fmt.Sprint(n.Ranks), "[]"), n.Processes, orPath(n.Namespace, n.NamespacePath)})
+	}
+	nodes.Render()
+	fmt.Fprintln(a.stdout)
+	switches := a.newTable("SWITCH", "KIND", "ROLE", "PORTS", "NETNS")
+	for _, sw := range s.Switches {
+		switches.AppendRow([]any{sw.Name, sw.Kind, sw.Role, sw.Ports, orPath(sw.Namespace, sw.NamespacePath)})
+	}
+	switches.Render()
+	fmt.Fprintln(a.stdout)
+	a.printLinks(s)
+}
+
+func orPath(namespace, path string) string {
+	if namespace == "" {
+		return path
+	}
+	return namespace
+}
+
+func newEventsCommand(a *app) *cobra.Command {
+	var name string
+	var follow bool
+	cmd := &cobra.Command{
+		Use:     "events [--follow]",
+		Short:   "Show what happened to a testbed",
+		Example: "  railbed events --follow -o json | jq .kind",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			return tb.Events(cmd.Context(), follow, a.printEvent)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until Ctrl-C or the testbed's end")
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+// printEvent prints a line per event, as JSON lines with -o json.
+func (a *app) printEvent(e supervisor.Event) error {
+	if a.output == "json" {
+		return a.printJSONLine(e)
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s  %-14s %s  %s\n", e.Time.Format("15:04:05.000000"), e.Kind, e.Subject, e.Detail)
+	return err
+}
+
+func newGcCommand(a *app) *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "Remove what dead testbeds left behind",
+		Long: `Remove what testbeds whose supervisor died left behind: their run directories, and
+names and cgroups that they recorded as their own. Everything else the kernel has
+removed already. Every up does this as well. Live testbeds and what Railbed did
+not make are never touched.`,
+		Args: exactArgs(0),
+		RunE: func(*cobra.Command, []string) error {
+			swept, err := rundir.Sweep(dryRun)
+			if err != nil {
+				return err
+			}
+			if a.output == "json" {
+				if swept == nil {
+					swept = []rundir.Swept{}
+				}
+				return a.printJSON(swept)
+			}
+			verb := "removed"
+			if dryRun {
+				verb = "would remove"
+			}
+			for _, testbed := range swept {
+				for _, path := range testbed.Removed {
+					fmt.Fprintf(a.stdout, "%s: %s %s\n", testbed.Name, verb, path)
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
+	return cmd
+}
+
+// version is set when a release is built (-ldflags -X).
+var version = "development"
+
+func newVersionCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  exactArgs(0),
+		RunE: func(*cobra.Command, []string) error {
+			goVersion := "unknown"
+			if info, ok := debug.ReadBuildInfo(); ok {
+				goVersion = info.GoVersion
+			}
+			if a.output == "json" {
+				return a.printJSON(map[string]string{"version": version, "protocol": supervisor.Protocol, "go": goVersion})
+			}
+			fmt.Fprintf(a.stdout, "railbed %s (control protocol %s, %s)\n", version, supervisor.Protocol, goVersion)
+			return nil
+		},
+	}
+}

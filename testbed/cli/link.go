@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/fabric"
+	"railbed/fabric/units"
+	"railbed/testbed"
+	"railbed/testbed/plan"
+	"railbed/testbed/supervisor"
+)
+
+func newLinkCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "link",
+		Short: "Show and change the links of a running testbed",
+	}
+	cmd.AddCommand(newLinkShowCommand(a), newLinkSetCommand(a),
+		newLinkStateCommand(a, "up", "Bring a link back up"),
+		newLinkStateCommand(a, "down", "Take a link down, as if its cable were pulled"))
+	return cmd
+}
+
+func newLinkShowCommand(a *app) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:               "show [LINK]",
+		Short:             "Show links, both directions, with live counters",
+		Args:              rangeArgs(0, 1),
+		ValidArgsFunction: completeLinks(&name),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			state, err := tb.Inspect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				link := findLink(state.Links, args[0])
+				if link == nil {
+					return usage("no link %q; railbed link show lists them", args[0])
+				}
+				state.Links = []fabric.LinkState{*link}
+			}
+			if a.output == "json" {
+				return a.printJSON(state.Links)
+			}
+			a.printLinks(state)
+			return nil
+		},
+	}
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+func findLink(links []fabric.LinkState, name string) *fabric.LinkState {
+	for i := range links {
+		if links[i].Name == name {
+			return &links[i]
+		}
+	}
+	return nil
+}
+
+// printLinks prints a line per direction: what was asked, what the shaper got,
+// and what has passed so far.
+func (a *app) printLinks(s *supervisor.State) {
+	t := a.newTable("LINK", "DIRECTION", "STATE", "ASKED", "BURST", "REACHED", "QUEUE", "OTHER", "SENT", "PACKETS", "DROPS", "BACKLOG")
+	for _, link := range s.Links {
+		state := "up"
+		if !link.Up {
+			state = "down"
+		}
+		for _, d := range []struct {
+			arrow  string
+			sender fabric.EndState
+			fabric.DirectionState
+		}{{"->", link.A, link.AToB}, {"<-", link.B, link.BToA}} {
+			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, d.Burst, d.Achieved, d.Queue,
+				impairments(d.Direction), units.Bytes(d.sender.Counters.TxBytes), d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
+		}
+	}
+	t.Render()
+}
+
+// impairments prints what a direction does beyond rate and queue.
+func impairments(d plan.Direction) string {
+	var parts []string
+	if d.Delay != 0 {
+		parts = append(parts, "delay "+d.Delay.String())
+	}
+	if d.Jitter != 0 {
+		parts = append(parts, "jitter "+d.Jitter.String())
+	}
+	for name, ratio := range map[string]units.Ratio{"loss": d.Loss, "duplicate": d.Duplicate, "corrupt": d.Corrupt} {
+		if !ratio.IsZero() {
+			parts = append(parts, name+" "+ratio.String())
+		}
+	}
+	sort.Strings(parts)
+	return strings.Join(parts, ", ")
+}
+
+func newLinkStateCommand(a *app, state, short string) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:               state + " LINK",
+		Short:             short,
+		Example:           "  railbed link " + state + " leaf1--spine2",
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeLinks(&name),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			return tb.ChangeLink(cmd.Context(), supervisor.LinkRequest{Where: args[0], State: state})
+		},
+	}
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+func newLinkSetCommand(a *app) *cobra.Command {
+	var name, rate, queue, loss, duplicate, corrupt string
+	var delay, jitter time.Duration
+	cmd := &cobra.Command{
+		Use:   "set LINK [a-to-b|b-to-a]",
+		Short: "Change a link's rate, queue or impairments while it runs",
+		Long: `Change a link in both directions, or in one. What is not named stays as it is.
+Every setting is read back from the kernel.`,
+		Example: `  railbed link set leaf1--spine2 --rate 100mbit
+  railbed link set leaf1--spine2 a-to-b --loss 0.1%`,
+		Args:              rangeArgs(1, 2),
+		ValidArgsFunction: completeLinks(&name),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			changed := cmd.Flags().Changed
+			edit := func(d *plan.Direction) error {
+				if changed("delay") {
+					d.Delay = units.Duration(delay)
+				}
+				if changed("jitter") {
+					d.Jitter = units.Duration(jitter)
+				}
+				return parseAll(changed, map[string]flagValue{
+					"rate": {rate, &d.Rate}, "queue": {queue, &d.Queue}, "loss": {loss, &d.Loss},
+					"duplicate": {duplicate, &d.Duplicate}, "corrupt": {corrupt, &d.Corrupt},
+				})
+			}
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			return setLink(cmd.Context(), tb, args, edit)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&rate, "rate", "", "as in 1gbit")
+	flags.StringVar(&queue, "queue", "", "drop-tail queue in front of the link, as in 256KiB")
+	flags.DurationVar(&delay, "delay", 0, "propagation delay, as in 10us")
+	flags.DurationVar(&jitter, "jitter", 0, "variation of the delay")
+	flags.StringVar(&loss, "loss", "", "as in 0.1%")
+	flags.StringVar(&duplicate, "duplicate", "", "as in 0.1%")
+	flags.StringVar(&corrupt, "corrupt", "", "as in 0.1%")
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+// flagValue is a flag's text and where its value goes.
+type flagValue struct {
+	text string
+	into interface{ UnmarshalText([]byte) error }
+}
+
+func parseAll(changed func(string) bool, values map[string]flagValue) error {
+	for flag, value := range values {
+		if !changed(flag) {
+			continue
+		}
+		if err := value.into.UnmarshalText([]byte(value.text)); err != nil {
+			return usage("--%s: %w", flag, err)
+		}
+	}
+	return nil
+}
+
+// setLink edits the link's present settings, each direction by itself, so that
+// directions that differ stay different in what is not named.
+func setLink(ctx context.Context, tb *testbed.Testbed, args []string, edit func(*plan.Direction) error) error {
+	state, err := tb.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	link := findLink(state.Links, args[0])
+	if link == nil {
+		return usage("no link %q; railbed link show lists them", args[0])
+	}
+	directions := []string{"a-to-b", "b-to-a"}
+	if len(args) == 2 {
+		if args[1] != directions[0] && args[1] != directions[1] {
+			return usage("direction %q: want a-to-b or b-to-a", args[1])
+		}
+		directions = args[1:]
+	}
+	now := map[string]plan.Direction{"a-to-b": link.AToB.Direction, "b-to-a": link.BToA.Direction}
+	for _, direction := range directions {
+		wanted := now[direction]
+		if err := edit(&wanted); err != nil {
+			return err
+		}
+		request := supervisor.LinkRequest{Where: args[0] + " " + direction, Set: &wanted}
+		if err := tb.ChangeLink(ctx, request); err != nil {
+			return fmt.Errorf("change %s: %w", request.Where, err)
+		}
+	}
+	return nil
+}
+
+// completeLinks completes the first argument with the testbed's links.
+func completeLinks(name *string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return []string{"a-to-b", "b-to-a"}, cobra.ShellCompDirectiveNoFileComp
+		}
+		tb, err := openTestbed(cmd.Context(), *name)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, link := range tb.Plan().Links {
+			names = append(names, link.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

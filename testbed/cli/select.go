@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"railbed/testbed"
+	"railbed/testbed/rundir"
+	"railbed/testbed/verdict"
+)
+
+// usage marks an error as the user's: exit code 2.
+func usage(format string, args ...any) error {
+	return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf(format, args...)}
+}
+
+// exactArgs is cobra.ExactArgs with the exit code of a usage error.
+func exactArgs(n int) cobra.PositionalArgs { return rangeArgs(n, n) }
+
+// rangeArgs takes between low and high arguments; high < 0 is no limit.
+func rangeArgs(low, high int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < low || high >= 0 && len(args) > high {
+			return usage("%d arguments; usage: %s", len(args), cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// testbedFlag adds --testbed, the testbed that a command is about.
+func testbedFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVarP(name, "testbed", "t", "", "testbed; needed only when several are up")
+	_ = cmd.RegisterFlagCompletionFunc("testbed", completeTestbeds) // fails only for an unknown flag
+}
+
+// openTestbed opens the named testbed, or the only one that is up.
+func openTestbed(ctx context.Context, name string) (*testbed.Testbed, error) {
+	if name == "" {
+		names, err := testbed.Testbeds()
+		if err != nil {
+			return nil, err
+		}
+		switch len(names) {
+		case 0:
+			return nil, usage("no testbed is up; railbed up FILE brings one up")
+		case 1:
+			name = names[0]
+		default:
+			return nil, usage("%d testbeds are up (%s); choose one with --testbed", len(names), strings.Join(names, ", "))
+		}
+	}
+	tb, err := testbed.Open(ctx, name)
+	if errors.Is(err, testbed.ErrNotRunning) {
+		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	return tb, err
+}
+
+func completeTestbeds(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	names, err := testbed.Testbeds()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNodes completes the first argument with the nodes of the testbed.
+func completeNodes(name *string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		tb, err := openTestbed(cmd.Context(), *name)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, node := range tb.Plan().Nodes {
+			names = append(names, node.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeFiles offers testbed files.
+func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// isTerminal reports whether a person reads w.
+func isTerminal(w any) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// sweep removes the remains of dead testbeds before a command that makes or
+// lists some. What it cannot remove is told and is no reason to stop.
+func (a *app) sweep() {
+	if _, err := rundir.Sweep(false); err != nil {
+		fmt.Fprintln(a.stderr, "railbed: warning:", err)
+	}
+}

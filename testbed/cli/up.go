@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/testbed"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+func newUpCommand(a *app) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "up FILE",
+		Short: "Bring a testbed up and leave it running",
+		Long: `Bring up the cluster that FILE describes and leave it running. Steps and checks
+in the file are not run; railbed run does that.
+
+Bringing up the same file twice repairs what was changed since and succeeds.
+Another file under the same name is an error. Ctrl-C undoes what was made.`,
+		Example: `  railbed up scenarios/quickstart.yaml
+  railbed exec h0 -- ping -c1 h7
+  railbed down`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := loadPlan(args[0], name)
+			if err != nil {
+				return err
+			}
+			return a.up(cmd.Context(), p, args[0])
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "bring it up under another name than the file's")
+	return cmd
+}
+
+// loadPlan reads and compiles a file; what is wrong with it ends with code 2.
+func loadPlan(path, name string) (*plan.Plan, error) {
+	file, err := spec.Load(path)
+	if err != nil {
+		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if name != "" {
+		if err := spec.CheckName(name); err != nil {
+			return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+		file.Name = name
+	}
+	p, err := plan.Compile(file)
+	if err != nil {
+		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	return p, nil
+}
+
+func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
+	a.sweep()
+	start := time.Now()
+	line := newProgressLine(a.stderr)
+	options := testbed.Options{File: file, Progress: line.show}
+	if a.trace {
+		options.Trace = func(text string) { fmt.Fprintln(a.stderr, text) }
+	}
+	tb, err := testbed.Up(ctx, p, options)
+	line.clear()
+	if errors.Is(err, testbed.ErrRunning) {
+		return a.converge(ctx, p)
+	}
+	if err != nil {
+		return err
+	}
+	if err := tb.Detach(); err != nil {
+		return errors.Join(err, tb.Close())
+	}
+	return a.printUp(p, "up", time.Since(start))
+}
+
+// converge handles a name that is up already.
+func (a *app) converge(ctx context.Context, p *plan.Plan) error {
+	start := time.Now()
+	tb, err := testbed.Open(ctx, p.Name)
+	if err != nil {
+		return err
+	}
+	if tb.Plan().Hash() != p.Hash() {
+		return usage("testbed %s is up from another plan; take it down first (railbed down %s) or choose another --name", p.Name, p.Name)
+	}
+	if err := tb.Converge(ctx); err != nil {
+		return fmt.Errorf("testbed %s is up but not as planned: %w", p.Name, err)
+	}
+	return a.printUp(p, "up already, verified", time.Since(start))
+}
+
+func (a *app) printUp(p *plan.Plan, state string, took time.Duration) error {
+	if a.output == "json" {
+		return a.printJSON(map[string]any{
+			"name": p.Name, "state": state, "seconds": took.Seconds(),
+			"nodes": len(p.Nodes), "switches": len(p.Switches), "links": len(p.Links),
+		})
+	}
+	fmt.Fprintf(a.stdout, "%s: %s in %v: %d nodes, %d switches, %d links\n", p.Name, state,
+		took.Round(time.Millisecond), len(p.Nodes), len(p.Switches), len(p.Links))
+	return nil
+}
+
+func newDownCommand(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down [NAME|FILE]...",
+		Short: "Take testbeds down",
+		Long: `Take testbeds down, by name or by the file they came from. Without arguments the
+only one that is up. A testbed that is not up is no error.`,
+		Example:           "  railbed down\n  railbed down quickstart\n  railbed down --all",
+		ValidArgsFunction: completeTestbeds,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names, err := downNames(args, all)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				if err := a.down(cmd.Context(), name); err != nil {
+					return err
+				}
+			}
+			a.sweep()
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "all of the calling user's testbeds")
+	return cmd
+}
+
+func downNames(args []string, all bool) ([]string, error) {
+	if len(args) == 0 {
+		running, err := testbed.Testbeds()
+		if err != nil {
+			return nil, err
+		}
+		if len(running) > 1 && !all {
+			return nil, usage("%d testbeds are up (%s); name one or give --all", len(running), strings.Join(running, ", "))
+		}
+		return running, nil
+	}
+	var names []string
+	for _, arg := range args {
+		if spec.CheckName(arg) == nil {
+			names = append(names, arg)
+			continue
+		}
+		file, err := spec.Load(arg)
+		if err != nil {
+			return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+		names = append(names, file.Name)
+	}
+	return names, nil
+}
+
+// down completes even when its client is interrupted: the request is one
+// message, and the supervisor does the rest.
+func (a *app) down(ctx context.Context, name string) error {
+	start := time.Now()
+	tb, err := testbed.Open(ctx, name)
+	if errors.Is(err, testbed.ErrNotRunning) {
+		fmt.Fprintf(a.stderr, "%s: not up\n", name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := tb.Down(ctx); err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return a.printJSON(map[string]any{"name": name, "state": "down", "seconds": time.Since(start).Seconds()})
+	}
+	fmt.Fprintf(a.stdout, "%s: down in %v\n", name, time.Since(start).Round(time.Millisecond))
+	return nil
+}

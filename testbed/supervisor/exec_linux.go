@@ -1,0 +1,303 @@
+package supervisor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"railbed/nodes"
+	"railbed/testbed/frame"
+)
+
+const (
+	// execGrace is how long a command whose client went away may take to end
+	// before it is killed.
+	execGrace = 2 * time.Second
+	// drainTime is how long output is still read after the command's end.
+	// What it wrote is there at once; only a process that it left behind with
+	// its descriptors makes the wait run out.
+	drainTime = 100 * time.Millisecond
+	chunkSize = 32 << 10
+)
+
+// serveExec runs one command for one connection.
+func (s *supervisor) serveExec(c *frameConn) {
+	var request ExecRequest
+	if err := c.request(&request); err != nil {
+		c.fail(err)
+		return
+	}
+	node, known := s.nodes[request.Node]
+	if !known {
+		c.fail(fmt.Errorf("node %q: %w; the nodes are %s", request.Node, errNoSuchObject, s.nodeNames()))
+		return
+	}
+	pipes, err := openPipes(request)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	defer pipes.close()
+	process, err := node.Start(context.Background(), nodes.Command{
+		Args: request.Args, Self: request.Self, Env: request.Env, Dir: request.Dir,
+		Stdin: pipes.child[0], Stdout: pipes.child[1], Stderr: pipes.child[2], Channel: pipes.child[3],
+		Terminal: request.Terminal != nil,
+	})
+	pipes.closeChild()
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	command := strings.Join(request.Args, " ")
+	s.events.add("process.start", request.Node, fmt.Sprintf("%d %s", process.Pid(), command))
+	exit, err := s.relay(c, process, pipes)
+	s.events.add("process.exit", request.Node, fmt.Sprintf("%d code %d", process.Pid(), exit.Code))
+	answer := ExecExit{Exit: exit}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	_ = c.WriteJSON(frame.Exit, answer) // the client may be gone
+}
+
+func (s *supervisor) nodeNames() string {
+	const shown = 8
+	var names []string
+	for i, n := range s.start.Plan.Nodes {
+		if i == shown {
+			names = append(names, "...")
+			break
+		}
+		names = append(names, n.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// relay carries bytes both ways until the command has ended.
+func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (nodes.Exit, error) {
+	if err := c.WriteJSON(frame.Started, ExecStarted{PID: process.Pid()}); err != nil {
+		nodes.Terminate(process, execGrace)
+		return process.Wait()
+	}
+	go func() {
+		// Reading ends with the client, or when the connection is closed
+		// after the Exit frame; then the command has ended already.
+		if err := fromClient(c, process, pipes); err != nil {
+			nodes.Terminate(process, execGrace)
+		}
+	}()
+	var outputs sync.WaitGroup
+	for _, output := range []struct {
+		file *os.File
+		kind frame.Type
+	}{{pipes.stdout, frame.Stdout}, {pipes.stderr, frame.Stderr}, {pipes.channel, frame.Channel}} {
+		if output.file != nil {
+			outputs.Go(func() { toClient(c, output.file, output.kind) })
+		}
+	}
+	exit, err := process.Wait()
+	pipes.setReadDeadline(time.Now().Add(drainTime))
+	outputs.Wait()
+	return exit, err
+}
+
+// toClient sends what the command writes as frames of one kind. A terminal
+// whose other side is closed reads as EIO; that is its end of file.
+func toClient(c *frameConn, from *os.File, kind frame.Type) {
+	buffer := make([]byte, chunkSize)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && c.Write(kind, buffer[:n]) != nil {
+			return
+		}
+		if err != nil {
+			break
+		}
+	}
+	if kind == frame.Channel {
+		_ = c.Write(kind, nil)
+	}
+}
+
+// fromClient handles the client's frames until it goes away.
+func fromClient(c *frameConn, process nodes.Process, pipes *pipes) error {
+	input := make(chan []byte, frame.StdinAhead)
+	defer close(input)
+	go func() {
+		for chunk := range input {
+			_ = feed(pipes.stdin, chunk) // a command that has closed its input
+			if c.Write(frame.StdinTaken, nil) != nil {
+				return
+			}
+		}
+	}()
+	for {
+		kind, payload, err := c.Read()
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case frame.Stdin:
+			select {
+			case input <- bytes.Clone(payload):
+			default:
+				err = fmt.Errorf("client sent more than %d chunks of input ahead", frame.StdinAhead)
+			}
+		case frame.Channel:
+			err = feed(pipes.channel, payload)
+		case frame.WindowSize:
+			err = pipes.resize(payload)
+		case frame.Signal:
+			var request SignalRequest
+			if err = json.Unmarshal(payload, &request); err == nil {
+				err = process.Signal(syscall.Signal(request.Signal))
+			}
+		default:
+			err = fmt.Errorf("frame of type %d from the client of an exec", kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// feed writes to the command; an empty payload closes its input. A command
+// that does not read any more is its own affair, as with a shell's pipe.
+func feed(to *os.File, payload []byte) error {
+	if to == nil {
+		return nil
+	}
+	if len(payload) == 0 {
+		return closeInput(to)
+	}
+	_, err := to.Write(payload)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// closeInput ends the command's input. A socket is only half closed, because
+// it also carries output.
+func closeInput(file *os.File) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var shutdown error
+	if err := raw.Control(func(fd uintptr) { shutdown = unix.Shutdown(int(fd), unix.SHUT_WR) }); err != nil {
+		return err
+	}
+	if errors.Is(shutdown, unix.ENOTSOCK) {
+		return file.Close()
+	}
+	return shutdown
+}
+
+// pipes are both ends of a command's descriptors.
+type pipes struct {
+	stdin, stdout, stderr, channel *os.File // the supervisor's ends
+	child                          [4]*os.File
+	terminal                       bool
+}
+
+func openPipes(request ExecRequest) (*pipes, error) {
+	p := &pipes{}
+	var err error
+	if request.Terminal != nil {
+		err = p.openTerminal(*request.Terminal)
+	} else {
+		err = p.openPipes(request.Stdin)
+	}
+	if err == nil && request.Channel {
+		p.channel, p.child[3], err = socketPair()
+	}
+	if err != nil {
+		p.closeChild()
+		p.close()
+		return nil, fmt.Errorf("open descriptors for the command: %w", err)
+	}
+	return p, nil
+}
+
+func (p *pipes) openPipes(stdin bool) (err error) {
+	if stdin {
+		if p.child[0], p.stdin, err = os.Pipe(); err != nil {
+			return err
+		}
+	}
+	if p.stdout, p.child[1], err = os.Pipe(); err != nil {
+		return err
+	}
+	p.stderr, p.child[2], err = os.Pipe()
+	return err
+}
+
+// openTerminal gives the command a terminal; the supervisor's one end is both
+// input and output.
+func (p *pipes) openTerminal(size WindowSize) error {
+	ours, theirs, err := pty.Open()
+	if err != nil {
+		return err
+	}
+	p.terminal = true
+	p.stdin, p.stdout = ours, ours
+	p.child = [4]*os.File{theirs, theirs, theirs, nil}
+	return pty.Setsize(ours, &pty.Winsize{Rows: size.Rows, Cols: size.Cols})
+}
+
+func (p *pipes) resize(payload []byte) error {
+	var size WindowSize
+	if err := json.Unmarshal(payload, &size); err != nil || !p.terminal {
+		return err
+	}
+	return pty.Setsize(p.stdin, &pty.Winsize{Rows: size.Rows, Cols: size.Cols})
+}
+
+func (p *pipes) setReadDeadline(deadline time.Time) {
+	for _, file := range []*os.File{p.stdout, p.stderr, p.channel} {
+		if file != nil {
+			// A terminal cannot have a deadline; it ends by itself.
+			_ = file.SetReadDeadline(deadline)
+		}
+	}
+}
+
+func (p *pipes) closeChild() {
+	for i, file := range p.child {
+		if file != nil && (i == 0 || file != p.child[0]) {
+			file.Close()
+		}
+	}
+	p.child = [4]*os.File{}
+}
+
+func (p *pipes) close() {
+	for _, file := range []*os.File{p.stdin, p.stdout, p.stderr, p.channel} {
+		if file != nil {
+			file.Close() // closed already is fine
+		}
+	}
+}
+
+func socketPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "channel"), os.NewFile(uintptr(fds[1]), "channel"), nil
+}

@@ -1,0 +1,187 @@
+// Package supervisor is the process that owns a running testbed, and the
+// protocol in which it is asked.
+//
+// There is one supervisor per testbed. It is PID 1 of a PID namespace of its
+// own, holds every other namespace by descriptor, and everything that runs in
+// the testbed is its descendant: when it dies, however it dies, the kernel
+// takes the testbed away. It serves HTTP/1.1 with JSON under /v1 on a unix
+// socket that only its owner can open.
+package supervisor
+
+import (
+	"time"
+
+	"railbed/fabric"
+	"railbed/nodes"
+	"railbed/testbed/plan"
+	"railbed/testbed/verdict"
+)
+
+// Part is the name under which the executable is started as a supervisor.
+const Part = "supervisor"
+
+// Protocol is the version of the control protocol; a client and a supervisor
+// of different versions refuse each other.
+const Protocol = "1"
+
+// ProtocolHeader carries Protocol in every request and response.
+const ProtocolHeader = "Railbed-Protocol"
+
+// Upgrade is the protocol name with which exec, capture and event connections
+// leave HTTP for frames (package frame).
+const Upgrade = "railbed-frames"
+
+// Start is the first message on the startup channel: all that a supervisor
+// is told.
+type Start struct {
+	Plan *plan.Plan `json:"plan"`
+	// Dir is the testbed's run directory, claimed and locked by the client.
+	Dir string `json:"dir"`
+	// Executable's owner: results and sockets belong to the user who asked.
+	UID int `json:"uid"`
+	GID int `json:"gid"`
+	// Rootless says that the supervisor is root in a user namespace only.
+	Rootless bool `json:"rootless"`
+	// Trace asks for each host change as the ip or tc line that it equals.
+	Trace bool `json:"trace"`
+	// Calibration is the file that keeps measured shaper settings.
+	Calibration string `json:"calibration"`
+	// File is the path of the user's file, for people.
+	File string `json:"file,omitempty"`
+}
+
+// StartupKind tells the messages of the startup channel apart.
+type StartupKind string
+
+// Messages of the startup channel, supervisor to client.
+const (
+	StartupProgress StartupKind = "progress"
+	StartupTrace    StartupKind = "trace"
+	StartupFailed   StartupKind = "failed" // last
+	StartupReady    StartupKind = "ready"
+)
+
+// Startup is a message of the startup channel after Start. While the channel
+// is open and the client has not sent Detach, the end of the client is the
+// end of the testbed.
+type Startup struct {
+	Kind  StartupKind `json:"kind"`
+	Text  string      `json:"text,omitempty"`
+	Done  int         `json:"done,omitempty"`
+	Total int         `json:"total,omitempty"`
+	// Unsupported is set when the host lacks something.
+	Unsupported *verdict.UnsupportedError `json:"unsupported,omitempty"`
+}
+
+// Detach is the client's answer to ready: the testbed outlives it.
+const Detach = "detach"
+
+// State is what exists, for inspect.
+type State struct {
+	Name     string             `json:"name"`
+	File     string             `json:"file,omitempty"`
+	PlanHash string             `json:"plan_hash"`
+	PID      int                `json:"pid"` // of the supervisor, on the host
+	Rootless bool               `json:"rootless"`
+	Created  time.Time          `json:"created"`
+	Nodes    []NodeState        `json:"nodes"`
+	Switches []SwitchState      `json:"switches"`
+	Links    []fabric.LinkState `json:"links"`
+}
+
+// NodeState is a node as it is now.
+type NodeState struct {
+	Name      string   `json:"name"`
+	Runtime   string   `json:"runtime"`
+	Addresses []string `json:"addresses"`
+	NICs      []string `json:"nics"`
+	Ranks     []int    `json:"ranks,omitempty"`
+	Processes int      `json:"processes"`
+	// Namespace is the name for ip-netns(8); empty when it is not published.
+	Namespace string `json:"namespace,omitempty"`
+	// NamespacePath opens the node's network namespace from the host.
+	NamespacePath string `json:"namespace_path"`
+}
+
+// SwitchState is a switch as it is now.
+type SwitchState struct {
+	Name          string `json:"name"`
+	Kind          string `json:"kind"`
+	Role          string `json:"role"`
+	Ports         int    `json:"ports"`
+	Namespace     string `json:"namespace,omitempty"`
+	NamespacePath string `json:"namespace_path"`
+}
+
+// ExecRequest is the first frame of an exec connection.
+type ExecRequest struct {
+	Node string   `json:"node"`
+	Args []string `json:"args"`
+	// Self runs the supervisor's own executable with Args as its vector.
+	Self    bool     `json:"self,omitempty"`
+	Env     []string `json:"env,omitempty"`
+	Dir     string   `json:"dir,omitempty"`
+	Stdin   bool     `json:"stdin,omitempty"`   // else /dev/null
+	Channel bool     `json:"channel,omitempty"` // descriptor 3, as Channel frames
+	// Terminal gives the command a terminal of this size.
+	Terminal *WindowSize `json:"terminal,omitempty"`
+}
+
+// WindowSize is a terminal's size in characters.
+type WindowSize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// ExecStarted is the payload of a Started frame.
+type ExecStarted struct {
+	PID int `json:"pid"` // in the supervisor's PID namespace
+}
+
+// SignalRequest is the payload of a Signal frame.
+type SignalRequest struct {
+	Signal int `json:"signal"`
+}
+
+// ExecExit is the payload of an Exit frame.
+type ExecExit struct {
+	nodes.Exit
+	Error string `json:"error,omitempty"`
+}
+
+// Failure is the payload of a Failure frame and of an HTTP error.
+type Failure struct {
+	Error       string                    `json:"error"`
+	Unsupported *verdict.UnsupportedError `json:"unsupported,omitempty"`
+	// NotFound says that the program or object does not exist.
+	NotFound bool `json:"not_found,omitempty"`
+}
+
+// LinkRequest changes a link. Exactly one of State and Set is given.
+type LinkRequest struct {
+	// Where is a link's name, optionally with " a-to-b" or " b-to-a".
+	Where string          `json:"where"`
+	State string          `json:"state,omitempty"` // up or down
+	Set   *plan.Direction `json:"set,omitempty"`
+}
+
+// CaptureRequest is the first frame of a capture connection. The supervisor
+// answers with Started, then Stdout frames that carry the pcapng, and after
+// the client's empty Stdin frame the rest of it and an Exit frame with
+// CaptureStats.
+type CaptureRequest struct {
+	At      []string `json:"at"`
+	Filter  string   `json:"filter,omitempty"`
+	SnapLen int      `json:"snaplen,omitempty"`
+	Limit   int64    `json:"limit,omitempty"`
+}
+
+// Event is something that happened to the testbed.
+type Event struct {
+	Time time.Time `json:"time"`
+	// Kind is "testbed.up", "testbed.down", "process.start", "process.exit",
+	// "link.up", "link.down", "link.set", "capture.start" or "capture.stop".
+	Kind    string `json:"kind"`
+	Subject string `json:"subject"`
+	Detail  string `json:"detail,omitempty"`
+}

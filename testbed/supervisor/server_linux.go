@@ -1,0 +1,367 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"railbed/fabric"
+	"railbed/nodes"
+	"railbed/testbed/frame"
+	"railbed/testbed/plan"
+	"railbed/testbed/verdict"
+)
+
+// maxBody bounds a request's JSON, in bytes.
+const maxBody = 1 << 20
+
+// server is the control socket.
+type server struct {
+	http     *http.Server
+	listener net.Listener
+	served   chan error
+}
+
+// listen opens the control socket in the run directory and serves it.
+func (s *supervisor) listen() (*server, error) {
+	listener, err := net.Listen("unix", s.dir.Socket())
+	if err != nil {
+		return nil, fmt.Errorf("open control socket: %w", err)
+	}
+	if err := os.Chmod(s.dir.Socket(), 0o600); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("open control socket: %w", err)
+	}
+	sv := &server{
+		http:     &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second},
+		listener: listener, served: make(chan error, 1),
+	}
+	go func() { sv.served <- sv.http.Serve(listener) }()
+	return sv, nil
+}
+
+// close lets answers that are being written finish, so that whoever asked for
+// the end hears of it, and then stops. Hijacked connections are sessions and
+// end with their processes.
+func (sv *server) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := sv.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = sv.http.Close()
+	}
+	if served := <-sv.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+func (s *supervisor) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/version", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"protocol": Protocol, "name": s.start.Plan.Name, "plan_hash": s.start.Plan.Hash()})
+	})
+	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, s.start.Plan)
+	})
+	mux.HandleFunc("GET /v1/state", s.serveState)
+	mux.HandleFunc("POST /v1/verify", s.serveVerify)
+	mux.HandleFunc("POST /v1/converge", s.serveConverge)
+	mux.HandleFunc("POST /v1/down", s.serveDown)
+	mux.HandleFunc("POST /v1/link", s.serveLink)
+	mux.HandleFunc("GET /v1/events", s.serveEvents)
+	mux.HandleFunc("POST /v1/exec", s.session(s.serveExec))
+	mux.HandleFunc("POST /v1/capture", s.session(s.serveCapture))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics(), promhttp.HandlerOpts{}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(ProtocolHeader, Protocol)
+		asked := r.Header.Get(ProtocolHeader)
+		if strings.HasPrefix(r.URL.Path, "/v1/") && asked != Protocol {
+			writeJSON(w, http.StatusUpgradeRequired, Failure{Error: fmt.Sprintf(
+				"client speaks protocol %q, the testbed's supervisor %q; use the railbed that brought it up", asked, Protocol)})
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// The client may be gone; there is nobody left to tell.
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	failure := failureOf(err)
+	status := http.StatusInternalServerError
+	switch {
+	case failure.Unsupported != nil:
+		status = http.StatusNotImplemented
+	case failure.NotFound:
+		status = http.StatusNotFound
+	}
+	writeJSON(w, status, failure)
+}
+
+func failureOf(err error) Failure {
+	failure := Failure{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound) || errors.Is(err, errNoSuchObject)}
+	errors.As(err, &failure.Unsupported)
+	return failure
+}
+
+var errNoSuchObject = errors.New("no such object in the testbed")
+
+func readJSON(r *http.Request, v any) error {
+	decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(v); err != nil {
+		return fmt.Errorf("read request: %w", err)
+	}
+	return nil
+}
+
+func (s *supervisor) serveState(w http.ResponseWriter, r *http.Request) {
+	state, err := s.state(r.Context())
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, state)
+}
+
+func (s *supervisor) state(ctx context.Context) (*State, error) {
+	p := s.start.Plan
+	links, err := s.fabric.Links(ctx)
+	if err != nil {
+		return nil, err
+	}
+	state := &State{
+		Name: p.Name, File: s.start.File, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
+		Created: s.created, Links: links, Nodes: []NodeState{}, Switches: []SwitchState{},
+	}
+	for _, n := range p.Nodes {
+		processes, err := s.nodes[n.Name].Processes()
+		if err != nil {
+			return nil, err
+		}
+		entry := NodeState{Name: n.Name, Runtime: n.Runtime, Processes: processes, Ranks: rankNumbers(p.Ranks, n.Name)}
+		for _, address := range n.Loopbacks {
+			entry.Addresses = append(entry.Addresses, address.Addr().String())
+		}
+		for _, nic := range n.NICs {
+			for _, address := range nic.Addrs {
+				entry.NICs = append(entry.NICs, nic.Name+" "+address.String())
+			}
+		}
+		entry.Namespace, entry.NamespacePath = s.published(n.Name)
+		state.Nodes = append(state.Nodes, entry)
+	}
+	for _, sw := range p.Switches {
+		entry := SwitchState{Name: sw.Name, Kind: sw.Kind, Role: sw.Role, Ports: len(sw.Ports)}
+		entry.Namespace, entry.NamespacePath = s.published(sw.Name)
+		state.Switches = append(state.Switches, entry)
+	}
+	return state, nil
+}
+
+// published is the name for ip-netns(8), empty where there is none, and the
+// path of the namespace on the host.
+func (s *supervisor) published(name string) (namespace, path string) {
+	if !s.start.Rootless && !s.taken[s.publishedPath(name)] {
+		namespace = s.start.Plan.Name + "-" + name
+	}
+	return namespace, s.namespacePath(s.namespaces[name])
+}
+
+// serveVerify reads everything back and compares it with the plan.
+func (s *supervisor) serveVerify(w http.ResponseWriter, r *http.Request) {
+	if err := s.fabric.Verify(r.Context()); err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+// serveConverge puts back what was changed since the testbed came up and then
+// verifies everything.
+func (s *supervisor) serveConverge(w http.ResponseWriter, r *http.Request) {
+	if err := s.converge(r.Context()); err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+func (s *supervisor) converge(ctx context.Context) error {
+	states, err := s.fabric.Links(ctx)
+	if err != nil {
+		return err
+	}
+	for _, state := range states {
+		planned := s.start.Plan.Link(state.Name)
+		if !state.Up {
+			if err := s.changeLink(ctx, LinkRequest{Where: state.Name, State: "up"}); err != nil {
+				return err
+			}
+		}
+		for direction, pair := range map[string][2]plan.Direction{
+			"a-to-b": {state.AToB.Direction, planned.AToB}, "b-to-a": {state.BToA.Direction, planned.BToA},
+		} {
+			if pair[0] == pair[1] {
+				continue
+			}
+			if err := s.changeLink(ctx, LinkRequest{Where: state.Name + " " + direction, Set: &pair[1]}); err != nil {
+				return err
+			}
+		}
+	}
+	return s.fabric.Verify(ctx)
+}
+
+// serveDown answers first: the connection does not outlive the testbed. The
+// client knows the end by the run directory's lock.
+func (s *supervisor) serveDown(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, struct{}{})
+	s.stop(errDown)
+}
+
+func (s *supervisor) serveLink(w http.ResponseWriter, r *http.Request) {
+	var request LinkRequest
+	if err := readJSON(r, &request); err != nil {
+		writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
+		return
+	}
+	if err := s.changeLink(r.Context(), request); err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error {
+	name, direction, found := strings.Cut(request.Where, " ")
+	side := fabric.Both
+	switch {
+	case found && direction == "a-to-b":
+		side = fabric.AToB
+	case found && direction == "b-to-a":
+		side = fabric.BToA
+	case found:
+		return fmt.Errorf("link %q: direction %q, want a-to-b or b-to-a", name, direction)
+	}
+	if s.start.Plan.Link(name) == nil {
+		return fmt.Errorf("link %q: %w; railbed link show lists them", name, errNoSuchObject)
+	}
+	switch {
+	case request.Set != nil && request.State == "":
+		if err := s.fabric.SetLink(ctx, name, side, *request.Set); err != nil {
+			return err
+		}
+		s.events.add("link.set", request.Where, fmt.Sprintf("rate %v queue %v", request.Set.Rate, request.Set.Queue))
+	case request.Set == nil && (request.State == "up" || request.State == "down"):
+		if side != fabric.Both {
+			return &verdict.UnsupportedError{
+				Feature: "one-way link state", Reason: "a kernel link is up or down in both directions",
+				Remedy: "take the whole link down",
+			}
+		}
+		if err := s.fabric.SetLinkState(ctx, name, request.State == "up"); err != nil {
+			return err
+		}
+		s.events.add("link."+request.State, name, "")
+	default:
+		return errors.New("change link: want either a state, up or down, or settings")
+	}
+	return nil
+}
+
+// serveEvents streams events as JSON lines until the client leaves.
+func (s *supervisor) serveEvents(w http.ResponseWriter, r *http.Request) {
+	past, future := s.events.subscribe()
+	defer s.events.unsubscribe(future)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	encoder := json.NewEncoder(w)
+	for _, event := range past {
+		if encoder.Encode(event) != nil {
+			return
+		}
+	}
+	flusher := http.NewResponseController(w)
+	if r.URL.Query().Get("follow") != "true" {
+		return
+	}
+	for {
+		if flusher.Flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case event, open := <-future:
+			if !open || encoder.Encode(event) != nil {
+				return
+			}
+			if event.Kind == "testbed.down" {
+				return
+			}
+		}
+	}
+}
+
+// session turns a request into a connection of frames and serves it. The
+// supervisor waits for sessions before it takes the fabric away.
+func (s *supervisor) session(serve func(*frameConn)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != Upgrade {
+			writeJSON(w, http.StatusBadRequest, Failure{Error: "want an upgrade to " + Upgrade})
+			return
+		}
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			writeError(w, fmt.Errorf("take over connection: %w", err))
+			return
+		}
+		_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n",
+			Upgrade, ProtocolHeader, Protocol)
+		if err != nil {
+			conn.Close()
+			return
+		}
+		s.sessions.Go(func() error {
+			defer conn.Close()
+			serve(&frameConn{Reader: frame.NewReader(buffered), Writer: frame.NewWriter(conn), conn: conn})
+			return nil
+		})
+	}
+}
+
+// frameConn is a connection that has left HTTP.
+type frameConn struct {
+	*frame.Reader
+	*frame.Writer
+	conn net.Conn
+}
+
+// request reads the first frame into v.
+func (c *frameConn) request(v any) error {
+	_, payload, err := c.Read()
+	if err != nil {
+		return fmt.Errorf("read request: %w", err)
+	}
+	if err := json.Unmarshal(payload, v); err != nil {
+		return fmt.Errorf("read request: %w", err)
+	}
+	return nil
+}
+
+func (c *frameConn) fail(err error) { _ = c.WriteJSON(frame.Failure, failureOf(err)) }

@@ -1,0 +1,345 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric"
+	"railbed/fabric/kernel"
+	"railbed/fabric/link"
+	"railbed/nodes"
+	"railbed/nodes/netns"
+	"railbed/testbed/frame"
+	"railbed/testbed/plan"
+	"railbed/testbed/reexec"
+	"railbed/testbed/rundir"
+	"railbed/testbed/verdict"
+)
+
+// Descriptors that the client hands to a supervisor.
+const (
+	startupFd = 3 // startup channel, a stream socket
+	lockFd    = 4 // the run directory's lock
+)
+
+// publishDir is where ip-netns(8) looks for names.
+const publishDir = "/run/netns"
+
+// supervisor is the testbed while it exists.
+type supervisor struct {
+	start   Start
+	dir     rundir.Dir
+	log     *slog.Logger
+	startup *startupChannel
+	events  *eventLog
+	hostPID int
+	created time.Time
+
+	namespaces map[string]*kernel.Namespace // by node and switch
+	nodes      map[string]nodes.Node
+	fabric     *fabric.Fabric
+	taken      map[string]bool // published names that were somebody else's
+
+	// stop ends the testbed; it may be called from anywhere.
+	stop context.CancelCauseFunc
+	// sessions are exec and capture connections; Close waits for them.
+	sessions errgroup.Group
+}
+
+// Reasons for the end of a testbed.
+var (
+	errClientGone = errors.New("the client went away before it was answered")
+	errDown       = errors.New("taken down")
+	errSignalled  = errors.New("signalled to end")
+)
+
+// Main is the supervisor's main function. It returns when the testbed is gone.
+func Main([]string) int {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	unix.CloseOnExec(startupFd)
+	unix.CloseOnExec(lockFd)
+	if err := reexec.CloseInherited(lockFd + 1); err != nil {
+		log.Error("start supervisor", "error", err)
+		return verdict.ExitFail
+	}
+	startup, start, err := openStartup()
+	if err != nil {
+		log.Error("read start message", "error", err)
+		return verdict.ExitUsage
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	s := &supervisor{
+		start: start, dir: rundir.Dir{Name: start.Plan.Name, Path: start.Dir}, log: log, startup: startup,
+		events: newEventLog(), namespaces: make(map[string]*kernel.Namespace), nodes: make(map[string]nodes.Node),
+		taken: make(map[string]bool), stop: stop,
+	}
+	go s.watchClient()
+	go s.watchSignals()
+	err = s.run(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		log.Info("testbed ends", "reason", cause)
+	}
+	if err != nil {
+		log.Error("testbed failed", "error", err)
+		startup.failed(err)
+		return verdict.ExitFail
+	}
+	return verdict.ExitPass
+}
+
+// run builds the testbed, serves it until ctx ends, and takes it down.
+func (s *supervisor) run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.isolate(); err != nil {
+		return err
+	}
+	if err := s.build(ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return nil // undone on request; the half-built testbed is no failure
+		}
+		return err
+	}
+	server, err := s.listen()
+	if err != nil {
+		return err
+	}
+	s.created = time.Now()
+	s.events.add("testbed.up", s.start.Plan.Name, fmt.Sprintf("%d nodes, %d switches, %d links",
+		len(s.start.Plan.Nodes), len(s.start.Plan.Switches), len(s.start.Plan.Links)))
+	s.startup.ready()
+	<-ctx.Done()
+	s.events.add("testbed.down", s.start.Plan.Name, context.Cause(ctx).Error())
+	return server.close()
+}
+
+// isolate leaves the host's mount tree and puts a /proc of the own PID
+// namespace in place, so that process ids here and in /proc are the same.
+func (s *supervisor) isolate() error {
+	host, err := os.Readlink("/proc/self")
+	if err != nil {
+		return fmt.Errorf("read own process id on the host: %w", err)
+	}
+	if s.hostPID, err = strconv.Atoi(host); err != nil {
+		return fmt.Errorf("read own process id on the host: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc of the testbed: %w", err)
+	}
+	// The testbed's programs should go before its owner when memory runs out.
+	// Lowering needs CAP_SYS_RESOURCE, which is not everywhere to be had.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("-500"), 0); err != nil {
+		s.log.Info("supervisor is not protected from the OOM killer", "error", err)
+	}
+	return nil
+}
+
+// build makes everything that the plan names.
+func (s *supervisor) build(ctx context.Context) error {
+	p := s.start.Plan
+	calibration, err := link.LoadCalibration(s.start.Calibration)
+	if err != nil {
+		return err
+	}
+	if err := s.makeNamespaces(ctx); err != nil {
+		return err
+	}
+	options := fabric.Options{Calibration: calibration, Progress: func(done, total int) {
+		s.startup.progress("build fabric", done, total)
+	}}
+	if s.start.Trace {
+		options.Trace = s.startup.trace
+	}
+	s.fabric, err = fabric.Build(ctx, p, s.namespaces, options)
+	if err != nil {
+		return err
+	}
+	for _, n := range p.Nodes {
+		node, err := netns.Runtime{}.Create(ctx, nodes.Config{
+			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name],
+		})
+		if err != nil {
+			return fmt.Errorf("create node %s: %w", n.Name, err)
+		}
+		s.nodes[n.Name] = node
+	}
+	return s.publish()
+}
+
+// makeNamespaces makes one network namespace per node and switch. The kernel
+// sets namespaces up in parallel, so as many threads as cores do it.
+func (s *supervisor) makeNamespaces(ctx context.Context) error {
+	var names []string
+	for _, n := range s.start.Plan.Nodes {
+		names = append(names, n.Name)
+	}
+	for _, sw := range s.start.Plan.Switches {
+		names = append(names, sw.Name)
+	}
+	made := make([]*kernel.Namespace, len(names))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.NumCPU())
+	for i := range names {
+		group.Go(func() (err error) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			made[i], err = kernel.NewNamespace()
+			return err
+		})
+	}
+	err := group.Wait()
+	for i, namespace := range made {
+		if namespace != nil {
+			s.namespaces[names[i]] = namespace
+		}
+	}
+	return err
+}
+
+// publish makes the namespaces known to ip-netns(8) as TESTBED-NODE: links to
+// descriptors of this process, which dangle once it is dead.
+func (s *supervisor) publish() error {
+	if s.start.Rootless {
+		return nil
+	}
+	var record rundir.Published
+	for name, namespace := range s.namespaces {
+		record.Links = append(record.Links, rundir.Link{
+			Path: s.publishedPath(name), Target: s.namespacePath(namespace),
+		})
+	}
+	taken, err := s.dir.Publish(record)
+	for _, path := range taken {
+		s.taken[path] = true
+		s.log.Warn("name for ip-netns is taken and stays as it is", "path", path)
+	}
+	return err
+}
+
+func (s *supervisor) publishedPath(name string) string {
+	return filepath.Join(publishDir, s.start.Plan.Name+"-"+name)
+}
+
+func (s *supervisor) namespacePath(namespace *kernel.Namespace) string {
+	return fmt.Sprintf("/proc/%d/fd/%d", s.hostPID, namespace.Fd())
+}
+
+// close takes the testbed down: processes before the network they use, links
+// before the namespaces that hold them (the kernel then frees the namespaces
+// in one batch), names last of what others see. It is called once.
+func (s *supervisor) close() error {
+	var failures error
+	group := errgroup.Group{}
+	for _, node := range s.nodes {
+		group.Go(node.Close)
+	}
+	failures = errors.Join(failures, group.Wait())
+	failures = errors.Join(failures, s.sessions.Wait())
+	if s.fabric != nil {
+		failures = errors.Join(failures, s.fabric.Close())
+	}
+	for _, namespace := range s.namespaces {
+		failures = errors.Join(failures, namespace.Close())
+	}
+	return errors.Join(failures, s.dir.Remove())
+}
+
+// watchClient ends the testbed when the client goes away without Detach.
+func (s *supervisor) watchClient() {
+	message, err := s.startup.receive()
+	switch {
+	case err == nil && message == Detach:
+		s.startup.close()
+	case err == nil:
+		s.stop(fmt.Errorf("client said %q, want %q", message, Detach))
+	case errors.Is(err, io.EOF):
+		s.stop(errClientGone)
+	default:
+		s.stop(fmt.Errorf("%w: %w", errClientGone, err))
+	}
+}
+
+func (s *supervisor) watchSignals() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	<-signals
+	s.stop(errSignalled)
+}
+
+// startupChannel is the supervisor's end of the startup channel.
+type startupChannel struct {
+	file   *os.File
+	reader *frame.Reader
+	writer *frame.Writer
+}
+
+func openStartup() (*startupChannel, Start, error) {
+	file := os.NewFile(startupFd, "startup")
+	c := &startupChannel{file: file, reader: frame.NewReader(file), writer: frame.NewWriter(file)}
+	var start Start
+	_, payload, err := c.reader.Read()
+	if err != nil {
+		return nil, start, err
+	}
+	if err := json.Unmarshal(payload, &start); err != nil {
+		return nil, start, err
+	}
+	if start.Plan == nil || start.Dir == "" {
+		return nil, start, errors.New("start message names no plan or no directory")
+	}
+	return c, start, nil
+}
+
+func (c *startupChannel) receive() (string, error) {
+	_, payload, err := c.reader.Read()
+	return string(payload), err
+}
+
+// send tells the client. A client that is gone is noticed by watchClient, so
+// an error here is not news.
+func (c *startupChannel) send(message Startup) { _ = c.writer.WriteJSON(frame.Message, message) }
+
+func (c *startupChannel) progress(phase string, done, total int) {
+	c.send(Startup{Kind: StartupProgress, Text: phase, Done: done, Total: total})
+}
+
+func (c *startupChannel) trace(line string) { c.send(Startup{Kind: StartupTrace, Text: line}) }
+
+func (c *startupChannel) ready() { c.send(Startup{Kind: StartupReady}) }
+
+func (c *startupChannel) failed(err error) {
+	message := Startup{Kind: StartupFailed, Text: err.Error()}
+	errors.As(err, &message.Unsupported)
+	c.send(message)
+}
+
+func (c *startupChannel) close() { c.file.Close() }
+
+// Switch and node states are read in the plan's order.
+func rankNumbers(ranks []plan.Rank, node string) []int {
+	var numbers []int
+	for _, r := range ranks {
+		if r.Node == node {
+			numbers = append(numbers, r.Rank)
+		}
+	}
+	return numbers
+}

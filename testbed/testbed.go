@@ -1,0 +1,361 @@
+// Package testbed is Railbed's Go API: it brings a testbed up from a plan or a
+// file, runs commands in its nodes, changes its links, records its packets and
+// takes it down again.
+//
+// A program that brings testbeds up is started again as their supervisor, so
+// it must call Init first thing in main, or in TestMain of a test:
+//
+//	func TestMain(m *testing.M) {
+//		testbed.Init()
+//		os.Exit(m.Run())
+//	}
+package testbed
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"railbed/nodes"
+	"railbed/nodes/netns"
+	"railbed/testbed/frame"
+	"railbed/testbed/plan"
+	"railbed/testbed/reexec"
+	"railbed/testbed/rundir"
+	"railbed/testbed/spec"
+	"railbed/testbed/supervisor"
+)
+
+// ErrRunning is returned by Up when a testbed of the name is up.
+var ErrRunning = rundir.ErrRunning
+
+// ErrNotRunning is returned by Open when there is no such testbed.
+var ErrNotRunning = errors.New("no testbed of this name is up")
+
+// ErrNotFound is wrapped when a node, link or program does not exist.
+var ErrNotFound = nodes.ErrNotFound
+
+// Init runs the part of Railbed that this process was started for, if any, and
+// then does not return. Parts are added to the supervisor's and the node's own.
+func Init(parts ...reexec.Parts) {
+	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main}
+	for _, more := range parts {
+		for name, run := range more {
+			all[name] = run
+		}
+	}
+	reexec.Run(all)
+}
+
+// Load reads a file and compiles it. Errors are spec.Problems with positions.
+func Load(path string) (*spec.Testbed, *plan.Plan, error) {
+	file, err := spec.Load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	compiled, err := plan.Compile(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	return file, compiled, nil
+}
+
+// Testbed is a running testbed. Its methods are safe for concurrent use.
+type Testbed struct {
+	dir  rundir.Dir
+	plan *plan.Plan
+	http *http.Client
+
+	// Of a testbed that this process brought up and has not detached from:
+	startup *os.File
+	process *exec.Cmd
+	exited  chan struct{} // closed when process has ended
+}
+
+// Open connects to a testbed that is up.
+func Open(ctx context.Context, name string) (*Testbed, error) {
+	dir, err := rundir.Of(name)
+	if err != nil {
+		return nil, err
+	}
+	if !dir.Running() {
+		return nil, fmt.Errorf("open testbed %s: %w", name, ErrNotRunning)
+	}
+	t := newTestbed(dir)
+	t.plan = &plan.Plan{}
+	if err := t.call(ctx, http.MethodGet, "/v1/plan", nil, t.plan); err != nil {
+		return nil, fmt.Errorf("open testbed %s: %w", name, err)
+	}
+	return t, nil
+}
+
+func newTestbed(dir rundir.Dir) *Testbed {
+	t := &Testbed{dir: dir}
+	t.http = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) },
+	}}
+	return t
+}
+
+func (t *Testbed) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", t.dir.Socket())
+	if err != nil {
+		return nil, fmt.Errorf("reach supervisor of %s: %w", t.dir.Name, err)
+	}
+	return conn, nil
+}
+
+// Name is the testbed's name.
+func (t *Testbed) Name() string { return t.dir.Name }
+
+// Plan is what the testbed was built from.
+func (t *Testbed) Plan() *plan.Plan { return t.plan }
+
+// LogPath is the supervisor's log, which is there as long as the testbed.
+func (t *Testbed) LogPath() string { return t.dir.Log() }
+
+// Inspect reads what exists now, with live counters.
+func (t *Testbed) Inspect(ctx context.Context) (*supervisor.State, error) {
+	state := &supervisor.State{}
+	return state, t.call(ctx, http.MethodGet, "/v1/state", nil, state)
+}
+
+// Verify reads every setting back from the kernel and compares it with the
+// plan; the error joins all differences.
+func (t *Testbed) Verify(ctx context.Context) error {
+	return t.call(ctx, http.MethodPost, "/v1/verify", nil, nil)
+}
+
+// Converge undoes changes of links since the testbed came up, and then does
+// what Verify does.
+func (t *Testbed) Converge(ctx context.Context) error {
+	return t.call(ctx, http.MethodPost, "/v1/converge", nil, nil)
+}
+
+// ChangeLink changes a link's state or settings while it runs.
+func (t *Testbed) ChangeLink(ctx context.Context, change supervisor.LinkRequest) error {
+	return t.call(ctx, http.MethodPost, "/v1/link", change, nil)
+}
+
+// Events calls handle for every event so far and, with follow, for those to
+// come until ctx ends or the testbed does.
+func (t *Testbed) Events(ctx context.Context, follow bool, handle func(supervisor.Event) error) error {
+	path := "/v1/events"
+	if follow {
+		path += "?follow=true"
+	}
+	response, err := t.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	decoder := json.NewDecoder(response.Body)
+	for {
+		var event supervisor.Event
+		err := decoder.Decode(&event)
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read events of %s: %w", t.dir.Name, err)
+		}
+		if err := handle(event); err != nil {
+			return err
+		}
+	}
+}
+
+// Down takes the testbed down, whoever brought it up, and returns when it is
+// gone.
+func (t *Testbed) Down(ctx context.Context) error {
+	if err := t.call(ctx, http.MethodPost, "/v1/down", nil, nil); err != nil && t.dir.Running() {
+		return err
+	}
+	if t.process != nil {
+		return t.Close()
+	}
+	return t.dir.WaitGone(downTimeout)
+}
+
+// call makes one request and decodes the answer into result unless it is nil.
+func (t *Testbed) call(ctx context.Context, method, path string, body, result any) error {
+	response, err := t.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if result == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		return err
+	}
+	if err := json.NewDecoder(response.Body).Decode(result); err != nil {
+		return fmt.Errorf("read answer of %s's supervisor: %w", t.dir.Name, err)
+	}
+	return nil
+}
+
+func (t *Testbed) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	request, err := newRequest(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	response, err := t.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask supervisor of %s: %w", t.dir.Name, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		return nil, readFailure(response)
+	}
+	return response, nil
+}
+
+func newRequest(ctx context.Context, method, path string, body any) (*http.Request, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://railbed"+path, content)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set(supervisor.ProtocolHeader, supervisor.Protocol)
+	return request, nil
+}
+
+func readFailure(response *http.Response) error {
+	var failure supervisor.Failure
+	if err := json.NewDecoder(response.Body).Decode(&failure); err != nil || failure.Error == "" {
+		return fmt.Errorf("supervisor answered %s", response.Status)
+	}
+	return failureError(failure)
+}
+
+// remoteError keeps the supervisor's words and what callers test for.
+type remoteError struct {
+	text string
+	kind error
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.kind }
+
+func failureError(failure supervisor.Failure) error {
+	switch {
+	case failure.Unsupported != nil:
+		return &remoteError{text: failure.Error, kind: failure.Unsupported}
+	case failure.NotFound:
+		return &remoteError{text: failure.Error, kind: ErrNotFound}
+	}
+	return errors.New(failure.Error)
+}
+
+// frames is a connection that has left HTTP for frames.
+type frames struct {
+	*frame.Reader
+	*frame.Writer
+	net.Conn
+}
+
+// Read and Write are the frames', not the connection's.
+func (f *frames) Read() (frame.Type, []byte, error)        { return f.Reader.Read() }
+func (f *frames) Write(t frame.Type, payload []byte) error { return f.Writer.Write(t, payload) }
+
+// upgrade opens a connection of frames and sends the request as the first one.
+func (t *Testbed) upgrade(ctx context.Context, path string, first any) (*frames, error) {
+	conn, err := t.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Whatever blocks below ends with ctx.
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	f, err := upgradeConn(ctx, conn, path, first)
+	if err != nil {
+		conn.Close()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+func upgradeConn(ctx context.Context, conn net.Conn, path string, first any) (*frames, error) {
+	request, err := newRequest(ctx, http.MethodPost, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", supervisor.Upgrade)
+	if err := request.Write(conn); err != nil {
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	buffered := bufio.NewReader(conn)
+	response, err := http.ReadResponse(buffered, request)
+	if err != nil {
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		defer response.Body.Close()
+		return nil, readFailure(response)
+	}
+	f := &frames{Reader: frame.NewReader(buffered), Writer: frame.NewWriter(conn), Conn: conn}
+	if err := f.WriteJSON(frame.Message, first); err != nil {
+		return nil, err
+	}
+	kind, payload, err := f.Read()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	case kind == frame.Failure:
+		var failure supervisor.Failure
+		if err := json.Unmarshal(payload, &failure); err != nil {
+			return nil, err
+		}
+		return nil, failureError(failure)
+	case kind != frame.Started:
+		return nil, fmt.Errorf("supervisor began with a frame of type %d", kind)
+	}
+	return f, nil
+}
+
+// Testbeds lists the names of the calling user's testbeds that are up.
+func Testbeds() ([]string, error) {
+	dirs, err := rundir.List()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, dir := range dirs {
+		if dir.Running() {
+			names = append(names, dir.Name)
+		}
+	}
+	return names, nil
+}
+
+// logTail is the end of a supervisor's log, for errors that it could not send.
+func logTail(dir rundir.Dir) string {
+	const lines = 5
+	text, err := os.ReadFile(dir.Log())
+	if err != nil {
+		return ""
+	}
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

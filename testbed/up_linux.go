@@ -1,0 +1,209 @@
+package testbed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/testbed/doctor"
+	"railbed/testbed/frame"
+	"railbed/testbed/plan"
+	"railbed/testbed/reexec"
+	"railbed/testbed/rundir"
+	"railbed/testbed/supervisor"
+)
+
+// downTimeout bounds the end of a testbed. 1,024 nodes take well under a
+// second; a machine under load may take some.
+const downTimeout = 30 * time.Second
+
+// Options are the options of Up. The zero value works.
+type Options struct {
+	// Progress is told how the bring-up proceeds.
+	Progress func(phase string, done, total int)
+	// Trace is given each host change as the ip or tc line that it equals.
+	Trace func(line string)
+	// File is the path of the file that the plan comes from, for people.
+	File string
+}
+
+// Up brings a testbed up. It lives until Close, or as long as this process,
+// whichever is shorter, unless Detach hands it its own life.
+// A host that lacks what the plan requires gives a *verdict.UnsupportedError
+// before anything is made.
+func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
+	for _, required := range p.Requires {
+		if err := doctor.Has(ctx, required.Feature); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", required.Where, required.Reason, err)
+		}
+	}
+	dir, lock, err := rundir.Claim(p.Name)
+	if err != nil {
+		return nil, fmt.Errorf("bring up %s: %w", p.Name, err)
+	}
+	// From here on the supervisor owns the lock; our copy only bridges the time
+	// until it runs.
+	defer lock.Close()
+	t := newTestbed(dir)
+	t.plan = p
+	if err := t.startSupervisor(lock); err != nil {
+		return nil, errors.Join(fmt.Errorf("bring up %s: %w", p.Name, err), dir.Remove())
+	}
+	lock.Close()
+	if err := t.await(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("bring up %s: %w", p.Name, err), t.Close())
+	}
+	return t, nil
+}
+
+// startSupervisor starts this executable as PID 1 of new namespaces. Everyone
+// but root gets a user namespace, in which they are root.
+func (t *Testbed) startSupervisor(lock *os.File) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("create startup channel: %w", err)
+	}
+	t.startup = os.NewFile(uintptr(fds[0]), "startup")
+	theirs := os.NewFile(uintptr(fds[1]), "startup")
+	defer theirs.Close()
+	log, err := os.OpenFile(t.dir.Log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.startup.Close()
+		return fmt.Errorf("create supervisor log: %w", err)
+	}
+	defer log.Close()
+	attributes := &syscall.SysProcAttr{
+		Setsid:     true,
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+	}
+	if os.Geteuid() != 0 {
+		attributes.Cloneflags |= unix.CLONE_NEWUSER
+		attributes.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		attributes.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	t.process = &exec.Cmd{
+		Path: reexec.Self, Args: reexec.Argv(supervisor.Part, t.dir.Name), Dir: "/",
+		Env:    []string{"PATH=" + os.Getenv("PATH")},
+		Stdout: log, Stderr: log, ExtraFiles: []*os.File{theirs, lock}, SysProcAttr: attributes,
+	}
+	if err := t.process.Start(); err != nil {
+		t.startup.Close()
+		t.process = nil
+		return fmt.Errorf("start supervisor in new namespaces: %w (railbed doctor says what the host allows)", err)
+	}
+	t.exited = make(chan struct{})
+	go func() {
+		defer close(t.exited)
+		t.process.Wait() // its log says how it ended
+	}()
+	return nil
+}
+
+// await sends the plan and follows the bring-up to its end.
+func (t *Testbed) await(ctx context.Context, o Options) error {
+	// Closing the channel is how the supervisor learns that nobody waits.
+	stop := context.AfterFunc(ctx, func() { unix.Shutdown(int(t.startup.Fd()), unix.SHUT_RDWR) })
+	defer stop()
+	calibration, err := calibrationFile()
+	if err != nil {
+		return err
+	}
+	writer := frame.NewWriter(t.startup)
+	err = writer.WriteJSON(frame.Message, supervisor.Start{
+		Plan: t.plan, Dir: t.dir.Path, UID: os.Getuid(), GID: os.Getgid(), Rootless: os.Geteuid() != 0,
+		Trace: o.Trace != nil, Calibration: calibration, File: o.File,
+	})
+	reader := frame.NewReader(t.startup)
+	for err == nil {
+		var payload []byte
+		if _, payload, err = reader.Read(); err != nil {
+			break
+		}
+		var message supervisor.Startup
+		if err = json.Unmarshal(payload, &message); err != nil {
+			break
+		}
+		switch message.Kind {
+		case supervisor.StartupProgress:
+			if o.Progress != nil {
+				o.Progress(message.Text, message.Done, message.Total)
+			}
+		case supervisor.StartupTrace:
+			if o.Trace != nil {
+				o.Trace(message.Text)
+			}
+		case supervisor.StartupFailed:
+			return failureError(supervisor.Failure{Error: message.Text, Unsupported: message.Unsupported})
+		case supervisor.StartupReady:
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("supervisor ended without a word: %w; its log ends:\n%s", err, logTail(t.dir))
+}
+
+// calibrationFile is where measured shaper settings are kept for the host.
+func calibrationFile() (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/cache/railbed/calibration.json", nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		// No home directory, as for daemons: kept as long as the run directory.
+		root, err := rundir.Root()
+		return filepath.Join(root, ".calibration.json"), err
+	}
+	return filepath.Join(cache, "railbed", "calibration.json"), nil
+}
+
+// Detach lets the testbed outlive this process. After it Close is not allowed
+// to take the testbed down; Down is.
+func (t *Testbed) Detach() error {
+	if t.process == nil {
+		return nil
+	}
+	if err := frame.NewWriter(t.startup).Write(frame.Message, []byte(supervisor.Detach)); err != nil {
+		return fmt.Errorf("detach from %s: %w", t.dir.Name, err)
+	}
+	// The supervisor closes its end once it has understood.
+	if _, _, err := frame.NewReader(t.startup).Read(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("detach from %s: %w", t.dir.Name, err)
+	}
+	t.process = nil
+	return t.startup.Close()
+}
+
+// Close takes the testbed down when this process brought it up and has not
+// detached, and returns when it is gone. A testbed that was only opened is left
+// alone. Close is idempotent.
+func (t *Testbed) Close() error {
+	t.http.CloseIdleConnections()
+	if t.process == nil {
+		return nil
+	}
+	t.startup.Close()
+	select {
+	case <-t.exited:
+	case <-time.After(downTimeout):
+		t.process.Process.Kill()
+		<-t.exited
+		return fmt.Errorf("take down %s: still there after %v, killed; its log ends:\n%s", t.dir.Name, downTimeout, logTail(t.dir))
+	}
+	t.process = nil
+	return nil
+}
+
+// Done is closed when the supervisor of a testbed that this process brought up
+// has ended, for whatever reason. It is nil for others.
+func (t *Testbed) Done() <-chan struct{} { return t.exited }
