@@ -206,7 +206,7 @@ func buildTorus(b *builder, p map[string]int) {
 				for d := range dimensions {
 					name += fmt.Sprintf("%s%d", map[bool]string{true: "-"}[d > 0], c[d])
 				}
-				at[c] = b.addSwitch(Switch{Name: name, Role: RoleSwitch})
+				at[c] = b.addSwitch(Switch{Name: name, Role: RoleSwitch, At: c[:dimensions:dimensions]})
 				order = append(order, c)
 			}
 		}

@@ -58,6 +58,8 @@ type Switch struct {
 	// Group is the pod, rail or plane that the switch belongs to, such as
 	// "pod1"; empty where the topology has none.
 	Group string
+	// At is the place in the grid of a torus, one coordinate for each dimension.
+	At []int
 	// Ports are the ports' names in order.
 	Ports []string
 }

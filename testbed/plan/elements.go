@@ -89,7 +89,7 @@ func (c *compiler) addSwitches() {
 		c.switchAt[sw.Name] = i
 		settings := c.t.Fabric.SwitchFor(sw.Name)
 		planned := Switch{
-			Name: sw.Name, Kind: settings.Kind, Tier: sw.Tier, Role: sw.Role, Group: sw.Group,
+			Name: sw.Name, Kind: settings.Kind, Tier: sw.Tier, Role: sw.Role, Group: sw.Group, At: sw.At,
 			HashSeed: c.hashSeed(sw.Name), Sysctls: routerSysctls,
 		}
 		if settings.Kind == spec.Bridge {

@@ -94,6 +94,8 @@ type Switch struct {
 	Tier  int    `json:"tier"`
 	Role  string `json:"role"` // leaf, spine, tor, agg, core, switch
 	Group string `json:"group,omitempty"`
+	// At is the switch's place in the grid of a torus, for pictures.
+	At []int `json:"at,omitempty"`
 	// HashSeed seeds the ECMP hash where the host lets it be set.
 	HashSeed uint32      `json:"hash_seed"`
 	Ports    []Interface `json:"ports"`

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"railbed/testbed/plan/picture"
+)
+
+func newGraphCommand(a *app) *cobra.Command {
+	var format string
+	command := &cobra.Command{
+		Use:   "graph FILE",
+		Short: "Draw a testbed's fabric",
+		Long: `Graph prints a picture of the fabric: tiers as rows with the servers at the
+bottom, their NICs as small ports, a colour for each rail, plane or pod, and a
+line's width for its rate.
+
+  svg      for people: opens in a browser, follows its light or dark mode, and
+           says more where the pointer rests; many servers share a box
+  dot      for Graphviz: railbed graph FILE --format dot | dot -Tpdf > fabric.pdf
+  mermaid  for Markdown that draws Mermaid, as on GitHub
+
+FILE may be - for standard input.`,
+		Example: `  railbed graph scenarios/quickstart.yaml > fabric.svg
+  railbed generate torus | railbed graph - --format mermaid`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeFiles,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if !slices.Contains(picture.Formats, format) {
+				return usage("format %q does not exist; want %s", format, strings.Join(picture.Formats, ", "))
+			}
+			p, err := a.readPlan(args[0])
+			if err != nil {
+				return err
+			}
+			if err := picture.Draw(a.stdout, p, format); err != nil {
+				return fmt.Errorf("graph %s: %w", args[0], err)
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVarP(&format, "format", "f", "svg", "dot, mermaid or svg")
+	_ = command.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(picture.Formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+	return command
+}

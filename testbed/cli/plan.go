@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"railbed/testbed/plan"
+)
+
+func newPlanCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "plan FILE",
+		Short: "Print everything that a testbed will be, before anything is made",
+		Long: `Plan compiles a testbed file and prints what was decided: nodes with their NICs
+and addresses, switches, links with what they do to packets, and the NIC of each
+rank. The JSON form also has every route, neighbour, MAC and sysctl, and is what
+"railbed up" applies; nothing is decided later.
+
+The same file gives the same plan, byte for byte. Nothing on the host is looked
+at. FILE may be - for standard input.`,
+		Example: `  railbed plan scenarios/quickstart.yaml
+  railbed plan -o json scenarios/quickstart.yaml | jq '.switches[0].routes'
+  railbed generate hpn | railbed plan -`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeFiles,
+		RunE: func(_ *cobra.Command, args []string) error {
+			p, err := a.readPlan(args[0])
+			if err != nil {
+				return err
+			}
+			if a.output == "json" {
+				return a.printJSON(p)
+			}
+			a.printPlan(p)
+			return nil
+		},
+	}
+}
+
+func (a *app) printPlan(p *plan.Plan) {
+	fmt.Fprintf(a.stdout, "testbed %s, seed %d, plan %.12s: %s, %s, %s, %s\n\n", p.Name, p.Seed, p.Hash(),
+		count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"), count(len(p.Ranks), "rank"))
+	a.printPlanNodes(p)
+	a.printPlanSwitches(p)
+	a.printPlanLinks(p)
+	if len(p.Ranks) > 0 {
+		rows := a.newTable("rank", "node", "nic", "ipv4", "ipv6")
+		for _, r := range p.Ranks {
+			rows.AppendRow(table.Row{r.Rank, r.Node, r.NIC, r.Addr4, r.Addr6})
+		}
+		rows.Render()
+	}
+	for _, r := range p.Requires {
+		fmt.Fprintf(a.stdout, "\nneeds %s: %s (%s)\n", r.Feature, r.Reason, r.Where)
+	}
+}
+
+func (a *app) printPlanNodes(p *plan.Plan) {
+	rows := a.newTable("node", "addresses", "nic", "switch port", "nic addresses", "mac", "mtu")
+	for _, n := range p.Nodes {
+		name, loopbacks := n.Name, addresses(n.Loopbacks)
+		for _, nic := range n.NICs {
+			rows.AppendRow(table.Row{name, loopbacks, nic.Name, nic.Peer, addresses(nic.Addrs), nic.MAC, nic.MTU})
+			name, loopbacks = "", ""
+		}
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+func (a *app) printPlanSwitches(p *plan.Plan) {
+	rows := a.newTable("switch", "kind", "role", "tier", "group", "addresses", "ports", "routes")
+	for _, s := range p.Switches {
+		rows.AppendRow(table.Row{s.Name, s.Kind, s.Role, s.Tier, s.Group, addresses(s.Loopbacks), len(s.Ports), len(s.Routes)})
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+func (a *app) printPlanLinks(p *plan.Plan) {
+	rows := a.newTable("link", "ends", "mtu", "a to b", "b to a")
+	for _, l := range p.Links {
+		back := describe(l.BToA)
+		if l.BToA == l.AToB {
+			back = "same"
+		}
+		rows.AppendRow(table.Row{l.Name, fmt.Sprintf("%s:%s %s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port), l.MTU, describe(l.AToB), back})
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+func addresses(prefixes []netip.Prefix) string {
+	var words []string
+	for _, p := range prefixes {
+		words = append(words, p.Addr().String())
+	}
+	return strings.Join(words, " ")
+}
+
+// describe is what one direction of a link does, in the words of the file.
+func describe(d plan.Direction) string {
+	words := []string{d.Rate.String(), "queue " + d.Queue.String()}
+	for _, setting := range []struct {
+		name  string
+		value fmt.Stringer
+		set   bool
+	}{
+		{"delay", d.Delay, d.Delay != 0}, {"jitter", d.Jitter, d.Jitter != 0}, {"loss", d.Loss, !d.Loss.IsZero()},
+		{"duplicate", d.Duplicate, !d.Duplicate.IsZero()}, {"corrupt", d.Corrupt, !d.Corrupt.IsZero()},
+	} {
+		if setting.set {
+			words = append(words, setting.name+" "+setting.value.String())
+		}
+	}
+	return strings.Join(words, ", ")
+}

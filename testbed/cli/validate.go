@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+// stdinName is how errors call what was read from standard input.
+const stdinName = "stdin"
+
+// readSpec reads a testbed from a file, or from standard input for "-".
+func (a *app) readSpec(file string) (*spec.Testbed, error) {
+	if file == "-" {
+		return spec.Read(stdinName, a.stdin)
+	}
+	return spec.Load(file)
+}
+
+// readPlan reads and compiles a testbed; what is wrong with it ends with code 2.
+func (a *app) readPlan(file string) (*plan.Plan, error) {
+	testbed, err := a.readSpec(file)
+	if err != nil {
+		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	p, err := plan.Compile(testbed)
+	if err != nil {
+		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	return p, nil
+}
+
+func newValidateCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate FILE...",
+		Short: "Say what is wrong with testbed files, and where",
+		Long: `Validate reads each file, compiles its plan and prints every problem as
+
+  file:line:column: what is wrong; what would be right
+
+It looks at nothing on the host and changes nothing. FILE may be - for standard
+input. The exit code is 2 if any file has a problem.`,
+		Example: `  railbed validate scenarios/*.yaml
+  railbed generate fat-tree --param k=4 | railbed validate -
+  railbed validate -o json cluster.yaml | jq '.[].problems'`,
+		Args:              rangeArgs(1, -1),
+		ValidArgsFunction: completeFiles,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.validate(args)
+		},
+	}
+}
+
+// validation is what validate found out about one file.
+type validation struct {
+	File     string        `json:"file"`
+	OK       bool          `json:"ok"`
+	Name     string        `json:"name,omitempty"`
+	Nodes    int           `json:"nodes"`
+	Switches int           `json:"switches"`
+	Links    int           `json:"links"`
+	Ranks    int           `json:"ranks"`
+	Problems spec.Problems `json:"problems,omitempty"`
+}
+
+func (a *app) validate(files []string) error {
+	var all []validation
+	bad := false
+	for _, file := range files {
+		v, err := a.validateFile(file)
+		if err != nil {
+			return err
+		}
+		bad = bad || !v.OK
+		all = append(all, v)
+		if a.output != "json" {
+			a.printValidation(v)
+		}
+	}
+	if a.output == "json" {
+		if err := a.printJSON(all); err != nil {
+			return err
+		}
+	}
+	if bad {
+		return &exitError{Code: verdict.ExitUsage}
+	}
+	return nil
+}
+
+func (a *app) validateFile(file string) (validation, error) {
+	v := validation{File: file}
+	testbed, err := a.readSpec(file)
+	var p *plan.Plan
+	if err == nil {
+		p, err = plan.Compile(testbed)
+	}
+	if err != nil {
+		if !errors.As(err, &v.Problems) {
+			return v, err
+		}
+		return v, nil
+	}
+	v.OK, v.Name = true, p.Name
+	v.Nodes, v.Switches, v.Links, v.Ranks = len(p.Nodes), len(p.Switches), len(p.Links), len(p.Ranks)
+	return v, nil
+}
+
+func (a *app) printValidation(v validation) {
+	if !v.OK {
+		fmt.Fprintln(a.stderr, v.Problems.Error())
+		return
+	}
+	fmt.Fprintf(a.stdout, "%s: ok, %s, %s, %s\n", v.File, count(v.Nodes, "node"), count(v.Switches, "switch"), count(v.Links, "link"))
+}
+
+// count is "1 node", "2 nodes", "2 switches".
+func count(n int, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case noun == "switch":
+		return fmt.Sprintf("%d switches", n)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,262 @@
+package picture
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Sizes, in SVG user units, which are pixels at the natural size.
+const (
+	margin       = 28.0
+	switchHeight = 38.0
+	serverHeight = 34.0
+	nicSize      = 7.0
+	nicStep      = 11.0
+	cellWidth    = 38.0
+	cellHeight   = 19.0
+	boxGap       = 14.0
+	groupGap     = 30.0
+	nameSize     = 12.5 // font size of names
+	noteSize     = 10.0 // font size of notes
+)
+
+// textWidth is a generous estimate: no font is at hand, and a label that is
+// narrower than its box is only a wider box.
+func textWidth(text string, size float64) float64 {
+	return 0.62 * size * float64(len([]rune(text)))
+}
+
+// measure sets the width and height of a box.
+func (b *box) measure() {
+	needed := max(textWidth(b.name, nameSize), textWidth(b.note, noteSize)) + 16
+	switch {
+	case b.members != nil:
+		columns := b.columns()
+		rows := (len(b.members) + columns - 1) / columns
+		b.w = max(needed, float64(columns)*cellWidth+12, float64(b.nics)*nicStep+12)
+		b.h = 40 + float64(rows)*cellHeight
+	case b.tier == serverTier:
+		b.w = max(needed, 44, float64(b.nics)*nicStep+8)
+		b.h = serverHeight
+	default:
+		b.w = max(needed, 68)
+		b.h = switchHeight
+	}
+}
+
+// columns is how many cells a row of a box of servers has: about twice as wide
+// as high.
+func (b *box) columns() int {
+	return max(2, int(math.Ceil(math.Sqrt(float64(len(b.members))))))
+}
+
+// layout sets the place of every box and returns the size of all of them, with
+// the top row's top at 0.
+func (s *scene) layout() (width, height float64) {
+	for i := range s.boxes {
+		s.boxes[i].measure()
+	}
+	if s.grid {
+		s.layoutGrid()
+	} else {
+		s.layoutTiers()
+	}
+	left, right, bottom := math.Inf(1), math.Inf(-1), 0.0
+	for i := range s.boxes {
+		b := &s.boxes[i]
+		left, right, bottom = min(left, b.x), max(right, b.x+b.w), max(bottom, b.y+b.h)
+	}
+	for i := range s.boxes {
+		s.boxes[i].x -= left
+	}
+	return right - left, bottom
+}
+
+// layoutTiers puts servers in a row, and each tier above what it is wired to.
+func (s *scene) layoutTiers() {
+	tiers := map[int][]int{}
+	top := 0
+	for i, b := range s.boxes {
+		tiers[b.tier] = append(tiers[b.tier], i)
+		top = max(top, b.tier)
+	}
+	width := s.layoutServers(tiers[serverTier])
+	for tier := 0; tier <= top; tier++ {
+		width = max(width, s.layoutTier(tiers[tier], width))
+	}
+	gap := min(max(80, 0.11*width), 230)
+	y := 0.0
+	for tier := top; tier >= serverTier; tier-- {
+		highest := 0.0
+		if tier >= 0 {
+			y += s.bow(tiers[tier])
+		}
+		for _, i := range tiers[tier] {
+			s.boxes[i].y = y
+			highest = max(highest, s.boxes[i].h)
+		}
+		y += highest + gap
+	}
+}
+
+// layoutServers puts the servers side by side, in the order of the scene, with
+// more room between sets that are wired differently.
+func (s *scene) layoutServers(servers []int) float64 {
+	x := 0.0
+	before := ""
+	for n, i := range servers {
+		b := &s.boxes[i]
+		name := b.name
+		if b.members != nil {
+			name = b.members[0]
+		}
+		here := wiring(s.plan.Node(name))
+		switch {
+		case n == 0:
+		case here != before:
+			x += groupGap
+		default:
+			x += boxGap
+		}
+		b.x = x
+		x += b.w
+		before = here
+	}
+	return x
+}
+
+// layoutTier puts each switch above the middle of what it is wired to below, as
+// near as the others allow, and returns the width of the row.
+func (s *scene) layoutTier(row []int, below float64) float64 {
+	wanted := map[int]float64{}
+	for _, i := range row {
+		sum, n := 0.0, 0.0
+		for _, l := range s.lines {
+			if l.b == i && s.boxes[l.a].tier < s.boxes[i].tier {
+				sum, n = sum+s.boxes[l.a].middle()*float64(l.count), n+float64(l.count)
+			}
+		}
+		wanted[i] = below / 2
+		if n > 0 {
+			wanted[i] = sum / n
+		}
+	}
+	slices.SortStableFunc(row, func(a, b int) int {
+		// A hundredth apart is the same place: sums of floats differ a little.
+		return cmp.Or(cmp.Compare(math.Round(wanted[a]*100), math.Round(wanted[b]*100)), a-b)
+	})
+	spread := min(0.8*below/float64(max(1, len(row))), 240)
+	offset := make([]float64, len(row)) // of each middle from the first one's
+	for n := 1; n < len(row); n++ {
+		apart := (s.boxes[row[n-1]].w+s.boxes[row[n]].w)/2 + boxGap
+		offset[n] = offset[n-1] + max(apart, spread)
+	}
+	targets := make([]float64, len(row))
+	for n, i := range row {
+		targets[n] = wanted[i] - offset[n]
+	}
+	middles := monotone(targets)
+	for n, i := range row {
+		s.boxes[i].x = middles[n] + offset[n] - s.boxes[i].w/2
+	}
+	if len(row) == 0 {
+		return 0
+	}
+	last := &s.boxes[row[len(row)-1]]
+	return last.x + last.w - s.boxes[row[0]].x
+}
+
+// monotone is the nondecreasing sequence with the least squared distance from
+// the values, by pooling adjacent violators (Ayer et al., 1955). With the least
+// distances between boxes taken off, it places a row without overlaps.
+func monotone(values []float64) []float64 {
+	type pool struct {
+		sum float64
+		n   int
+	}
+	var pools []pool
+	for _, v := range values {
+		pools = append(pools, pool{v, 1})
+		for len(pools) > 1 {
+			a, b := pools[len(pools)-2], pools[len(pools)-1]
+			if a.sum/float64(a.n) <= b.sum/float64(b.n) {
+				break
+			}
+			pools = append(pools[:len(pools)-2], pool{a.sum + b.sum, a.n + b.n})
+		}
+	}
+	var result []float64
+	for _, p := range pools {
+		for range p.n {
+			result = append(result, p.sum/float64(p.n))
+		}
+	}
+	return result
+}
+
+// bow is the height of the arcs above a row whose switches are wired to each
+// other.
+func (s *scene) bow(row []int) float64 {
+	highest := 0.0
+	for _, l := range s.lines {
+		if slices.Contains(row, l.a) && slices.Contains(row, l.b) {
+			highest = max(highest, arcHeight(math.Abs(s.boxes[l.a].middle()-s.boxes[l.b].middle())))
+		}
+	}
+	return highest
+}
+
+// arcHeight is the height of an arc between two places of one row.
+func arcHeight(distance float64) float64 { return 16 + 0.12*distance }
+
+// layoutGrid puts the switches of a torus on a grid, x to the right and y down,
+// one grid for each z; the servers hang below their switch.
+func (s *scene) layoutGrid() {
+	servers := map[int][]int{}
+	for _, l := range s.lines {
+		if s.boxes[l.a].tier == serverTier && !slices.Contains(servers[l.b], l.a) {
+			servers[l.b] = append(servers[l.b], l.a)
+		}
+	}
+	var cellW, cellH float64
+	columns := 0
+	for i := range s.boxes {
+		if b := &s.boxes[i]; b.tier != serverTier {
+			w, h := s.hang(b, servers[i], false)
+			cellW, cellH = max(cellW, w), max(cellH, h)
+			columns = max(columns, b.at[0]+1)
+		}
+	}
+	cellW, cellH = cellW+62, cellH+58
+	for i := range s.boxes {
+		b := &s.boxes[i]
+		if b.tier == serverTier {
+			continue
+		}
+		at := append(slices.Clone(b.at), 0, 0)
+		b.x = float64(at[0])*cellW + float64(at[2])*(float64(columns)*cellW+46)
+		b.y = arcHeight(0) + 26 + float64(at[1])*cellH
+		s.hang(b, servers[i], true)
+	}
+}
+
+// hang puts a switch's servers in rows of two below it, to the right of where
+// its links go down, and returns the size of all of them.
+func (s *scene) hang(sw *box, servers []int, place bool) (width, height float64) {
+	const indent, drop = 26.0, 18.0
+	width, height = sw.w, sw.h
+	x, y := indent, sw.h+drop
+	for n, i := range servers {
+		b := &s.boxes[i]
+		if n > 0 && n%2 == 0 {
+			x, y = indent, y+b.h+8
+		}
+		if place {
+			b.x, b.y = sw.x+x, sw.y+y
+		}
+		x += b.w + 8
+		width, height = max(width, x-8), max(height, y+b.h)
+	}
+	return width, height
+}
