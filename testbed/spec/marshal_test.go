@@ -15,7 +15,7 @@ func withoutSource(t *Testbed) *Testbed {
 	return &plain
 }
 
-func roundTrip(t *testing.T, first *Testbed) []byte {
+func roundTrip(t testing.TB, first *Testbed) []byte {
 	t.Helper()
 	text, err := Marshal(first)
 	if err != nil {

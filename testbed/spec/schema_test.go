@@ -125,7 +125,7 @@ func TestSchemaFileIsMadeFromTheTypes(t *testing.T) {
 }
 
 // compiled is the schema in a validator that is not ours.
-func compiled(t *testing.T) *validator.Schema {
+func compiled(t testing.TB) *validator.Schema {
 	t.Helper()
 	document, err := validator.UnmarshalJSON(bytes.NewReader(Schema()))
 	if err != nil {
@@ -143,7 +143,7 @@ func compiled(t *testing.T) *validator.Schema {
 }
 
 // asJSON reads YAML as an editor's language server does.
-func asJSON(t *testing.T, text []byte) any {
+func asJSON(t testing.TB, text []byte) any {
 	t.Helper()
 	var value any
 	if err := yaml.Load(text, &value); err != nil {

@@ -178,6 +178,8 @@ func syntaxProblem(file string, text []byte, err error) error {
 	case strings.Contains(load.Message, "did not find expected alphabetic or numeric character"):
 		problem.Line, problem.Column = load.ContextMark.Line, load.ContextMark.Column
 		problem.What, problem.Want = "an alias or anchor without a name", "quote text that starts with * or &"
+	case strings.Contains(load.Message, "expected node content"):
+		problem.What, problem.Want = "a value is missing here", "write one, close what is open, or quote text that starts with a mark of YAML"
 	case strings.Contains(load.Message, "unknown anchor"):
 		problem.Want = "define the anchor with & before it is used, or quote text that starts with *"
 	case strings.Contains(load.Message, "mapping values are not allowed"):
@@ -190,7 +192,17 @@ func syntaxProblem(file string, text []byte, err error) error {
 		problem.What, problem.Want = "an entry that does not line up with the ones before it",
 			fmt.Sprintf("start it in the column of line %d, column %d, or quote the value", load.ContextMark.Line, load.ContextMark.Column)
 	}
+	problem.Line, problem.Column = within(text, problem.Line, problem.Column)
 	return Problems{problem}
+}
+
+// within moves a place after the end, where the parser reports what is missing,
+// to the end of the last line.
+func within(text []byte, line, column int) (int, int) {
+	if last := bytes.Count(text, []byte("\n")) + 1; line > last {
+		return last, utf8.RuneCount(text[bytes.LastIndexByte(text, '\n')+1:]) + 1
+	}
+	return line, column
 }
 
 // charAt is the character of a place, 0 where there is none.
