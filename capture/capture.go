@@ -1,0 +1,126 @@
+// Package capture records the packets at the ports of a testbed into one
+// pcapng stream.
+//
+// A tap is a packet socket with a memory-mapped ring (TPACKET_V3), opened in
+// the port's network namespace. One thread reads all taps, gives each packet
+// an id that is the same at every tap it crosses, and writes the packets in
+// the order of their time. What a tap loses is counted by the kernel and
+// stated in the stream and in Stats.
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"railbed/fabric/kernel"
+)
+
+// Tap is a port whose packets are recorded, both those it sends and those it
+// receives.
+type Tap struct {
+	Node string // the node's or switch's name
+	Port string // the interface's name in NS
+	Link string // the link's name; becomes the interface's description
+	NIC  bool   // a node's NIC, as against a switch's port
+	NS   *kernel.Namespace
+}
+
+// Name is "node:port", the interface's name in the stream.
+func (t Tap) Name() string { return t.Node + ":" + t.Port }
+
+// Options of a capture. The zero value records whole packets without limits.
+type Options struct {
+	// Filter is a pcap-filter(7) expression, of the part that package filter
+	// compiles. Empty records everything.
+	Filter string
+	// SnapLen is how many bytes of each packet are kept; 0 keeps all. The
+	// length on the wire is recorded in any case.
+	SnapLen int
+	// Limit is how many bytes are written at most; 0 is no limit. Packets
+	// after it are counted and not written.
+	Limit int64
+	// Memory is the bytes for rings and reordering of all taps together.
+	// Default 64 MiB, or what the least ring of every tap needs if that is
+	// more; a value too small for the taps is an error.
+	Memory int
+	// Dilation is by how much the testbed's time is slower than real time.
+	// Default 1. Stamps are real; the section header carries the factor.
+	Dilation uint64
+	// Epoch is the real time at which the testbed's own time was zero.
+	// Default: when the capture started.
+	Epoch time.Time
+}
+
+// Stats is what a finished capture holds.
+type Stats struct {
+	Taps []TapStats `json:"taps"`
+	// Start and End bound the capture: every tap was recorded from Start to
+	// End, and no packet outside is in the stream.
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+	// Bytes is the length of the stream.
+	Bytes int64 `json:"bytes"`
+	// Unordered is how many packets were written after a later one, because
+	// they came out of the kernel later than the hold-back window or memory
+	// ran short.
+	Unordered uint64 `json:"unordered"`
+}
+
+// TapStats counts packets that passed the filter. Received is Dropped plus
+// Limited plus Written.
+type TapStats struct {
+	Tap      string `json:"tap"` // "node:port"
+	Received uint64 `json:"received"`
+	Dropped  uint64 `json:"dropped"` // lost because the ring was full
+	Limited  uint64 `json:"limited"` // not written because of Options.Limit
+	Written  uint64 `json:"written"`
+}
+
+// Dropped is the packets that all taps together lost.
+func (s Stats) Dropped() (total uint64) {
+	for _, t := range s.Taps {
+		total += t.Dropped
+	}
+	return total
+}
+
+// Written is the packets of all taps that are in the stream.
+func (s Stats) Written() (total uint64) {
+	for _, t := range s.Taps {
+		total += t.Written
+	}
+	return total
+}
+
+// Limited is the packets that the limit kept out of the stream.
+func (s Stats) Limited() (total uint64) {
+	for _, t := range s.Taps {
+		total += t.Limited
+	}
+	return total
+}
+
+// headerComment is the section's comment: dilation factor and epoch.
+func headerComment(dilation uint64, epoch time.Time) string {
+	return "railbed dilation=" + strconv.FormatUint(max(dilation, 1), 10) +
+		" epoch=" + strconv.FormatInt(epoch.UnixNano(), 10) + "ns"
+}
+
+func (o Options) validate(taps []Tap) error {
+	switch {
+	case len(taps) == 0:
+		return errors.New("start capture: no taps")
+	case o.SnapLen < 0 || o.Limit < 0 || o.Memory < 0:
+		return fmt.Errorf("start capture: negative snap length %d, limit %d or memory %d", o.SnapLen, o.Limit, o.Memory)
+	case o.SnapLen > 0 && o.SnapLen < minSnapLen:
+		return fmt.Errorf("start capture: snap length %d cuts into the headers, want at least %d", o.SnapLen, minSnapLen)
+	}
+	return nil
+}
+
+// minSnapLen holds Ethernet, a VLAN tag, IPv6 and TCP with its options. Less
+// would take from the checks what they read and from packet ids what tells
+// packets apart.
+const minSnapLen = 14 + 4 + 40 + 60

@@ -1,0 +1,121 @@
+package capture
+
+import (
+	"slices"
+	"unsafe"
+
+	"railbed/capture/pcapng"
+)
+
+// entry is a packet that waits for its turn. Its bytes are in its bucket.
+type entry struct {
+	time      int64
+	id        uint64
+	dropped   uint64 // lost by the tap before this packet
+	offset    uint32
+	captured  uint32
+	length    uint32
+	tap       uint32
+	flags     pcapng.Flags
+	unordered bool
+}
+
+// entrySize is what an entry takes from the memory bound.
+const entrySize = int(unsafe.Sizeof(entry{}))
+
+// bucketShift makes a bucket 2^20 ns, about a millisecond, wide: a few hundred
+// packets at full rate, which sort in cache.
+const bucketShift = 20
+
+// bucketCount is how many buckets the wheel has: about a quarter of a second,
+// above any hold-back window.
+const bucketCount = 256
+
+type bucket struct {
+	entries []entry
+	data    []byte
+}
+
+// order puts the packets of all taps into the order of their time. Packets go
+// into buckets of about a millisecond; a bucket is sorted when its time is up.
+// That costs a constant per packet whatever the number of taps, and the
+// buffers are used again.
+type order struct {
+	wheel [bucketCount]bucket
+	// next is the number (time >> bucketShift) of the first bucket that was
+	// not emitted yet.
+	next int64
+	// last is one past the highest number in use.
+	last int64
+	held int // bytes in buckets
+	most int // bound on held
+	emit func(*entry, []byte)
+}
+
+func newOrder(start int64, most int, emit func(*entry, []byte)) *order {
+	return &order{next: start >> bucketShift, last: start >> bucketShift, most: most, emit: emit}
+}
+
+// add copies a packet. One that belongs before what was emitted goes to the
+// front and is marked.
+func (o *order) add(e entry, data []byte) {
+	number := e.time >> bucketShift
+	if number < o.next {
+		number, e.unordered = o.next, true
+	}
+	for number >= o.next+bucketCount {
+		o.advance() // only a clock that jumped ahead comes here
+	}
+	b := &o.wheel[number%bucketCount]
+	e.offset, e.captured = uint32(len(b.data)), uint32(len(data))
+	b.data = append(b.data, data...)
+	b.entries = append(b.entries, e)
+	o.last = max(o.last, number+1)
+	o.held += len(data) + entrySize
+	for o.held > o.most {
+		o.advance()
+	}
+}
+
+// release emits every packet of before the time, up to a bucket.
+func (o *order) release(before int64) {
+	for o.next < before>>bucketShift && o.next < o.last {
+		o.advance()
+	}
+	// Without packets there is nothing to emit, but later ones are still
+	// measured against this time.
+	o.next = max(o.next, before>>bucketShift)
+	o.last = max(o.last, o.next)
+}
+
+// releaseAll emits what is left.
+func (o *order) releaseAll() {
+	for o.next < o.last {
+		o.advance()
+	}
+}
+
+// advance emits the first bucket.
+func (o *order) advance() {
+	b := &o.wheel[o.next%bucketCount]
+	o.next++
+	o.last = max(o.last, o.next)
+	if len(b.entries) == 0 {
+		return
+	}
+	slices.SortStableFunc(b.entries, func(x, y entry) int {
+		switch {
+		case x.time < y.time:
+			return -1
+		case x.time > y.time:
+			return 1
+		}
+		return 0
+	})
+	for i := range b.entries {
+		e := &b.entries[i]
+		o.emit(e, b.data[e.offset:e.offset+e.captured])
+	}
+	o.held -= len(b.data) + len(b.entries)*entrySize
+	b.entries, b.data = b.entries[:0], b.data[:0]
+}

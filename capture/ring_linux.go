@@ -1,0 +1,268 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"railbed/capture/pcapng"
+)
+
+// TPACKET_V3 layout (linux/if_packet.h). A block begins with a descriptor,
+// whose offsets 8 to 20 hold status, packet count and the first packet's
+// offset; each packet begins with a tpacket3_hdr, followed at offset 48 by the
+// sockaddr_ll.
+const (
+	blockStatus = 8
+	blockCount  = 12
+	blockFirst  = 16
+
+	packetNext   = 0
+	packetSec    = 4
+	packetNsec   = 8
+	packetSnap   = 12
+	packetLen    = 16
+	packetStatus = 20
+	packetMAC    = 24
+	packetType   = 48 + 10 // sll_pkttype
+
+	// packetOverhead is what the ring takes beside the packet's bytes:
+	// headers, address, alignment.
+	packetOverhead = 112
+)
+
+const (
+	statusUser            = 1      // TP_STATUS_USER
+	statusLosing          = 1 << 2 // TP_STATUS_LOSING
+	statusChecksumPending = 1 << 3 // TP_STATUS_CSUMNOTREADY
+	statusGSO             = 1 << 8 // TP_STATUS_GSO_TCP
+
+	flagChecksumPending pcapng.Flags = 1 << 9
+	flagSegmentation    pcapng.Flags = 1 << 11
+)
+
+const (
+	packetHost      = 0
+	packetBroadcast = 1
+	packetMulticast = 2
+	packetOtherHost = 3
+	packetOutgoing  = 4
+)
+
+// Ring sizes in bytes.
+const (
+	minBlock = 16 << 10
+	maxBlock = 256 << 10
+	minRing  = 4 * minBlock
+)
+
+// ring is one tap's socket and its mapped memory.
+type ring struct {
+	fd      int
+	index   int // of the interface in its namespace
+	mtu     int
+	memory  []byte
+	block   int // bytes of a block
+	blocks  int
+	current int // the block that is read next
+	dropped uint64
+}
+
+// openRing opens a socket on an interface of the calling thread's namespace.
+// It receives nothing until activate.
+func openRing(port string) (r *ring, err error) {
+	// Protocol 0: the socket stays silent until its ring and filter are in place.
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open packet socket: %w", err)
+	}
+	r = &ring{fd: fd}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	request, err := unix.NewIfreq(port)
+	if err != nil {
+		return r, fmt.Errorf("name interface %q: %w", port, err)
+	}
+	if err = unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request); err != nil {
+		return r, fmt.Errorf("find interface %q: %w", port, err)
+	}
+	r.index = int(request.Uint32())
+	if err = unix.IoctlIfreq(fd, unix.SIOCGIFMTU, request); err != nil {
+		return r, fmt.Errorf("read mtu of %q: %w", port, err)
+	}
+	r.mtu = int(request.Uint32())
+	if err = unix.IoctlIfreq(fd, unix.SIOCGIFHWADDR, request); err != nil {
+		return r, fmt.Errorf("read hardware type of %q: %w", port, err)
+	}
+	// Uint16 is the address family field, here the ARPHRD_ type.
+	if hardware := request.Uint16(); hardware != unix.ARPHRD_ETHER && hardware != unix.ARPHRD_LOOPBACK {
+		return r, fmt.Errorf("capture %q: hardware type %d is not Ethernet", port, hardware)
+	}
+	return r, nil
+}
+
+// setup attaches the program and maps a ring of about size bytes whose blocks
+// close after the timeout, in milliseconds.
+func (r *ring) setup(program []bpf.RawInstruction, snapLen, size int, timeout uint32) error {
+	filter := make([]unix.SockFilter, len(program))
+	for i, instruction := range program {
+		filter[i] = unix.SockFilter{Code: instruction.Op, Jt: instruction.Jt, Jf: instruction.Jf, K: instruction.K}
+	}
+	if err := unix.SetsockoptSockFprog(r.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+		return fmt.Errorf("attach filter: %w", err)
+	}
+	// Without it the kernel stamps a packet when it reaches the ring. With it
+	// packets are stamped on entering the receive path and on leaving the
+	// device's queue, both by the real-time clock.
+	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+		return fmt.Errorf("ask for time stamps: %w", err)
+	}
+	if err := unix.SetsockoptInt(r.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
+		return fmt.Errorf("ask for TPACKET_V3: %w", err)
+	}
+	r.block = blockSize(size, min(snapLen, r.mtu+22))
+	r.blocks = max(size/r.block, 2)
+	const frame = 2048 // the kernel wants one; TPACKET_V3 packs packets whatever it is
+	request := unix.TpacketReq3{
+		Block_size: uint32(r.block), Block_nr: uint32(r.blocks),
+		Frame_size: frame, Frame_nr: uint32(r.block / frame * r.blocks),
+		Retire_blk_tov: timeout,
+	}
+	if err := unix.SetsockoptTpacketReq3(r.fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &request); err != nil {
+		return fmt.Errorf("make ring of %d blocks of %d bytes: %w", r.blocks, r.block, err)
+	}
+	memory, err := unix.Mmap(r.fd, 0, r.block*r.blocks, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map ring of %d bytes: %w", r.block*r.blocks, err)
+	}
+	r.memory = memory
+	return nil
+}
+
+// blockSize is a power of two that holds the largest packet and divides the
+// ring into at least eight blocks where there is room for it.
+func blockSize(size, packet int) int {
+	want := max(minBlock, packet+2*packetOverhead)
+	least := 1 << bits.Len(uint(want-1))
+	most := 1 << (bits.Len(uint(size/8)) - 1)
+	return max(least, min(most, maxBlock))
+}
+
+// activate starts the receiving.
+func (r *ring) activate() error {
+	const all = unix.ETH_P_ALL
+	address := &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00, Ifindex: r.index}
+	if err := unix.Bind(r.fd, address); err != nil {
+		return fmt.Errorf("bind packet socket to interface %d: %w", r.index, err)
+	}
+	return nil
+}
+
+// captured is a packet in the ring. Data is valid until drain's fn returns.
+type captured struct {
+	time    int64
+	length  int
+	flags   pcapng.Flags
+	data    []byte
+	dropped uint64 // lost since the packet before, as far as known
+}
+
+// drain hands every packet of the closed blocks to fn and gives the blocks
+// back. It allocates nothing per packet.
+func (r *ring) drain(fn func(*captured)) error {
+	var packet captured
+	for range r.blocks {
+		block := r.memory[r.current*r.block : (r.current+1)*r.block]
+		status := (*uint32)(unsafe.Pointer(&block[blockStatus]))
+		// The kernel sets the status last; loading it atomically orders the
+		// reads of the block behind it.
+		if atomic.LoadUint32(status)&statusUser == 0 {
+			return nil
+		}
+		at := word(block, blockFirst)
+		for range word(block, blockCount) {
+			if int(at)+packetOverhead > len(block) {
+				return fmt.Errorf("read ring: packet at %d of a block of %d bytes", at, len(block))
+			}
+			header := block[at:]
+			mac, snap := int(half(header, packetMAC)), int(word(header, packetSnap))
+			if mac+snap > len(header) {
+				return fmt.Errorf("read ring: packet of %d bytes passes its block", snap)
+			}
+			state := word(header, packetStatus)
+			packet = captured{
+				time:   int64(word(header, packetSec))*1e9 + int64(word(header, packetNsec)),
+				length: int(word(header, packetLen)),
+				flags:  packetFlags(header[packetType], state),
+				data:   header[mac : mac+snap],
+			}
+			if state&statusLosing != 0 {
+				before := r.dropped
+				if err := r.countDrops(); err != nil {
+					return err
+				}
+				packet.dropped = r.dropped - before
+			}
+			fn(&packet)
+			at += word(header, packetNext)
+		}
+		atomic.StoreUint32(status, 0)
+		r.current = (r.current + 1) % r.blocks
+	}
+	return nil
+}
+
+func word(b []byte, at int) uint32 { return *(*uint32)(unsafe.Pointer(&b[at])) }
+func half(b []byte, at int) uint16 { return *(*uint16)(unsafe.Pointer(&b[at])) }
+
+func packetFlags(packetType byte, state uint32) pcapng.Flags {
+	flags := pcapng.Inbound
+	switch packetType {
+	case packetOutgoing:
+		flags = pcapng.Outbound
+	case packetHost:
+		flags |= pcapng.Unicast
+	case packetMulticast:
+		flags |= pcapng.Multicast
+	case packetBroadcast:
+		flags |= pcapng.Broadcast
+	case packetOtherHost:
+		flags |= pcapng.Promiscuous
+	}
+	if state&statusChecksumPending != 0 {
+		flags |= flagChecksumPending
+	}
+	if state&statusGSO != 0 {
+		flags |= flagSegmentation
+	}
+	return flags
+}
+
+// countDrops adds the drops since the last call; the kernel starts again from
+// zero at each reading.
+func (r *ring) countDrops() error {
+	stats, err := unix.GetsockoptTpacketStatsV3(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil {
+		return fmt.Errorf("read packet statistics: %w", err)
+	}
+	r.dropped += uint64(stats.Drops)
+	return nil
+}
+
+// close unmaps the ring before it closes the socket that the memory is of.
+func (r *ring) close() error {
+	var unmap error
+	if r.memory != nil {
+		unmap = unix.Munmap(r.memory)
+		r.memory = nil
+	}
+	return errors.Join(unmap, unix.Close(r.fd))
+}

@@ -1,0 +1,474 @@
+package capture
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"railbed/capture/pcapng"
+	"railbed/fabric/kernel"
+	"railbed/testbed/hosttest"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
+
+// within runs a command inside a namespace.
+func within(t testing.TB, ns *kernel.Namespace, command string) string {
+	t.Helper()
+	var out []byte
+	err := ns.Do(func() (err error) {
+		fields := strings.Fields(command)
+		out, err = exec.Command(fields[0], fields[1:]...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+	return string(out)
+}
+
+// line is two hosts with a router between them: a:eth0 - r:p0, r:p1 - b:eth0.
+type line struct{ a, r, b *kernel.Namespace }
+
+func newNamespace(t testing.TB) *kernel.Namespace {
+	t.Helper()
+	ns, err := kernel.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+func newLine(t testing.TB) line {
+	t.Helper()
+	hosttest.Need(t, hosttest.Netns)
+	l := line{newNamespace(t), newNamespace(t), newNamespace(t)}
+	connect := func(port string, host *kernel.Namespace) {
+		within(t, l.r, fmt.Sprintf("ip link add %s type veth peer name eth0 netns /proc/%d/fd/%d", port, os.Getpid(), host.Fd()))
+	}
+	connect("p0", l.a)
+	connect("p1", l.b)
+	for _, step := range []struct {
+		ns       *kernel.Namespace
+		commands string
+	}{
+		{l.r, "sysctl -q -w net.ipv4.ip_forward=1;sysctl -q -w net.ipv6.conf.all.forwarding=1;ip addr add 10.0.0.1/31 dev p0;ip addr add 10.0.0.3/31 dev p1;ip addr add fd00:0:0:1::1/64 dev p0 nodad;ip addr add fd00:0:0:2::1/64 dev p1 nodad;ip link set p0 up;ip link set p1 up"},
+		{l.a, "ip addr add 10.0.0.0/31 dev eth0;ip addr add fd00:0:0:1::2/64 dev eth0 nodad;ip link set eth0 up;ip link set lo up;ip route add default via 10.0.0.1;ip -6 route add default via fd00:0:0:1::1"},
+		{l.b, "ip addr add 10.0.0.2/31 dev eth0;ip addr add fd00:0:0:2::2/64 dev eth0 nodad;ip link set eth0 up;ip link set lo up;ip route add default via 10.0.0.3;ip -6 route add default via fd00:0:0:2::1"},
+	} {
+		for command := range strings.SplitSeq(step.commands, ";") {
+			within(t, step.ns, command)
+		}
+	}
+	for _, end := range []struct {
+		ns   *kernel.Namespace
+		port string
+	}{{l.a, "eth0"}, {l.b, "eth0"}, {l.r, "p0"}, {l.r, "p1"}} {
+		within(t, end.ns, "ethtool -K "+end.port+" tso off gso off gro off tx off")
+	}
+	return l
+}
+
+func (l line) taps() []Tap {
+	return []Tap{
+		{Node: "a", Port: "eth0", Link: "a--r", NIC: true, NS: l.a},
+		{Node: "r", Port: "p0", Link: "a--r", NS: l.r},
+		{Node: "r", Port: "p1", Link: "r--b", NS: l.r},
+		{Node: "b", Port: "eth0", Link: "r--b", NIC: true, NS: l.b},
+	}
+}
+
+// udp opens a socket inside a namespace.
+func udp(t testing.TB, ns *kernel.Namespace, address string) *net.UDPConn {
+	t.Helper()
+	var conn *net.UDPConn
+	err := ns.Do(func() error {
+		local, err := net.ResolveUDPAddr("udp", address)
+		if err != nil {
+			return err
+		}
+		conn, err = net.ListenUDP("udp", local)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func send(t testing.TB, from *net.UDPConn, to *net.UDPConn, payload []byte, count int) {
+	t.Helper()
+	for range count {
+		if _, err := from.WriteTo(payload, to.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func start(t testing.TB, taps []Tap, options Options, w io.Writer) *Session {
+	t.Helper()
+	s, err := Start(t.Context(), taps, options, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Stop() })
+	return s
+}
+
+type seen struct {
+	tap  string
+	out  bool
+	time int64
+	id   uint64
+	size int
+	len  int
+}
+
+func decode(t testing.TB, data []byte) (packets []seen, r *pcapng.Reader) {
+	t.Helper()
+	r, err := pcapng.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		p, err := r.Next()
+		if err == io.EOF {
+			return packets, r
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		packets = append(packets, seen{
+			tap: r.Interfaces()[p.Interface].Name, out: p.Flags&pcapng.DirectionMask == pcapng.Outbound,
+			time: p.Time, id: p.ID, size: len(p.Data), len: p.Length,
+		})
+	}
+}
+
+// TestPacketAcrossRouter sends packets that differ and packets that do not,
+// over IPv4 and IPv6, and requires each to have one id at its four sightings,
+// in the order in which it passed, by one clock.
+func TestPacketAcrossRouter(t *testing.T) {
+	l := newLine(t)
+	a4, b4 := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	a6, b6 := udp(t, l.a, "[fd00:0:0:1::2]:7000"), udp(t, l.b, "[fd00:0:0:2::2]:7000")
+	send(t, a4, b4, []byte("to fill neighbour tables"), 1)
+	send(t, a6, b6, []byte("to fill neighbour tables"), 1)
+	time.Sleep(300 * time.Millisecond)
+
+	var file bytes.Buffer
+	before := time.Now().UnixNano()
+	s := start(t, l.taps(), Options{Filter: "udp port 7000", SnapLen: 128, Dilation: 3, Epoch: time.Unix(5, 0)}, &file)
+	const count = 50
+	for i := range count {
+		send(t, a4, b4, bytes.Repeat([]byte{byte(i)}, 1000), 1)
+		send(t, a6, b6, bytes.Repeat([]byte{byte(i)}, 1000), 1)
+	}
+	send(t, a6, b6, []byte("always the same"), count) // IPv6 has no IP id: these agree in every byte
+	send(t, b4, a4, []byte("and back"), count)
+	stats, err := s.Stop()
+	after := time.Now().UnixNano()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, r := decode(t, file.Bytes())
+	if len(packets) != 4*4*count {
+		t.Errorf("%d packets, want %d", len(packets), 4*4*count)
+	}
+	paths := map[uint64][]seen{}
+	for i, p := range packets {
+		paths[p.id] = append(paths[p.id], p)
+		if i > 0 && p.time < packets[i-1].time {
+			t.Errorf("packet %d is %d ns before the one that precedes it", i, packets[i-1].time-p.time)
+		}
+		if p.time < before || p.time > after {
+			t.Errorf("packet %d has the time %d, outside the capture", i, p.time)
+		}
+		if p.size != min(p.len, 128) {
+			t.Errorf("packet of %d bytes kept %d", p.len, p.size)
+		}
+	}
+	if len(paths) != 4*count {
+		t.Errorf("%d ids, want %d", len(paths), 4*count)
+	}
+	forward := "[a:eth0 out r:p0 in r:p1 out b:eth0 in]"
+	back := "[b:eth0 out r:p1 in r:p0 out a:eth0 in]"
+	kinds := map[string]int{}
+	for _, path := range paths {
+		var steps []string
+		for _, p := range path {
+			steps = append(steps, p.tap+map[bool]string{true: " out", false: " in"}[p.out])
+		}
+		kinds[fmt.Sprint(steps)]++
+	}
+	if kinds[forward] != 3*count || kinds[back] != count || len(kinds) != 2 {
+		t.Errorf("paths %v", kinds)
+	}
+	if want := "railbed dilation=3 epoch=5000000000ns"; r.Section().Comments[0] != want {
+		t.Errorf("section comment %q, want %q", r.Section().Comments, want)
+	}
+	for i, tap := range stats.Taps {
+		counted := r.Statistics()[i]
+		if tap.Received != 4*count || tap.Written != 4*count || tap.Dropped != 0 || counted.Received != 4*count || counted.Dropped != 0 {
+			t.Errorf("stats %+v, in the file %+v", tap, counted)
+		}
+		if counted.Start > packets[0].time || counted.End < packets[len(packets)-1].time {
+			t.Errorf("packets outside %d..%d", counted.Start, counted.End)
+		}
+	}
+	if stats.Bytes != int64(file.Len()) || stats.Unordered != 0 {
+		t.Errorf("stats %+v, file of %d bytes", stats, file.Len())
+	}
+}
+
+func TestTsharkReadsTheCapture(t *testing.T) {
+	hosttest.Need(t, hosttest.Tshark)
+	l := newLine(t)
+	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	name := filepath.Join(t.TempDir(), "x.pcapng")
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	s := start(t, l.taps(), Options{Filter: "udp", SnapLen: 200}, file)
+	send(t, a, b, make([]byte, 900), 1)
+	time.Sleep(50 * time.Millisecond)
+	if _, err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("tshark", "-n", "-r", name, "-T", "fields", "-e", "frame.interface_name", "-e", "frame.packet_flags_direction",
+		"-e", "frame.len", "-e", "frame.cap_len", "-e", "ip.ttl").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "a:eth0\t0x00000002\t942\t200\t64\nr:p0\t0x00000001\t942\t200\t64\nr:p1\t0x00000002\t942\t200\t63\nb:eth0\t0x00000001\t942\t200\t63\n"
+	if string(out) != want {
+		t.Errorf("tshark says\n%swant\n%s", out, want)
+	}
+}
+
+// arrivals notes when bytes came.
+type arrivals struct {
+	mu    sync.Mutex
+	times []time.Time
+	sizes []int
+}
+
+func (a *arrivals) Write(b []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.times = append(a.times, time.Now())
+	a.sizes = append(a.sizes, len(b))
+	return len(b), nil
+}
+
+func TestLive(t *testing.T) {
+	l := newLine(t)
+	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	var out arrivals
+	s := start(t, l.taps(), Options{Filter: "udp"}, &out)
+	time.Sleep(100 * time.Millisecond)
+	sent := time.Now()
+	send(t, a, b, []byte("x"), 1)
+	time.Sleep(500 * time.Millisecond)
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if len(out.times) != 2 { // the header, and four packets at once
+		t.Fatalf("%d writes of %v bytes", len(out.times), out.sizes)
+	}
+	if late := out.times[1].Sub(sent); late > 200*time.Millisecond {
+		t.Errorf("the packet came after %v", late)
+	}
+	_ = s
+}
+
+func TestLimit(t *testing.T) {
+	l := newLine(t)
+	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	var file bytes.Buffer
+	s := start(t, l.taps(), Options{Filter: "udp", Limit: 20000}, &file)
+	send(t, a, b, make([]byte, 1000), 100)
+	time.Sleep(50 * time.Millisecond)
+	stats, err := s.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, r := decode(t, file.Bytes())
+	if file.Len() > 20000 || len(packets) < 10 {
+		t.Errorf("file of %d bytes with %d packets", file.Len(), len(packets))
+	}
+	if stats.Limited() != uint64(400-len(packets)) || stats.Dropped() != 0 {
+		t.Errorf("%d packets, stats %+v", len(packets), stats)
+	}
+	for i, tap := range stats.Taps {
+		if tap.Received != 100 {
+			t.Errorf("%+v", tap)
+		}
+		if want := fmt.Sprintf("railbed limited=%d", tap.Limited); r.Statistics()[i].Comments[0] != want {
+			t.Errorf("comment %q, want %q", r.Statistics()[i].Comments, want)
+		}
+	}
+}
+
+// blocked is a writer that stands still until it is released.
+type blocked struct {
+	release chan struct{}
+	buffer  bytes.Buffer
+	first   bool
+}
+
+func (b *blocked) Write(data []byte) (int, error) {
+	if b.first {
+		<-b.release
+	}
+	b.first = true
+	return b.buffer.Write(data)
+}
+
+// TestDropsAreCounted lets the writer stand still until the rings are full.
+func TestDropsAreCounted(t *testing.T) {
+	l := newLine(t)
+	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	out := &blocked{release: make(chan struct{})}
+	s := start(t, l.taps(), Options{Filter: "udp", Memory: 4*minRing + minOrder}, out)
+	send(t, a, b, make([]byte, 1000), 1)
+	time.Sleep(300 * time.Millisecond) // now the reader is in Write
+	const count = 500
+	send(t, a, b, make([]byte, 1000), count)
+	close(out.release)
+	time.Sleep(50 * time.Millisecond)
+	send(t, a, b, make([]byte, 1000), 1)
+	stats, err := s.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, r := decode(t, out.buffer.Bytes())
+	perTap := map[string]uint64{}
+	for _, p := range packets {
+		perTap[p.tap]++
+	}
+	for i, tap := range stats.Taps {
+		if tap.Dropped == 0 || tap.Written+tap.Dropped != count+2 || tap.Written != perTap[tap.Tap] {
+			t.Errorf("%+v, in the file %d", tap, perTap[tap.Tap])
+		}
+		if r.Statistics()[i].Dropped != tap.Dropped || r.Statistics()[i].Received != count+2 {
+			t.Errorf("%+v, in the file %+v", tap, r.Statistics()[i])
+		}
+	}
+	marked := uint64(0)
+	again, err := pcapng.NewReader(bytes.NewReader(out.buffer.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		p, err := again.Next()
+		if err != nil {
+			break
+		}
+		marked += p.DropCount
+	}
+	if marked != stats.Dropped() {
+		t.Errorf("packets say that %d were dropped before them, the taps %d", marked, stats.Dropped())
+	}
+}
+
+func TestLinkGoesDownAndUp(t *testing.T) {
+	l := newLine(t)
+	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	var file bytes.Buffer
+	s := start(t, l.taps(), Options{Filter: "udp"}, &file)
+	send(t, a, b, []byte("x"), 1)
+	within(t, l.r, "ip link set p0 down")
+	time.Sleep(50 * time.Millisecond)
+	within(t, l.r, "ip link set p0 up")
+	within(t, l.a, "ip route replace default via 10.0.0.1")
+	send(t, a, b, []byte("x"), 1)
+	time.Sleep(50 * time.Millisecond)
+	stats, err := s.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stats.Taps[1].Written != 2 {
+		t.Errorf("stats %+v", stats)
+	}
+}
+
+type failing struct{ writes int }
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.writes++; f.writes > 1 {
+		return 0, os.ErrClosed
+	}
+	return len(b), nil
+}
+
+func TestWriterFails(t *testing.T) {
+	l := newLine(t)
+	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	s := start(t, l.taps(), Options{}, &failing{})
+	send(t, a, b, []byte("x"), 1)
+	select {
+	case <-s.Done():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the session goes on without its writer")
+	}
+	for range 2 {
+		if _, err := s.Stop(); err == nil || !strings.Contains(err.Error(), "write capture") {
+			t.Errorf("Stop says %v", err)
+		}
+	}
+}
+
+func TestContextEndsIt(t *testing.T) {
+	l := newLine(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var file bytes.Buffer
+	s, err := Start(ctx, l.taps(), Options{}, &file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-s.Done()
+	if _, err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, r := decode(t, file.Bytes()); len(r.Statistics()) != 4 {
+		t.Errorf("%d statistics", len(r.Statistics()))
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	l := newLine(t)
+	for name, c := range map[string]struct {
+		taps    []Tap
+		options Options
+		want    string
+	}{
+		"no taps":      {nil, Options{}, "no taps"},
+		"no interface": {[]Tap{{Node: "a", Port: "eth9", NS: l.a}}, Options{}, `open tap a:eth9: find interface "eth9"`},
+		"filter":       {l.taps(), Options{Filter: "vlan 3"}, "supported are"},
+		"memory":       {l.taps(), Options{Memory: 1000}, "want at least"},
+		"limit":        {l.taps(), Options{Limit: 1000}, "limit of 1000 bytes"},
+		"snap length":  {l.taps(), Options{SnapLen: 20}, "cuts into the headers"},
+	} {
+		s, err := Start(t.Context(), c.taps, c.options, io.Discard)
+		if err == nil {
+			s.Stop()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
