@@ -158,13 +158,16 @@ func calibrationFile() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/cache/railbed/calibration.json", nil
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		// No home directory, as for daemons: kept as long as the run directory.
-		root, err := rundir.Root()
-		return filepath.Join(root, ".calibration.json"), err
+	if cache, err := os.UserCacheDir(); err == nil {
+		dir := filepath.Join(cache, "railbed")
+		if os.MkdirAll(dir, 0o755) == nil {
+			return filepath.Join(dir, "calibration.json"), nil
+		}
 	}
-	return filepath.Join(cache, "railbed", "calibration.json"), nil
+	// No home directory that can be written, as for daemons: kept beside the
+	// run directories.
+	root, err := rundir.Root()
+	return filepath.Join(root, ".calibration.json"), err
 }
 
 // Detach lets the testbed outlive this process. After it Close is not allowed
