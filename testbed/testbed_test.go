@@ -1,0 +1,370 @@
+package testbed_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"railbed/testbed"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
+	"railbed/testbed/reexec"
+	"railbed/testbed/rundir"
+	"railbed/testbed/spec"
+	"railbed/testbed/supervisor"
+)
+
+// echoPart is a part of this test binary that runs in nodes: it returns on
+// its channel what it reads there.
+const echoPart = "echo"
+
+func TestMain(m *testing.M) {
+	testbed.Init(reexec.Parts{echoPart: echo})
+	if reason := hosttest.Probe(hosttest.Netns); reason != nil {
+		// An example cannot skip itself.
+		fmt.Println("the example cannot run here:", reason)
+		flag.Parse()
+		flag.Set("test.run", "^Test")
+	}
+	os.Exit(hosttest.Main(m))
+}
+
+func echo([]string) int {
+	channel := os.NewFile(3, "channel")
+	if _, err := io.Copy(channel, channel); err != nil {
+		return 1
+	}
+	return 7
+}
+
+// compile makes a plan from YAML.
+func compile(t testing.TB, text string) *plan.Plan {
+	t.Helper()
+	file, err := spec.Decode("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+const twoHosts = `
+name: %s
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: router}
+`
+
+func up(t *testing.T, name string) *testbed.Testbed {
+	t.Helper()
+	hosttest.Need(t, hosttest.Netns)
+	tb, err := testbed.Up(t.Context(), compile(t, fmt.Sprintf(twoHosts, name)), testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tb.Close(); err != nil {
+			t.Errorf("close %s: %v", name, err)
+		}
+		dir, err := rundir.Of(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(dir.Path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left after Close: %v", dir.Path, err)
+		}
+	})
+	return tb
+}
+
+func TestCommand(t *testing.T) {
+	tb := up(t, "go-command")
+	ctx := t.Context()
+	h0 := tb.Node("h0")
+
+	t.Run("outputs are apart", func(t *testing.T) {
+		var stdout, stderr bytes.Buffer
+		cmd := h0.Command(ctx, "sh", "-c", "echo out; echo err >&2")
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil || stdout.String() != "out\n" || stderr.String() != "err\n" {
+			t.Errorf("stdout %q, stderr %q, error %v", &stdout, &stderr, err)
+		}
+	})
+	t.Run("input is carried whole", func(t *testing.T) {
+		// More than the frames that may be under way, and no multiple of them.
+		sent := bytes.Repeat([]byte("0123456789abcde\n"), 1<<16+1)
+		cmd := h0.Command(ctx, "cat")
+		cmd.Stdin = bytes.NewReader(sent)
+		if got, err := cmd.Output(); err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("%d bytes came back of %d, error %v", len(got), len(sent), err)
+		}
+	})
+	t.Run("a command that does not read its input ends", func(t *testing.T) {
+		cmd := h0.Command(ctx, "true")
+		cmd.Stdin = endless{}
+		if err := cmd.Run(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("exit code", func(t *testing.T) {
+		_, err := h0.Command(ctx, "sh", "-c", "echo why >&2; exit 9").Output()
+		var exit *testbed.ExitError
+		if !errors.As(err, &exit) || exit.Code != 9 || string(exit.Stderr) != "why\n" {
+			t.Errorf("error %v, want exit code 9 with its stderr", err)
+		}
+	})
+	t.Run("signal", func(t *testing.T) {
+		cmd := h0.Command(ctx, "sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		var exit *testbed.ExitError
+		if err := cmd.Wait(); !errors.As(err, &exit) || exit.Signal != syscall.SIGTERM {
+			t.Errorf("error %v, want an end by SIGTERM", err)
+		}
+	})
+	t.Run("not found", func(t *testing.T) {
+		for _, cmd := range []*testbed.Cmd{h0.Command(ctx, "no-such-program"), tb.Node("nobody").Command(ctx, "true")} {
+			if err := cmd.Run(); !errors.Is(err, testbed.ErrNotFound) {
+				t.Errorf("%v: error %v, want ErrNotFound", cmd.Args, err)
+			}
+		}
+	})
+	t.Run("context ends the command", func(t *testing.T) {
+		cancelled, cancel := context.WithCancel(ctx)
+		cmd := h0.Command(cancelled, "sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := cmd.Wait(); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want context.Canceled", err)
+		}
+		noProcesses(t, tb)
+	})
+	t.Run("terminal", func(t *testing.T) {
+		cmd := h0.Command(ctx, "sh", "-c", "stty size; tty; ps -o tty= -p $$")
+		cmd.Terminal = &supervisor.WindowSize{Rows: 33, Cols: 99}
+		got, err := cmd.Output()
+		lines := strings.Fields(string(got))
+		if err != nil || len(lines) != 4 || lines[0] != "33" || lines[1] != "99" || !strings.HasPrefix(lines[2], "/dev/pts/") || lines[2] != "/dev/"+lines[3] {
+			t.Errorf("output %q, error %v", got, err)
+		}
+	})
+	t.Run("channel", func(t *testing.T) {
+		cmd := h0.Part(ctx, echoPart)
+		channel := cmd.Channel()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		sent := bytes.Repeat([]byte("rendezvous"), 10000)
+		if _, err := channel.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		if err := channel.Close(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(channel)
+		if err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("%d bytes came back of %d, error %v", len(got), len(sent), err)
+		}
+		var exit *testbed.ExitError
+		if err := cmd.Wait(); !errors.As(err, &exit) || exit.Code != 7 {
+			t.Errorf("error %v, want exit code 7", err)
+		}
+	})
+}
+
+// endless is input that never ends.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// noProcesses waits until nothing runs in any node.
+func noProcesses(t *testing.T, tb *testbed.Testbed) {
+	t.Helper()
+	var running []string
+	for range 300 {
+		state, err := tb.Inspect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		running = nil
+		for _, node := range state.Nodes {
+			if node.Processes > 0 {
+				running = append(running, node.Name)
+			}
+		}
+		if len(running) == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("something still runs in %v", running)
+}
+
+func TestNameIsTaken(t *testing.T) {
+	up(t, "go-taken")
+	_, err := testbed.Up(t.Context(), compile(t, fmt.Sprintf(twoHosts, "go-taken")), testbed.Options{})
+	if !errors.Is(err, testbed.ErrRunning) {
+		t.Errorf("second up: %v, want ErrRunning", err)
+	}
+	if _, err := testbed.Open(t.Context(), "go-absent"); !errors.Is(err, testbed.ErrNotRunning) {
+		t.Errorf("open of nothing: %v, want ErrNotRunning", err)
+	}
+}
+
+// TestSameNameAtOnce has several claim one name; exactly one gets it.
+func TestSameNameAtOnce(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	p := compile(t, fmt.Sprintf(twoHosts, "go-race"))
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var won []*testbed.Testbed
+	for range 6 {
+		group.Go(func() {
+			tb, err := testbed.Up(t.Context(), p, testbed.Options{})
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				won = append(won, tb)
+			} else if !errors.Is(err, testbed.ErrRunning) {
+				t.Errorf("up: %v, want ErrRunning", err)
+			}
+		})
+	}
+	group.Wait()
+	if len(won) != 1 {
+		t.Errorf("%d of 6 brought the testbed up, want 1", len(won))
+	}
+	for _, tb := range won {
+		if err := tb.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTwoTestbeds brings two of the same shape, and so of the same addresses
+// and interface names, up at once: neither hears of the other.
+func TestTwoTestbeds(t *testing.T) {
+	hosttest.Need(t, hosttest.Ping)
+	a, b := up(t, "go-two-a"), up(t, "go-two-b")
+	for _, tb := range []*testbed.Testbed{a, b} {
+		if output, err := tb.Node("h0").Command(t.Context(), "ping", "-c1", "h1").CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", tb.Name(), err, output)
+		}
+	}
+	if _, err := a.Node("h0").Command(t.Context(), "sh", "-c", "echo a >/tmp/mark; setsid sleep 1000 &").Output(); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := b.Node("h0").Command(t.Context(), "sh", "-c", "cat /tmp/mark; ps -e | grep sleep; true").CombinedOutput(); err != nil || strings.Contains(string(output), "\na") || strings.Contains(string(output), "1000") {
+		t.Errorf("b sees a's: %q, error %v", output, err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := b.Node("h0").Command(t.Context(), "ping", "-c1", "h1").CombinedOutput(); err != nil {
+		t.Errorf("b after a's end: %v\n%s", err, output)
+	}
+	if err := b.Verify(t.Context()); err != nil {
+		t.Errorf("b after a's end: %v", err)
+	}
+}
+
+func TestLinkAndEvents(t *testing.T) {
+	tb := up(t, "go-link")
+	hosttest.Need(t, hosttest.Ping)
+	ctx := t.Context()
+	link := tb.Plan().Links[0].Name
+	ping := func() error {
+		return tb.Node("h0").Command(ctx, "ping", "-c1", "-W1", "h1").Run()
+	}
+	change := func(request supervisor.LinkRequest) {
+		t.Helper()
+		if err := tb.ChangeLink(ctx, request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(supervisor.LinkRequest{Where: link, State: "down"})
+	if ping() == nil {
+		t.Error("a ping crosses a link that is down")
+	}
+	change(supervisor.LinkRequest{Where: link, State: "up"})
+	if err := ping(); err != nil {
+		t.Errorf("ping after the link is up again: %v", err)
+	}
+	slower := tb.Plan().Links[0].AToB
+	slower.Rate /= 10
+	change(supervisor.LinkRequest{Where: link + " a-to-b", Set: &slower})
+	state, err := tb.Inspect(ctx)
+	if err != nil || state.Links[0].AToB.Rate != slower.Rate || state.Links[0].BToA.Rate != slower.Rate*10 {
+		t.Errorf("state %+v, error %v", state.Links[0], err)
+	}
+	if err := tb.Converge(ctx); err != nil {
+		t.Error(err)
+	}
+	if state, err = tb.Inspect(ctx); err != nil || state.Links[0].AToB.Rate != slower.Rate*10 {
+		t.Errorf("after Converge: state %+v, error %v", state.Links[0], err)
+	}
+	for _, wrong := range []supervisor.LinkRequest{
+		{Where: "no--link", State: "up"}, {Where: link, State: "sideways"}, {Where: link + " up", State: "up"}, {Where: link},
+	} {
+		if err := tb.ChangeLink(ctx, wrong); err == nil {
+			t.Errorf("change %+v succeeds", wrong)
+		}
+	}
+	var kinds []string
+	if err := tb.Events(ctx, false, func(e supervisor.Event) error {
+		kinds = append(kinds, e.Kind)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"testbed.up", "link.down", "link.up", "link.set", "process.start", "process.exit"} {
+		if !slices.Contains(kinds, kind) {
+			t.Errorf("no event %s in %v", kind, kinds)
+		}
+	}
+}
+
+// TestClosedByDefault holds that a node reaches neither the host nor beyond.
+func TestClosedByDefault(t *testing.T) {
+	tb := up(t, "go-closed")
+	output, err := tb.Node("h0").Command(t.Context(), "sh", "-c",
+		`for a in 127.0.0.53 192.0.2.1 1.1.1.1; do ping -c1 -W1 $a >/dev/null 2>&1 && [ $a != 127.0.0.53 ] && echo reached $a; done; ls /sys/class/net`).Output()
+	if err != nil || string(output) != "eth0\nlo\n" {
+		t.Errorf("output %q, error %v; want only eth0 and lo and no answer", output, err)
+	}
+}
+
+// TestOwnerOnly holds the modes of the run directory and the socket.
+func TestOwnerOnly(t *testing.T) {
+	tb := up(t, "go-owner")
+	dir, err := rundir.Of(tb.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{dir.Path: 0o700, dir.Socket(): 0o600, dir.Log(): 0o600} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: mode %v, error %v; want %v", path, info.Mode().Perm(), err, want)
+		}
+	}
+}
