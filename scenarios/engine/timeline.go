@@ -13,15 +13,10 @@ import (
 	"railbed/testbed/verdict"
 )
 
-// Limits of steps whose file gives none.
-const (
-	workloadTimeout = 2 * time.Minute
-	execTimeout     = time.Minute
-	// controlTimeout bounds what the supervisor does itself: a capture's start
-	// and a link change. Both take milliseconds; a host that needs longer
-	// cannot carry the run.
-	controlTimeout = 30 * time.Second
-)
+// controlTimeout bounds what the supervisor does itself: a capture's start and
+// a link change. Both take milliseconds; a host that needs longer cannot carry
+// the run.
+const controlTimeout = 30 * time.Second
 
 // actions is what steps do. A method returns when the step has ended, or, for
 // captures and link changes, when it is in force. The index is the step's in
@@ -153,7 +148,7 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 		return t.runLink(ctx, i, step.Link)
 	case step.Workload != nil:
 		run := func() bool {
-			return t.end(ctx, i, t.bounded(ctx, orDefault(step.Workload.Timeout, workloadTimeout), func(ctx context.Context) error {
+			return t.end(ctx, i, t.bounded(ctx, time.Duration(step.Workload.Timeout), func(ctx context.Context) error {
 				return t.do.workload(ctx, i, step.Workload)
 			}))
 		}
@@ -170,13 +165,18 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 
 func (t *timeline) runExec(ctx context.Context, i int, e *spec.Exec) bool {
 	if !e.Background {
-		return t.end(ctx, i, t.bounded(ctx, orDefault(e.Timeout, execTimeout), func(ctx context.Context) error {
+		return t.end(ctx, i, t.bounded(ctx, time.Duration(e.Timeout), func(ctx context.Context) error {
 			return t.do.exec(ctx, i, e)
 		}))
 	}
 	t.servants.Go(func() {
-		// A server has no natural limit; a limit in the file is one to keep.
-		err := t.bounded(t.servantCtx, time.Duration(e.Timeout), func(ctx context.Context) error {
+		// A server has no natural limit, so the default is none of its; one that
+		// the file itself gives is kept.
+		var limit time.Duration
+		if t.source.Has(fmt.Sprintf("steps[%d].exec.timeout", i)) {
+			limit = time.Duration(e.Timeout)
+		}
+		err := t.bounded(t.servantCtx, limit, func(ctx context.Context) error {
 			return t.do.exec(ctx, i, e)
 		})
 		if context.Cause(t.servantCtx) == errRunEnded {
@@ -280,13 +280,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-func orDefault[D ~int64](d D, fallback time.Duration) time.Duration {
-	if d != 0 {
-		return time.Duration(d)
-	}
-	return fallback
 }
 
 func isBackground(step spec.Step) bool {

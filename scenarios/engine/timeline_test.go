@@ -73,7 +73,9 @@ func work(name string) spec.Step { return spec.Step{Workload: &spec.Workload{Nam
 func play(t *testing.T, s *script, ctx context.Context, steps ...spec.Step) ([]string, []report.Step, error) {
 	t.Helper()
 	s.epoch = time.Now()
-	line := newTimeline(&spec.Testbed{Steps: steps}, s, func(int, report.Step) {})
+	file := &spec.Testbed{Steps: steps}
+	file.SetDefaults()
+	line := newTimeline(file, s, func(int, report.Step) {})
 	err := line.run(ctx)
 	return s.events, line.report(), err
 }
@@ -199,7 +201,7 @@ func TestStepTimesOut(t *testing.T) {
 			t.Errorf("step %+v, error %v, want a failure after 3s", steps[0], err)
 		}
 		_, steps, _ = play(t, &script{takes: s.takes}, t.Context(), spec.Step{Exec: &spec.Exec{Name: "e"}})
-		if steps[0].End != execTimeout.Seconds() || steps[0].State != report.Failed {
+		if steps[0].End != 60 || steps[0].State != report.Failed {
 			t.Errorf("step %+v, want the default limit of a command", steps[0])
 		}
 	})

@@ -1,0 +1,229 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/fabric"
+	"railbed/fabric/units"
+)
+
+// The numbers that define fidelity; FIDELITY.md explains them. A run is
+// faithful when it crosses none of them.
+const (
+	// rateTolerance is how far the rate of a busy link may be from the asked
+	// one. The shapers are calibrated to 1 %, reading counters 200 ms apart
+	// adds up to 1 %, and the rest is what counts.
+	rateTolerance = 0.03
+	// rateOverloaded is the deviation with which nothing that a run measures
+	// can be believed.
+	rateOverloaded = 0.10
+	// lostDegraded is the share of packets that captures may lose.
+	lostDegraded = 0
+	// lostOverloaded is the share with which captures prove nothing.
+	lostOverloaded = 0.01
+	// pressureDegraded is the share of time in which a task may have waited
+	// for a CPU. Ranks that outnumber the CPUs wait for each other even where
+	// the links are exact, so this alone never means overloaded.
+	pressureDegraded = 0.90
+	// stealDegraded and stealOverloaded are shares of CPU time that the
+	// hypervisor gave to others.
+	stealDegraded   = 0.05
+	stealOverloaded = 0.25
+
+	// sampleInterval is how often the links are looked at. A link counts as
+	// busy in an interval when its queue held something at both ends of it.
+	sampleInterval = 200 * time.Millisecond
+	// sampleShare is the share of time that sampling may take; a large
+	// testbed is looked at less often.
+	sampleShare = 0.05
+	// busyLeast is how many busy intervals a rate must rest on.
+	busyLeast = 3
+)
+
+// sampler looks at the links and the CPUs while the steps run.
+type sampler struct {
+	read func(context.Context) ([]fabric.LinkState, error)
+	cpu  *cpuMeter
+
+	stop    context.CancelFunc
+	done    chan struct{}
+	meters  []linkMeter // two for each link, a-to-b first
+	samples int
+}
+
+// startSampler begins to sample; the first sample is taken at once.
+func startSampler(ctx context.Context, read func(context.Context) ([]fabric.LinkState, error)) *sampler {
+	s := &sampler{read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{})}
+	ctx, s.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(s.done)
+		for {
+			took := s.sample(ctx)
+			s.cpu.sample()
+			if !sleep(ctx, max(sampleInterval-took, time.Duration(float64(took)/sampleShare))) {
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// sample takes one sample and returns how long that took. One that fails is
+// left out: the testbed may be going down.
+func (s *sampler) sample(ctx context.Context) time.Duration {
+	began := time.Now()
+	links, err := s.read(ctx)
+	took := time.Since(began)
+	if err == nil {
+		// The counters were read somewhere in between.
+		s.add(began.Add(took/2), links)
+	}
+	return took
+}
+
+func (s *sampler) add(at time.Time, links []fabric.LinkState) {
+	s.samples++
+	if s.meters == nil {
+		s.meters = make([]linkMeter, 2*len(links))
+	}
+	for i, l := range links {
+		s.meters[2*i].add(at, l, aToB)
+		s.meters[2*i+1].add(at, l, bToA)
+	}
+}
+
+// finish ends sampling with a last sample and judges. The context bounds the
+// last sample.
+func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report.Fidelity {
+	s.stop()
+	<-s.done
+	s.sample(ctx)
+	f := &report.Fidelity{Links: s.rates(), Samples: s.samples}
+	f.Pressure, f.PressureSource, f.Steal = s.cpu.finish()
+	judgeFidelity(f, captures)
+	return f
+}
+
+// rates is what every direction that carried something carried, busiest first.
+func (s *sampler) rates() []report.LinkRate {
+	rates := []report.LinkRate{}
+	for i := range s.meters {
+		if rate := s.meters[i].result(); rate.Bytes > 0 {
+			rates = append(rates, rate)
+		}
+	}
+	slices.SortStableFunc(rates, func(x, y report.LinkRate) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	return rates
+}
+
+// linkMeter follows one direction of a link.
+type linkMeter struct {
+	rate report.LinkRate
+	at   time.Time // of the last sample
+	last fabric.DirectionState
+	up   bool
+	// busy is achieved / asked of each busy interval.
+	busy []float32
+}
+
+func (m *linkMeter) add(at time.Time, l fabric.LinkState, direction string) {
+	now, from, to := l.AToB, l.A, l.B
+	if direction == bToA {
+		now, from, to = l.BToA, l.B, l.A
+	}
+	if m.at.IsZero() {
+		m.rate = report.LinkRate{
+			Link: l.Name, Direction: direction, From: from.Node + ":" + from.Port, To: to.Node + ":" + to.Port,
+			Asked: uint64(now.Rate),
+		}
+	} else {
+		m.interval(at.Sub(m.at).Seconds(), now, l.Up)
+	}
+	m.at, m.last, m.up = at, now, l.Up
+}
+
+// interval adds what happened since the last sample.
+func (m *linkMeter) interval(took float64, now fabric.DirectionState, up bool) {
+	sent := since(m.last.Shaper.Bytes, now.Shaper.Bytes)
+	m.rate.Bytes += sent
+	m.rate.Packets += since(m.last.Shaper.Packets, now.Shaper.Packets)
+	m.rate.Dropped += since(m.last.Shaper.Drops, now.Shaper.Drops)
+	// A link that changed within the interval had no one rate in it.
+	if took <= 0 || now.Rate == 0 || m.last.Rate != now.Rate || m.up != up {
+		return
+	}
+	bits := float64(sent) * 8 / took
+	m.rate.Peak = max(m.rate.Peak, uint64(bits))
+	if m.last.Shaper.BacklogBytes > 0 && now.Shaper.BacklogBytes > 0 {
+		m.busy = append(m.busy, float32(bits/float64(now.Rate)))
+		m.rate.Busy += took
+	}
+}
+
+func (m *linkMeter) result() report.LinkRate {
+	rate := m.rate
+	if len(m.busy) < busyLeast {
+		rate.Busy = 0
+		return rate
+	}
+	// The median: a queue can hold something at both ends of an interval and
+	// have been empty within it, which says nothing about the link.
+	slices.Sort(m.busy)
+	rate.Achieved = uint64(float64(m.busy[len(m.busy)/2]) * float64(rate.Asked))
+	return rate
+}
+
+// since is the growth of a counter; one that a new queue started again has
+// grown to what it is.
+func since(before, after uint64) uint64 {
+	if after < before {
+		return after
+	}
+	return after - before
+}
+
+// judgeFidelity sets the verdict and its reasons by the numbers above.
+func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
+	worst := 0
+	against := func(level int, format string, args ...any) {
+		worst = max(worst, level)
+		f.Reasons = append(f.Reasons, fmt.Sprintf(format, args...))
+	}
+	const degraded, overloaded = 1, 2
+	level := func(value, limit float64) int {
+		if value > limit {
+			return overloaded
+		}
+		return degraded
+	}
+	for _, l := range f.Links {
+		if l.Busy == 0 {
+			continue
+		}
+		deviation := float64(l.Achieved)/float64(l.Asked) - 1
+		if off := max(deviation, -deviation); off > rateTolerance {
+			against(level(off, rateOverloaded), "%s > %s: %s instead of %s while busy (%+.1f%%, limit %.0f%%)",
+				l.From, l.To, report.Bits(float64(l.Achieved)), units.Rate(l.Asked), deviation*100, rateTolerance*100)
+		}
+	}
+	var recorded uint64
+	for _, c := range captures {
+		f.Dropped += c.Dropped()
+		recorded += c.Packets()
+	}
+	if share := float64(f.Dropped) / max(1, float64(f.Dropped+recorded)); share > lostDegraded {
+		against(level(share, lostOverloaded), "captures lost %d of %d packets", f.Dropped, f.Dropped+recorded)
+	}
+	if f.Pressure > pressureDegraded {
+		against(degraded, "tasks waited for a CPU in %.0f%% of the time (limit %.0f%%)", f.Pressure*100, pressureDegraded*100)
+	}
+	if f.Steal > stealDegraded {
+		against(level(f.Steal, stealOverloaded), "the hypervisor took %.0f%% of the CPU time (limit %.0f%%)", f.Steal*100, stealDegraded*100)
+	}
+	f.Verdict = []string{report.Faithful, report.Degraded, report.Overloaded}[worst]
+}

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/testbed/supervisor"
+)
+
+// recorder notes what a linkBook asks of the testbed.
+type recorder struct {
+	asked []string
+	fails map[string]error
+}
+
+func (r *recorder) change(_ context.Context, request supervisor.LinkRequest) error {
+	text := request.Where + " " + request.State
+	if request.Set != nil {
+		text = fmt.Sprintf("%s rate %v delay %v", request.Where, request.Set.Rate, request.Set.Delay)
+	}
+	r.asked = append(r.asked, text)
+	return r.fails[request.Where]
+}
+
+func twoLinks() *plan.Plan {
+	d := plan.Direction{Rate: 1e9, Queue: 256 << 10}
+	return &plan.Plan{Links: []plan.Link{{Name: "a--s", AToB: d, BToA: d}, {Name: "b--s", AToB: d, BToA: d}}}
+}
+
+func TestOverlappingChangesAreUndoneInAnyOrder(t *testing.T) {
+	r := &recorder{}
+	book := newLinkBook(twoLinks(), r.change)
+	apply := func(where string, set spec.Direction) func(context.Context) error {
+		t.Helper()
+		undo, err := book.apply(t.Context(), &spec.LinkChange{Where: where, Set: &set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return undo
+	}
+	undoRate := apply("a--s a-to-b", spec.Direction{Rate: 1e6})
+	undoDelay := apply("a--s", spec.Direction{Delay: units.Duration(5e6)})
+	for _, undo := range []func(context.Context) error{undoRate, undoDelay} {
+		if err := undo(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"a--s a-to-b rate 1mbit delay 0s",
+		"a--s a-to-b rate 1mbit delay 5ms", "a--s b-to-a rate 1gbit delay 5ms",
+		"a--s a-to-b rate 1gbit delay 5ms", // the rate is back, the delay stands
+		"a--s a-to-b rate 1gbit delay 0s", "a--s b-to-a rate 1gbit delay 0s",
+	}
+	if diff := cmp.Diff(want, r.asked); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestGlobChangesEveryLinkAndStateStaysDownWhileOneWantsIt(t *testing.T) {
+	r := &recorder{}
+	book := newLinkBook(twoLinks(), r.change)
+	undoAll, err := book.apply(t.Context(), &spec.LinkChange{Where: "*--s", State: "down"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	undoOne, err := book.apply(t.Context(), &spec.LinkChange{Where: "b--s", State: "down"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(undoAll(t.Context()), undoOne(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a--s down", "b--s down", "b--s down", "a--s up", "b--s down", "b--s up"}
+	if diff := cmp.Diff(want, r.asked); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestChangeThatFailsIsTakenBack(t *testing.T) {
+	refused := errors.New("refused")
+	r := &recorder{fails: map[string]error{"b--s b-to-a": refused}}
+	book := newLinkBook(twoLinks(), r.change)
+	if _, err := book.apply(t.Context(), &spec.LinkChange{Where: "b--s", Set: &spec.Direction{Rate: 1e6}}); !errors.Is(err, refused) {
+		t.Fatalf("error %v, want the testbed's", err)
+	}
+	if last := r.asked[len(r.asked)-2]; last != "b--s a-to-b rate 1gbit delay 0s" {
+		t.Errorf("asked %q, want a-to-b set back", r.asked)
+	}
+	if _, err := book.apply(t.Context(), &spec.LinkChange{Where: "c--s", State: "down"}); err == nil {
+		t.Error("a link that does not exist was changed")
+	}
+}
