@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"railbed/testbed/verdict"
 )
@@ -94,14 +95,26 @@ func Run(ctx context.Context, options Options) ([]Probe, error) {
 
 // Has tries one feature. It returns nil when the host has it and otherwise a
 // *verdict.UnsupportedError with what was tried, what the system answered and
-// the remedy; a feature that could not be tried counts as missing.
+// the remedy; a feature that could not be tried counts as missing. What was
+// there once is not tried again by this process; what was missing is, because a
+// module may have been loaded since. It is safe for concurrent use.
 func Has(ctx context.Context, name string) error {
+	if _, known := present.Load(name); known {
+		return nil
+	}
 	probes, err := Run(ctx, Options{Features: []string{name}})
 	if err != nil {
 		return &verdict.UnsupportedError{Feature: name, Reason: err.Error()}
 	}
-	return probes[0].Unsupported()
+	if err := probes[0].Unsupported(); err != nil {
+		return err
+	}
+	present.Store(name, true)
+	return nil
 }
+
+// present holds the names of features that Has found.
+var present sync.Map
 
 // Unsupported is nil for a feature that is there and a
 // *verdict.UnsupportedError otherwise.

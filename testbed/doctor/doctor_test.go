@@ -149,6 +149,15 @@ func TestHas(t *testing.T) {
 	if err := Has(t.Context(), "veth"); err != nil {
 		t.Errorf("veth: %v", err)
 	}
+	// What is there is not tried again: a plan may require it for every link.
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Has(ended, "veth"); err != nil {
+		t.Errorf("veth again: %v", err)
+	}
+	if err := Has(ended, "memory"); err == nil {
+		t.Error("memory is there although it was never tried")
+	}
 	err := Has(t.Context(), "no-such-feature")
 	var unsupported *verdict.UnsupportedError
 	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "there are ") {

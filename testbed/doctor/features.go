@@ -97,7 +97,7 @@ func namespaceFeatures() []feature {
 			remedy: "in a container: unmask /proc (docker run --security-opt systempaths=unconfined)", try: tryProcMount,
 		},
 		feature{
-			name: "sysfs-mount", place: inNamespaces, rootless: worksRootless,
+			name: "sysfs-mount", place: inNamespaces, need: neededByAll, rootless: worksRootless,
 			tried: "mount sysfs of the new network namespace", gates: "nodes: /sys/class/net shows their own NICs",
 			remedy: "in a container: unmask /sys (docker run --security-opt systempaths=unconfined)", try: trySysfsMount,
 		},
@@ -174,7 +174,7 @@ func trafficFeatures() []feature {
 			gates: "switches of kind router", remedy: "make /proc/sys/net writable", try: tryForwarding,
 		},
 		{
-			name: "ecmp-hash", place: inNamespaces, rootless: worksRootless, tried: "set fib_multipath_hash_policy to 1 for IPv4 and IPv6",
+			name: "ecmp-hash", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "set fib_multipath_hash_policy to 1 for IPv4 and IPv6",
 			gates: "flows between two nodes spread over equal-cost paths", remedy: "a kernel with CONFIG_IP_ROUTE_MULTIPATH", try: tryECMPHash,
 		},
 		{
@@ -192,7 +192,7 @@ func socketFeatures() []feature {
 		},
 		{
 			name: "rcvbufforce", place: inNamespaces, rootless: failsRootless, tried: "set SO_RCVBUFFORCE",
-			gates: "socket buffers above net.core.rmem_max", remedy: remedyRoot + ", or raise net.core.rmem_max", try: tryReceiveBufferForce,
+			gates: "socket buffers above net.core.rmem_max (no command needs them yet)", remedy: remedyRoot + ", or raise net.core.rmem_max", try: tryReceiveBufferForce,
 		},
 		{
 			name: "af-xdp", place: inNamespaces, tried: "open a socket and register memory with it",
@@ -212,7 +212,7 @@ func socketFeatures() []feature {
 func processFeatures() []feature {
 	return []feature{
 		{
-			name: "nice", rootless: failsRootless, tried: "set nice -20", gates: "less jitter of timing threads under load",
+			name: "nice", rootless: failsRootless, tried: "set nice -20", gates: "timing threads that go first (no command needs them yet)",
 			remedy: remedyRoot + ", or a nice limit of -20 in /etc/security/limits.conf", try: tryNice,
 		},
 		{
@@ -224,11 +224,11 @@ func processFeatures() []feature {
 			gates: "daemons in nodes that drop their privileges", remedy: remedyRoot, try: tryOtherUser,
 		},
 		{
-			name: "cgroup-v2", tried: "make and remove a group", gates: "CPU and memory limits of nodes",
+			name: "cgroup-v2", tried: "make and remove a group", gates: "CPU and memory limits of nodes (no command needs it yet)",
 			remedy: remedyRoot + ", or a delegated group: systemd-run --user --scope -p Delegate=yes", try: tryCgroup2,
 		},
 		{
-			name: "cgroup-v1", tried: "make and remove a group in each hierarchy", gates: "CPU and memory limits of nodes, where cgroup-v2 has not these controllers",
+			name: "cgroup-v1", tried: "make and remove a group in each hierarchy", gates: "the same, where cgroup-v2 has not the controllers",
 			remedy: "not needed where cgroup-v2 has the controllers cpu and memory", try: tryCgroup1,
 		},
 		{

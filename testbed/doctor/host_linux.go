@@ -156,7 +156,7 @@ func tryOtherUser() (string, error) {
 }
 
 // descriptorRule is what a testbed needs of the limit, for the table.
-const descriptorRule = "a node with its links takes up to 16 descriptors"
+const descriptorRule = "a node with its links, taps and a rank takes up to 16"
 
 func tryDescriptors() (string, error) {
 	const perNode, least = 16, 1024
