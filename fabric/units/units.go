@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,13 +158,38 @@ func (b *Bytes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// ParseDuration parses a non-negative Go duration such as "10us" or "1.5s".
+// durationSuffixes are tried in order, so that "ms" is not read as minutes.
+var durationSuffixes = []suffix{
+	{"ns", 1}, {"us", 1e3}, {"µs", 1e3}, {"μs", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9},
+}
+
+// ParseDuration parses "10us", "1.5s" or "1m30s": the notation of
+// time.ParseDuration without signs, and exactly, so that 0.5ns is refused and
+// not taken for 0.
 func ParseDuration(text string) (Duration, error) {
-	value, err := time.ParseDuration(text)
-	if err != nil || value < 0 || text == "0" {
-		return 0, fmt.Errorf("duration %q: want a number with ns, us, ms, s, m or h, as in 10us", text)
+	bad := fmt.Errorf("duration %q: want a number with ns, us, ms, s, m or h, as in 10us", text)
+	if text == "" || len(text) > 100 {
+		return 0, bad
 	}
-	return Duration(value), nil
+	sum := new(big.Rat)
+	for rest := text; rest != ""; {
+		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789."))
+		value, ok := decimal(rest[:digits])
+		if !ok {
+			return 0, bad
+		}
+		rest = rest[digits:]
+		i := slices.IndexFunc(durationSuffixes, func(s suffix) bool { return strings.HasPrefix(rest, s.text) })
+		if i < 0 {
+			return 0, bad
+		}
+		rest = rest[len(durationSuffixes[i].text):]
+		sum.Add(sum, value.Mul(value, new(big.Rat).SetUint64(durationSuffixes[i].scale)))
+	}
+	if !sum.IsInt() || !sum.Num().IsInt64() {
+		return 0, bad
+	}
+	return Duration(sum.Num().Int64()), nil
 }
 
 // String prints the duration in ASCII, "10us" rather than "10µs", so that what
