@@ -45,7 +45,6 @@ var levels = map[string]folder{
 	"testbed/reexec":   {level: 0},
 	"testbed/verdict":  {level: 0},
 	"testbed/hosttest": {level: 0},
-	"transports/wire":  {level: 0},
 
 	"testbed/spec": {level: 1},
 	"testbed/plan": {level: 1, siblings: map[string]string{

@@ -95,7 +95,8 @@ func Run(ctx context.Context, options Options) ([]Probe, error) {
 
 // Has tries one feature. It returns nil when the host has it and otherwise a
 // *verdict.UnsupportedError with what was tried, what the system answered and
-// the remedy; a feature that could not be tried counts as missing. What was
+// the remedy; a feature that could not be tried counts as missing. Another error
+// means that ctx ended. What was
 // there once is not tried again by this process; what was missing is, because a
 // module may have been loaded since. It is safe for concurrent use.
 func Has(ctx context.Context, name string) error {
@@ -103,8 +104,11 @@ func Has(ctx context.Context, name string) error {
 		return nil
 	}
 	probes, err := Run(ctx, Options{Features: []string{name}})
-	if err != nil {
+	if errors.Is(err, ErrNoSuchFeature) {
 		return &verdict.UnsupportedError{Feature: name, Reason: err.Error()}
+	}
+	if err != nil {
+		return err
 	}
 	if err := probes[0].Unsupported(); err != nil {
 		return err

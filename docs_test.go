@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// numbers reads the constants of a file that are plain numbers.
+func numbers(t *testing.T, path string) map[string]float64 {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for _, declaration := range parsed.Decls {
+		block, is := declaration.(*ast.GenDecl)
+		if !is || block.Tok != token.CONST {
+			continue
+		}
+		for _, spec := range block.Specs {
+			value := spec.(*ast.ValueSpec)
+			for i, name := range value.Names {
+				if i >= len(value.Values) {
+					continue
+				}
+				if literal, is := value.Values[i].(*ast.BasicLit); is {
+					if number, err := strconv.ParseFloat(literal.Value, 64); err == nil {
+						found[name.Name] = number
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// FIDELITY.md gives the limits that the engine judges by.
+func TestFidelityShowsTheLimits(t *testing.T) {
+	limits := numbers(t, "scenarios/engine/fidelity.go")
+	text, err := os.ReadFile("FIDELITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	percent := func(name string) string {
+		limit, known := limits[name]
+		if !known {
+			t.Errorf("scenarios/engine has no constant %s", name)
+		}
+		return fmt.Sprintf("%.0f %%", limit*100)
+	}
+	for _, row := range []string{
+		"| rate of a busy link, off the asked one | " + percent("rateTolerance") + " | " + percent("rateOverloaded") + " |",
+		"| packets that captures lost | " + percent("lostDegraded") + " | " + percent("lostOverloaded") + " |",
+		"| time in which some task waited for a CPU | " + percent("pressureDegraded") + " | never by itself |",
+		"| CPU time that the hypervisor gave to others | " + percent("stealDegraded") + " | " + percent("stealOverloaded") + " |",
+		fmt.Sprintf("there must be %.0f.", limits["busyLeast"]),
+	} {
+		if !strings.Contains(string(text), row) {
+			t.Errorf("FIDELITY.md does not say %q", row)
+		}
+	}
+}
