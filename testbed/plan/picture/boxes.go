@@ -38,11 +38,10 @@ func (d *drawing) server(b *box) {
 		d.label(b, b.y, b.h)
 		return
 	}
-	d.label(b, b.y+3, 32)
-	columns := b.columns()
-	left := b.middle() - float64(columns)*cellWidth/2
+	d.label(b, b.y+6, headHeight-8)
+	left := b.middle() - float64(b.columns)*cellWidth/2
 	for i, name := range b.members {
-		x, y := left+float64(i%columns)*cellWidth, b.y+36+float64(i/columns)*cellHeight
+		x, y := left+float64(i%b.columns)*cellWidth, b.y+headHeight+float64(i/b.columns)*cellHeight
 		d.printf(`<rect class="e" x="%s" y="%s" width="%s" height="%s" rx="3"/>`, num(x+1.5), num(y+1.5), num(cellWidth-3), num(cellHeight-3))
 		d.printf(`<text class="m" x="%s" y="%s">%s</text>`, num(x+cellWidth/2), num(y+cellHeight/2+3.5), escape(clip(name)))
 	}

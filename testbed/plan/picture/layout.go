@@ -15,8 +15,9 @@ const (
 	nicStep      = 11.0
 	cellWidth    = 38.0
 	cellHeight   = 19.0
+	headHeight   = 42.0 // of a box of several servers, above the cells
 	boxGap       = 14.0
-	groupGap     = 30.0
+	groupGap     = 16.0 // more between servers that are wired differently
 	nameSize     = 12.5 // font size of names
 	noteSize     = 10.0 // font size of notes
 )
@@ -32,10 +33,9 @@ func (b *box) measure() {
 	needed := max(textWidth(b.name, nameSize), textWidth(b.note, noteSize)) + 16
 	switch {
 	case b.members != nil:
-		columns := b.columns()
-		rows := (len(b.members) + columns - 1) / columns
-		b.w = max(needed, float64(columns)*cellWidth+12, float64(b.nics)*nicStep+12)
-		b.h = 40 + float64(rows)*cellHeight
+		rows := (len(b.members) + b.columns - 1) / b.columns
+		b.w = max(needed, float64(b.columns)*cellWidth+12, float64(b.nics)*nicStep+12)
+		b.h = headHeight + 4 + float64(rows)*cellHeight
 	case b.tier == serverTier:
 		b.w = max(needed, 44, float64(b.nics)*nicStep+8)
 		b.h = serverHeight
@@ -45,10 +45,13 @@ func (b *box) measure() {
 	}
 }
 
-// columns is how many cells a row of a box of servers has: about twice as wide
-// as high.
-func (b *box) columns() int {
-	return max(2, int(math.Ceil(math.Sqrt(float64(len(b.members))))))
+// columns is how many servers a row of a box has: as many as make the box a
+// square, but fewer where many boxes stand side by side on a page.
+func columns(members, boxes int) int {
+	const page = 1500
+	square := int(math.Ceil(math.Sqrt(float64(members))))
+	fitting := int((page/float64(boxes) - boxGap - 12) / cellWidth)
+	return max(2, min(square, fitting))
 }
 
 // layout sets the place of every box and returns the size of all of them, with
@@ -81,47 +84,95 @@ func (s *scene) layoutTiers() {
 		tiers[b.tier] = append(tiers[b.tier], i)
 		top = max(top, b.tier)
 	}
-	width := s.layoutServers(tiers[serverTier])
+	for _, row := range tiers {
+		if s.steps(row) > 1 {
+			s.even(row)
+		}
+	}
+	width := s.layoutServers(tiers[serverTier], s.side(tiers[0])/float64(s.steps(tiers[0])))
 	for tier := 0; tier <= top; tier++ {
 		width = max(width, s.layoutTier(tiers[tier], width))
 	}
-	gap := min(max(80, 0.11*width), 230)
 	y := 0.0
 	for tier := top; tier >= serverTier; tier-- {
-		highest := 0.0
 		if tier >= 0 {
 			y += s.bow(tiers[tier])
 		}
-		for _, i := range tiers[tier] {
-			s.boxes[i].y = y
-			highest = max(highest, s.boxes[i].h)
-		}
-		y += highest + gap
+		y += s.stagger(tiers[tier], y) + s.gapBelow(tier)
 	}
 }
 
+// even gives the boxes of a staggered tier one width, so that boxes of the same
+// row, which are some places apart, do not touch.
+func (s *scene) even(row []int) {
+	widest := 0.0
+	for _, i := range row {
+		widest = max(widest, s.boxes[i].w)
+	}
+	for _, i := range row {
+		s.boxes[i].w = widest
+	}
+}
+
+// side is the width of boxes side by side.
+func (s *scene) side(row []int) float64 {
+	width := 0.0
+	for _, i := range row {
+		width += s.boxes[i].w + boxGap
+	}
+	return width
+}
+
+// steps is over how many rows a tier is staggered so that it fits a page.
+func (s *scene) steps(row []int) int {
+	const page, most = 2000, 4
+	return max(1, min(int(math.Ceil(s.side(row)/page)), most))
+}
+
+// stagger sets the tops of a tier's boxes, which stand in order from left to
+// right, and returns its height.
+func (s *scene) stagger(row []int, top float64) float64 {
+	const between = 16.0
+	steps, height := s.steps(row), 0.0
+	for _, i := range row {
+		height = max(height, s.boxes[i].h)
+	}
+	for n, i := range row {
+		s.boxes[i].y = top + float64(n%steps)*(height+between)
+	}
+	return float64(steps)*(height+between) - between
+}
+
+// gapBelow is the room below a tier: more where its lines lead far aside.
+func (s *scene) gapBelow(tier int) float64 {
+	widest := 0.0
+	for _, l := range s.lines {
+		if s.boxes[l.b].tier == tier {
+			widest = max(widest, math.Abs(s.boxes[l.a].middle()-s.boxes[l.b].middle()))
+		}
+	}
+	return min(max(72, 0.16*widest), 230)
+}
+
 // layoutServers puts the servers side by side, in the order of the scene, with
-// more room between sets that are wired differently.
-func (s *scene) layoutServers(servers []int) float64 {
+// more room between sets that are wired differently, and at least as wide as
+// the row above them needs.
+func (s *scene) layoutServers(servers []int, least float64) float64 {
+	steps := float64(s.steps(servers))
+	extra := max(0, least-s.side(servers)/steps) / float64(max(1, len(servers)))
 	x := 0.0
 	before := ""
 	for n, i := range servers {
 		b := &s.boxes[i]
-		name := b.name
-		if b.members != nil {
-			name = b.members[0]
+		if b.members == nil {
+			here := wiring(s.plan.Node(b.name))
+			if n > 0 && here != before {
+				x += groupGap
+			}
+			before = here
 		}
-		here := wiring(s.plan.Node(name))
-		switch {
-		case n == 0:
-		case here != before:
-			x += groupGap
-		default:
-			x += boxGap
-		}
-		b.x = x
-		x += b.w
-		before = here
+		b.x = x + extra/2
+		x += (b.w+boxGap)/steps + extra
 	}
 	return x
 }
@@ -150,7 +201,7 @@ func (s *scene) layoutTier(row []int, below float64) float64 {
 	offset := make([]float64, len(row)) // of each middle from the first one's
 	for n := 1; n < len(row); n++ {
 		apart := (s.boxes[row[n-1]].w+s.boxes[row[n]].w)/2 + boxGap
-		offset[n] = offset[n-1] + max(apart, spread)
+		offset[n] = offset[n-1] + max(apart/float64(s.steps(row)), spread)
 	}
 	targets := make([]float64, len(row))
 	for n, i := range row {

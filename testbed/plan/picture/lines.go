@@ -135,7 +135,8 @@ func gridPath(a, b *box) string {
 		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x), num(mid(a)+8), num(a.x-side), num(a.y+2*side),
 			num(b.x-side), num(b.y-side), num(b.x), num(mid(b)-8))
 	}
-	height := 16 + 6*float64(apart)
+	// Between the switch and the servers below it.
+	height := 10 + 3*float64(apart)
 	return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x+a.w-inset), num(a.y+a.h), num(a.x+a.w+side), num(a.y+a.h+height),
 		num(b.x-side), num(b.y+b.h+height), num(b.x+inset), num(b.y+b.h))
 }

@@ -13,9 +13,6 @@ import (
 // behind the same switches share a box.
 const manyNodes = 32
 
-// minTogether is the least number of servers that share a box.
-const minTogether = 5
-
 // serverTier is the tier of servers, below the switches' lowest.
 const serverTier = -1
 
@@ -45,7 +42,8 @@ type box struct {
 	note    string // second line
 	title   string // what a pointer on it shows
 	colour  int
-	members []string // of a box of several servers
+	members []string // of a box of several servers, in rows of columns
+	columns int
 	nics    int
 	at      []int // see plan.Switch
 
@@ -78,8 +76,9 @@ func newScene(p *plan.Plan, collapse bool) *scene {
 }
 
 func (s *scene) addSwitches(at map[string]int) {
-	top, tops := 0, 0
+	top, tops, grouped := 0, 0, false
 	for _, sw := range s.plan.Switches {
+		grouped = grouped || sw.Group != ""
 		switch {
 		case sw.Tier > top:
 			top, tops = sw.Tier, 1
@@ -87,14 +86,16 @@ func (s *scene) addSwitches(at map[string]int) {
 			tops++
 		}
 	}
+	spines := 0
 	for _, sw := range s.plan.Switches {
 		colour := neutral
 		switch {
 		case sw.Group != "":
 			colour = s.group(sw.Group)
-		case top > 0 && sw.Tier == top && tops <= palette && !s.grouped():
+		case top > 0 && sw.Tier == top && tops <= palette && !grouped:
 			// Nothing else has a colour: show which paths go over which spine.
-			colour = len(s.boxes) % palette
+			colour = spines
+			spines++
 		}
 		s.grid = s.grid || len(sw.At) > 0
 		at[sw.Name] = len(s.boxes)
@@ -119,10 +120,6 @@ func (s *scene) group(name string) int {
 	return i % palette
 }
 
-func (s *scene) grouped() bool {
-	return slices.ContainsFunc(s.plan.Switches, func(sw plan.Switch) bool { return sw.Group != "" })
-}
-
 // addServers adds a box for each server or set of servers, ordered by the
 // switches that they are wired to.
 func (s *scene) addServers(at map[string]int) {
@@ -140,8 +137,8 @@ func (s *scene) addServers(at map[string]int) {
 	}
 	slices.SortStableFunc(keys, func(a, b string) int { return first[a] - first[b] })
 	for _, key := range keys {
-		if s.collapsed && len(sets[key]) >= minTogether {
-			s.addServerSet(sets[key], at)
+		if s.collapsed && len(sets[key]) > 1 {
+			s.addServerSet(sets[key], len(sets), at)
 			continue
 		}
 		for _, i := range sets[key] {
@@ -152,8 +149,8 @@ func (s *scene) addServers(at map[string]int) {
 	}
 }
 
-func (s *scene) addServerSet(members []int, at map[string]int) {
-	b := box{tier: serverTier, nics: len(s.plan.Nodes[members[0]].NICs), colour: neutral}
+func (s *scene) addServerSet(members []int, sets int, at map[string]int) {
+	b := box{tier: serverTier, nics: len(s.plan.Nodes[members[0]].NICs), colour: neutral, columns: columns(len(members), sets)}
 	for _, i := range members {
 		at[s.plan.Nodes[i].Name] = len(s.boxes)
 		b.members = append(b.members, s.plan.Nodes[i].Name)

@@ -65,7 +65,7 @@ func svg(p *plan.Plan) string {
 }
 
 // minWidth leaves room for the title and the legend of small fabrics.
-const minWidth = 460.0
+const minWidth = 560.0
 
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d, format, args...) }
 
