@@ -38,7 +38,7 @@ test-root: # as whoever runs make
 	$(GO) test $(RACE) $(TESTFLAGS) ./...
 
 test-user: # root tries what nobody has
-	RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns} \
+	RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} \
 	$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESS)
 
 bench: setup-test build ## benchmarks, with Mininet beside us

@@ -19,7 +19,7 @@ func runDoctor(args ...string) (code int, stdout, stderr string) {
 }
 
 func TestDoctorJSON(t *testing.T) {
-	hosttest.Need(t, hosttest.UserNS)
+	hosttest.Need(t, hosttest.Testbed)
 	code, stdout, stderr := runDoctor("-o", "json")
 	var document struct {
 		Ready  bool

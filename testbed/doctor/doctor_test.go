@@ -124,7 +124,7 @@ func TestMountsDoNotSpread(t *testing.T) {
 
 // On a machine whose root may make namespaces, up finds what it needs.
 func TestReadyWhereNamespacesWork(t *testing.T) {
-	hosttest.Need(t, hosttest.UserNS)
+	hosttest.Need(t, hosttest.Testbed)
 	probes, err := Run(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestReadyWhereNamespacesWork(t *testing.T) {
 }
 
 func TestHas(t *testing.T) {
-	hosttest.Need(t, hosttest.UserNS)
+	hosttest.Need(t, hosttest.Testbed)
 	if err := Has(t.Context(), "veth"); err != nil {
 		t.Errorf("veth: %v", err)
 	}

@@ -21,11 +21,13 @@ type Feature string
 // The features. Root is the host's own root and not that of a user namespace.
 // Netns is the right to make network, mount, PID, IPC and UTS namespaces;
 // UserNS is an ordinary user's right to make a user namespace with a network
-// namespace in it.
+// namespace in it. Testbed is the right to bring a testbed up: Netns for root,
+// UserNS for everyone else.
 const (
 	Root    Feature = "root"
 	Netns   Feature = "netns"
 	UserNS  Feature = "userns"
+	Testbed Feature = "testbed"
 	Ping    Feature = "ping"
 	Tshark  Feature = "tshark"
 	Tcpdump Feature = "tcpdump"
@@ -47,6 +49,7 @@ var probes = map[Feature]func() error{
 	Root:    probeRoot,
 	Netns:   probeNetns,
 	UserNS:  probeUserNS,
+	Testbed: probeTestbed,
 	Ping:    program("ping", "-V"),
 	Tshark:  program("tshark", "--version"),
 	Tcpdump: program("tcpdump", "--version"),
@@ -141,6 +144,13 @@ func probeUserNS() error {
 	runtime.LockOSThread() // ordinaryUser sets a parent-death signal
 	defer runtime.UnlockOSThread()
 	return unshareError(ordinaryUser(child(stageNamespace)).Run())
+}
+
+func probeTestbed() error {
+	if os.Geteuid() == 0 {
+		return probeNetns()
+	}
+	return probeUserNS()
 }
 
 // probeRoot takes on another user's identity, which root of a user namespace
