@@ -184,8 +184,19 @@ func (r *ring) drain(fn func(*captured)) error {
 		status := (*uint32)(unsafe.Pointer(&block[blockStatus]))
 		// The kernel sets the status last; loading it atomically orders the
 		// reads of the block behind it.
-		if atomic.LoadUint32(status)&statusUser == 0 {
+		state := atomic.LoadUint32(status)
+		if state&statusUser == 0 {
 			return nil
+		}
+		// TPACKET_V3 reports losses by block. The ring drops while it has no
+		// block to open, so what was lost came before the block's first packet.
+		lost := uint64(0)
+		if state&statusLosing != 0 {
+			before := r.dropped
+			if err := r.countDrops(); err != nil {
+				return err
+			}
+			lost = r.dropped - before
 		}
 		at := word(block, blockFirst)
 		for range word(block, blockCount) {
@@ -197,21 +208,15 @@ func (r *ring) drain(fn func(*captured)) error {
 			if mac+snap > len(header) {
 				return fmt.Errorf("read ring: packet of %d bytes passes its block", snap)
 			}
-			state := word(header, packetStatus)
 			packet = captured{
-				time:   int64(word(header, packetSec))*1e9 + int64(word(header, packetNsec)),
-				length: int(word(header, packetLen)),
-				flags:  packetFlags(header[packetType], state),
-				data:   header[mac : mac+snap],
-			}
-			if state&statusLosing != 0 {
-				before := r.dropped
-				if err := r.countDrops(); err != nil {
-					return err
-				}
-				packet.dropped = r.dropped - before
+				time:    int64(word(header, packetSec))*1e9 + int64(word(header, packetNsec)),
+				length:  int(word(header, packetLen)),
+				flags:   packetFlags(header[packetType], word(header, packetStatus)),
+				data:    header[mac : mac+snap],
+				dropped: lost,
 			}
 			fn(&packet)
+			lost = 0
 			at += word(header, packetNext)
 		}
 		atomic.StoreUint32(status, 0)

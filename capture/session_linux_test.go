@@ -53,6 +53,11 @@ func newLine(t testing.TB) line {
 	t.Helper()
 	hosttest.Need(t, hosttest.Netns)
 	l := line{newNamespace(t), newNamespace(t), newNamespace(t)}
+	for _, ns := range []*kernel.Namespace{l.a, l.r, l.b} {
+		// A forwarded packet waits until the router's link-local address is
+		// known to be unique, which takes a second.
+		within(t, ns, "sysctl -q -w net.ipv6.conf.default.accept_dad=0")
+	}
 	connect := func(port string, host *kernel.Namespace) {
 		within(t, l.r, fmt.Sprintf("ip link add %s type veth peer name eth0 netns /proc/%d/fd/%d", port, os.Getpid(), host.Fd()))
 	}
