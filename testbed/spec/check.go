@@ -22,7 +22,15 @@ func (t *Testbed) Check() error { return t.check(nil).Err() }
 
 // check leaves out what would repeat a problem with one of the wrong paths.
 func (t *Testbed) check(wrong map[string]bool) Problems {
-	c := &checker{t: t, wrong: wrong}
+	c := &checker{t: t, wrong: wrong, holders: map[string]bool{}, workloads: map[string]bool{}}
+	for path := range wrong {
+		for ; path != "" && !c.holders[parent(path)]; path = parent(path) {
+			c.holders[parent(path)] = true
+		}
+	}
+	for _, name := range t.workloads() {
+		c.workloads[name] = true
+	}
 	c.constraints(reflect.ValueOf(t).Elem(), "")
 	c.name()
 	c.addressing()
@@ -35,25 +43,31 @@ func (t *Testbed) check(wrong map[string]bool) Problems {
 
 type checker struct {
 	t        *Testbed
-	wrong    map[string]bool
 	problems Problems
+	// wrong are the paths that were reported, holders all that hold one.
+	wrong, holders map[string]bool
+	workloads      map[string]bool
 }
+
+// broken reports whether a value inside the path was reported.
+func (c *checker) broken(path string) bool { return c.holders[path] }
 
 // report adds a problem with the value of the path unless the path, or what
 // holds it, was reported before.
 func (c *checker) report(path, what, want string) {
-	if c.known(path) {
-		return
+	if !c.full() && !c.known(path) {
+		c.problems = append(c.problems, c.t.Source.Problem(path, what, want))
 	}
-	c.problems = append(c.problems, c.t.Source.Problem(path, what, want))
 }
 
 func (c *checker) reportKey(path, what, want string) {
-	if c.known(path) {
-		return
+	if !c.full() && !c.known(path) {
+		c.problems = append(c.problems, c.t.Source.KeyProblem(path, what, want))
 	}
-	c.problems = append(c.problems, c.t.Source.KeyProblem(path, what, want))
 }
+
+// full reports that enough was found; the rest would only cost memory.
+func (c *checker) full() bool { return len(c.problems) >= keptProblems }
 
 func (c *checker) known(path string) bool {
 	for ; path != ""; path = parent(path) {
@@ -176,13 +190,15 @@ func (c *checker) name() {
 	if strings.ContainsAny(c.t.Description, "\r\n") {
 		c.report("description", "description has several lines", "write one line")
 	}
+	required := map[string]bool{}
 	for i, feature := range c.t.Requires {
 		path := fmt.Sprintf("requires[%d]", i)
 		if !featureName.MatchString(feature) {
 			c.report(path, fmt.Sprintf("feature %q", clipped(feature)), "want a name that `railbed doctor` prints, such as netem")
-		} else if slices.Contains(c.t.Requires[:i], feature) {
+		} else if required[feature] {
 			c.report(path, fmt.Sprintf("feature %q is required twice", feature), "remove one")
 		}
+		required[feature] = true
 	}
 }
 

@@ -113,26 +113,14 @@ func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
 
 // workloadNamed checks that a check names a workload of this file.
 func (c *checker) workloadNamed(path, name string) {
-	names := c.t.workloads()
-	if name == "" || slices.Contains(names, name) || c.known("steps") || c.brokenWorkload() {
-		return
+	if name == "" || c.workloads[name] || c.full() || c.known("steps") || c.broken("steps") {
+		return // a step that could not be decoded may have been it
 	}
 	want := "add a workload to the steps"
-	if len(names) > 0 {
-		_, want = suggest(name, names)
+	if len(c.workloads) > 0 {
+		_, want = suggest(name, c.t.workloads())
 	}
 	c.report(path, fmt.Sprintf("workload %q does not exist", clipped(name)), want)
-}
-
-// brokenWorkload reports whether a step could not be decoded, so that the name
-// may have been in it.
-func (c *checker) brokenWorkload() bool {
-	for path := range c.wrong {
-		if strings.HasPrefix(path, "steps[") {
-			return true
-		}
-	}
-	return false
 }
 
 func (c *checker) packets(at string, p *PacketsCheck) {
@@ -140,8 +128,8 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 	if b := p.BytesPerRank; b != nil {
 		if b.Workload != "" {
 			c.workloadNamed(at+".bytes-per-rank.workload", b.Workload)
-		} else if names := c.t.workloads(); len(names) != 1 && !c.brokenWorkload() {
-			c.report(at+".bytes-per-rank", fmt.Sprintf("the file has %d workloads, and this check names none", len(names)), "add workload: with the name of one")
+		} else if len(c.workloads) != 1 && !c.broken("steps") && !c.known("steps") {
+			c.report(at+".bytes-per-rank", fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)), "add workload: with the name of one")
 		}
 	}
 	if p.RankNIC != "" {

@@ -30,6 +30,8 @@ func (c *checker) fabric() {
 		c.report("fabric.hosts", fmt.Sprintf("%d hosts", len(f.Hosts)), fmt.Sprintf("want at most %d", MaxNodes))
 	}
 	c.hosts()
+	c.entries("fabric.switches", len(f.Switches))
+	c.entries("fabric.links", len(f.Links))
 	c.switchSettings("fabric.switch", f.Switch)
 	for _, entry := range f.Switches {
 		at := keyed("fabric.switches", entry.Key)
@@ -51,22 +53,33 @@ func (c *checker) fabric() {
 	}
 }
 
+// entries bounds a mapping of overrides: each name is looked up in all of them.
+func (c *checker) entries(path string, count int) {
+	if count > MaxNodes {
+		c.report(path, fmt.Sprintf("%d entries in %s", count, path), fmt.Sprintf("want at most %d; a pattern stands for many names", MaxNodes))
+	}
+}
+
 func (c *checker) given(path string, length int) bool { return length > 0 || c.t.Source.Has(path) }
 
 func (c *checker) hosts() {
-	first := make(map[string]int, len(c.t.Fabric.Hosts))
+	switches := make(map[string]bool, len(c.t.Fabric.Switches))
+	for _, entry := range c.t.Fabric.Switches {
+		switches[entry.Key] = true
+	}
+	named := make(map[string]bool, len(c.t.Fabric.Hosts))
 	for i, host := range c.t.Fabric.Hosts {
 		at := fmt.Sprintf("fabric.hosts[%d]", i)
 		if !nodeName.MatchString(host) || host == DefaultKey {
 			c.report(at, fmt.Sprintf("host name %q", clipped(host)), "want "+nodeNameForm+`, and not "default"`)
 			continue
 		}
-		if _, twice := first[host]; twice {
+		if named[host] {
 			c.report(at, fmt.Sprintf("host %q is named twice", host), "give each host a name of its own")
-		} else if _, taken := c.t.Fabric.Switches.Get(host); taken {
+		} else if switches[host] {
 			c.report(at, fmt.Sprintf("%q is a host and a switch", host), "give each a name of its own")
 		}
-		first[host] = i
+		named[host] = true
 	}
 }
 
@@ -123,9 +136,7 @@ var (
 const minMemory = units.Bytes(4 << 20)
 
 func (c *checker) nodes() {
-	if len(c.t.Nodes) > MaxNodes {
-		c.report("nodes", fmt.Sprintf("%d entries in nodes", len(c.t.Nodes)), fmt.Sprintf("want at most %d", MaxNodes))
-	}
+	c.entries("nodes", len(c.t.Nodes))
 	for _, entry := range c.t.Nodes {
 		at, node := keyed("nodes", entry.Key), entry.Value
 		c.overrideKey(at, entry.Key, "node", nodeName, nodeNameForm)

@@ -31,10 +31,8 @@ func (c *checker) exactlyOne(path string, v any, choices ...string) {
 			return
 		}
 	}
-	for key := range c.wrong {
-		if parent(key) == path {
-			return // an unknown key was meant to be the one
-		}
+	if c.broken(path) {
+		return // an unknown key was meant to be the one
 	}
 	switch len(found) {
 	case 0:

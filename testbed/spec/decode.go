@@ -71,7 +71,7 @@ func markOf(key, value *yaml.Node) mark {
 
 func (d *decoder) fail(node *yaml.Node, path, what, want string) {
 	d.wrong[path] = true
-	if len(d.problems) <= 10*maxProblems {
+	if len(d.problems) < keptProblems {
 		d.problems = append(d.problems, problemAt(d.source.position(place{node.Line, node.Column}), path, what, want))
 	}
 }
@@ -364,10 +364,14 @@ func (d *decoder) unitProblem(node *yaml.Node, path string, err error) {
 	d.fail(node, path, clipped(what)+" cannot be read", "want "+want)
 }
 
+// maxCandidates bounds the work of looking for the nearest of the user's names.
+const maxCandidates = 200
+
 // suggest finds the key that was probably meant: at most a third of its letters
 // differ, or two, which one swapped pair is. The hint names it, or lists all
 // where none is near.
 func suggest(key string, keys []string) (near, hint string) {
+	keys = keys[:min(len(keys), maxCandidates)]
 	best := 1 + max(min(len(key)/2, 2), len(key)/3)
 	for _, candidate := range keys {
 		distance := levenshtein.ComputeDistance(strings.ToLower(key), candidate)

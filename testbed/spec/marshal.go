@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -45,6 +46,15 @@ func scalarNode(tag, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
 }
 
+// textNode quotes text with characters that Decode accepts only when escaped.
+func textNode(value string) *yaml.Node {
+	node := scalarNode("!!str", value)
+	if strings.ContainsFunc(value, func(r rune) bool { return !isText(r) || r == '\r' || r == '\n' || r == '\uFEFF' }) {
+		node.Style = yaml.DoubleQuotedStyle
+	}
+	return node
+}
+
 func (e *encoder) value(v reflect.Value) *yaml.Node {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -66,7 +76,7 @@ func (e *encoder) value(v reflect.Value) *yaml.Node {
 	case v.Kind() == reflect.Slice:
 		return e.list(v)
 	case v.Kind() == reflect.String:
-		return scalarNode("!!str", v.String())
+		return textNode(v.String())
 	case v.Kind() == reflect.Float64:
 		return scalarNode("", strconv.FormatFloat(v.Float(), 'f', -1, 64))
 	default:
@@ -107,7 +117,7 @@ func (e *encoder) ordered(v reflect.Value) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
 	for i := range v.Len() {
 		entry := v.Index(i)
-		node.Content = append(node.Content, scalarNode("!!str", entry.Field(0).String()), e.value(entry.Field(1)))
+		node.Content = append(node.Content, textNode(entry.Field(0).String()), e.value(entry.Field(1)))
 	}
 	if v.Type() == reflect.TypeFor[Ordered[int]]() {
 		inline(node)
@@ -117,15 +127,10 @@ func (e *encoder) ordered(v reflect.Value) *yaml.Node {
 
 func (e *encoder) mapping(v reflect.Value) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
-	keys := v.MapKeys()
-	slices.SortFunc(keys, func(a, b reflect.Value) int {
-		if a.String() < b.String() {
-			return -1
-		}
-		return 1
-	})
+	keys := v.MapKeys() // sorted, as Go's maps have no order
+	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range keys {
-		node.Content = append(node.Content, scalarNode("!!str", key.String()), e.value(v.MapIndex(key)))
+		node.Content = append(node.Content, textNode(key.String()), e.value(v.MapIndex(key)))
 	}
 	inline(node)
 	return node

@@ -60,9 +60,13 @@ func (p Problem) Error() string {
 // its text. It is an error; use Err to turn a list that may be empty into one.
 type Problems []Problem
 
-// maxProblems bounds what is reported about one file: nobody reads more, and a
-// hostile file must not make a list longer than itself.
-const maxProblems = 100
+// maxProblems bounds what is printed about one file, because nobody reads more,
+// and keptProblems what is kept, so that a hostile file does not make a list
+// longer than itself.
+const (
+	maxProblems  = 100
+	keptProblems = 10 * maxProblems
+)
 
 // Err sorts the problems by their place in the file, drops repeated ones and
 // returns them, or nil where there are none.

@@ -3,6 +3,7 @@ package spec
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,6 +110,8 @@ var wrongFiles = []struct {
 	{"empty name", "name: " + here + "\"\"\n" + fabric, "name is empty", "write text"},
 	{"host name", "name: a\nfabric: {topology: explicit, hosts: [h0, " + here + "h_1]}\n", `host name "h_1"`, "want at most 24 of a-z, 0-9 and -, the first a letter"},
 	{"path as a host", "name: a\nfabric: {topology: explicit, hosts: [" + here + "../h0]}\n", `host name "../h0"`, "want at most 24"},
+	{"4097 hosts", "name: a\nfabric:\n  topology: explicit\n  " + here + "hosts: [" + strings.TrimSuffix(numbered("h%d, ", 4097), ", ") + "]\n", "4097 hosts", "want at most 4096"},
+	{"4097 overrides", head + here + "nodes:\n" + numbered("  h%d: {}\n", 4097), "4097 entries in nodes", "want at most 4096"},
 	{"duplicate host", "name: a\nfabric: {topology: explicit, hosts: [h0, h1, " + here + "h0]}\n", `host "h0" is named twice`, "a name of its own"},
 	{"host and switch", "name: a\nfabric: {topology: explicit, hosts: [" + here + "s1], switches: {s1: {}}}\n", `"s1" is a host and a switch`, "a name of its own"},
 	{"node name", head + "nodes: {" + here + "0h: {}}\n", `node "0h"`, "the first a letter"},
@@ -179,6 +182,15 @@ var wrongFiles = []struct {
 	{"pattern that looks like an alias", head + "steps: [{exec: {nodes: [" + here + "*], command: [ls]}}]\n", "an alias or anchor without a name", "quote text that starts with *"},
 	{"deep nesting", "name: a\nfabric: " + strings.Repeat("[", 64) + here + "[]" + strings.Repeat("]", 64) + "\n", "too many levels of nesting", "at most 64"},
 	{"deep blocks", "name: a\nfabric:\n  " + strings.Repeat("- ", 63) + here + strings.Repeat("- ", 4000) + "x\n", "too many levels of nesting", "at most 64"},
+}
+
+// numbered repeats a text with each number from 0.
+func numbered(format string, count int) string {
+	var text strings.Builder
+	for i := range count {
+		fmt.Fprintf(&text, format, i)
+	}
+	return text.String()
 }
 
 func TestWrongFiles(t *testing.T) {
