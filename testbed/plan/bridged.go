@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 
 	"railbed/testbed/spec"
@@ -97,13 +98,14 @@ func (c *compiler) around(from, to int, parent, depth []int) []string {
 			right = append(right, to)
 		}
 	}
-	var names []string
-	for _, sw := range left {
-		names = append(names, c.plan.Switches[sw].Name)
-	}
 	// The common ancestor is at the end of both lists.
 	for i := len(right) - 2; i >= 0; i-- {
-		names = append(names, c.plan.Switches[right[i]].Name)
+		left = append(left, right[i])
+	}
+	first := slices.Index(left, slices.Min(left))
+	var names []string
+	for _, sw := range slices.Concat(left[first:], left[:first]) {
+		names = append(names, c.plan.Switches[sw].Name)
 	}
 	return names
 }

@@ -60,7 +60,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 	// one phase report together.
 	phases := [][]func(){
 		{c.shape},
-		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides},
+		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides, c.checkSteps},
 		{c.checkKinds, c.checkMTU, c.checkReach},
 		{c.address},
 		{c.addRanks, c.addRequirements},

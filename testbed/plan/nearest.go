@@ -5,7 +5,7 @@ import "github.com/agnivade/levenshtein"
 // nearest returns the candidate that a misspelt name most likely meant, or ""
 // where none is near: about a third of its letters may differ, never all.
 func nearest(name string, candidates []string) string {
-	best, distance := "", max(1, len(name)/3)+1
+	best, distance := "", max(1, (len(name)+1)/3)+1
 	for _, candidate := range candidates {
 		if d := levenshtein.ComputeDistance(name, candidate); d < distance && d < len(candidate) {
 			best, distance = candidate, d

@@ -44,6 +44,16 @@ func (c *compiler) addRequirements() {
 			}
 		}
 	}
+	for i, step := range c.t.Steps {
+		if step.Link == nil || step.Link.Set == nil {
+			continue
+		}
+		set := Direction{Delay: step.Link.Set.Delay, Jitter: step.Link.Set.Jitter, Loss: step.Link.Set.Loss,
+			Duplicate: step.Link.Set.Duplicate, Corrupt: step.Link.Set.Corrupt}
+		for _, f := range netemFields(set) {
+			uses = append(uses, &use{path: fmt.Sprintf("steps[%d].link.set.%s", i, f.name), text: fmt.Sprintf("%s %s on %s", f.name, f.value, step.Link.Where)})
+		}
+	}
 	for _, u := range uses {
 		reason := u.text
 		if u.more > 0 {

@@ -148,26 +148,10 @@ func precedence[T any](entries spec.Ordered[T], name, class string) []string {
 // silently change nothing.
 func (c *compiler) checkOverrides() {
 	f := &c.t.Fabric
-	var nodes, switches, links []string
-	for i := range c.plan.Nodes {
-		nodes = append(nodes, c.plan.Nodes[i].Name)
-	}
-	for i := range c.plan.Switches {
-		switches = append(switches, c.plan.Switches[i].Name)
-	}
-	for i := range c.plan.Links {
-		links = append(links, c.plan.Links[i].Name)
-	}
+	nodes, switches, links := c.names()
 	report := func(kind, path string, unmatched, names []string) {
 		for _, key := range unmatched {
-			want := fmt.Sprintf("there are no %ses", kind)
-			if kind != "switch" {
-				want = fmt.Sprintf("there are no %ss", kind)
-			}
-			if len(names) > 0 {
-				want = suggest(key, names, fmt.Sprintf("want the name of a %s or a pattern that matches one, such as %q", kind, names[0]))
-			}
-			c.wrongKey(fmt.Sprintf("%s[%q]", path, key), want, "%q is no %s", key, kind)
+			c.wrongKey(fmt.Sprintf("%s[%q]", path, key), c.wantName(key, kind, names), "%q is no %s", key, kind)
 		}
 	}
 	report("node", "nodes", c.t.Nodes.Unmatched(nodes...), nodes)

@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"railbed/testbed/spec"
+)
+
+// Taps that stand for several.
+var tapWords = []string{"all", "nics", "switches"}
+
+// checkSteps refuses steps and checks that name what does not exist: they would
+// fail in the middle of a run, or check nothing.
+func (c *compiler) checkSteps() {
+	nodes, switches, links := c.names()
+	for i, step := range c.t.Steps {
+		path := fmt.Sprintf("steps[%d]", i)
+		if step.Capture != nil {
+			for j, tap := range step.Capture.At {
+				c.checkTap(fmt.Sprintf("%s.capture.at[%d]", path, j), tap, nodes, switches)
+			}
+		}
+		if step.Exec != nil {
+			for j, name := range step.Exec.Nodes {
+				c.checkName(fmt.Sprintf("%s.exec.nodes[%d]", path, j), name, "node", nodes)
+			}
+		}
+		if step.Link != nil {
+			name, _ := step.Link.Target()
+			c.checkName(path+".link.where", name, "link", links)
+		}
+	}
+	for i, check := range c.t.Checks {
+		if check.Packets == nil {
+			continue
+		}
+		path := fmt.Sprintf("checks[%d].packets", i)
+		if name := check.Packets.Conservation; name != "" {
+			c.checkName(path+".conservation", name, "switch", switches)
+		}
+		if spread := check.Packets.PathSpread; spread != nil {
+			c.checkName(path+".path-spread.switch", spread.Switch, "switch", switches)
+		}
+	}
+}
+
+// names are the names of everything that the plan has.
+func (c *compiler) names() (nodes, switches, links []string) {
+	for i := range c.plan.Nodes {
+		nodes = append(nodes, c.plan.Nodes[i].Name)
+	}
+	for i := range c.plan.Switches {
+		switches = append(switches, c.plan.Switches[i].Name)
+	}
+	for i := range c.plan.Links {
+		links = append(links, c.plan.Links[i].Name)
+	}
+	return nodes, switches, links
+}
+
+// checkName refuses a name or pattern that stands for none of the names.
+func (c *compiler) checkName(path, name, kind string, names []string) {
+	if !slices.ContainsFunc(names, func(n string) bool { return spec.Match(name, n) }) {
+		c.wrong(path, c.wantName(name, kind, names), "%q is no %s", name, kind)
+	}
+}
+
+// wantName says what would be right in place of a name that does not exist.
+func (c *compiler) wantName(name, kind string, names []string) string {
+	if len(names) == 0 {
+		return "there is none in this testbed"
+	}
+	return suggest(name, names, fmt.Sprintf("want the name of a %s or a pattern that matches one, such as %q", kind, names[0]))
+}
+
+func (c *compiler) checkTap(path, tap string, nodes, switches []string) {
+	names := slices.Concat(tapWords, nodes, switches)
+	if !strings.Contains(tap, ":") {
+		if !slices.ContainsFunc(names, func(n string) bool { return spec.Match(tap, n) }) {
+			c.wrong(path, suggest(tap, names, `want "all", "nics", "switches", a node, a switch or node:port`), "%q is no tap", tap)
+		}
+		return
+	}
+	var ports []string
+	for _, l := range c.plan.Links {
+		ports = append(ports, l.A.Node+":"+l.A.Port, l.B.Node+":"+l.B.Port)
+	}
+	if !slices.ContainsFunc(ports, func(n string) bool { return spec.Match(tap, n) }) {
+		c.wrong(path, suggest(tap, ports, fmt.Sprintf("want node:port, such as %q", ports[0])), "%q is no tap", tap)
+	}
+}
