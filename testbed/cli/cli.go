@@ -98,6 +98,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddCommand(newUpCommand(a), newDownCommand(a), newLsCommand(a), newInspectCommand(a),
 		newExecCommand(a), newShellCommand(a), newLinkCommand(a), newCaptureCommand(a),
 		newEventsCommand(a), newGcCommand(a), newVersionCommand(a))
+	root.AddCommand(newRunCommand(a), newReportCommand(a))
 	root.AddCommand(newDoctorCommand(a))
 	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a))
 	return root

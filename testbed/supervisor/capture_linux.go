@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
+	"sync"
 
 	"railbed/capture"
 	"railbed/testbed/frame"
@@ -25,16 +27,17 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	out := &frameWriter{c: c}
 	session, err := capture.Start(ctx, taps, capture.Options{
 		Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit,
-	}, frameWriter{c})
+	}, out)
 	if err != nil {
 		c.fail(err)
 		return
 	}
 	subject := strings.Join(request.At, " ")
 	s.events.add("capture.start", subject, fmt.Sprintf("%d taps", len(taps)))
-	if c.WriteJSON(frame.Started, struct{}{}) == nil {
+	if out.start() == nil {
 		// The client's empty frame and its end both mean: enough.
 		_, _, _ = c.Read()
 	}
@@ -47,18 +50,49 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	_ = c.WriteJSON(frame.Exit, stats) // the client may be gone
 }
 
-// frameWriter sends what is written as Stdout frames.
-type frameWriter struct{ c *frameConn }
+// frameWriter sends what is written as Stdout frames. The stream's beginning is
+// written before every tap records, and the client must hear Started only then,
+// so what comes before start is kept.
+type frameWriter struct {
+	c *frameConn
 
-func (w frameWriter) Write(p []byte) (int, error) {
-	for sent := 0; sent < len(p); {
-		n := min(len(p)-sent, frame.MaxPayload)
-		if err := w.c.Write(frame.Stdout, p[sent:sent+n]); err != nil {
-			return sent, err
-		}
-		sent += n
+	mu      sync.Mutex
+	started bool
+	early   []byte
+}
+
+// start tells the client that recording has begun and lets the stream through.
+func (w *frameWriter) start() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.started = true
+	if err := w.c.WriteJSON(frame.Started, struct{}{}); err != nil {
+		return err
+	}
+	return w.sendLocked(w.early)
+}
+
+// Write implements io.Writer.
+func (w *frameWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.started {
+		w.early = append(w.early, p...)
+		return len(p), nil
+	}
+	if err := w.sendLocked(p); err != nil {
+		return 0, err
 	}
 	return len(p), nil
+}
+
+func (w *frameWriter) sendLocked(p []byte) error {
+	for part := range slices.Chunk(p, frame.MaxPayload) {
+		if err := w.c.Write(frame.Stdout, part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // taps resolves tap names: all, nics, switches, a node's or switch's name, a

@@ -1,0 +1,5 @@
+package engine
+
+import "context"
+
+func (r *run) check(ctx context.Context) error { return nil }

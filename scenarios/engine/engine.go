@@ -1,0 +1,327 @@
+// Package engine runs a scenario: it brings the file's testbed up, does the
+// steps on their timeline, takes the testbed down, judges the checks from what
+// was recorded, and writes everything into a directory of results.
+//
+// A run that goes wrong still leaves results: report.json says ABORTED from the
+// first moment and is replaced when the run knows better, and a failing step
+// ends the run but not the judging of what is recorded by then.
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/testbed"
+	"railbed/testbed/doctor"
+	"railbed/testbed/plan"
+	"railbed/testbed/rundir"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+// Names of the files in the results beside those of package report.
+const (
+	planFile = "plan.json"
+	logFile  = "supervisor.log"
+)
+
+// Options say what to run. File, Plan and Out are needed.
+type Options struct {
+	File *spec.Testbed
+	Plan *plan.Plan
+	// Path is the file's path as the user gave it.
+	Path string
+	// Out is the directory for results: new, empty, or of an earlier run.
+	Out string
+	// Repeat is the command line that does the run again.
+	Repeat []string
+	// Version is Railbed's own.
+	Version string
+	// Progress is told how the run proceeds, by one goroutine at a time.
+	Progress func(Update)
+	// Trace is given each host change as the ip or tc line that it equals.
+	Trace func(line string)
+	// Draw draws the topology for the page, as an SVG element.
+	Draw func(io.Writer, *plan.Plan) error
+}
+
+// Update is a piece of news about a run.
+type Update struct {
+	// Phase is what is going on: "bring-up: links", "workload ar", "checking".
+	Phase string
+	// Done of Total says how far; a Total of 0 is unknown.
+	Done, Total int
+	// Line is a piece of news worth a line of its own, else empty.
+	Line string
+}
+
+// errSupervisorDied is the cause with which a run ends when its testbed does.
+var errSupervisorDied = errors.New("the testbed's supervisor died; its log is in " + logFile)
+
+// run is one run.
+type run struct {
+	Options
+	report  *report.Report
+	results *results
+	// judgedBy are what the verdict rests on.
+	steps error
+}
+
+// Run runs a scenario. Its error means that there is no run to report on: the
+// testbed's name is taken (testbed.ErrRunning), the directory cannot be used
+// (ErrResults), or the report cannot be written. Whatever else happens is in the
+// report, which is complete when Run returns; nothing of the testbed is left.
+// When ctx ends the run does, with the verdict ABORTED.
+func Run(ctx context.Context, o Options) (*report.Report, error) {
+	r := &run{Options: o}
+	if r.Progress == nil {
+		r.Progress = func(Update) {}
+	}
+	r.Progress = oneAtATime(r.Progress)
+	// So that a mistake costs no earlier results. Up decides in the end.
+	if dir, err := rundir.Of(o.Plan.Name); err == nil && dir.Running() {
+		return nil, fmt.Errorf("run %s: %w", o.Plan.Name, testbed.ErrRunning)
+	}
+	var err error
+	if r.results, err = openResults(o.Out); err != nil {
+		return nil, err
+	}
+	err = r.do(ctx)
+	return r.report, errors.Join(err, r.results.close())
+}
+
+func (r *run) do(ctx context.Context) error {
+	r.report = r.newReport()
+	if err := errors.Join(r.writeReport(), r.writePlan()); err != nil {
+		return err
+	}
+	err := r.carryOut(ctx)
+	if errors.Is(err, testbed.ErrRunning) {
+		return err
+	}
+	r.conclude(ctx, err)
+	r.report.Finished = time.Now()
+	return errors.Join(r.writeReport(), r.results.replace(report.JUnitFile, r.report.WriteJUnit), r.writePage())
+}
+
+// newReport is what remains of a run that is killed.
+func (r *run) newReport() *report.Report {
+	fresh := newTimeline(r.File, nil, nil)
+	return &report.Report{
+		Format: report.Format, Verdict: verdict.Aborted, Reason: "the run did not come to its end",
+		Name: r.Plan.Name, Description: r.File.Description, File: r.Path, PlanHash: r.Plan.Hash(), Seed: r.Plan.Seed,
+		Repeat: r.Repeat, Started: time.Now(), Versions: report.Versions{Railbed: r.Version, Go: runtime.Version()},
+		Host: hostFacts(procRoot),
+		Testbed: report.Testbed{
+			Nodes: len(r.Plan.Nodes), Switches: len(r.Plan.Switches), Links: len(r.Plan.Links), Ranks: len(r.Plan.Ranks),
+			Topology: r.File.Fabric.Topology,
+		},
+		Steps: fresh.report(), Workloads: []report.Workload{}, Checks: []report.Check{}, Captures: []report.Capture{},
+	}
+}
+
+// carryOut does everything up to the verdict. Its error is why that was not
+// possible; failures of steps and checks are none.
+func (r *run) carryOut(ctx context.Context) error {
+	if err := r.require(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	tb, err := testbed.Up(ctx, r.Plan, testbed.Options{File: r.Path, Trace: r.Trace, Progress: func(phase string, done, total int) {
+		r.Progress(Update{Phase: "bring-up: " + phase, Done: done, Total: total})
+	}})
+	if err != nil {
+		return err
+	}
+	r.report.Testbed.BringUp = time.Since(began).Seconds()
+	r.Progress(Update{Line: fmt.Sprintf("up in %v: %d nodes, %d switches, %d links", time.Since(began).Round(time.Millisecond),
+		len(r.Plan.Nodes), len(r.Plan.Switches), len(r.Plan.Links))})
+	// The log goes with the testbed; what is open stays readable.
+	log, logErr := os.Open(tb.LogPath())
+	r.steps = r.runSteps(ctx, tb)
+	began = time.Now()
+	err = tb.Close()
+	r.report.Testbed.TakeDown = time.Since(began).Seconds()
+	if logErr == nil {
+		logErr = errors.Join(r.results.replace(logFile, func(w io.Writer) error { _, err := io.Copy(w, log); return err }), log.Close())
+	}
+	return errors.Join(err, logErr, r.check(ctx))
+}
+
+// require asks the host for what the plan and the steps need.
+func (r *run) require(ctx context.Context) error {
+	needs := append(r.Plan.Requires[:len(r.Plan.Requires):len(r.Plan.Requires)], stepRequirements(r.File)...)
+	answers := map[string]error{}
+	for _, need := range needs {
+		answer, known := answers[need.Feature]
+		if !known {
+			answer = doctor.Has(ctx, need.Feature)
+			answers[need.Feature] = answer
+		}
+		var lacking *verdict.UnsupportedError
+		if errors.As(answer, &lacking) {
+			r.report.Unsupported = &report.Unsupported{
+				Feature: lacking.Feature, Reason: need.Reason + ": " + lacking.Reason, Remedy: lacking.Remedy, Where: need.Where,
+			}
+		}
+		if answer != nil {
+			return answer
+		}
+	}
+	return ctx.Err()
+}
+
+// stepRequirements are the features that link changes need.
+func stepRequirements(file *spec.Testbed) []plan.Requirement {
+	var needs []plan.Requirement
+	for i, step := range file.Steps {
+		if step.Link != nil && step.Link.Set != nil && overlay(plan.Direction{}, *step.Link.Set).NeedsNetem() {
+			needs = append(needs, plan.Requirement{
+				Feature: plan.Netem, Reason: "delay, loss or the like on " + step.Link.Where,
+				Where: file.Source.Pos(fmt.Sprintf("steps[%d].link.set", i)).String(),
+			})
+		}
+	}
+	return needs
+}
+
+// runSteps runs the timeline and everything that lasts as long as it.
+func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-tb.Done():
+			cancel(errSupervisorDied)
+		case <-ctx.Done():
+		}
+	}()
+	s := &session{
+		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress,
+		links: newLinkBook(r.Plan, tb.ChangeLink),
+	}
+	line := newTimeline(r.File, s, r.stepChanged)
+	s.logged = line.logged
+	look := startSampler(ctx, linkReader(tb))
+	err := line.run(ctx)
+	// An interrupted run still keeps what it recorded, within the time that
+	// the supervisor may take for anything.
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	defer done()
+	captures, captureErr := s.stopCaptures()
+	r.report.Steps, r.report.Captures, r.report.Workloads = line.report(), captures, s.finished()
+	r.report.Fidelity = look.finish(last, captures)
+	if err == nil && captureErr != nil {
+		return fmt.Errorf("end capture: %w", captureErr)
+	}
+	return err
+}
+
+func (r *run) stepChanged(index int, step report.Step) {
+	prefix := fmt.Sprintf("[%d/%d] %s", index+1, len(r.File.Steps), step.Name)
+	switch step.State {
+	case running:
+		r.Progress(Update{Phase: prefix})
+	case report.Failed:
+		r.Progress(Update{Line: prefix + ": failed: " + step.Error})
+	default:
+		r.Progress(Update{Line: fmt.Sprintf("%s: %s", prefix, step.State)})
+	}
+}
+
+// conclude sets the verdict and its reason.
+func (r *run) conclude(ctx context.Context, err error) {
+	rep := r.report
+	rep.Reason = ""
+	if err == nil {
+		err = r.steps
+	}
+	verdicts := []verdict.Verdict{stepVerdict(err)}
+	for _, check := range rep.Checks {
+		verdicts = append(verdicts, check.Verdict)
+	}
+	if rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded {
+		verdicts = append(verdicts, verdict.Overloaded)
+	}
+	if len(r.File.Steps)+len(r.File.Checks) == 0 {
+		verdicts = append(verdicts, verdict.Worst()) // nothing judged
+	}
+	rep.Verdict = verdict.Worst(verdicts...)
+	var lacking *verdict.UnsupportedError
+	if errors.As(err, &lacking) && rep.Unsupported == nil {
+		rep.Unsupported = &report.Unsupported{Feature: lacking.Feature, Reason: lacking.Reason, Remedy: lacking.Remedy}
+	}
+	if rep.Verdict != verdict.Pass {
+		rep.Reason = r.reason(ctx, err)
+	}
+}
+
+// reason says in one line what the verdict comes from, with its place in the
+// file.
+func (r *run) reason(ctx context.Context, err error) string {
+	rep := r.report
+	if rep.Verdict == verdict.Aborted && ctx.Err() != nil {
+		return "interrupted"
+	}
+	if stepVerdict(err) == rep.Verdict {
+		return r.reasonOf(err)
+	}
+	var reasons []string
+	for _, check := range rep.Checks {
+		if check.Verdict == rep.Verdict {
+			reasons = append(reasons, fmt.Sprintf("%s: %s: %s", check.Where, check.Name, check.Summary))
+		}
+	}
+	switch {
+	case len(reasons) > 1:
+		return fmt.Sprintf("%s (and %d more)", reasons[0], len(reasons)-1)
+	case len(reasons) == 1:
+		return reasons[0]
+	case rep.Verdict == verdict.Overloaded:
+		return "the emulator did not keep up: " + strings.Join(rep.Fidelity.Reasons, "; ")
+	}
+	return "the file has neither steps nor checks"
+}
+
+func (r *run) reasonOf(err error) string {
+	var failed *stepError
+	if errors.As(err, &failed) {
+		step := r.report.Steps[failed.index]
+		return fmt.Sprintf("%s: step %s: %v", step.Where, step.Name, failed.err)
+	}
+	if u := r.report.Unsupported; u != nil && u.Where != "" {
+		return fmt.Sprintf("%s: %v", u.Where, err)
+	}
+	return err.Error()
+}
+
+func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.report.WriteJSON) }
+
+func (r *run) writePlan() error {
+	return r.results.replace(planFile, func(w io.Writer) error {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r.Plan)
+	})
+}
+
+func (r *run) writePage() error {
+	var picture strings.Builder
+	if r.Draw != nil {
+		if err := r.Draw(&picture, r.Plan); err != nil {
+			return fmt.Errorf("draw topology: %w", err)
+		}
+	}
+	return r.results.replace(report.HTMLFile, func(w io.Writer) error {
+		return r.report.WriteHTML(w, report.HTMLOptions{Topology: template.HTML(picture.String())})
+	})
+}

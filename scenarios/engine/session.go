@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/capture/report"
+	"railbed/testbed"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/testbed/supervisor"
+)
+
+const (
+	// endGrace is how long a command has between SIGTERM and SIGKILL.
+	endGrace = 2 * time.Second
+	// errorTail is how many bytes of a failed command's stderr go into the
+	// report; the log has all of it.
+	errorTail = 2048
+)
+
+// session does steps on a running testbed. It is safe for concurrent use.
+type session struct {
+	file    *spec.Testbed
+	plan    *plan.Plan
+	testbed *testbed.Testbed
+	results *results
+	links   *linkBook
+	// progress is told of a workload's iterations.
+	progress func(Update)
+	// logged notes a file that a step wrote.
+	logged func(index int, files ...string)
+
+	mu        sync.Mutex
+	captures  []*recording
+	workloads []report.Workload // that ran to their end
+}
+
+// recording is a capture under way.
+type recording struct {
+	spec    *spec.Capture
+	capture *testbed.Capture
+	file    *os.File
+	end     context.CancelFunc
+}
+
+func (s *session) capture(ctx context.Context, _ int, c *spec.Capture) error {
+	file, err := s.results.create(c.File)
+	if err != nil {
+		return err
+	}
+	// The recording outlasts the step: only its start ends with ctx.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
+	started, err := s.testbed.Capture(life, supervisor.CaptureRequest{
+		At: c.At, Filter: c.Filter, SnapLen: int(c.SnapLen), Limit: int64(c.Limit),
+	}, file)
+	stop()
+	if err != nil {
+		end()
+		return errors.Join(err, file.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.captures = append(s.captures, &recording{spec: c, capture: started, file: file, end: end})
+	return nil
+}
+
+// stopCaptures ends all recordings and says what they hold. A recording that
+// broke is in the list, not complete; the error says why.
+func (s *session) stopCaptures() ([]report.Capture, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stopped := []report.Capture{}
+	var errs []error
+	for _, r := range s.captures {
+		stats, err := r.capture.Stop()
+		r.end()
+		err = errors.Join(err, r.file.Close())
+		made := report.Capture{File: r.spec.File, At: r.spec.At, Filter: r.spec.Filter, Bytes: stats.Bytes, Complete: err == nil}
+		for _, tap := range stats.Taps {
+			made.Taps = append(made.Taps, report.Tap{Name: tap.Tap, Packets: tap.Written, Dropped: tap.Dropped, Limited: tap.Limited})
+		}
+		stopped = append(stopped, made)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", r.spec.File, err))
+		}
+	}
+	s.captures = nil
+	return stopped, errors.Join(errs...)
+}
+
+// finished is what the workloads that ran to their end measured.
+func (s *session) finished() []report.Workload {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]report.Workload{}, s.workloads...)
+}
+
+func (s *session) link(ctx context.Context, _ int, l *spec.LinkChange) (func(context.Context) error, error) {
+	return s.links.apply(ctx, l)
+}
+
+// exec runs a command in all its nodes at once. The first that fails ends the
+// others.
+func (s *session) exec(ctx context.Context, index int, e *spec.Exec) error {
+	var names []string
+	for _, node := range s.plan.Nodes {
+		if slices.ContainsFunc(e.Nodes, func(pattern string) bool { return spec.Match(pattern, node.Name) }) {
+			names = append(names, node.Name)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("run %s: no node is named %s", e.Command[0], strings.Join(e.Nodes, " or "))
+	}
+	name := e.Name
+	if name == "" {
+		name = fmt.Sprintf("step%d", index+1)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, node := range names {
+		group.Go(func() error { return s.execIn(ctx, node, name, index, e) })
+	}
+	return group.Wait()
+}
+
+func (s *session) execIn(ctx context.Context, node, name string, index int, e *spec.Exec) error {
+	logs, err := s.openLogs(index, node, name)
+	if err != nil {
+		return err
+	}
+	// The command is ended with a grace, so its own context is not ctx.
+	life, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	cmd := s.testbed.Node(node).Command(life, e.Command[0], e.Command[1:]...)
+	tail := &tailWriter{limit: errorTail}
+	cmd.Stdout, cmd.Stderr = logs.out, teeWriter{logs.err, tail}
+	err = cmd.Start()
+	if err == nil {
+		stop := context.AfterFunc(ctx, func() {
+			if cmd.Signal(syscall.SIGTERM) != nil || !sleep(life, endGrace) {
+				return
+			}
+			kill()
+		})
+		err = cmd.Wait()
+		stop()
+	}
+	if closeErr := logs.close(); err == nil {
+		err = closeErr
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return judgeExit(err, node, e, tail.String())
+}
+
+// judgeExit compares how a command ended with what the file expects.
+func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
+	want := 0
+	if e.Expect != nil {
+		want = *e.Expect
+	}
+	var exit *testbed.ExitError
+	switch {
+	case errors.As(err, &exit):
+		if exit.Signal == 0 && exit.Code == want {
+			return nil
+		}
+		if want != 0 {
+			return fmt.Errorf("%w, want exit code %d", exit, want)
+		}
+		exit.Stderr = []byte(stderr)
+		return exit
+	case err == nil && want != 0:
+		return fmt.Errorf("%s in %s: exit code 0, want %d", e.Command[0], node, want)
+	}
+	return err
+}
+
+// logPair is where a program's outputs go.
+type logPair struct{ out, err *os.File }
+
+func (s *session) openLogs(index int, node, name string) (pair logPair, err error) {
+	base := "logs/" + node + "/" + name
+	if pair.out, err = s.results.create(base + ".out"); err != nil {
+		return pair, err
+	}
+	if pair.err, err = s.results.create(base + ".err"); err != nil {
+		return pair, errors.Join(err, pair.out.Close())
+	}
+	s.logged(index, base+".out", base+".err")
+	return pair, nil
+}
+
+func (p logPair) close() error { return errors.Join(p.out.Close(), p.err.Close()) }
+
+// teeWriter is io.MultiWriter for a file and a tail.
+type teeWriter struct {
+	file *os.File
+	tail *tailWriter
+}
+
+func (w teeWriter) Write(p []byte) (int, error) {
+	w.tail.Write(p)
+	return w.file.Write(p)
+}
+
+// tailWriter keeps the end of what is written. It is written to by one
+// goroutine and read after that has ended.
+type tailWriter struct {
+	limit int
+	kept  []byte
+}
+
+// Write implements io.Writer.
+func (w *tailWriter) Write(p []byte) (int, error) {
+	w.kept = append(w.kept, p...)
+	if extra := len(w.kept) - w.limit; extra > 0 {
+		w.kept = append(w.kept[:0], w.kept[extra:]...)
+	}
+	return len(p), nil
+}
+
+func (w *tailWriter) String() string { return strings.TrimSpace(string(w.kept)) }

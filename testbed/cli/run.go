@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"railbed/capture/report"
+	"railbed/scenarios/engine"
+	"railbed/testbed"
+	"railbed/testbed/plan"
+	"railbed/testbed/plan/picture"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+func newRunCommand(a *app) *cobra.Command {
+	var name, out string
+	cmd := &cobra.Command{
+		Use:   "run FILE",
+		Short: "Run a scenario: bring its testbed up, do its steps, judge its checks",
+		Long: `Run brings up the cluster that FILE describes, does the steps on their timeline,
+takes the cluster down, and judges the checks from what was recorded.
+
+Steps run one after another; one with "at" starts that long after the first and
+begins a sequence of its own beside the others. A background workload is waited
+for at the end; a background command is ended with the run, which is no failure.
+A step that fails ends the run, and what is recorded by then is still judged. A
+file with steps and no checks passes when its steps do; one with neither is
+INCONCLUSIVE.
+
+The results are report.json, junit.xml, report.html, plan.json, supervisor.log,
+the captures, and under logs/NODE/ what programs printed. DIR is made; one that
+exists must be empty or of an earlier run, whose files are replaced.
+
+Exit code: 0 PASS, 1 FAIL or ABORTED, 2 bad input, 3 UNSUPPORTED here,
+4 OVERLOADED, 5 INCONCLUSIVE. Ctrl-C ends the run as ABORTED, takes everything
+down and still writes the results.`,
+		Example: `  railbed run scenarios/quickstart.yaml
+  railbed run scenarios/link-flap.yaml --out results -o json | jq .verdict`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := runOptions(args[0], name, out)
+			if err != nil {
+				return err
+			}
+			return a.run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "directory for the results (default NAME-results)")
+	cmd.Flags().StringVar(&name, "name", "", "run it under another name than the file's")
+	_ = cmd.MarkFlagDirname("out") // fails only for an unknown flag
+	return cmd
+}
+
+// runOptions reads the file; what is wrong with it ends with code 2.
+func runOptions(path, name, out string) (engine.Options, error) {
+	o := engine.Options{Path: path, Out: out, Version: version, Repeat: []string{"railbed", "run", path}}
+	var err error
+	if o.File, err = spec.Load(path); err != nil {
+		return o, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if name != "" {
+		if err := spec.CheckName(name); err != nil {
+			return o, &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+		o.File.Name = name
+		o.Repeat = append(o.Repeat, "--name", name)
+	}
+	if o.Plan, err = plan.Compile(o.File); err != nil {
+		return o, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if out == "" {
+		o.Out = o.File.Name + "-results"
+	}
+	o.Repeat = append(o.Repeat, "--out", o.Out)
+	o.Draw = func(w io.Writer, p *plan.Plan) error { return picture.Draw(w, p, "svg") }
+	return o, nil
+}
+
+func (a *app) run(ctx context.Context, o engine.Options) error {
+	a.sweep()
+	if a.trace {
+		o.Trace = func(line string) { fmt.Fprintln(a.stderr, line) }
+	}
+	line := newProgressLine(a.stderr)
+	o.Progress = func(u engine.Update) {
+		if u.Line == "" {
+			line.show(u.Phase, u.Done, u.Total)
+			return
+		}
+		line.clear()
+		fmt.Fprintln(a.stderr, u.Line)
+	}
+	made, err := engine.Run(ctx, o)
+	line.clear()
+	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, engine.ErrResults) {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.printReport(made, o.Out); err != nil {
+		return err
+	}
+	return ended(made)
+}
+
+// printReport prints a report as the tables or as JSON.
+func (a *app) printReport(r *report.Report, dir string) error {
+	if a.output == "json" {
+		return r.WriteJSON(a.stdout)
+	}
+	return r.WriteText(a.stdout, report.TextOptions{Dir: dir, Color: isTerminal(a.stdout)})
+}
+
+// ended turns a verdict into the exit code.
+func ended(r *report.Report) error {
+	if code := r.Verdict.ExitCode(); code != verdict.ExitPass {
+		return &exitError{Code: code}
+	}
+	return nil
+}
