@@ -196,15 +196,12 @@ func (f *Fabric) each(ctx context.Context, hosts []*host, fn func(*host) error, 
 }
 
 func (f *Fabric) setSysctls(h *host, sysctls []kernel.Sysctl) error {
-	for _, s := range sysctls {
-		if f.options.Trace != nil {
+	if f.options.Trace != nil {
+		for _, s := range sysctls {
 			f.options.Trace(s.Line(h.name))
 		}
-		if err := kernel.SetSysctl(s); err != nil {
-			return err
-		}
 	}
-	return nil
+	return kernel.SetSysctls(sysctls)
 }
 
 // linksPerBatch is how many links are made between two looks at ctx.

@@ -56,10 +56,8 @@ func (f *Fabric) compare(h *host, sysctls bool) (*differences, error) {
 	}
 	defer conn.Close()
 	if sysctls {
-		for _, s := range h.sysctls {
-			if err := kernel.CheckSysctl(s); err != nil {
-				d.add("%s: %w", h.name, err)
-			}
+		if err := kernel.CheckSysctls(h.sysctls); err != nil {
+			d.add("set %s: %w", h.name, err)
 		}
 	}
 	links, err := conn.Links(false)

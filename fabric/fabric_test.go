@@ -21,6 +21,9 @@ func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
 
 // calibration is one for all tests: measuring takes a second for each shape.
 var calibration = sync.OnceValues(func() (*link.Calibration, error) {
+	if kept := os.Getenv("RAILBED_TEST_CALIBRATION"); kept != "" { // for profiling: measure once for many runs
+		return link.LoadCalibration(kept)
+	}
 	dir, err := os.MkdirTemp("", "fabric-test")
 	if err != nil {
 		return nil, err

@@ -101,7 +101,10 @@ func newHosts(p *plan.Plan, namespaces map[string]*kernel.Namespace) ([]*host, e
 			h.portIndex[kernelswitch.BridgeName] = bridgeIndex
 			errs = append(errs, kernelswitch.CheckBridgePorts(s.Name, len(s.Ports)))
 		} else {
-			h.sysctls, h.router = kernelswitch.RouterSysctls(s.HashSeed), true
+			h.sysctls, h.router = kernelswitch.RouterSysctls(), true
+			if multipath(s.Routes) {
+				h.sysctls = append(h.sysctls, kernelswitch.MultipathSysctls(s.HashSeed)...)
+			}
 		}
 	}
 	for end := range ends {
@@ -110,9 +113,16 @@ func newHosts(p *plan.Plan, namespaces map[string]*kernel.Namespace) ([]*host, e
 	return hosts, errors.Join(errs...)
 }
 
+func multipath(routes []plan.Route) bool {
+	return slices.ContainsFunc(routes, func(r plan.Route) bool { return len(r.NextHops) > 1 })
+}
+
 // nodeSysctls are a node's settings: ours, then those that the file asks for.
 func nodeSysctls(n plan.Node) ([]kernel.Sysctl, error) {
-	sysctls := kernelswitch.HostSysctls(nodeSeed(n))
+	sysctls := kernelswitch.NodeSysctls()
+	if multipath(n.Routes) {
+		sysctls = append(sysctls, kernelswitch.MultipathSysctls(nodeSeed(n))...)
+	}
 	for _, name := range slices.Sorted(maps.Keys(n.Sysctls)) {
 		path := strings.ReplaceAll(name, ".", "/")
 		// Only what belongs to a network namespace may be set: a node must

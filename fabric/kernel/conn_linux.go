@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +16,7 @@ import (
 type Conn struct {
 	fd   int
 	seq  uint32
-	recv []byte
+	recv *[receiveBytes]byte
 }
 
 // Limits of one system call. The kernel refuses a message longer than the
@@ -30,6 +31,10 @@ const (
 // receiveBytes is the size of the receive buffer. The kernel makes dump
 // messages of at most 32 KiB when the reader's buffer allows it.
 const receiveBytes = 64 << 10
+
+// receiveBuffers are those of closed connections: one is opened for each visit
+// to a namespace, rather than keep a descriptor for each.
+var receiveBuffers = sync.Pool{New: func() any { return new([receiveBytes]byte) }}
 
 // dumpAttempts bounds how often a dump is repeated that the kernel says was
 // interrupted by a change. Each repetition is a new chance, changes by others
@@ -50,7 +55,7 @@ func Open() (*Conn, error) {
 			return nil, errors.Join(fmt.Errorf("set rtnetlink socket option %d: %w", option, err), unix.Close(fd))
 		}
 	}
-	return &Conn{fd: fd, recv: make([]byte, receiveBytes)}, nil
+	return &Conn{fd: fd, recv: receiveBuffers.Get().(*[receiveBytes]byte)}, nil
 }
 
 // OpenIn opens a rtnetlink socket in a namespace.
@@ -67,8 +72,9 @@ func (c *Conn) Close() error {
 	if c.fd < 0 {
 		return nil
 	}
+	receiveBuffers.Put(c.recv)
 	fd := c.fd
-	c.fd = -1
+	c.fd, c.recv = -1, nil
 	return unix.Close(fd)
 }
 
@@ -167,7 +173,7 @@ func (c *Conn) send(buf []byte) error {
 func (c *Conn) receive(each func(header unix.NlMsghdr, body []byte) error) error {
 	n, err := 0, error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {
-		n, _, err = unix.Recvfrom(c.fd, c.recv, 0)
+		n, _, err = unix.Recvfrom(c.fd, c.recv[:], 0)
 	}
 	if err != nil {
 		return err

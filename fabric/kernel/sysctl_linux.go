@@ -22,11 +22,70 @@ func (s Sysctl) Line(node string) string {
 	return fmt.Sprintf("ip netns exec %s sysctl -w %s=%q", node, strings.ReplaceAll(s.Path, "/", "."), s.Value)
 }
 
-// SetSysctl writes a setting of the calling thread's network namespace, so it
-// belongs inside Namespace.Do or Each, and reads it back through the same
-// descriptor.
-func SetSysctl(s Sysctl) error {
-	fd, err := unix.Open("/proc/sys/"+s.Path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+// SetSysctls writes settings of the calling thread's network namespace, so it
+// belongs inside Namespace.Do or Each. It reads each back through the
+// descriptor that wrote it, and stops at the first that fails.
+func SetSysctls(sysctls []Sysctl) error {
+	var files sysctlFiles
+	defer files.close()
+	for _, s := range sysctls {
+		if err := files.set(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckSysctls reads settings of the calling thread's network namespace and
+// returns what differs, joined.
+func CheckSysctls(sysctls []Sysctl) error {
+	var files sysctlFiles
+	defer files.close()
+	var errs []error
+	for _, s := range sysctls {
+		errs = append(errs, files.check(s))
+	}
+	return errors.Join(errs...)
+}
+
+// sysctlFiles keeps the directory of the last setting's family open. Below
+// /proc/sys/net every namespace has its own ipv4 and ipv6 directories, and the
+// kernel finds the right ones by trying those of all namespaces one after the
+// other; below them it does not.
+type sysctlFiles struct {
+	dir  string
+	open bool
+	fd   int
+}
+
+func (f *sysctlFiles) close() {
+	if f.open {
+		_ = unix.Close(f.fd) // opened for its path alone: there is nothing to lose
+	}
+	f.open = false
+}
+
+// file opens a setting.
+func (f *sysctlFiles) file(path string, flags int) (int, error) {
+	dir, rest := "", path
+	for _, family := range []string{"net/ipv4/", "net/ipv6/"} {
+		if below, found := strings.CutPrefix(path, family); found {
+			dir, rest = family, below
+		}
+	}
+	if !f.open || f.dir != dir {
+		f.close()
+		fd, err := unix.Open("/proc/sys/"+dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, err
+		}
+		f.dir, f.fd, f.open = dir, fd, true
+	}
+	return unix.Openat(f.fd, rest, flags|unix.O_CLOEXEC, 0)
+}
+
+func (f *sysctlFiles) set(s Sysctl) error {
+	fd, err := f.file(s.Path, unix.O_RDWR)
 	if errors.Is(err, unix.ENOENT) && s.Optional {
 		return nil
 	}
@@ -34,20 +93,28 @@ func SetSysctl(s Sysctl) error {
 		return fmt.Errorf("set sysctl %s to %s: %w", s.Path, s.Value, err)
 	}
 	defer unix.Close(fd)
-	if err := writeRestarting(fd, s.Value); err != nil {
+	if err := writeSysctl(fd, s.Value); err != nil {
 		return fmt.Errorf("set sysctl %s to %s: %w", s.Path, s.Value, err)
 	}
-	got, err := readSysctl(fd)
+	return s.compare(fd)
+}
+
+func (f *sysctlFiles) check(s Sysctl) error {
+	fd, err := f.file(s.Path, unix.O_RDONLY)
+	if errors.Is(err, unix.ENOENT) && s.Optional {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("read sysctl %s: %w", s.Path, err)
 	}
-	return s.compare(got)
+	defer unix.Close(fd)
+	return s.compare(fd)
 }
 
-// writeRestarting repeats a write that was interrupted: settings that take the
+// writeSysctl repeats a write that was interrupted: settings that take the
 // kernel's configuration lock give up with EINTR rather than wait for it when a
 // signal is pending, and the Go runtime sends itself signals.
-func writeRestarting(fd int, value string) error {
+func writeSysctl(fd int, value string) error {
 	for {
 		n, err := unix.Pwrite(fd, []byte(value), 0)
 		switch {
@@ -62,42 +129,20 @@ func writeRestarting(fd int, value string) error {
 	}
 }
 
-func readSysctl(fd int) (string, error) {
+// compare reads the setting. How much white space stands between several
+// numbers does not matter.
+func (s Sysctl) compare(fd int) error {
 	var buf [512]byte
-	for {
-		n, err := unix.Pread(fd, buf[:], 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		return strings.TrimSpace(string(buf[:n])), nil
-	}
-}
-
-// CheckSysctl reads a setting of the calling thread's network namespace and
-// compares it.
-func CheckSysctl(s Sysctl) error {
-	fd, err := unix.Open("/proc/sys/"+s.Path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) && s.Optional {
-		return nil
+	n, err := 0, error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Pread(fd, buf[:], 0)
 	}
 	if err != nil {
 		return fmt.Errorf("read sysctl %s: %w", s.Path, err)
 	}
-	defer unix.Close(fd)
-	got, err := readSysctl(fd)
-	if err != nil {
-		return fmt.Errorf("read sysctl %s: %w", s.Path, err)
+	got, want := strings.Fields(string(buf[:n])), strings.Fields(s.Value)
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		return fmt.Errorf("sysctl %s: kernel has %s, want %s", s.Path, strings.Join(got, " "), strings.Join(want, " "))
 	}
-	return s.compare(got)
-}
-
-// compare ignores how much white space stands between several numbers.
-func (s Sysctl) compare(got string) error {
-	if strings.Join(strings.Fields(got), " ") == strings.Join(strings.Fields(s.Value), " ") {
-		return nil
-	}
-	return fmt.Errorf("sysctl %s: kernel has %s, want %s", s.Path, got, s.Value)
+	return nil
 }

@@ -24,38 +24,55 @@ func CheckBridgePorts(name string, ports int) error {
 	return nil
 }
 
-// HostSysctls are the settings of a node. They are written before the node has
+// NodeSysctls are the settings of a node. They are written before the node has
 // a NIC: NICs take over what is in "default" when they appear, so that the work
 // does not grow with the NICs.
-func HostSysctls(hashSeed uint32) []kernel.Sysctl {
-	return append(common(hashSeed),
+func NodeSysctls() []kernel.Sysctl {
+	return append(common(),
 		// A node is not a router. A new namespace takes over the host's value.
 		kernel.Sysctl{Path: "net/ipv4/ip_forward", Value: "0"},
-		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "0", Optional: true},
 		// A NIC answers ARP for its own addresses alone and asks in its own
 		// name. Without these any NIC answers for all of them, and traffic of
 		// one rail arrives on another.
 		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_announce", Value: "2"},
+		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "0", Optional: true},
 	)
 }
 
-// RouterSysctls are the settings of a router. HashSeed seeds the choice among
-// equal-cost paths, so that it is the same in every run; 0 lets the kernel draw
-// one.
-func RouterSysctls(hashSeed uint32) []kernel.Sysctl {
-	return append(common(hashSeed),
+// RouterSysctls are the settings of a router, before those for multipath.
+func RouterSysctls() []kernel.Sysctl {
+	return append(common(),
 		kernel.Sysctl{Path: "net/ipv4/ip_forward", Value: "1"},
-		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "1", Optional: true},
 		// Every packet that expires gets its answer, or traceroute shows gaps:
 		// the kernel sends one error per target and second otherwise. The mask
 		// names the types that are limited; IPv6 has a limit of its own.
 		kernel.Sysctl{Path: "net/ipv4/icmp_ratemask", Value: "0"},
-		kernel.Sysctl{Path: "net/ipv6/icmp/ratelimit", Value: "0", Optional: true},
 		// The plan's routes are the routes; nobody learns better ones.
 		kernel.Sysctl{Path: "net/ipv4/conf/all/send_redirects", Value: "0"},
 		kernel.Sysctl{Path: "net/ipv4/conf/default/send_redirects", Value: "0"},
+		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "1", Optional: true},
+		kernel.Sysctl{Path: "net/ipv6/icmp/ratelimit", Value: "0", Optional: true},
 	)
+}
+
+// MultipathSysctls are the further settings of a node or router that has
+// several paths to somewhere. HashSeed seeds the choice among them, so that it
+// is the same in every run; 0 lets the kernel draw one.
+func MultipathSysctls(hashSeed uint32) []kernel.Sysctl {
+	sysctls := []kernel.Sysctl{
+		// Flows of one pair of nodes spread over equal-cost paths by their
+		// ports; by addresses alone they would all take the same one.
+		{Path: "net/ipv4/fib_multipath_hash_policy", Value: "1"},
+		// A path whose link has lost its carrier is no path.
+		{Path: "net/ipv4/conf/all/ignore_routes_with_linkdown", Value: "1"},
+		{Path: "net/ipv6/fib_multipath_hash_policy", Value: "1", Optional: true},
+		{Path: "net/ipv6/conf/all/ignore_routes_with_linkdown", Value: "1", Optional: true},
+	}
+	if hashSeed != 0 { // since Linux 6.11, and for both families
+		sysctls = append(sysctls, kernel.Sysctl{Path: "net/ipv4/fib_multipath_hash_seed", Value: strconv.FormatUint(uint64(hashSeed), 10), Optional: true})
+	}
+	return sysctls
 }
 
 // BridgeSysctls are the settings of a bridge's namespace.
@@ -72,8 +89,10 @@ func BridgeSysctls() []kernel.Sysctl {
 	}
 }
 
-func common(hashSeed uint32) []kernel.Sysctl {
-	sysctls := []kernel.Sysctl{
+// common are settings of nodes and routers. IPv4's come first, so that the
+// kernel's directories are walked twice and not back and forth.
+func common() []kernel.Sysctl {
+	return []kernel.Sysctl{
 		// Answers may come in by another path than requests go out. The kernel
 		// takes the larger of "all" and the NIC's own.
 		{Path: "net/ipv4/conf/all/rp_filter", Value: "0"},
@@ -85,16 +104,5 @@ func common(hashSeed uint32) []kernel.Sysctl {
 		// No link-local addresses that the plan does not know (1 is
 		// IN6_ADDR_GEN_MODE_NONE), and with them no router solicitations.
 		{Path: "net/ipv6/conf/default/addr_gen_mode", Value: "1", Optional: true},
-		// A path whose link has lost its carrier is no path.
-		{Path: "net/ipv4/conf/all/ignore_routes_with_linkdown", Value: "1"},
-		{Path: "net/ipv6/conf/all/ignore_routes_with_linkdown", Value: "1", Optional: true},
-		// Flows of one pair of nodes spread over equal-cost paths by their
-		// ports; by addresses alone they would all take the same one.
-		{Path: "net/ipv4/fib_multipath_hash_policy", Value: "1"},
-		{Path: "net/ipv6/fib_multipath_hash_policy", Value: "1", Optional: true},
 	}
-	if hashSeed != 0 { // since Linux 6.11, and for both families
-		sysctls = append(sysctls, kernel.Sysctl{Path: "net/ipv4/fib_multipath_hash_seed", Value: strconv.FormatUint(uint64(hashSeed), 10), Optional: true})
-	}
-	return sysctls
 }

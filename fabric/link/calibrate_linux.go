@@ -59,17 +59,25 @@ func reached(achieved, asked units.Rate) bool {
 // The search. A token bucket loses what arrives while it is full, so it falls
 // short of its rate when the timer that drains the queue is late by more than
 // the burst lasts. How late depends on the host, and so does the burst.
+//
+// What else runs on the host can only slow the shaper down: no measurement
+// shows more than the bucket let through. So one that falls short proves little
+// about the burst and several that do not prove much, and the largest burst
+// gets many chances before a rate counts as unreachable.
 const (
 	// votes is how many measurements decide about a burst, by majority.
 	votes = 3
-	// patience is how often the largest burst is tried again before a rate
-	// counts as unreachable. Another tenant of the host can take a CPU away
-	// for tens of milliseconds, several times in a row.
-	patience = 5
+	// chances is how many measurements the largest burst gets to reach the rate
+	// twice, and chancesIfFar how many when none comes within far of it.
+	chances, chancesIfFar = 40, 8
+	far                   = 0.9
+	// pause between chances grows by this much each time: what disturbs may
+	// take a CPU for tens of milliseconds.
+	pause = 2 * time.Millisecond
 	// resolution is the factor between bursts at which the search ends.
 	resolution = 1.1
 	// step is by how much a burst grows that does not pass the last test.
-	step = 1.25
+	step = 1.5
 )
 
 // measureBurst finds the smallest burst that reaches the rate.
@@ -96,72 +104,72 @@ type measurement func(ctx context.Context, burst units.Bytes) (units.Rate, error
 // search is the search alone, for any measurement.
 func search(ctx context.Context, rate units.Rate, mtu int, measure measurement) (Entry, error) {
 	least, most := frameLength(mtu), max(maxBurst(rate, mtu), frameLength(mtu))
-	var best units.Rate
-	for attempt := 0; ; attempt++ {
-		passed, achieved, err := vote(ctx, rate, most, measure)
-		if err != nil {
-			return Entry{}, err
-		}
-		if passed {
-			break
-		}
-		if best = max(best, achieved); attempt == patience || attempt > 0 && best < rate/2 {
-			return Entry{}, &UnreachableError{Rate: rate, MTU: mtu, Best: best, Burst: most}
-		}
+	if _, err := persist(ctx, rate, mtu, most, measure); err != nil {
+		return Entry{}, err
 	}
 	low, high := least, most // high passes; whether least does is not known yet
 	for float64(high)/float64(low) > resolution {
 		middle := units.Bytes(math.Sqrt(float64(low) * float64(high)))
-		passed, _, err := vote(ctx, rate, middle, measure)
+		achieved, err := median(ctx, rate, middle, measure)
 		if err != nil {
 			return Entry{}, err
 		}
-		if passed {
+		if reached(achieved, rate) {
 			high = middle
 		} else {
 			low = middle
 		}
 	}
-	for burst := high; ; burst = min(units.Bytes(float64(burst)*step), most) {
-		achieved, err := median(ctx, burst, measure)
+	for burst := high; burst < most; burst = units.Bytes(float64(burst) * step) {
+		achieved, err := median(ctx, rate, burst, measure)
 		if err != nil {
 			return Entry{}, err
 		}
 		if reached(achieved, rate) {
 			return Entry{Rate: rate, MTU: mtu, Burst: burst, Achieved: achieved}, nil
 		}
-		if best = max(best, achieved); burst == most {
-			return Entry{}, &UnreachableError{Rate: rate, MTU: mtu, Best: best, Burst: most}
-		}
 	}
+	achieved, err := persist(ctx, rate, mtu, most, measure)
+	return Entry{Rate: rate, MTU: mtu, Burst: most, Achieved: achieved}, err
 }
 
-// vote measures until one side has the majority. Achieved is the best seen.
-func vote(ctx context.Context, rate units.Rate, burst units.Bytes, measure measurement) (passed bool, achieved units.Rate, err error) {
-	for yes, no := 0, 0; yes <= votes/2 && no <= votes/2; {
-		got, err := measure(ctx, burst)
+// persist measures the largest burst until it has reached the rate twice.
+func persist(ctx context.Context, rate units.Rate, mtu int, burst units.Bytes, measure measurement) (units.Rate, error) {
+	var best, first units.Rate
+	for chance := range chances {
+		achieved, err := measure(ctx, burst)
 		if err != nil {
-			return false, 0, err
+			return 0, err
 		}
-		achieved = max(achieved, got)
-		if reached(got, rate) {
-			yes++
-		} else {
-			no++
+		if best = max(best, achieved); reached(achieved, rate) {
+			if first > 0 {
+				return min(first, achieved), nil
+			}
+			first = achieved
 		}
-		passed = yes > votes/2
-	}
-	return passed, achieved, nil
-}
-
-func median(ctx context.Context, burst units.Bytes, measure measurement) (units.Rate, error) {
-	rates := make([]units.Rate, votes)
-	for i := range rates {
-		var err error
-		if rates[i], err = measure(ctx, burst); err != nil {
+		if chance+1 >= chancesIfFar && float64(best) < far*float64(rate) {
+			break
+		}
+		if err := sleep(ctx, time.Duration(chance)*pause); err != nil {
 			return 0, err
 		}
 	}
+	return 0, &UnreachableError{Rate: rate, MTU: mtu, Best: best, Burst: burst}
+}
+
+// median measures several times, and no more when two of three agree.
+func median(ctx context.Context, rate units.Rate, burst units.Bytes, measure measurement) (units.Rate, error) {
+	var rates []units.Rate
+	for range votes {
+		achieved, err := measure(ctx, burst)
+		if err != nil {
+			return 0, err
+		}
+		rates = append(rates, achieved)
+		if len(rates) == votes-1 && reached(rates[0], rate) == reached(rates[1], rate) {
+			break
+		}
+	}
 	slices.Sort(rates)
-	return rates[votes/2], nil
+	return rates[(len(rates)-1)/2], nil
 }

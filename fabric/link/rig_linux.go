@@ -20,6 +20,7 @@ import (
 type rig struct {
 	rate     units.Rate
 	mtu      int
+	frame    units.Bytes // length of the frames that are sent
 	near     *kernel.Namespace
 	far      *kernel.Namespace
 	conn     *kernel.Conn // in near
@@ -46,7 +47,11 @@ const (
 	sendBuffer = 4 << 20
 	// rigQueue is longer than all that the senders may have outstanding.
 	rigQueue = 256 << 20
-	// settleTime lets a changed shaper and fresh senders reach a steady state.
+	// edgePatience is how long a link may pass no frame at all: one of
+	// 60 bytes takes half a second at 1 kbit/s.
+	edgePatience = 20 * time.Second
+	// settleTime lets a changed shaper, which starts with a full bucket, and
+	// fresh senders reach a steady state.
 	settleTime = 5 * time.Millisecond
 )
 
@@ -56,7 +61,7 @@ var (
 )
 
 func newRig(rate units.Rate, mtu int) (*rig, error) {
-	r := &rig{rate: rate, mtu: mtu, receiver: -1}
+	r := &rig{rate: rate, mtu: mtu, frame: testFrame(rate, mtu), receiver: -1}
 	if err := r.build(); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
@@ -64,6 +69,16 @@ func newRig(rate units.Rate, mtu int) (*rig, error) {
 		r.senders.Go(func() { r.send(fd) })
 	}
 	return r, nil
+}
+
+// testFrame is how long the frames of a measurement are: as long as the MTU
+// allows, but on slow links as short as takes a millisecond. What a bucket
+// loses depends on how late the timer is and on how much longer than a frame
+// the burst is, and not on the frame; the share that it loses is larger with
+// short ones, so a burst that is good for them is good for long ones.
+func testFrame(rate units.Rate, mtu int) units.Bytes {
+	const shortest = 60
+	return min(frameLength(mtu), max(shortest, units.Bytes(rate.BytesPerSecond()/1000)))
 }
 
 func (r *rig) build() (err error) {
@@ -160,7 +175,7 @@ const sendBatch = 32
 
 // send sends frames of the MTU until the rig stops.
 func (r *rig) send(fd int) {
-	frame := make([]byte, frameLength(r.mtu))
+	frame := make([]byte, r.frame)
 	copy(frame, farMAC[:])
 	copy(frame[6:], nearMAC[:])
 	frame[12], frame[13] = etherType>>8, etherType&0xff
@@ -217,12 +232,12 @@ func (r *rig) close() error {
 // measure shapes with the burst and measures the rate at the receiver.
 func (r *rig) measure(ctx context.Context, burst units.Bytes) (units.Rate, error) {
 	batch := kernel.NewBatch("calibration", nil)
-	batch.SetTBF("near", rigIndex, kernel.Root, kernel.Handle(1, 0), kernel.TBF{Rate: r.rate, Burst: burst, Limit: rigQueue})
+	batch.SetTBF("near", rigIndex, kernel.Root, kernel.Handle(1, 0), kernel.TBF{
+		Rate: r.rate, Burst: burst - frameLength(r.mtu) + r.frame, Limit: rigQueue})
 	if err := r.conn.Do(batch); err != nil {
 		return 0, err
 	}
-	settle := max(settleTime, 2*r.rate.SerialisationTime(burst))
-	if err := sleep(ctx, settle); err != nil {
+	if err := sleep(ctx, settleTime); err != nil {
 		return 0, err
 	}
 	if _, err := r.edge(ctx); err != nil {
@@ -237,7 +252,7 @@ func (r *rig) measure(ctx context.Context, burst units.Bytes) (units.Rate, error
 		return 0, err
 	}
 	elapsed := time.Since(start)
-	bits := 8 * float64(frames) * float64(frameLength(r.mtu))
+	bits := 8 * float64(frames) * float64(r.frame)
 	return units.Rate(bits / elapsed.Seconds()), nil
 }
 
@@ -246,17 +261,16 @@ func (r *rig) measure(ctx context.Context, burst units.Bytes) (units.Rate, error
 // 50 us. That is 0.1 % of 50 ms; on a slow link several frames must pass.
 func (r *rig) window() time.Duration {
 	const least, most, leastFrames = 50 * time.Millisecond, 150 * time.Millisecond, 20
-	return max(least, min(leastFrames*r.rate.SerialisationTime(frameLength(r.mtu)), most))
+	return max(least, min(leastFrames*r.rate.SerialisationTime(r.frame), most))
 }
 
 // edge waits until a frame has just arrived, and returns how many have since
 // the last edge. Counting from arrival to arrival keeps the error of a slow
 // link, on which frames are rare, as small as that of a fast one.
 func (r *rig) edge(ctx context.Context) (frames uint64, err error) {
-	const pollTime = 20 * time.Microsecond
-	patience := time.Now().Add(4*r.rate.SerialisationTime(frameLength(r.mtu)) + 500*time.Millisecond)
-	first := true
-	for ctx.Err() == nil && time.Now().Before(patience) {
+	const pollTime = 20 * time.Microsecond // a slower look was interrupted, and may be late
+	start := time.Now()
+	for first := true; ctx.Err() == nil; first = false {
 		if failed := r.failed.Load(); failed != nil {
 			return 0, *failed
 		}
@@ -269,12 +283,11 @@ func (r *rig) edge(ctx context.Context) (frames uint64, err error) {
 		if stats.Packets > 0 && !first && time.Since(asked) < pollTime {
 			return frames, nil
 		}
-		first = false
+		if asked.Sub(start) > edgePatience && frames == 0 {
+			return 0, fmt.Errorf("no frame arrived within %s", edgePatience)
+		}
 	}
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
-	return 0, fmt.Errorf("no frame arrived within %s", time.Since(patience))
+	return 0, context.Cause(ctx)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -1,9 +1,16 @@
 // Package link is a fabric's links: veth pairs shaped with tc, and the
 // calibration that finds the burst with which this host reaches a rate.
 //
-// A link is shaped at the egress of both of its ends by a token bucket with a
-// drop-tail queue in bytes. Delay, jitter, loss, duplication and corruption are
-// netem's, where the host has it.
+// A link is shaped at the egress of both of its ends by a token bucket (tbf)
+// with a drop-tail queue in bytes. Delay, jitter, loss, duplication and
+// corruption are netem's, where the host has it.
+//
+// Tbf and htb were measured side by side, at 0.1 to 5 Gbit/s with MTUs of 1,500
+// and 9,000. Htb reaches a rate with a burst that is one frame smaller, because
+// it lets a last frame go whenever it has any token left: both need the same
+// number of bytes that may leave at once. Tbf it is: its burst is what leaves
+// at once, it is one discipline instead of a discipline, a class and a queue
+// (three requests for each end of each link), and it changes in place as one.
 package link
 
 import (
