@@ -44,7 +44,7 @@ func (c *compiler) checkMTU() {
 	if narrow >= wide {
 		return
 	}
-	reported := map[int]bool{}
+	reported := map[string]bool{} // by path: one value makes many links narrow
 	for _, target := range edges {
 		c.checkMTUTowards(target, widest, carrier, reported)
 	}
@@ -52,7 +52,7 @@ func (c *compiler) checkMTU() {
 
 // checkMTUTowards follows the shortest paths to one switch, the farthest
 // switches first, with the widest packet that each may have to pass on.
-func (c *compiler) checkMTUTowards(target int, widest, carrier []int, reported map[int]bool) {
+func (c *compiler) checkMTUTowards(target int, widest, carrier []int, reported map[string]bool) {
 	distance := c.distances([]int{target})
 	order := make([]int, 0, len(distance))
 	for sw, d := range distance {
@@ -71,19 +71,27 @@ func (c *compiler) checkMTUTowards(target int, widest, carrier []int, reported m
 		for _, p := range c.towards(sw, distance) {
 			port := c.ports[sw][p]
 			l, from := c.plan.Links[port.link], c.plan.Links[carrier[sw]]
-			if l.MTU < widest[sw] && !reported[port.link] {
-				reported[port.link] = true
-				path := c.linkMTU(l)
-				if path == "fabric.links" {
-					path = c.linkMTU(from)
-				}
-				c.wrong(path, fmt.Sprintf("want at least %d on every link on the way", widest[sw]),
-					"link %s has mtu %d, and packets of %s with mtu %d cross it", l.Name, l.MTU, from.Name, from.MTU)
+			if l.MTU < widest[sw] {
+				c.tooNarrow(l, from, reported)
 			}
 			if next := port.peer.index; widest[sw] > widest[next] {
 				widest[next], carrier[next] = widest[sw], carrier[sw]
 			}
 		}
+	}
+}
+
+// tooNarrow reports a link that the packets of another do not fit, once for
+// each value of the file.
+func (c *compiler) tooNarrow(l, from Link, reported map[string]bool) {
+	path := c.linkMTU(l)
+	if path == "fabric.links" {
+		path = c.linkMTU(from)
+	}
+	if !reported[path] {
+		reported[path] = true
+		c.wrong(path, fmt.Sprintf("want at least %d on every link on the way", from.MTU),
+			"link %s has mtu %d, and packets of %s with mtu %d cross it", l.Name, l.MTU, from.Name, from.MTU)
 	}
 }
 
@@ -140,7 +148,7 @@ func (c *compiler) checkRings(parts []int) {
 		}
 		path := fmt.Sprintf("steps[%d].workload", i)
 		if len(ranks) < 2 {
-			c.wrong(path, "want at least 2 ranks: more nodes, or ranks: 2 of a node", "the testbed has %d ranks", len(ranks))
+			c.wrong(path, "want at least 2 ranks: more nodes, or ranks: 2 of a node", "the testbed has %s", counted(len(ranks), "rank"))
 			continue
 		}
 		for r, from := range ranks {

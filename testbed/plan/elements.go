@@ -61,7 +61,7 @@ func (c *compiler) addNodes() {
 			if c.t.Fabric.Topology == spec.Explicit {
 				want += ", or more entries of fabric.connect"
 			}
-			c.wrong(path, want, "node %s has %d NICs and %d links", host.Name, settings.NICs, len(host.Ports))
+			c.wrong(path, want, "node %s has %s and %s", host.Name, counted(settings.NICs, "NIC"), counted(len(host.Ports), "link"))
 		}
 		if len(host.Ports) == 0 {
 			c.wrong(fmt.Sprintf("fabric.hosts[%d]", i), fmt.Sprintf("want an entry of fabric.connect such as %q", host.Name+" -- SWITCH"), "node %s has no link", host.Name)
@@ -77,6 +77,14 @@ func (c *compiler) addNodes() {
 		}
 		c.plan.Nodes = append(c.plan.Nodes, node)
 	}
+}
+
+// counted is "1 link" or "2 links".
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func (c *compiler) addSwitches() {

@@ -64,29 +64,31 @@ var routedShapes = map[string]*spec.Testbed{
 // both families.
 func TestRoutesReachEverything(t *testing.T) {
 	for name, testbed := range routedShapes {
-		t.Run(name, func(t *testing.T) {
-			p := mustCompile(t, testbed)
-			w, g := newWalker(p), graphOf(p)
-			for _, target := range destinations(p) {
-				distance := g.distancesTo(p, target.owner, target.port)
-				checkEqualCost(t, p, w, g, target, distance)
-				for i := range p.Nodes {
-					from := &p.Nodes[i]
-					if from.Name == target.owner {
-						continue
-					}
-					checkWalk(t, w, from.Name, netip.Addr{}, target, nearestNIC(from, distance))
-					for _, nic := range from.NICs {
-						sw, _, _ := strings.Cut(nic.Peer, ":")
-						d, reached := distance[sw]
-						if !reached {
-							d = -1
-						}
-						checkWalk(t, w, from.Name, nic.Addrs[target.family].Addr(), target, d+1)
-					}
-				}
+		t.Run(name, func(t *testing.T) { checkRoutes(t, mustCompile(t, testbed)) })
+	}
+}
+
+func checkRoutes(t testing.TB, p *Plan) {
+	t.Helper()
+	w, g := newWalker(p), graphOf(p)
+	for _, target := range destinations(p) {
+		distance := g.distancesTo(p, target.owner, target.port)
+		checkEqualCost(t, p, w, g, target, distance)
+		for i := range p.Nodes {
+			from := &p.Nodes[i]
+			if from.Name == target.owner {
+				continue
 			}
-		})
+			checkWalk(t, w, from.Name, netip.Addr{}, target, nearestNIC(from, distance))
+			for _, nic := range from.NICs {
+				sw, _, _ := strings.Cut(nic.Peer, ":")
+				d, reached := distance[sw]
+				if !reached {
+					d = -1
+				}
+				checkWalk(t, w, from.Name, nic.Addrs[target.family].Addr(), target, d+1)
+			}
+		}
 	}
 }
 
@@ -132,7 +134,7 @@ func nearestNIC(n *Node, distance map[string]int) int {
 
 // checkWalk requires a packet to reach the destination after want links, or to
 // be refused on the way where want is 0.
-func checkWalk(t *testing.T, w *walker, from string, src netip.Addr, to destination, want int) {
+func checkWalk(t testing.TB, w *walker, from string, src netip.Addr, to destination, want int) {
 	t.Helper()
 	got := w.walk(from, src, to.addr)
 	wantEnd := to.owner
@@ -146,7 +148,7 @@ func checkWalk(t *testing.T, w *walker, from string, src netip.Addr, to destinat
 
 // checkEqualCost requires every switch to use exactly the ports that start a
 // shortest path, and every node without a bound socket the NICs that do.
-func checkEqualCost(t *testing.T, p *Plan, w *walker, g graph, to destination, distance map[string]int) {
+func checkEqualCost(t testing.TB, p *Plan, w *walker, g graph, to destination, distance map[string]int) {
 	t.Helper()
 	for name, d := range w.devices {
 		if name == to.owner || d.local[to.addr] {

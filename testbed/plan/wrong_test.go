@@ -48,9 +48,9 @@ var wrongFiles = []struct {
 	{"unknown topology", "name: t\nfabric:\n  topology: leafspine\n  params: {}\n", []string{
 		`f:3:13: fabric.topology "leafspine" does not exist; did you mean "leaf-spine"?`}},
 	{"NICs of a generated node", leafSpineFile("nodes:", "  default: {ranks: 2}", "  h1: {nics: 2}"), []string{
-		`f:7:14: node h1 has 2 NICs and 1 links; want nics: 1, which is how many links it has`}},
+		`f:7:14: node h1 has 2 NICs and 1 link; want nics: 1, which is how many links it has`}},
 	{"more NICs than links", explicitFile("a -- s", "b -- s", "s -- t") + "nodes:\n  a: {nics: 3}\n", []string{
-		`f:11:13: node a has 3 NICs and 1 links; want nics: 1, which is how many links it has, or more entries of fabric.connect`}},
+		`f:11:13: node a has 3 NICs and 1 link; want nics: 1, which is how many links it has, or more entries of fabric.connect`}},
 	{"node without a link", explicitFile("a -- s", "s -- t"), []string{
 		`f:4:14: node b has no link; want an entry of fabric.connect such as "b -- SWITCH"`}},
 	{"dangling link", explicitFile("a -- s", "b -- x1"), []string{
@@ -104,8 +104,7 @@ var wrongFiles = []struct {
 	{"narrow link on the way", leafSpineFile("  links:", "    default: {mtu: 9000}", "    leaf2--spine1: {mtu: 4200}"), []string{
 		`f:7:26: link leaf2--spine1 has mtu 4200, and packets of h2--leaf2 with mtu 9000 cross it; want at least 9000 on every link on the way`}},
 	{"wide host links over a default fabric", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 1}\n  links:\n    host: {mtu: 9000}\n", []string{
-		`f:6:17: link leaf2--spine1 has mtu 1500, and packets of h1--leaf2 with mtu 9000 cross it; want at least 9000 on every link on the way`,
-		`f:6:17: link leaf1--spine1 has mtu 1500, and packets of h1--leaf2 with mtu 9000 cross it; want at least 9000 on every link on the way`}},
+		`f:6:17: link leaf2--spine1 has mtu 1500, and packets of h1--leaf2 with mtu 9000 cross it; want at least 9000 on every link on the way`}},
 	{"more nodes than loopbacks", leafSpineFile("addressing: {loopbacks4: 10.0.0.0/29}"), []string{
 		`f:5:26: 10.0.0.0/29 has 8 addresses, and 4 nodes and 4 switches need 16, counted in aligned blocks; want a prefix of /28 or shorter`}},
 	{"more links than subnets", leafSpineFile("addressing:", "  links4: 10.1.0.0/29", "  links6: fd00::/125"), []string{
@@ -120,7 +119,7 @@ var wrongFiles = []struct {
 	{"ring over rails that are apart", "name: t\nfabric:\n  topology: rail-optimized\n  params: {servers: 2, rails: 2}\nnodes:\n  default: {ranks: 2}\nsteps:\n  - workload: {name: w, kind: all-reduce, size: 4KiB}\n", []string{
 		`f:8:5: rank 1 on h0:eth1 sends to rank 2 on h1:eth0, and no path joins these NICs; want a fabric that joins them (spines above rails), or one rank for each node`}},
 	{"workload of one rank", "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 1}\nsteps:\n  - workload: {name: w, kind: all-reduce, size: 4KiB}\n", []string{
-		`f:6:5: the testbed has 1 ranks; want at least 2 ranks: more nodes, or ranks: 2 of a node`}},
+		`f:6:5: the testbed has 1 rank; want at least 2 ranks: more nodes, or ranks: 2 of a node`}},
 	{"queue below a frame", leafSpineFile("  links:", "    default: {mtu: 9000}", "    host: {b-to-a: {queue: 4KiB}}"), []string{
 		`f:7:28: queue is 4KiB; want at least 9014B, one frame of mtu 9000`}},
 	{"jitter above the delay", leafSpineFile("  links:", "    default: {delay: 1us}", "    fabric: {jitter: 10us}"), []string{
