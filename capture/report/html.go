@@ -2,6 +2,7 @@ package report
 
 import (
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
@@ -36,15 +37,16 @@ const rowsShown = 64
 
 // HTMLOptions are the options of WriteHTML. The zero value works.
 type HTMLOptions struct {
-	// Topology is a picture of the fabric as an SVG element, from a drawer that
-	// escapes what it is given; empty leaves it out.
-	Topology template.HTML
+	// Topology is a picture of the fabric, an SVG file; empty leaves it out. It
+	// becomes an image of its own, so that its styles and the page's do not
+	// meet.
+	Topology []byte
 }
 
 // pageData is what the page shows.
 type pageData struct {
 	*Report
-	Topology template.HTML
+	Topology template.URL
 	Timeline timeline
 	Links    []linkBar
 	MoreLinks,
@@ -62,7 +64,11 @@ type linkBar struct {
 // WriteHTML writes the page: one file without scripts and without anything
 // loaded from elsewhere, so that it can be mailed and kept.
 func (r *Report) WriteHTML(w io.Writer, o HTMLOptions) error {
-	data := pageData{Report: r, Topology: o.Topology, Timeline: newTimeline(r.Steps)}
+	r = r.printable()
+	data := pageData{Report: r, Timeline: newTimeline(r.Steps)}
+	if len(o.Topology) > 0 {
+		data.Topology = template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(o.Topology))
+	}
 	if r.Fidelity != nil {
 		for i, l := range r.Fidelity.Links {
 			if i == rowsShown {

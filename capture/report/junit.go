@@ -68,8 +68,9 @@ const junitRunCase = "run"
 // could not be judged (INCONCLUSIVE, OVERLOADED, ABORTED) is an error, because a
 // CI system must not take it for a pass; what the host cannot do is skipped.
 func (r *Report) WriteJUnit(w io.Writer) error {
+	r = r.printable()
 	steps := r.junitSuite("steps", r.Elapsed())
-	steps.Cases = append(steps.Cases, r.junitRun())
+	steps.Cases = []junitCase{{Class: r.Name, Name: junitRunCase, Time: junitTime(r.Elapsed())}}
 	for i, step := range r.Steps {
 		steps.Cases = append(steps.Cases, r.junitStep(i, step))
 	}
@@ -77,9 +78,11 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	for i, check := range r.Checks {
 		checks.Cases = append(checks.Cases, r.junitCheck(i, check))
 	}
-	all := junitSuites{Name: xmlText("railbed " + r.Name), Time: junitTime(r.Elapsed())}
+	all := junitSuites{Name: "railbed " + r.Name, Time: junitTime(r.Elapsed())}
+	steps.count()
+	checks.count()
+	r.junitRun(&steps, steps.Failures+steps.Errors+checks.Failures+checks.Errors > 0)
 	for _, suite := range []junitSuite{steps, checks} {
-		suite.count()
 		all.Tests += suite.Tests
 		all.Failures += suite.Failures
 		all.Errors += suite.Errors
@@ -100,51 +103,51 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 
 func (r *Report) junitSuite(name string, took time.Duration) junitSuite {
 	return junitSuite{
-		Name: xmlText(r.Name + "." + name), Time: junitTime(took), Hostname: xmlText(r.Host.Name),
+		Name: r.Name + "." + name, Time: junitTime(took), Hostname: r.Host.Name,
 		// xs:dateTime without a zone, in UTC, is what the schemas ask for.
 		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"),
 		Properties: []junitProperty{
-			{"file", xmlText(r.File)}, {"plan_hash", r.PlanHash}, {"seed", fmt.Sprint(r.Seed)},
+			{"file", r.File}, {"plan_hash", r.PlanHash}, {"seed", fmt.Sprint(r.Seed)},
 			{"railbed", r.Versions.Railbed}, {"kernel", r.Host.Kernel},
 		},
 	}
 }
 
-// junitRun carries what no step and no check says: a testbed that did not come
-// up, or an interrupt between steps.
-func (r *Report) junitRun() junitCase {
-	c := junitCase{Class: xmlText(r.Name), Name: junitRunCase, Time: junitTime(r.Elapsed())}
+// junitRun lets the run's case carry what no step and no check says: a testbed
+// that did not come up, an interrupt between steps, an overloaded emulator. So
+// a run that did not pass is green nowhere.
+func (r *Report) junitRun(steps *junitSuite, told bool) {
 	switch {
 	case r.Verdict == verdict.Unsupported:
-		c.Skipped = &junitReason{Message: xmlText(r.Reason)}
-	case r.Verdict == verdict.Aborted:
-		c.Error = &junitReason{Message: xmlText(r.Reason), Type: string(r.Verdict)}
+		steps.Cases[0].Skipped = &junitReason{Message: r.Reason}
+	case r.Verdict == verdict.Aborted, r.Verdict != verdict.Pass && !told:
+		steps.Cases[0].Error = &junitReason{Message: r.Reason, Type: string(r.Verdict)}
 	}
-	return c
+	steps.count()
 }
 
 func (r *Report) junitStep(i int, step Step) junitCase {
 	c := junitCase{
-		Class: xmlText(r.Name + ".steps"), Name: xmlText(fmt.Sprintf("%d %s", i+1, step.Name)),
-		Time: junitTime(time.Duration((step.End - step.Start) * float64(time.Second))), Output: xmlText(step.Where),
+		Class: r.Name + ".steps", Name: fmt.Sprintf("%d %s", i+1, step.Name),
+		Time: junitTime(time.Duration((step.End - step.Start) * float64(time.Second))), Output: step.Where,
 	}
 	switch step.State {
 	case Failed:
-		c.Failure = &junitReason{Message: xmlText(step.Error), Type: string(step.State), Text: xmlText(step.Where + ": " + step.Error)}
+		c.Failure = &junitReason{Message: step.Error, Type: string(step.State), Text: step.Where + ": " + step.Error}
 	case Cancelled:
-		c.Error = &junitReason{Message: xmlText(cmp.Or(step.Error, "ended with the run")), Type: string(step.State), Text: xmlText(step.Where)}
+		c.Error = &junitReason{Message: cmp.Or(step.Error, "ended with the run"), Type: string(step.State), Text: step.Where}
 	case Skipped:
-		c.Skipped = &junitReason{Message: xmlText(cmp.Or(step.Error, "the run ended before this step"))}
+		c.Skipped = &junitReason{Message: cmp.Or(step.Error, "the run ended before this step")}
 	}
 	return c
 }
 
 func (r *Report) junitCheck(i int, check Check) junitCase {
 	c := junitCase{
-		Class: xmlText(r.Name + ".checks"), Name: xmlText(fmt.Sprintf("%d %s", i+1, check.Name)), Time: junitTime(0),
-		Output: xmlText(strings.Join(append([]string{check.Where, check.Summary}, check.Details...), "\n")),
+		Class: r.Name + ".checks", Name: fmt.Sprintf("%d %s", i+1, check.Name), Time: junitTime(0),
+		Output: strings.Join(append([]string{check.Where, check.Summary}, check.Details...), "\n"),
 	}
-	reason := &junitReason{Message: xmlText(check.Summary), Type: string(check.Verdict), Text: xmlText(strings.Join(append([]string{check.Where}, check.Details...), "\n"))}
+	reason := &junitReason{Message: check.Summary, Type: string(check.Verdict), Text: strings.Join(append([]string{check.Where}, check.Details...), "\n")}
 	switch check.Verdict {
 	case verdict.Pass:
 	case verdict.Fail:
@@ -158,7 +161,7 @@ func (r *Report) junitCheck(i int, check Check) junitCase {
 }
 
 func (s *junitSuite) count() {
-	s.Tests = len(s.Cases)
+	s.Tests, s.Failures, s.Errors, s.Skipped = len(s.Cases), 0, 0, 0
 	for _, c := range s.Cases {
 		switch {
 		case c.Failure != nil:
@@ -173,15 +176,3 @@ func (s *junitSuite) count() {
 
 // junitTime is xs:decimal seconds.
 func junitTime(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
-
-// xmlText drops what XML 1.0 cannot carry even when escaped (section 2.2,
-// production Char): a program's output may hold anything.
-func xmlText(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t', r == '\n', r == '\r', r >= 0x20 && r <= 0xd7ff, r >= 0xe000 && r <= 0xfffd, r >= 0x10000 && r <= 0x10ffff:
-			return r
-		}
-		return -1
-	}, text)
-}

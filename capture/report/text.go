@@ -42,6 +42,7 @@ type textWriter struct {
 
 // WriteText writes the tables of the terminal.
 func (r *Report) WriteText(w io.Writer, o TextOptions) error {
+	r = r.printable()
 	t := &textWriter{w: w, o: o}
 	t.head(r)
 	t.steps(r.Steps)

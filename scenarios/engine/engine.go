@@ -8,11 +8,11 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"os"
 	"runtime"
@@ -50,7 +50,7 @@ type Options struct {
 	Progress func(Update)
 	// Trace is given each host change as the ip or tc line that it equals.
 	Trace func(line string)
-	// Draw draws the topology for the page, as an SVG element.
+	// Draw draws the topology for the page, as an SVG file.
 	Draw func(io.Writer, *plan.Plan) error
 }
 
@@ -315,13 +315,13 @@ func (r *run) writePlan() error {
 }
 
 func (r *run) writePage() error {
-	var picture strings.Builder
+	var picture bytes.Buffer
 	if r.Draw != nil {
 		if err := r.Draw(&picture, r.Plan); err != nil {
 			return fmt.Errorf("draw topology: %w", err)
 		}
 	}
 	return r.results.replace(report.HTMLFile, func(w io.Writer) error {
-		return r.report.WriteHTML(w, report.HTMLOptions{Topology: template.HTML(picture.String())})
+		return r.report.WriteHTML(w, report.HTMLOptions{Topology: picture.Bytes()})
 	})
 }
