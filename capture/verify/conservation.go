@@ -1,0 +1,393 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"path"
+	"slices"
+	"time"
+
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// Memory of Conservation. Packets are remembered in two generations; the older
+// one is judged and dropped when the newer one is old enough or full.
+const (
+	generation     = int64(time.Second)
+	generationMost = 1 << 19 // packets, some 40 bytes each
+)
+
+// inFlight is how long a packet may be inside a switch when the plan does not
+// say how long its queues can hold it.
+const inFlight = 50 * time.Millisecond
+
+// Conservation holds that a switch neither loses nor makes packets: every
+// packet that entered one of its ports left it by exactly one port, unless it
+// was addressed to the switch, its TTL ended, or a drop was recorded; and
+// every packet that left had entered, unless the switch itself sent it.
+// Packets that were inside when the capture began or ended are left out.
+// A bridge floods frames to a group, or to an address that it has not learned,
+// by every other port; the count of these is reported.
+type Conservation struct {
+	pattern  string
+	drops    map[string]uint64
+	capture  *Capture
+	switches []*switchState
+	byNode   map[string]*switchState
+	byTap    []*switchState // by tap index; nil is none
+
+	young, old map[passing]passage
+	turned     int64 // when young was begun
+	short      bool  // generations were shorter than packets may be under way
+}
+
+// passing is a packet at a switch.
+type passing struct {
+	id     uint64
+	number int // of the switch
+}
+
+// passage is what was seen of it.
+type passage struct {
+	first int64
+	// inPorts and outPorts are sets of the switch's ports, by their number
+	// modulo 64.
+	inPorts, outPorts uint64
+	in, out           uint8
+	flags             passageFlags
+}
+
+type passageFlags uint8
+
+const (
+	toSwitch passageFlags = 1 << iota
+	fromSwitch
+	ttlEnded
+	dropRecorded
+	samePort  // it left by a port by which it came
+	twiceSame // it left twice by one port
+)
+
+// switchState is a switch and what passed it.
+type switchState struct {
+	name   string
+	number int
+	bridge bool
+	taps   []*Tap
+	plan   *plan.Switch
+	own    map[netip.Addr]bool // its addresses
+	linger int64               // ns that a packet may be inside
+
+	entered, left        uint64 // packets, by port sightings
+	forwarded, flooded   uint64
+	toItself, fromItself uint64
+	expired, dropped     uint64
+	underWay             uint64
+	missing, extra, bare uint64 // bare: left without having entered
+	examples             []string
+}
+
+// NewConservation makes the check for the switches whose name matches a glob.
+// Drops, by switch, are the packets that its queues dropped by their own
+// counters; as many missing packets are explained. It may be nil.
+func NewConservation(pattern string, drops map[string]uint64) *Conservation {
+	return &Conservation{pattern: pattern, drops: drops}
+}
+
+// Begin implements Check.
+func (k *Conservation) Begin(c *Capture) {
+	k.capture = c
+	k.byNode = map[string]*switchState{}
+	k.young, k.old = map[passing]passage{}, map[passing]passage{}
+}
+
+// at is the state of the switch that a tap is on, or nil.
+func (k *Conservation) at(tap *Tap) *switchState {
+	for len(k.byTap) <= tap.Index {
+		k.byTap = append(k.byTap, k.enlist(k.capture.Taps[len(k.byTap)]))
+	}
+	return k.byTap[tap.Index]
+}
+
+func (k *Conservation) enlist(tap *Tap) *switchState {
+	if matched, err := path.Match(k.pattern, tap.Node); err != nil || !matched || tap.NIC || tap.Node == "" {
+		return nil
+	}
+	s := k.byNode[tap.Node]
+	if s == nil {
+		s = &switchState{name: tap.Node, number: len(k.switches), linger: int64(inFlight), own: map[netip.Addr]bool{}}
+		if k.capture.Plan != nil {
+			s.describe(k.capture.Plan, k.capture.Dilation)
+		}
+		k.byNode[tap.Node] = s
+		k.switches = append(k.switches, s)
+	}
+	s.taps = append(s.taps, tap)
+	return s
+}
+
+// describe takes over what the plan says about the switch.
+func (s *switchState) describe(p *plan.Plan, dilation uint64) {
+	s.plan = p.Switch(s.name)
+	if s.plan == nil {
+		return
+	}
+	s.bridge = s.plan.Kind == spec.Bridge
+	for _, prefix := range s.plan.Loopbacks {
+		s.own[prefix.Addr()] = true
+	}
+	for _, port := range s.plan.Ports {
+		for _, prefix := range port.Addrs {
+			s.own[prefix.Addr()] = true
+		}
+		if link := p.Link(port.Link); link != nil {
+			for _, d := range []plan.Direction{link.AToB, link.BToA} {
+				full := int64(d.Rate.SerialisationTime(d.Queue)+time.Duration(d.Delay)+time.Duration(d.Jitter)) * int64(dilation)
+				s.linger = max(s.linger, min(full+full/2, generation/2))
+			}
+		}
+	}
+}
+
+// Packet implements Check.
+func (k *Conservation) Packet(p *Packet) {
+	s := k.at(p.Tap)
+	if s == nil || p.Direction == Unknown {
+		return
+	}
+	if p.Time-k.turned > generation || len(k.young) >= generationMost {
+		k.turn(p.Time)
+	}
+	key := passing{p.ID, s.number}
+	seen, isOld := passage{first: p.Time}, false
+	if young, known := k.young[key]; known {
+		seen = young
+	} else if old, known := k.old[key]; known {
+		seen, isOld = old, true
+	}
+	seen.add(p, s)
+	if isOld {
+		k.old[key] = seen
+	} else {
+		k.young[key] = seen
+	}
+}
+
+func (q *passage) add(p *Packet, s *switchState) {
+	port := uint64(1) << (p.Tap.Index % 64)
+	if p.Direction == In {
+		s.entered++
+		q.in = min(q.in, math.MaxUint8-1) + 1
+		q.inPorts |= port
+		if p.TTL <= 1 && p.IP != 0 {
+			q.flags |= ttlEnded
+		}
+		if s.addressed(p) {
+			q.flags |= toSwitch
+		}
+	} else if p.Drop == "" {
+		s.left++
+		q.out = min(q.out, math.MaxUint8-1) + 1
+		if q.outPorts&port != 0 {
+			q.flags |= twiceSame
+		}
+		q.outPorts |= port
+		if s.sends(p) {
+			q.flags |= fromSwitch
+		}
+	}
+	if p.Drop != "" {
+		q.flags |= dropRecorded
+	}
+	if q.inPorts&q.outPorts != 0 {
+		q.flags |= samePort
+	}
+}
+
+// addressed reports whether the switch itself is the receiver. Group addresses
+// and everything that is not IP end at a router; a bridge passes them on.
+func (s *switchState) addressed(p *Packet) bool {
+	if p.IP == 0 || p.Flow == nil {
+		return !s.bridge
+	}
+	dst := p.Flow.Dst.Addr()
+	if !s.bridge && (p.Group || dst.IsMulticast() || dst.IsLinkLocalUnicast()) {
+		return true
+	}
+	return s.own[dst]
+}
+
+// sends reports whether the switch itself may be the sender. A bridge of a
+// shared subnet has no addresses but those that a kernel gives it on its own.
+func (s *switchState) sends(p *Packet) bool {
+	if p.IP == 0 || p.Flow == nil {
+		return !s.bridge
+	}
+	src := p.Flow.Src.Addr()
+	return s.own[src] || !s.bridge && (src.IsLinkLocalUnicast() || src.IsUnspecified())
+}
+
+// turn judges the older generation and begins a new one.
+func (k *Conservation) turn(now int64) {
+	for key, q := range k.old {
+		s := k.switches[key.number]
+		if now-q.first < s.linger {
+			k.short = true
+		}
+		s.judge(q, key.id, k.capture.First, now)
+	}
+	clear(k.old)
+	k.old, k.young = k.young, k.old
+	k.turned = now
+}
+
+// judge counts one packet of which everything was seen.
+func (s *switchState) judge(q passage, id uint64, start, end int64) {
+	switch {
+	case q.in == q.out && q.in > 0:
+		if q.forwards(s.bridge) {
+			s.forwarded += uint64(q.in)
+			return
+		}
+		s.extra++
+		s.example(q, id, "left by the port by which it came")
+	case q.in > q.out:
+		s.absent(q, id, end)
+	case q.in == 0:
+		switch {
+		case q.flags&fromSwitch != 0:
+			s.fromItself += uint64(q.out)
+		case q.first-start < s.linger:
+			s.underWay += uint64(q.out)
+		default:
+			s.bare += uint64(q.out)
+			s.example(q, id, "left without having entered")
+		}
+	case s.bridge && q.flags&(twiceSame|samePort) == 0: // to a group, or to an address not learned yet
+		s.forwarded += uint64(q.in)
+		s.flooded += uint64(q.out - q.in)
+	default:
+		s.extra += uint64(q.out - q.in)
+		s.example(q, id, fmt.Sprintf("entered %d times and left %d times", q.in, q.out))
+	}
+}
+
+// forwards is false for a frame that a bridge sent back where it came from. A
+// router may: the sender chose a wrong first hop.
+func (q passage) forwards(bridge bool) bool { return !bridge || q.flags&samePort == 0 }
+
+// absent counts a packet that entered more often than it left.
+func (s *switchState) absent(q passage, id uint64, end int64) {
+	count := uint64(q.in - q.out)
+	s.forwarded += uint64(q.out)
+	switch {
+	case q.flags&dropRecorded != 0:
+		s.dropped += count
+	case q.flags&toSwitch != 0:
+		s.toItself += count
+	case q.flags&ttlEnded != 0 && !s.bridge:
+		s.expired += count
+	case end-q.first < s.linger:
+		s.underWay += count
+	default:
+		s.missing += count
+		s.example(q, id, "entered and never left")
+	}
+}
+
+func (s *switchState) example(q passage, id uint64, what string) {
+	if len(s.examples) < maxDetails {
+		s.examples = append(s.examples, fmt.Sprintf("%s: packet %#x of %s %s", s.name, id, time.Unix(0, q.first).UTC().Format("15:04:05.000000000"), what))
+	}
+}
+
+// Result implements Check.
+func (k *Conservation) Result() Result {
+	r := Result{Name: "conservation " + k.pattern, Measured: map[string]float64{}}
+	for _, tap := range k.capture.Taps {
+		k.at(tap) // ports that carried nothing count as captured too
+	}
+	for _, generation := range []map[passing]passage{k.old, k.young} {
+		for key, q := range generation {
+			k.switches[key.number].judge(q, key.id, k.capture.First, k.capture.End)
+		}
+	}
+	var taps []*Tap
+	var wrong, unclear []string
+	var forwarded, missing, odd uint64
+	for _, s := range k.switches {
+		taps = append(taps, s.taps...)
+		w, u := s.verdict(k.drops[s.name], k.capture.lossy(s.taps) || k.short)
+		wrong, unclear = append(wrong, w...), append(unclear, u...)
+		forwarded += s.forwarded
+		missing += s.missing
+		odd += s.extra + s.bare
+		r.Details = append(r.Details, s.line())
+	}
+	switch {
+	case len(k.switches) == 0:
+		unclear = append(unclear, fmt.Sprintf("no port of a switch %q was captured", k.pattern))
+	case forwarded == 0:
+		unclear = append(unclear, "no packet crossed")
+	}
+	if k.short {
+		unclear = append(unclear, "more packets at once than are remembered")
+	}
+	r.Measured["forwarded"], r.Measured["missing"], r.Measured["extra"] = float64(forwarded), float64(missing), float64(odd)
+	r.Summary = fmt.Sprintf("%d packets crossed %d switches, %d entered and never left, %d left without having entered or too often",
+		forwarded, len(k.switches), missing, odd)
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}
+
+// verdict is what is wrong and unclear at a switch. Where taps lost packets, a
+// sighting that is lacking proves nothing.
+func (s *switchState) verdict(drops uint64, lossy bool) (wrong, unclear []string) {
+	var problems []string
+	if unexplained := s.missing - min(s.missing, drops); unexplained > 0 {
+		line := fmt.Sprintf("%s: %d packets entered and never left", s.name, unexplained)
+		if drops > 0 {
+			line += fmt.Sprintf(", beside %d that its queues dropped", drops)
+		}
+		if s.plan == nil {
+			// Without its addresses, the switch itself may be the receiver.
+			unclear = append(unclear, line)
+		} else {
+			problems = append(problems, line)
+		}
+	}
+	if s.bare > 0 {
+		line := fmt.Sprintf("%s: %d packets left without having entered", s.name, s.bare)
+		if s.plan == nil {
+			unclear = append(unclear, line)
+		} else {
+			problems = append(problems, line)
+		}
+	}
+	if s.extra > 0 {
+		problems = append(problems, fmt.Sprintf("%s: %d packets left too often", s.name, s.extra))
+	}
+	problems = append(problems, s.examples...)
+	if s.plan != nil {
+		for _, port := range s.plan.Ports {
+			if !slices.ContainsFunc(s.taps, func(t *Tap) bool { return t.Port == port.Name }) {
+				unclear = append(unclear, fmt.Sprintf("%s: port %s was not captured", s.name, port.Name))
+				lossy = true
+			}
+		}
+	}
+	if len(problems) == len(s.examples) && s.extra == 0 {
+		problems = nil // all missing packets are explained
+	}
+	if lossy {
+		return nil, append(unclear, problems...)
+	}
+	return problems, unclear
+}
+
+func (s *switchState) line() string {
+	return fmt.Sprintf("%s: %d in, %d out on %d ports: %d forwarded, %d flooded, %d to and %d from itself, %d expired, %d dropped as recorded, %d under way, %d missing",
+		s.name, s.entered, s.left, len(s.taps), s.forwarded, s.flooded, s.toItself, s.fromItself, s.expired, s.dropped, s.underWay, s.missing)
+}

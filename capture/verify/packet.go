@@ -1,0 +1,224 @@
+package verify
+
+import (
+	"net/netip"
+
+	"github.com/google/gopacket"
+	golayers "github.com/google/gopacket/layers"
+
+	"railbed/capture/layers"
+	"railbed/capture/pcapng"
+)
+
+// Direction is which way a packet passed its tap.
+type Direction uint8
+
+// Directions.
+const (
+	Unknown Direction = iota
+	In                // received by the port
+	Out               // sent by the port
+)
+
+// IP protocol numbers.
+const (
+	protoTCP      = 6
+	protoFragment = 44 // IPv6's fragment header
+)
+
+// Packet is one decoded packet.
+type Packet struct {
+	Tap       *Tap
+	Direction Direction
+	Time      int64  // nanoseconds since 1970
+	ID        uint64 // the same at every tap
+	Length    int    // bytes on the wire, without FCS
+	// Drop is the reason when a switch recorded that it dropped the packet
+	// here, "" when it did not.
+	Drop string
+
+	Type     uint16 // Ethernet type, behind VLAN tags
+	Tags     int    // VLAN tags
+	Group    bool   // sent to a group of Ethernet addresses
+	IP       int    // 4, 6, or 0 for other packets
+	TTL      uint8  // of IPv4, or the hop limit
+	Fragment bool
+	Proto    uint8 // above IP
+	// Flow is set for IP packets. It is nil for others and when there are
+	// more flows than are told apart.
+	Flow *Flow
+	// Seq, Payload, SYN and FIN are those of TCP; Payload is set for UDP too.
+	// It is the length on the wire, whatever was captured.
+	Seq      uint32
+	Payload  int
+	SYN, FIN bool
+
+	key flowKey
+}
+
+// Flow is a sequence of packets with the same addresses, protocol and ports:
+// one direction of a connection.
+type Flow struct {
+	Index int // counts flows in the order of their first packets
+	Src   netip.AddrPort
+	Dst   netip.AddrPort
+	Proto uint8
+}
+
+// flowKey has no pointers and no padding, so that it hashes as plain memory.
+type flowKey struct {
+	src, dst     [16]byte
+	sport, dport uint16
+	proto        uint8
+	version      uint8
+	_            [2]byte
+}
+
+// maxFlows bounds the flows of a capture, and so what checks keep per flow.
+const maxFlows = 1 << 17
+
+// ordinalsKept is how many packets are remembered to tell repeats apart, in
+// captures whose packets have no ids.
+const ordinalsKept = 1 << 16
+
+// decoder turns captured bytes into packets. It allocates for new flows only.
+type decoder struct {
+	capture  *Capture
+	packet   Packet
+	flows    map[flowKey]*Flow
+	ordinals *layers.Ordinals
+
+	ethernet golayers.Ethernet
+	tag      golayers.Dot1Q
+	ipv4     golayers.IPv4
+	ipv6     golayers.IPv6
+	tcp      golayers.TCP
+	udp      golayers.UDP
+	parse    gopacket.DecodingLayerFunc
+	decoded  []gopacket.LayerType
+}
+
+func newDecoder(c *Capture) *decoder {
+	d := &decoder{capture: c, flows: make(map[flowKey]*Flow)}
+	var container gopacket.DecodingLayerContainer = gopacket.DecodingLayerSparse(nil)
+	for _, layer := range []gopacket.DecodingLayer{&d.ethernet, &d.tag, &d.ipv4, &d.ipv6, &d.tcp, &d.udp} {
+		container = container.Put(layer)
+	}
+	d.parse = container.LayersDecoder(golayers.LayerTypeEthernet, gopacket.NilDecodeFeedback)
+	return d
+}
+
+// decode reads the headers of a packet. What cannot be read stays zero and is
+// counted.
+func (d *decoder) decode(raw *pcapng.Packet) *Packet {
+	p := &d.packet
+	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Length: raw.Length, ID: raw.ID}
+	for _, comment := range raw.Comments {
+		if note, ok := pcapng.ParseAnnotation(comment); ok && note.Verdict == "drop" {
+			if p.Drop = note.Reason; p.Drop == "" {
+				p.Drop = "unknown"
+			}
+		}
+	}
+	if _, err := d.parse(raw.Data, &d.decoded); err != nil {
+		d.capture.Undecoded++
+	}
+	d.headers(raw.Length)
+	p.Direction = d.direction(raw)
+	if raw.Has&pcapng.HasID == 0 {
+		if d.ordinals == nil {
+			d.ordinals = layers.NewOrdinals(ordinalsKept)
+		}
+		p.ID = d.ordinals.ID(layers.Identity(raw.Data, raw.Length), uint64(raw.Interface)<<2|uint64(p.Direction), raw.Time)
+	}
+	return p
+}
+
+// headers copies what was decoded. A layer's fields are stale unless the layer
+// is in decoded.
+func (d *decoder) headers(length int) {
+	p := &d.packet
+	rest := length // bytes on the wire from the current layer on
+	for _, layer := range d.decoded {
+		switch layer {
+		case golayers.LayerTypeEthernet:
+			p.Type = uint16(d.ethernet.EthernetType)
+			p.Group = d.ethernet.DstMAC[0]&1 != 0
+			rest -= 14
+		case golayers.LayerTypeDot1Q:
+			p.Type = uint16(d.tag.Type)
+			p.Tags++
+			rest -= 4
+		case golayers.LayerTypeIPv4:
+			p.IP, p.TTL, p.Proto = 4, d.ipv4.TTL, uint8(d.ipv4.Protocol)
+			p.Fragment = d.ipv4.FragOffset != 0 || d.ipv4.Flags&golayers.IPv4MoreFragments != 0
+			// A segmentation offload leaves the length 0, which gopacket
+			// replaces by the captured length.
+			if header := d.ipv4.Contents; header[2]|header[3] != 0 {
+				rest = min(rest, int(d.ipv4.Length))
+			}
+			rest -= 4 * int(d.ipv4.IHL)
+			p.key.version = 4
+			copy(p.key.src[12:], d.ipv4.SrcIP)
+			copy(p.key.dst[12:], d.ipv4.DstIP)
+		case golayers.LayerTypeIPv6:
+			p.IP, p.TTL, p.Proto = 6, d.ipv6.HopLimit, uint8(d.ipv6.NextHeader)
+			rest = min(rest-40, int(d.ipv6.Length))
+			if p.Proto == protoFragment && len(d.ipv6.Payload) > 0 {
+				p.Fragment, p.Proto = true, d.ipv6.Payload[0]
+			}
+			p.key.version = 6
+			copy(p.key.src[:], d.ipv6.SrcIP)
+			copy(p.key.dst[:], d.ipv6.DstIP)
+		case golayers.LayerTypeTCP:
+			p.Seq, p.SYN, p.FIN = d.tcp.Seq, d.tcp.SYN, d.tcp.FIN
+			p.Payload = max(0, rest-4*int(d.tcp.DataOffset))
+			p.key.sport, p.key.dport = uint16(d.tcp.SrcPort), uint16(d.tcp.DstPort)
+		case golayers.LayerTypeUDP:
+			p.Payload = max(0, rest-8)
+			p.key.sport, p.key.dport = uint16(d.udp.SrcPort), uint16(d.udp.DstPort)
+		}
+	}
+	if p.IP != 0 {
+		p.key.proto = p.Proto
+		p.Flow = d.flow()
+	}
+}
+
+func (d *decoder) flow() *Flow {
+	key := &d.packet.key
+	if f, known := d.flows[*key]; known {
+		return f
+	}
+	if len(d.flows) >= maxFlows {
+		d.capture.FlowsFull = true
+		return nil
+	}
+	f := &Flow{Index: len(d.flows), Proto: key.proto}
+	src, dst := netip.AddrFrom16(key.src), netip.AddrFrom16(key.dst)
+	if key.version == 4 {
+		src, dst = netip.AddrFrom4([4]byte(key.src[12:])), netip.AddrFrom4([4]byte(key.dst[12:]))
+	}
+	f.Src, f.Dst = netip.AddrPortFrom(src, key.sport), netip.AddrPortFrom(dst, key.dport)
+	d.flows[*key] = f
+	return f
+}
+
+// direction is what the capture says, or follows from the port's address.
+func (d *decoder) direction(raw *pcapng.Packet) Direction {
+	if raw.Has&pcapng.HasFlags != 0 {
+		switch raw.Flags & pcapng.DirectionMask {
+		case pcapng.Inbound:
+			return In
+		case pcapng.Outbound:
+			return Out
+		}
+	}
+	if tap := d.packet.Tap; tap.hasMAC && len(raw.Data) >= 12 {
+		if [6]byte(raw.Data[6:12]) == tap.mac {
+			return Out
+		}
+		return In
+	}
+	return Unknown
+}

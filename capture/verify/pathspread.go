@@ -1,0 +1,355 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+)
+
+// Numbers of PathSpread.
+const (
+	// chanceLimit is the probability below which an uneven spread is not put
+	// down to chance.
+	chanceLimit = 0.01
+	// chanceTrials resolves probabilities of a few tenths of a percent.
+	chanceTrials = 2000
+	// chanceFlows is how many of the largest flows a trial throws; the others
+	// are spread evenly, which many small flows are.
+	chanceFlows = 512
+)
+
+// PathSpread holds that a switch uses all of its equal-cost paths. Packets
+// that leave by a group of next hops are counted by port and by flow. Each
+// port must carry at least a share of the mean over the group.
+//
+// Switches hash: a flow keeps its path, and few flows can leave a path empty
+// by chance. So the check computes how often flows of these sizes, thrown
+// evenly and independently, would miss the share. Where that is likely, the
+// check says so and is INCONCLUSIVE; only what chance does not explain fails.
+type PathSpread struct {
+	pattern  string
+	minShare float64
+	capture  *Capture
+	switches []*spreadSwitch // by tap index; nil is none
+	groups   []*group
+}
+
+// spreadSwitch is a switch with equal-cost routes.
+type spreadSwitch struct {
+	groups []*group
+	// byFlow caches which group a flow's destination uses; -1 is none.
+	byFlow []int32
+	routes []plan.Route
+}
+
+// group is a set of equal-cost next hops of one switch.
+type group struct {
+	node    string
+	ports   []string
+	weights []float64
+	taps    []*Tap
+	bytes   []float64
+	packets []uint64
+	flows   []map[int]float64 // flow index to bytes, by port
+}
+
+// NewPathSpread makes the check for the switches whose name matches a glob.
+// The share is of the mean, or of a port's weighted part; zero demands that
+// every port carries something.
+func NewPathSpread(pattern string, minShare units.Ratio) *PathSpread {
+	return &PathSpread{pattern: pattern, minShare: minShare.Float()}
+}
+
+// Begin implements Check.
+func (k *PathSpread) Begin(c *Capture) { k.capture = c }
+
+func (k *PathSpread) at(tap *Tap) *spreadSwitch {
+	for len(k.switches) <= tap.Index {
+		k.switches = append(k.switches, k.enlist(k.capture.Taps[len(k.switches)]))
+	}
+	return k.switches[tap.Index]
+}
+
+func (k *PathSpread) enlist(tap *Tap) *spreadSwitch {
+	if matched, err := path.Match(k.pattern, tap.Node); err != nil || !matched || k.capture.Plan == nil {
+		return nil
+	}
+	for i, other := range k.switches {
+		if other != nil && k.capture.Taps[i].Node == tap.Node {
+			other.tapped(tap)
+			return other
+		}
+	}
+	described := k.capture.Plan.Switch(tap.Node)
+	if described == nil {
+		return nil
+	}
+	s := &spreadSwitch{}
+	for _, route := range described.Routes {
+		if route.Table == 0 {
+			s.routes = append(s.routes, route)
+			s.group(tap.Node, route)
+		}
+	}
+	k.groups = append(k.groups, s.groups...)
+	s.tapped(tap)
+	return s
+}
+
+// group adds the set of a route's ports, once.
+func (s *spreadSwitch) group(node string, route plan.Route) {
+	if len(route.NextHops) < 2 {
+		return
+	}
+	g := &group{node: node}
+	for _, hop := range route.NextHops {
+		g.ports = append(g.ports, hop.Dev)
+		g.weights = append(g.weights, float64(max(hop.Weight, 1)))
+		g.flows = append(g.flows, map[int]float64{})
+	}
+	if s.find(g.ports) >= 0 {
+		return
+	}
+	g.taps, g.bytes, g.packets = make([]*Tap, len(g.ports)), make([]float64, len(g.ports)), make([]uint64, len(g.ports))
+	s.groups = append(s.groups, g)
+}
+
+func (s *spreadSwitch) find(ports []string) int {
+	return slices.IndexFunc(s.groups, func(g *group) bool { return slices.Equal(g.ports, ports) })
+}
+
+func (s *spreadSwitch) tapped(tap *Tap) {
+	for _, g := range s.groups {
+		if i := slices.Index(g.ports, tap.Port); i >= 0 {
+			g.taps[i] = tap
+		}
+	}
+}
+
+// groupOf is the group that a flow's destination is routed by: the longest
+// prefix decides.
+func (s *spreadSwitch) groupOf(f *Flow) int32 {
+	const unknown = -2
+	for len(s.byFlow) <= f.Index {
+		s.byFlow = append(s.byFlow, unknown)
+	}
+	if s.byFlow[f.Index] == unknown {
+		s.byFlow[f.Index] = -1
+		if route := longestPrefix(s.routes, f.Dst.Addr()); route != nil {
+			var ports []string
+			for _, hop := range route.NextHops {
+				ports = append(ports, hop.Dev)
+			}
+			s.byFlow[f.Index] = int32(s.find(ports))
+		}
+	}
+	return s.byFlow[f.Index]
+}
+
+func longestPrefix(routes []plan.Route, addr netip.Addr) *plan.Route {
+	var best *plan.Route
+	for i := range routes {
+		if dst := routes[i].Dst; dst.Contains(addr) && (best == nil || dst.Bits() > best.Dst.Bits()) {
+			best = &routes[i]
+		}
+	}
+	return best
+}
+
+// Packet implements Check.
+func (k *PathSpread) Packet(p *Packet) {
+	if p.Direction != Out || p.Flow == nil || p.Drop != "" {
+		return
+	}
+	s := k.at(p.Tap)
+	if s == nil || len(s.groups) == 0 {
+		return
+	}
+	index := s.groupOf(p.Flow)
+	if index < 0 {
+		return
+	}
+	g := s.groups[index]
+	for i, tap := range g.taps {
+		if tap == p.Tap {
+			g.bytes[i] += float64(p.Length)
+			g.packets[i]++
+			g.flows[i][p.Flow.Index] += float64(p.Length)
+		}
+	}
+}
+
+// Result implements Check.
+func (k *PathSpread) Result() Result {
+	r := Result{Name: "path-spread " + k.pattern, Measured: map[string]float64{}}
+	for _, tap := range k.capture.Taps {
+		k.at(tap)
+	}
+	var taps []*Tap
+	var wrong, unclear []string
+	used := 0
+	worst := math.Inf(1)
+	for _, g := range k.groups {
+		for _, tap := range g.taps {
+			if tap != nil {
+				taps = append(taps, tap)
+			}
+		}
+		if sum(g.bytes) == 0 {
+			continue // nothing was routed this way
+		}
+		used++
+		j := g.judge(k.minShare)
+		worst = min(worst, j.least)
+		r.Details = append(r.Details, j.line)
+		switch {
+		case j.wrong && !k.capture.lossy(g.tapped()):
+			wrong = append(wrong, j.reason)
+		case j.reason != "":
+			unclear = append(unclear, j.reason)
+		}
+	}
+	switch {
+	case k.capture.Plan == nil:
+		unclear = append(unclear, "without a plan the equal-cost paths are not known")
+	case used == 0:
+		unclear = append(unclear, fmt.Sprintf("no packet left a switch %q by equal-cost paths", k.pattern))
+	default:
+		if !math.IsInf(worst, 1) {
+			r.Measured["least-share"] = worst
+		}
+	}
+	r.Measured["groups"] = float64(used)
+	r.Summary = fmt.Sprintf("%d groups of equal-cost paths carried traffic", used)
+	if used > 0 && !math.IsInf(worst, 1) {
+		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair part, wanted %s", worst*100, k.wanted())
+	}
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}
+
+func (k *PathSpread) wanted() string {
+	if k.minShare == 0 {
+		return "some"
+	}
+	return fmt.Sprintf("%.0f%%", k.minShare*100)
+}
+
+// tapped are the group's taps that exist.
+func (g *group) tapped() []*Tap {
+	return slices.DeleteFunc(slices.Clone(g.taps), func(t *Tap) bool { return t == nil })
+}
+
+// judgement is what a group's loads say.
+type judgement struct {
+	line   string
+	reason string // why it does not pass
+	wrong  bool   // and chance does not explain it
+	least  float64
+}
+
+func (g *group) judge(minShare float64) judgement {
+	var j judgement
+	j.least = g.least(g.bytes)
+	sizes := g.sizes()
+	var loads []string
+	for i, port := range g.ports {
+		loads = append(loads, fmt.Sprintf("%s %.0f bytes, %d packets, %d flows", port, g.bytes[i], g.packets[i], len(g.flows[i])))
+	}
+	j.line = fmt.Sprintf("%s: %d flows over %d paths: %s", g.node, len(sizes), len(g.ports), strings.Join(loads, "; "))
+	for i, tap := range g.taps {
+		if tap == nil {
+			j.reason = fmt.Sprintf("%s: port %s was not captured", g.node, g.ports[i])
+			return j
+		}
+	}
+	if enough(j.least, minShare) {
+		return j
+	}
+	chance := g.chance(sizes, minShare)
+	j.reason = fmt.Sprintf("%s: the least loaded of %d paths had %.0f%% of its fair part with %d flows; an even hash misses the share with probability %.3g",
+		g.node, len(g.ports), j.least*100, len(sizes), chance)
+	j.wrong = chance < chanceLimit
+	return j
+}
+
+// enough compares a share with the wanted one; without one, anything will do.
+func enough(share, wanted float64) bool {
+	if wanted == 0 {
+		return share > 0
+	}
+	return share >= wanted
+}
+
+// least is the smallest load over its fair part.
+func (g *group) least(loads []float64) float64 {
+	total, weight := sum(loads), sum(g.weights)
+	least := math.Inf(1)
+	for i, load := range loads {
+		least = min(least, load*weight/(total*g.weights[i]))
+	}
+	return least
+}
+
+// sizes are the flows' bytes, largest first. A flow that changed its path is
+// one flow.
+func (g *group) sizes() []float64 {
+	total := map[int]float64{}
+	for _, flows := range g.flows {
+		for flow, bytes := range flows {
+			total[flow] += bytes
+		}
+	}
+	sizes := make([]float64, 0, len(total))
+	for _, bytes := range total {
+		sizes = append(sizes, bytes)
+	}
+	slices.Sort(sizes)
+	slices.Reverse(sizes)
+	return sizes
+}
+
+// chance estimates how often an even, independent hash of these flows misses
+// the share. The draws are seeded: the same flows have the same answer.
+func (g *group) chance(sizes []float64, minShare float64) float64 {
+	if len(sizes) < len(g.ports) {
+		return 1 // fewer flows than paths
+	}
+	random := rand.New(rand.NewPCG(uint64(len(sizes)), uint64(len(g.ports))))
+	large := sizes[:min(len(sizes), chanceFlows)]
+	rest := sum(sizes[len(large):])
+	weight := sum(g.weights)
+	missed := 0
+	loads := make([]float64, len(g.ports))
+	for range chanceTrials {
+		for i := range loads {
+			loads[i] = rest * g.weights[i] / weight
+		}
+		for _, bytes := range large {
+			throw := random.Float64() * weight
+			i := 0
+			for ; i < len(loads)-1 && throw >= g.weights[i]; i++ {
+				throw -= g.weights[i]
+			}
+			loads[i] += bytes
+		}
+		if !enough(g.least(loads), minShare) {
+			missed++
+		}
+	}
+	return float64(missed) / chanceTrials
+}
+
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}

@@ -1,0 +1,57 @@
+package verify
+
+import (
+	"strings"
+
+	"railbed/capture/pcapng"
+	"railbed/testbed/plan"
+)
+
+// addTaps takes over interfaces that the reader has met since the last call.
+// What the capture does not say of a port is taken from the plan.
+func (c *Capture) addTaps(interfaces []pcapng.Interface) {
+	for i := len(c.Taps); i < len(interfaces); i++ {
+		described := &interfaces[i]
+		tap := &Tap{
+			Index: i, Name: described.Name, Link: described.Description,
+			NIC: described.Hardware == pcapng.HardwareNIC, mac: described.MAC, hasMAC: described.HasMAC,
+		}
+		// Links may have names with colons, ports may not.
+		tap.Node, tap.Port = splitPort(described.Name)
+		if port, nic := c.port(tap.Node, tap.Port); port != nil {
+			tap.Link, tap.NIC, tap.mac, tap.hasMAC = port.Link, nic, port.MAC, true
+		}
+		c.Taps = append(c.Taps, tap)
+	}
+}
+
+// port looks an interface up in the plan.
+func (c *Capture) port(node, port string) (found *plan.Interface, nic bool) {
+	if c.Plan == nil || node == "" {
+		return nil, false
+	}
+	find := func(interfaces []plan.Interface) *plan.Interface {
+		for i := range interfaces {
+			if interfaces[i].Name == port {
+				return &interfaces[i]
+			}
+		}
+		return nil
+	}
+	if n := c.Plan.Node(node); n != nil {
+		return find(n.NICs), true
+	}
+	if s := c.Plan.Switch(node); s != nil {
+		return find(s.Ports), false
+	}
+	return nil, false
+}
+
+// splitPort is "node:port" in two.
+func splitPort(name string) (node, port string) {
+	at := strings.LastIndexByte(name, ':')
+	if at < 0 {
+		return "", ""
+	}
+	return name[:at], name[at+1:]
+}

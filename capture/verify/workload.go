@@ -1,0 +1,148 @@
+package verify
+
+import (
+	"fmt"
+	"net/netip"
+
+	"railbed/fabric/units"
+)
+
+// Workload says which packets belong to a run of a collective: who took part,
+// from where, and what each rank should have sent. It is written down by
+// whoever ran the workload, before the packets are looked at.
+type Workload struct {
+	Name  string `json:"name"`
+	Ranks []Rank `json:"ranks"`
+}
+
+// Rank is one rank of a workload.
+type Rank struct {
+	Rank int        `json:"rank"`
+	Node string     `json:"node"`
+	NIC  string     `json:"nic"`
+	Addr netip.Addr `json:"addr"` // of the NIC, and of every packet of the rank
+	Port uint16     `json:"port"` // on which the rank listens
+	// Flows are the rank's outgoing flows, payload and replies. They are
+	// needed where ranks share an address; otherwise an empty list means
+	// every flow from Addr to another rank's service, or from the own one.
+	Flows []FlowAddr `json:"flows,omitempty"`
+	// Expected is the payload that the algorithm makes the rank send, over
+	// all iterations; see RingAllReduceBytes.
+	Expected units.Bytes `json:"expected"`
+	// Reported is what the rank itself says that it gave to its sockets, with
+	// its transport's headers and replies; nil when it says nothing.
+	Reported *uint64 `json:"reported,omitempty"`
+}
+
+// FlowAddr is one direction of a connection.
+type FlowAddr struct {
+	Src netip.AddrPort `json:"src"`
+	Dst netip.AddrPort `json:"dst"`
+}
+
+// RingAllReduceBytes is what each rank of a ring all-reduce sends: in each of
+// n-1 steps of the reduce-scatter and of the all-gather one n-th of the buffer,
+// 2(n-1)/n of the size in all (Patarasuk and Yuan 2009), rounded up.
+func RingAllReduceBytes(ranks int, size units.Bytes, iterations int) units.Bytes {
+	if ranks < 2 {
+		return 0
+	}
+	n := units.Bytes(ranks)
+	return (2*(n-1)*size*units.Bytes(iterations) + n - 1) / n
+}
+
+// role is a flow's part in a workload.
+type role struct {
+	rank     int  // index into Ranks of who sends; -1 when it is none of them
+	to       int  // index of the receiving rank; -1 when not known
+	relevant bool // the flow belongs to the workload
+}
+
+// roles assigns flows to the ranks of a workload and remembers the answers.
+type roles struct {
+	workload Workload
+	exact    map[FlowAddr]int
+	service  map[netip.AddrPort]int
+	byAddr   map[netip.Addr][]int
+	known    []role // by flow index
+	seen     []bool
+	// ambiguous counts flows that several ranks of one address may have sent.
+	ambiguous int
+}
+
+func newRoles(w Workload) *roles {
+	r := &roles{workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{}, byAddr: map[netip.Addr][]int{}}
+	for i, rank := range w.Ranks {
+		for _, f := range rank.Flows {
+			r.exact[f] = i
+		}
+		r.service[netip.AddrPortFrom(rank.Addr, rank.Port)] = i
+		r.byAddr[rank.Addr] = append(r.byAddr[rank.Addr], i)
+	}
+	return r
+}
+
+// of is the role of a packet's flow.
+func (r *roles) of(f *Flow) role {
+	if f == nil || f.Proto != protoTCP {
+		return role{}
+	}
+	for len(r.known) <= f.Index {
+		r.known = append(r.known, role{})
+		r.seen = append(r.seen, false)
+	}
+	if !r.seen[f.Index] {
+		r.seen[f.Index] = true
+		r.known[f.Index] = r.find(f)
+	}
+	return r.known[f.Index]
+}
+
+func (r *roles) find(f *Flow) role {
+	serving, toService := r.service[f.Dst]
+	from, fromService := r.service[f.Src]
+	if !toService && !fromService {
+		return role{}
+	}
+	result := role{relevant: true, rank: -1, to: -1}
+	if toService {
+		result.to = serving
+	} else if owners := r.byAddr[f.Dst.Addr()]; len(owners) == 1 {
+		result.to = owners[0]
+	}
+	if exact, ok := r.exact[FlowAddr{f.Src, f.Dst}]; ok {
+		result.rank = exact
+		return result
+	}
+	if fromService {
+		result.rank = from
+		return result
+	}
+	switch owners := r.byAddr[f.Src.Addr()]; {
+	case len(owners) == 1:
+		result.rank = owners[0]
+	case len(owners) > 1:
+		r.ambiguous++
+	}
+	return result
+}
+
+func (r *roles) name(rank int) string {
+	k := &r.workload.Ranks[rank]
+	return fmt.Sprintf("rank %d (%s:%s)", k.Rank, k.Node, k.NIC)
+}
+
+// taps are the ranks' NIC taps, and what is missing of them.
+func (r *roles) taps(c *Capture) (taps []*Tap, missing []string) {
+	seen := map[*Tap]bool{}
+	for i := range r.workload.Ranks {
+		tap := c.Tap(r.workload.Ranks[i].Node, r.workload.Ranks[i].NIC)
+		if tap == nil {
+			missing = append(missing, r.name(i)+": its NIC was not captured")
+		} else if !seen[tap] {
+			seen[tap] = true
+			taps = append(taps, tap)
+		}
+	}
+	return taps, missing
+}
