@@ -15,6 +15,10 @@ TESTFLAGS ?= -count=1 -shuffle=on -p=1 -timeout=25m
 # What an ordinary user has is tried as nobody where root runs the tests.
 ROOTLESS := ./testbed/... ./nodes/... ./fabric/... ./capture/... ./scenarios/...
 
+# What reads files and recordings needs no Linux.
+PORTABLE := ./fabric/units ./fabric/topology ./testbed/spec ./testbed/plan/... ./capture/pcapng \
+	./capture/layers ./capture/report ./capture/verify ./transports ./workloads/collective
+
 .DEFAULT_GOAL := build
 .PHONY: build quickstart test test-root test-user setup-test bench bench-once lint generate ci clean help
 
@@ -52,6 +56,8 @@ lint: ## gofmt, vet, staticcheck, and golangci-lint where it is installed
 	if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted" >&2; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
+	GOOS=darwin CGO_ENABLED=0 $(GO) build $(PORTABLE)
 	@if command -v golangci-lint >/dev/null 2>&1; then golangci-lint run; else echo "golangci-lint is not installed"; fi
 
 generate: ## write what is made from the code
