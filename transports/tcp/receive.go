@@ -168,6 +168,9 @@ func (in *incoming) message(h header) error {
 		return err
 	}
 	if refused.code != replyPlaced {
+		if in.peer.failed() { // the endpoint closes; that is no refusal
+			return net.ErrClosed
+		}
 		if err := in.flush(); err != nil {
 			return err
 		}

@@ -23,8 +23,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -299,8 +301,8 @@ func (e *Endpoint) Close() error {
 	// From here on Post, AddPeer and Register refuse, so that the lists below
 	// are final.
 	e.closed = true
-	peers, strangers, regions := e.peers, e.strangers, e.regions
-	e.regions, e.strangers = map[uint64]*region{}, map[endpointID]*net.TCPConn{}
+	peers, strangers, regions := e.peers, e.strangers, slices.Collect(maps.Values(e.regions))
+	e.strangers = nil
 	e.mu.Unlock()
 
 	// Before the goodbyes: nobody new may come while they are said.

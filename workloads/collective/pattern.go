@@ -1,0 +1,71 @@
+package collective
+
+import "math/bits"
+
+// patternLen is the period of a rank's data in elements. It is a prime above
+// 2^16, so that data moved by a whole number of slices or chunks, which are
+// round numbers, meet other values.
+const patternLen = 65537
+
+// Pattern is the data of an all-reduce: whole numbers from 1 on that look
+// random in rank, position and iteration, small enough that the sum over all
+// ranks is exact in a float32. A missing, doubled or misplaced slice, one of
+// another rank or of an earlier iteration changes the sum.
+type Pattern struct {
+	own      []float32
+	expected []float32
+}
+
+// NewPattern makes the pattern of one rank of several, 1 to 2^20.
+func NewPattern(rank, ranks int) *Pattern {
+	// Sums up to 2^24 are exact: the significand of a float32 has 24 bits.
+	shift := 64 - min(24-bits.Len(uint(ranks-1)), 20)
+	p := &Pattern{own: make([]float32, patternLen), expected: make([]float32, patternLen)}
+	for r := range ranks {
+		for i := range p.expected {
+			// At most 2^bits - 1 + 1, so ranks of them are at most 2^24.
+			value := float32(mix(uint64(r)<<32|uint64(i))>>shift + 1)
+			p.expected[i] += value
+			if r == rank {
+				p.own[i] = value
+			}
+		}
+	}
+	return p
+}
+
+// mix is the output function of SplitMix64 (Steele, Lea and Flood, 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// shifted is where an iteration starts in the pattern.
+func shifted(iteration int) int { return int(mix(^uint64(iteration)) % patternLen) }
+
+// Fill sets a buffer to the rank's data for an iteration.
+func (p *Pattern) Fill(buffer []float32, iteration int) {
+	at := shifted(iteration)
+	for len(buffer) > 0 {
+		n := copy(buffer, p.own[at:])
+		buffer, at = buffer[n:], 0
+	}
+}
+
+// Wrong counts the elements of a result that are not the sum over all ranks.
+func (p *Pattern) Wrong(result []float32, iteration int) (wrong uint64) {
+	at := shifted(iteration)
+	for len(result) > 0 {
+		part := result[:min(len(result), patternLen-at)]
+		want := p.expected[at:][:len(part)]
+		for i, value := range part {
+			if value != want[i] {
+				wrong++
+			}
+		}
+		result, at = result[len(part):], 0
+	}
+	return wrong
+}

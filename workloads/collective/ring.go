@@ -1,0 +1,286 @@
+// Package collective is the collective operations that Railbed's workers run,
+// the data by which their results are checked element by element, and the
+// table in which nccl-tests prints such results. It speaks to the network
+// through transports.Endpoint alone.
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"railbed/transports"
+)
+
+// Mode says where an operation finds its input.
+type Mode int
+
+// Modes, in the words of nccl-tests.
+const (
+	OutOfPlace Mode = iota // from Input to Output
+	InPlace                // from Output to Output; Input is scratch
+)
+
+// String is the mode as nccl-tests heads its columns.
+func (m Mode) String() string {
+	if m == InPlace {
+		return "in-place"
+	}
+	return "out-of-place"
+}
+
+// RingConfig is one rank's place in a ring and its memory. Every rank must
+// have the same Ranks and the same number of elements.
+type RingConfig struct {
+	Endpoint transports.Endpoint
+	// Rank is 0..Ranks-1. Messages go to rank Rank+1, modulo Ranks.
+	Rank, Ranks int
+	// Next and Prev are the endpoint's peers for these ranks; unused with one
+	// rank, the same with two.
+	Next, Prev transports.Peer
+	// Input and Output have one length and must not overlap. Both must be
+	// registered with the endpoint for remote writing.
+	Input, Output []float32
+	// NextInput and NextOutput are the handles of these two of the next rank.
+	NextInput, NextOutput []byte
+}
+
+// Traffic counts payload bytes.
+type Traffic struct {
+	Sent     uint64 `json:"sent"`     // in messages that the next rank has
+	Received uint64 `json:"received"` // in messages from the rank before
+}
+
+// Ring does all-reduces around a ring (Patarasuk and Yuan, "Bandwidth optimal
+// all-reduce algorithms for clusters of workstations", 2009): n-1 steps of
+// reduce-scatter, then n-1 of all-gather. Each chunk is cut into slices that
+// travel on their own: a slice is reduced and sent on as soon as it is there,
+// while others are on the wire.
+//
+// A Ring needs the endpoint for itself and is not safe for concurrent use.
+// After an error it must not be used any more.
+type Ring struct {
+	config  RingConfig
+	layout  layout
+	batch   [64]transports.Completion
+	cleared uint32 // operations for which the next rank's memory is ready
+	current uint32 // operations begun
+	run     operation
+}
+
+// operation is the state of one all-reduce.
+type operation struct {
+	mode        Mode
+	pending     []transports.Request // not taken by the endpoint yet
+	held        []transports.Request // until the next rank is ready
+	seen        []bool               // by message number
+	started     bool                 // the next rank is ready
+	outstanding int                  // requests posted or pending
+	missing     int                  // messages still to come
+	traffic     Traffic
+}
+
+// Immediates: a message's number within the operation, or, with this bit, the
+// permission to write into the sender's memory for the operation with that
+// sequence number.
+const clearToSend = 1 << 31
+
+// NewRing checks the configuration and returns the ring.
+func NewRing(config RingConfig) (*Ring, error) {
+	if config.Ranks < 1 || config.Rank < 0 || config.Rank >= config.Ranks {
+		return nil, fmt.Errorf("make ring: rank %d of %d", config.Rank, config.Ranks)
+	}
+	if len(config.Input) != len(config.Output) {
+		return nil, fmt.Errorf("make ring: input of %d elements, output of %d", len(config.Input), len(config.Output))
+	}
+	l := newLayout(config.Ranks, len(config.Input))
+	messages := l.steps() * l.slices
+	if messages >= clearToSend {
+		return nil, fmt.Errorf("make ring: %d messages per operation, limit %d", messages, clearToSend-1)
+	}
+	return &Ring{config: config, layout: l, run: operation{seen: make([]bool, messages)}}, nil
+}
+
+// AllReduce sums the ranks' elements into every rank's Output. Every rank must
+// call it with the same mode, as often as the others; it returns when this
+// rank has the result and everything that it sent has arrived.
+func (r *Ring) AllReduce(ctx context.Context, mode Mode) (Traffic, error) {
+	r.begin(mode)
+	if r.config.Ranks == 1 {
+		if mode == OutOfPlace {
+			copy(r.config.Output, r.config.Input)
+		}
+		return Traffic{}, nil
+	}
+	for r.run.missing > 0 || r.run.outstanding > 0 || !r.run.started {
+		if err := r.turn(ctx); err != nil {
+			return r.run.traffic, fmt.Errorf("%v all-reduce %d on rank %d: %w", mode, r.current, r.config.Rank, err)
+		}
+	}
+	return r.run.traffic, nil
+}
+
+func (r *Ring) begin(mode Mode) {
+	r.current = (r.current + 1) &^ clearToSend
+	o := &r.run
+	clear(o.seen)
+	*o = operation{mode: mode, pending: o.pending[:0], held: o.held[:0], seen: o.seen}
+	if r.config.Ranks == 1 {
+		return
+	}
+	for slice := range r.layout.slices {
+		r.send(0, slice)
+	}
+	for step := range r.layout.steps() {
+		chunk := r.layout.sends(r.prev(), step)
+		for slice := range r.layout.slices {
+			if from, to := r.layout.part(chunk, slice); from < to {
+				o.missing++
+			}
+		}
+	}
+	// The rank before may write here from now on: Output, or Input when that
+	// is scratch, holds nothing of value to this rank.
+	o.outstanding++
+	o.pending = append(o.pending, transports.Request{Op: transports.OpWriteImm, Peer: r.config.Prev, Imm: clearToSend | r.current})
+	r.start() // the next rank may have been faster
+}
+
+func (r *Ring) prev() int { return (r.config.Rank + r.config.Ranks - 1) % r.config.Ranks }
+func (r *Ring) next() int { return (r.config.Rank + 1) % r.config.Ranks }
+
+// turn posts what can be posted, and handles what has happened.
+func (r *Ring) turn(ctx context.Context) error {
+	if err := r.postPending(ctx); err != nil {
+		return err
+	}
+	n := r.config.Endpoint.Poll(r.batch[:])
+	if n == 0 {
+		return r.config.Endpoint.Wait(ctx)
+	}
+	for _, c := range r.batch[:n] {
+		if err := r.handle(c); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (r *Ring) postPending(ctx context.Context) error {
+	pending := r.run.pending
+	n, err := r.config.Endpoint.Post(ctx, pending)
+	if err != nil {
+		return err
+	}
+	left := copy(pending, pending[n:])
+	clear(pending[left:])
+	r.run.pending = pending[:left]
+	return nil
+}
+
+// send posts one slice of the chunk that this rank sends in a step. Partial
+// sums go to where the next rank reduces them, results to its output.
+func (r *Ring) send(step, slice int) {
+	from, to := r.layout.part(r.layout.sends(r.config.Rank, step), slice)
+	if from == to {
+		return
+	}
+	source, remote := r.config.Output, r.config.NextOutput
+	if step == 0 && r.run.mode == OutOfPlace {
+		source = r.config.Input
+	}
+	if step < r.config.Ranks-1 && r.run.mode == InPlace {
+		remote = r.config.NextInput
+	}
+	r.run.outstanding++
+	request := transports.Request{
+		Op:     transports.OpWriteImm,
+		Peer:   r.config.Next,
+		Local:  Bytes(source[from:to]),
+		Remote: remote,
+		Offset: uint64(from) * ElementSize,
+		Imm:    uint32(step*r.layout.slices + slice),
+	}
+	if !r.run.started {
+		r.run.held = append(r.run.held, request)
+		return
+	}
+	r.run.pending = append(r.run.pending, request)
+}
+
+func (r *Ring) handle(c transports.Completion) error {
+	switch {
+	case c.Op == transports.OpPeerDown:
+		rank := r.next()
+		if c.Peer == r.config.Prev {
+			rank = r.prev()
+		}
+		return fmt.Errorf("rank %d: %w", rank, c.Err)
+	case c.Err != nil:
+		return c.Err
+	case c.Op != transports.OpReceive:
+		r.run.outstanding--
+		r.run.traffic.Sent += uint64(c.Bytes)
+		return nil
+	case c.Imm&clearToSend != 0:
+		return r.clear(c)
+	}
+	return r.receive(c)
+}
+
+// clear notes that the next rank has begun an operation: this one, or the one
+// after when it was faster.
+func (r *Ring) clear(c transports.Completion) error {
+	sequence := c.Imm &^ clearToSend
+	if c.Peer != r.config.Next || sequence != (r.cleared+1)&^clearToSend {
+		return fmt.Errorf("peer %d is ready for operation %d, want peer %d for %d", c.Peer, sequence, r.config.Next, r.cleared+1)
+	}
+	r.cleared = sequence
+	r.start()
+	return nil
+}
+
+// start releases what waited for the next rank, once that is ready.
+func (r *Ring) start() {
+	if r.run.started || r.cleared != r.current {
+		return
+	}
+	r.run.started = true
+	r.run.pending = append(r.run.pending, r.run.held...)
+	clear(r.run.held)
+	r.run.held = r.run.held[:0]
+}
+
+var errUnexpected = errors.New("unexpected message")
+
+// receive takes one slice: adds this rank's elements to a partial sum, and
+// sends on whatever must travel further.
+func (r *Ring) receive(c transports.Completion) error {
+	number := int(c.Imm)
+	if c.Peer != r.config.Prev || number >= len(r.run.seen) || r.run.seen[number] {
+		return fmt.Errorf("%w: number %d of %d from peer %d, or a second time", errUnexpected, number, len(r.run.seen), c.Peer)
+	}
+	step, slice := number/r.layout.slices, number%r.layout.slices
+	from, to := r.layout.part(r.layout.sends(r.prev(), step), slice)
+	if c.Bytes != (to-from)*ElementSize || c.Bytes == 0 || c.Missing != 0 {
+		return fmt.Errorf("%w: number %d has %d bytes, %d missing, want %d", errUnexpected, number, c.Bytes, c.Missing, (to-from)*ElementSize)
+	}
+	r.run.seen[number] = true
+	r.run.missing--
+	r.run.traffic.Received += uint64(c.Bytes)
+	if step < r.config.Ranks-1 {
+		landing, own := r.config.Output, r.config.Input
+		if r.run.mode == InPlace {
+			landing, own = r.config.Input, r.config.Output
+		}
+		sum(r.config.Output[from:to], landing[from:to], own[from:to])
+	}
+	if step+1 < r.layout.steps() {
+		// The memory that is sent here may be overwritten by the rank before
+		// with the final result before the endpoint reports this message
+		// complete. That is harmless: the result exists only because the next
+		// rank has this message, and a message is placed once.
+		r.send(step+1, slice)
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/testbed/hosttest"
+	"railbed/transports"
+	"railbed/transports/tcp"
+	"railbed/transports/transportstest"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
+
+// world is all ranks of a ring in one process.
+type world struct {
+	rings     []*Ring
+	endpoints []transports.Endpoint
+}
+
+func newWorld(t testing.TB, ranks, count int, open func() transports.Endpoint) *world {
+	t.Helper()
+	w := &world{}
+	configs := make([]RingConfig, ranks)
+	for i := range configs {
+		e := open()
+		t.Cleanup(func() { e.Close() })
+		w.endpoints = append(w.endpoints, e)
+		configs[i] = RingConfig{Endpoint: e, Rank: i, Ranks: ranks, Input: make([]float32, count), Output: make([]float32, count)}
+	}
+	for i := range configs {
+		next := &configs[(i+1)%ranks]
+		prev := &configs[(i+ranks-1)%ranks]
+		configs[i].Next = addPeer(t, configs[i].Endpoint, next.Endpoint)
+		configs[i].Prev = addPeer(t, configs[i].Endpoint, prev.Endpoint)
+		if count > 0 {
+			prev.NextInput = register(t, configs[i].Endpoint, configs[i].Input)
+			prev.NextOutput = register(t, configs[i].Endpoint, configs[i].Output)
+		}
+	}
+	for _, config := range configs {
+		ring, err := NewRing(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.rings = append(w.rings, ring)
+	}
+	return w
+}
+
+func addPeer(t testing.TB, e, other transports.Endpoint) transports.Peer {
+	t.Helper()
+	peer, err := e.AddPeer(other.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return peer
+}
+
+func register(t testing.TB, e transports.Endpoint, elements []float32) []byte {
+	t.Helper()
+	region, err := e.Register(Bytes(elements), transports.RemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return region.Remote()
+}
+
+// allReduce runs one operation on every rank.
+func (w *world) allReduce(ctx context.Context, mode Mode) ([]Traffic, error) {
+	traffic := make([]Traffic, len(w.rings))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, ring := range w.rings {
+		group.Go(func() (err error) {
+			traffic[i], err = ring.AllReduce(ctx, mode)
+			return err
+		})
+	}
+	return traffic, group.Wait()
+}
+
+func openMemory(seed uint64) func() transports.Endpoint {
+	fabric := transportstest.NewFabric(seed)
+	return func() transports.Endpoint { return fabric.Open() }
+}
+
+func openTCP(t testing.TB) func() transports.Endpoint {
+	return func() transports.Endpoint {
+		e, err := tcp.Open(tcp.Config{Addr: netip.MustParseAddr("127.0.0.1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+// TestAllReduceAgainstSum compares with a plain sum over the ranks, for data
+// of its own that are exact in a float32, over a transport without any order.
+func TestAllReduceAgainstSum(t *testing.T) {
+	const seed = 5
+	random := rand.New(rand.NewPCG(seed, 1))
+	for _, ranks := range []int{1, 2, 3, 5, 8} {
+		counts := []int{0, 1, ranks - 1, ranks, ranks + 1, 1023, 262145, random.IntN(100_000), random.IntN(1_000_000)}
+		for _, count := range counts {
+			t.Run(fmt.Sprintf("ranks=%d/count=%d", ranks, count), func(t *testing.T) {
+				w := newWorld(t, ranks, count, openMemory(seed))
+				for _, mode := range []Mode{OutOfPlace, InPlace, InPlace, OutOfPlace} {
+					checkAgainstSum(t, w, mode, random)
+				}
+			})
+		}
+	}
+}
+
+func checkAgainstSum(t *testing.T, w *world, mode Mode, random *rand.Rand) {
+	t.Helper()
+	ranks, count := len(w.rings), len(w.rings[0].config.Input)
+	want := make([]float32, count)
+	for _, ring := range w.rings {
+		from := ring.config.Input
+		if mode == InPlace {
+			from = ring.config.Output
+		}
+		for i := range from {
+			from[i] = float32(random.IntN(1<<20) - 1<<19)
+			want[i] += from[i]
+		}
+	}
+	traffic, err := w.allReduce(t.Context(), mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent, received uint64
+	for rank, ring := range w.rings {
+		for i, value := range ring.config.Output {
+			if value != want[i] {
+				t.Fatalf("%v: rank %d element %d is %v, want %v", mode, rank, i, value, want[i])
+			}
+		}
+		if count%ranks == 0 && traffic[rank].Sent != uint64(2*(ranks-1)*count/ranks*ElementSize) {
+			t.Errorf("%v: rank %d sent %d bytes for %d elements over %d ranks", mode, rank, traffic[rank].Sent, count, ranks)
+		}
+		sent += traffic[rank].Sent
+		received += traffic[rank].Received
+	}
+	// Every chunk crosses n-1 links twice, whatever the chunks' lengths.
+	if want := uint64(2 * (ranks - 1) * count * ElementSize); sent != want || received != want {
+		t.Errorf("%v: %d bytes sent, %d received, want %d", mode, sent, received, want)
+	}
+}
+
+// TestBackToBack runs operations without any barrier between them: ranks that
+// are ahead must not touch the memory of those behind.
+func TestBackToBack(t *testing.T) {
+	const ranks, count, rounds = 4, 100_003, 30
+	for _, transport := range []struct {
+		name string
+		open func() transports.Endpoint
+	}{{"memory", openMemory(9)}, {"tcp", openTCP(t)}} {
+		t.Run(transport.name, func(t *testing.T) {
+			w := newWorld(t, ranks, count, transport.open)
+			group, ctx := errgroup.WithContext(t.Context())
+			for rank, ring := range w.rings {
+				group.Go(func() error {
+					pattern := NewPattern(rank, ranks)
+					random := rand.New(rand.NewPCG(uint64(rank), 0))
+					for round := range rounds {
+						mode := Mode(round % 2)
+						if mode == InPlace {
+							pattern.Fill(ring.config.Output, round)
+						} else {
+							pattern.Fill(ring.config.Input, round)
+						}
+						time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
+						if _, err := ring.AllReduce(ctx, mode); err != nil {
+							return err
+						}
+						time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
+						if wrong := pattern.Wrong(ring.config.Output, round); wrong > 0 {
+							return fmt.Errorf("rank %d round %d: %d wrong", rank, round, wrong)
+						}
+					}
+					return nil
+				})
+			}
+			if err := group.Wait(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestPeerDeathEndsEveryRank(t *testing.T) {
+	const ranks = 4
+	w := newWorld(t, ranks, 1<<20, openTCP(t))
+	if _, err := w.allReduce(t.Context(), OutOfPlace); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	errs := make([]error, ranks)
+	for i := range ranks - 1 {
+		all.Go(func() { _, errs[i] = w.rings[i].AllReduce(t.Context(), OutOfPlace) })
+	}
+	w.endpoints[ranks-1].Close()
+	// Neighbours of the dead learn it from the transport; the others only
+	// when these end, as their processes do.
+	for _, i := range []int{0, 2, 1} {
+		if i == 1 {
+			w.endpoints[0].Close()
+			w.endpoints[2].Close()
+		}
+	}
+	all.Wait()
+	for i := range ranks - 1 {
+		if !errors.Is(errs[i], transports.ErrPeerFailed) && !errors.Is(errs[i], transports.ErrClosed) {
+			t.Errorf("rank %d: %v", i, errs[i])
+		}
+	}
+	if !errors.Is(errs[1], transports.ErrPeerFailed) {
+		t.Errorf("rank 1 between two that closed: %v", errs[1])
+	}
+}
+
+func TestContextEndsAllReduce(t *testing.T) {
+	w := newWorld(t, 2, 1000, openTCP(t))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := w.rings[0].AllReduce(ctx, OutOfPlace); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("all-reduce with a rank that never comes: %v", err)
+	}
+}
+
+// TestUnexpectedMessages sends what a wrong rank would send.
+func TestUnexpectedMessages(t *testing.T) {
+	w := newWorld(t, 3, 1<<16, openMemory(1))
+	r := w.rings[0]
+	r.begin(OutOfPlace)
+	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Prev, Imm: 0, Bytes: 21845 * ElementSize / slicesPerChunk}
+	from, to := r.layout.part(2, 0)
+	good.Bytes = (to - from) * ElementSize
+	if err := r.handle(good); err != nil {
+		t.Fatalf("the first slice: %v", err)
+	}
+	for name, change := range map[string]func(*transports.Completion){
+		"twice":            func(*transports.Completion) {},
+		"number":           func(c *transports.Completion) { c.Imm = uint32(len(r.run.seen)) },
+		"length":           func(c *transports.Completion) { c.Imm, c.Bytes = 1, c.Bytes-4 },
+		"empty":            func(c *transports.Completion) { c.Imm, c.Bytes = 1, 0 },
+		"sender":           func(c *transports.Completion) { c.Imm, c.Peer = 1, r.config.Next },
+		"holes":            func(c *transports.Completion) { c.Imm, c.Missing = 1, 4 },
+		"ready too far":    func(c *transports.Completion) { c.Imm, c.Peer = clearToSend|7, r.config.Next },
+		"ready from prev":  func(c *transports.Completion) { c.Imm = clearToSend | 1 },
+		"request error":    func(c *transports.Completion) { c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess },
+		"peer is not here": func(c *transports.Completion) { c.Op, c.Err = transports.OpPeerDown, transports.ErrPeerFailed },
+	} {
+		bad := good
+		change(&bad)
+		if err := r.handle(bad); err == nil {
+			t.Errorf("%s: %+v was taken", name, bad)
+		}
+	}
+}
+
+func TestNewRingRefuses(t *testing.T) {
+	for name, config := range map[string]RingConfig{
+		"no ranks":  {},
+		"rank":      {Rank: 3, Ranks: 3},
+		"negative":  {Rank: -1, Ranks: 3},
+		"lengths":   {Ranks: 1, Input: make([]float32, 3), Output: make([]float32, 4)},
+		"one empty": {Ranks: 2, Input: make([]float32, 1)},
+	} {
+		if _, err := NewRing(config); err == nil {
+			t.Errorf("%s: made a ring", name)
+		}
+	}
+}
