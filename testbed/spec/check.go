@@ -118,7 +118,7 @@ func (c *checker) constrain(f field, v reflect.Value, outer, path string) bool {
 	case unset && f.required && !given:
 		c.report(path, fmt.Sprintf("%s lacks the key %q", called(outer), f.key), "add "+f.key+": "+requiredWant(f, v.Type()))
 		return false
-	case unset && !given:
+	case unset && !given, v.Kind() == reflect.Pointer: // a nil pointer could not be decoded
 	case f.enum != nil && !slices.Contains(f.enum, v.String()):
 		near, hint := suggest(v.String(), f.enum)
 		if near != "" && len(f.enum) <= 3 {

@@ -260,9 +260,7 @@ func (d *decoder) decodeSlice(node *yaml.Node, into reflect.Value, t target) {
 	}
 	for i, element := range node.Content {
 		path := fmt.Sprintf("%s[%d]", t.path, i)
-		at := markOf(element, element)
-		at.collection = false // it has no key that could stand for it
-		d.source.values[path] = at
+		d.source.values[path] = markOf(element, element)
 		value := reflect.New(into.Type().Elem()).Elem()
 		d.decode(element, value, target{path: path, anyScalar: t.anyScalar})
 		into.Set(reflect.Append(into, value))

@@ -20,12 +20,12 @@ const (
 
 // Defaults that hold where neither an entry nor "default" says otherwise.
 const (
-	DefaultRate       = units.Rate(1e9)
-	DefaultMTU        = 1500
-	DefaultBuffer     = units.Bytes(256 << 10)
-	DefaultRanks      = 1
-	DefaultRuntime    = "netns"
-	DefaultSwitchKind = Router
+	defaultRate       = units.Rate(1e9)
+	defaultMTU        = 1500
+	defaultBuffer     = units.Bytes(256 << 10)
+	defaultRanks      = 1
+	defaultRuntime    = "netns"
+	defaultSwitchKind = Router
 	DefaultLoopbacks4 = "10.0.0.0/16"
 	DefaultLinks4     = "10.128.0.0/10"
 	DefaultLoopbacks6 = "fd00:a1::/64"
@@ -153,7 +153,7 @@ func settings[T any](o Ordered[T], name, class string, apply func(T)) {
 // NodeFor is everything that the file says about a node, with defaults. Env and
 // Sysctls are merged key by key.
 func (t *Testbed) NodeFor(name string) Node {
-	merged := Node{Runtime: DefaultRuntime, Ranks: DefaultRanks}
+	merged := Node{Runtime: defaultRuntime, Ranks: defaultRanks}
 	settings(t.Nodes, name, "", func(n Node) {
 		merged.Runtime = cmp.Or(n.Runtime, merged.Runtime)
 		merged.NICs = cmp.Or(n.NICs, merged.NICs)
@@ -178,7 +178,7 @@ func mergedMap(base, specific map[string]string) map[string]string {
 
 // SwitchFor is everything that the file says about a switch, with defaults.
 func (f *Fabric) SwitchFor(name string) Switch {
-	merged := Switch{Kind: DefaultSwitchKind, Buffer: DefaultBuffer}
+	merged := Switch{Kind: defaultSwitchKind, Buffer: defaultBuffer}
 	apply := func(s Switch) {
 		merged.Kind = cmp.Or(s.Kind, merged.Kind)
 		merged.Buffer = cmp.Or(s.Buffer, merged.Buffer)
@@ -193,9 +193,9 @@ func (f *Fabric) SwitchFor(name string) Switch {
 // that no entry names, which is zero. What an entry says about one direction
 // beats what it says about both, and a more specific entry beats both.
 func (f *Fabric) LinkFor(name, class string) Link {
-	both := Direction{Rate: DefaultRate}
+	both := Direction{Rate: defaultRate}
 	ab, ba := both, both
-	mtu := DefaultMTU
+	mtu := defaultMTU
 	settings(f.Links, name, class, func(l Link) {
 		both = l.Direction.Over(both)
 		ab, ba = l.Direction.Over(ab), l.Direction.Over(ba)

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 
@@ -97,6 +98,48 @@ func TestLinkForBothDirectionsOfTheName(t *testing.T) {
 	}
 	if link := f.LinkFor("a--c", HostLink); link.AToB.Rate != 2 || link.BToA.Rate != 1 {
 		t.Errorf("got %v and %v", link.AToB.Rate, link.BToA.Rate)
+	}
+}
+
+// A direction that came without its ratios, as JSON leaves zero ones out.
+func TestOverTakesEachZeroFromItsMark(t *testing.T) {
+	base := Direction{Rate: 1, Delay: 2, Jitter: 3, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Corrupt: ratio(1, 6), Queue: 7}
+	for zero, want := range map[Zeros]Direction{
+		0:             base,
+		ZeroDelay:     {Rate: 1, Jitter: 3, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Corrupt: ratio(1, 6), Queue: 7},
+		ZeroJitter:    {Rate: 1, Delay: 2, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Corrupt: ratio(1, 6), Queue: 7},
+		ZeroLoss:      {Rate: 1, Delay: 2, Jitter: 3, Duplicate: ratio(1, 5), Corrupt: ratio(1, 6), Queue: 7},
+		ZeroDuplicate: {Rate: 1, Delay: 2, Jitter: 3, Loss: ratio(1, 4), Corrupt: ratio(1, 6), Queue: 7},
+		ZeroCorrupt:   {Rate: 1, Delay: 2, Jitter: 3, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Queue: 7},
+	} {
+		want.Zero = zero
+		if diff := cmp.Diff(want, Direction{Zero: zero}.Over(base)); diff != "" {
+			t.Errorf("%d: %s", zero, diff)
+		}
+	}
+}
+
+// What a testbed says is the same after it crossed a socket as JSON.
+func TestOverridesSurviveJSON(t *testing.T) {
+	first := decoded(t, overrides)
+	text, err := json.Marshal(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var second Testbed
+	if err := json.Unmarshal(text, &second); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"leaf1--spine2", "leaf1--spine1", "h0--leaf1"} {
+		a, b := first.Fabric.LinkFor(name, FabricLink), second.Fabric.LinkFor(name, FabricLink)
+		if a.AToB.Loss.Float() != b.AToB.Loss.Float() || a.AToB.Delay != b.AToB.Delay || a.BToA.Rate != b.BToA.Rate {
+			t.Errorf("%s: %+v and %+v", name, *a.AToB, *b.AToB)
+		}
+	}
+	for _, name := range []string{"h1", "h2"} {
+		if diff := cmp.Diff(first.NodeFor(name), second.NodeFor(name)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 

@@ -18,8 +18,8 @@ type Source struct {
 	values map[string]mark
 }
 
-// mark is where a value stands and where its key does; an element of a list has
-// no key of its own, so both are the element's place.
+// mark is where a value stands and where its key does. An element of a list and
+// the whole file have no key; both places are then the value's.
 type mark struct {
 	key, value place
 	// collection says that the value is a mapping or a list, whose own first
