@@ -1,0 +1,155 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"railbed/fabric/topology"
+	"railbed/testbed/cli"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// railbed runs the command in this process.
+func railbed(stdin string, args ...string) (code int, stdout, stderr string) {
+	var out, errs strings.Builder
+	code = cli.Main(args, strings.NewReader(stdin), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+const smallFile = "name: small\nfabric: {topology: single-switch, params: {hosts: 2}}\n"
+
+func TestPlanCommand(t *testing.T) {
+	code, out, errs := railbed(smallFile, "plan", "-")
+	if code != 0 || errs != "" {
+		t.Fatalf("code %d, %s", code, errs)
+	}
+	for _, want := range []string{"testbed small, seed 1, plan ", "2 nodes, 1 switch, 2 links, 2 ranks",
+		"h1    10.0.0.2 fd00:a1::2  eth0  leaf1:p1     10.128.0.3 fd00:a2::3  02:00:00:00:00:02  1500",
+		"leaf1   router  leaf     0         10.0.0.5 fd00:a1::5      2",
+		"h0--leaf1  h0:eth0 leaf1:p0  1500  1gbit, queue 256KiB  same",
+		"   1  h1    eth0  10.128.0.3  fd00:a2::3"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the table lacks %q:\n%s", want, out)
+		}
+	}
+	code, out, _ = railbed(smallFile, "plan", "-", "-o", "json")
+	var p plan.Plan
+	if err := json.Unmarshal([]byte(out), &p); code != 0 || err != nil {
+		t.Fatalf("code %d, %v", code, err)
+	}
+	testbed, err := spec.Decode("-", []byte(smallFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := plan.Compile(testbed); err != nil || p.Hash() != want.Hash() {
+		t.Errorf("the JSON is another plan (%v)", err)
+	}
+}
+
+// TestValidateCommand: one line for each good file, problems with places for
+// each bad one, and code 2 if there is any.
+func TestValidateCommand(t *testing.T) {
+	folder := t.TempDir()
+	good, bad := filepath.Join(folder, "good.yaml"), filepath.Join(folder, "bad.yaml")
+	for file, text := range map[string]string{good: smallFile, bad: strings.Replace(smallFile, "hosts: 2", "hosts: 0", 1)} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, errs := railbed("", "validate", good)
+	if code != 0 || out != good+": ok, 2 nodes, 1 switch, 2 links\n" || errs != "" {
+		t.Errorf("code %d, %q, %q", code, out, errs)
+	}
+	code, out, errs = railbed("", "validate", bad, good)
+	problem := bad + ":2:51: single-switch: hosts is 0; want a whole number from 1 to 4096\n"
+	if code != 2 || out != good+": ok, 2 nodes, 1 switch, 2 links\n" || errs != problem {
+		t.Errorf("code %d, %q, %q", code, out, errs)
+	}
+	code, out, _ = railbed("", "validate", "-o", "json", bad, good)
+	var found []struct {
+		File     string
+		OK       bool
+		Nodes    int
+		Problems []struct{ Line, Column int }
+	}
+	if err := json.Unmarshal([]byte(out), &found); err != nil || code != 2 || len(found) != 2 {
+		t.Fatalf("code %d, %v: %s", code, err, out)
+	}
+	if found[0].OK || len(found[0].Problems) != 1 || found[0].Problems[0].Line != 2 || !found[1].OK || found[1].Nodes != 2 {
+		t.Errorf("got %+v", found)
+	}
+	if code, _, errs := railbed("", "validate", filepath.Join(folder, "none.yaml")); code != 2 || !strings.Contains(errs, "none.yaml:1:1: the file cannot be read") {
+		t.Errorf("code %d, %q", code, errs)
+	}
+}
+
+// TestGenerateCommand: the file of each topology is valid as it is, names the
+// schema first, and takes parameters.
+func TestGenerateCommand(t *testing.T) {
+	for _, name := range append(topology.Names(), spec.Explicit) {
+		code, text, errs := railbed("", "generate", name)
+		if code != 0 || !strings.HasPrefix(text, "# yaml-language-server: $schema=railbed.schema.json\n") {
+			t.Errorf("%s: code %d, %s", name, code, errs)
+		}
+		if code, out, errs := railbed(text, "validate", "-"); code != 0 {
+			t.Errorf("%s is not valid: %s%s", name, out, errs)
+		}
+	}
+	code, text, _ := railbed("", "generate", "single-switch", "--param", "hosts=3", "--name", "three")
+	if _, out, _ := railbed(text, "validate", "-"); code != 0 || out != "-: ok, 3 nodes, 1 switch, 3 links\n" || !strings.Contains(text, "\nname: three\n") {
+		t.Errorf("code %d, %s", code, out)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"clos"}, `topology "clos" does not exist; want single-switch, leaf-spine`},
+		{[]string{"fat-tree", "--param", "k=3"}, "fat-tree: k is 3; want an even number from 2 to 24"},
+		{[]string{"fat-tree", "--param", "k"}, `parameter "k": want NAME=NUMBER, as in hosts=8`},
+		{[]string{"fat-tree", "--param", "k=4", "--param", "k=6"}, `parameter "k" is given twice`},
+		{[]string{"fat-tree", "--param", "pods=4"}, `fat-tree has no parameter "pods"; want k`},
+		{[]string{"explicit", "--param", "k=4"}, "topology explicit has no parameters"},
+		{[]string{"torus", "--name", "A B"}, `name "A B"`},
+		{nil, "0 arguments"},
+	} {
+		code, out, errs := railbed("", append([]string{"generate"}, c.args...)...)
+		if code != 2 || out != "" || !strings.Contains(errs, c.want) {
+			t.Errorf("generate %v: code %d, %q, %q, want %q", c.args, code, out, errs, c.want)
+		}
+	}
+}
+
+func TestGraphAndSchemaCommands(t *testing.T) {
+	for format, want := range map[string]string{"svg": "<svg ", "dot": "graph \"small\" {", "mermaid": "flowchart TB"} {
+		code, out, errs := railbed(smallFile, "graph", "-", "--format", format)
+		if code != 0 || !strings.HasPrefix(out, want) {
+			t.Errorf("%s: code %d, %.60q, %s", format, code, out, errs)
+		}
+	}
+	if code, out, errs := railbed(smallFile, "graph", "-", "--format", "png"); code != 2 || out != "" || !strings.Contains(errs, "want dot, mermaid, svg") {
+		t.Errorf("code %d, %q, %q", code, out, errs)
+	}
+	if code, out, _ := railbed("", "schema"); code != 0 || !json.Valid([]byte(out)) {
+		t.Errorf("schema: code %d, %.60q", code, out)
+	}
+}
+
+// TestCompletion: the shell offers topologies, their parameters and formats.
+func TestCompletion(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"generate", ""}, "rail-optimized\tNIC i of every server"},
+		{[]string{"generate", "hpn", "--param", ""}, "segments="},
+		{[]string{"graph", "--format", ""}, "mermaid"},
+	} {
+		if _, out, _ := railbed("", append([]string{"__complete"}, c.args...)...); !strings.Contains(out, c.want) {
+			t.Errorf("completing %v gives %q, want %q", c.args, out, c.want)
+		}
+	}
+}
