@@ -104,8 +104,7 @@ func (t *textWriter) paint(word string) string {
 func (t *textWriter) head(r *Report) {
 	t.printf("%s: %s\n", r.Name, r.File)
 	if r.Testbed.Nodes > 0 {
-		t.printf("%d nodes, %d switches, %d links, %d ranks; up in %s\n", r.Testbed.Nodes, r.Testbed.Switches,
-			r.Testbed.Links, r.Testbed.Ranks, seconds(r.Testbed.BringUp))
+		t.printf("%s; up in %s\n", r.Testbed.sizes(), seconds(r.Testbed.BringUp))
 	}
 	t.printf("\n")
 }
@@ -180,15 +179,22 @@ func (t *textWriter) checks(checks []Check) {
 	}
 }
 
+// values prints the numbers that something was wanted of.
 func (t *textWriter) values(c Check) {
-	if len(c.Values) == 0 {
+	var values []Value
+	for _, v := range c.Values {
+		if v.Want != "" {
+			values = append(values, v)
+		}
+	}
+	if len(values) == 0 {
 		return
 	}
 	rows := newRows(c.Name, "measured", "", "wanted")
 	rightAligned(rows, 2)
-	for i, v := range c.Values {
+	for i, v := range values {
 		if i == valuesShown {
-			rows.AppendRow(table.Row{fmt.Sprintf("(%d more in report.json)", len(c.Values)-i)})
+			rows.AppendRow(table.Row{fmt.Sprintf("(%d more in report.json)", len(values)-i)})
 			break
 		}
 		rows.AppendRow(table.Row{v.Name, number(v.Value), v.Unit, v.Want})
@@ -208,7 +214,7 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	if f == nil {
 		return
 	}
-	t.printf("fidelity: %s; cpu pressure %s (%s), %d packets lost by captures\n", t.paint(f.Verdict), percent(f.Pressure), f.PressureSource, f.Dropped)
+	t.printf("fidelity: %s; cpu pressure %s (%s), %s lost by captures\n", t.paint(f.Verdict), percent(f.Pressure), f.PressureSource, count(f.Dropped, "packet"))
 	for _, reason := range f.Reasons {
 		t.printf("  %s\n", reason)
 	}
@@ -237,7 +243,7 @@ func achieved(l LinkRate) string {
 
 func (t *textWriter) files(r *Report) {
 	for _, c := range r.Captures {
-		t.printf("packets: %s (%d packets at %d taps, %d lost)\n", filepath.Join(t.o.Dir, c.File), c.Packets(), len(c.Taps), c.Dropped())
+		t.printf("packets: %s (%s)\n", filepath.Join(t.o.Dir, c.File), c.holds())
 	}
 	if t.o.Dir != "" {
 		t.printf("report:  %s\n", filepath.Join(t.o.Dir, HTMLFile))
@@ -269,6 +275,35 @@ func Bits(bitsPerSecond float64) string {
 		}
 	}
 	return strconv.FormatFloat(bitsPerSecond, 'g', 4, 64) + " bit/s"
+}
+
+// count is "1 node", "2 nodes", "2 switches".
+func count[N int | uint64](n N, of string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(of, "ch"):
+		of += "es"
+	default:
+		of += "s"
+	}
+	return fmt.Sprintf("%d %s", n, of)
+}
+
+func (t Testbed) sizes() string {
+	return strings.Join([]string{count(t.Nodes, "node"), count(t.Switches, "switch"), count(t.Links, "link"), count(t.Ranks, "rank")}, ", ")
+}
+
+// holds says what a recording has and lacks.
+func (c Capture) holds() string {
+	text := fmt.Sprintf("%s at %s, %d lost", count(c.Packets(), "packet"), count(len(c.Taps), "tap"), c.Dropped())
+	var limited uint64
+	for _, tap := range c.Taps {
+		limited += tap.Limited
+	}
+	if limited > 0 {
+		text += fmt.Sprintf(", %d over the size limit", limited)
+	}
+	return text
 }
 
 func percent(share float64) string { return strconv.FormatFloat(share*100, 'f', 1, 64) + "%" }

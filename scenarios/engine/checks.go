@@ -1,5 +1,217 @@
 package engine
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
 
-func (r *run) check(ctx context.Context) error { return nil }
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+// evidence is what checks are judged from.
+type evidence struct {
+	workloads []finished
+	captures  []report.Capture
+	fidelity  *report.Fidelity
+	// drops are the packets that each switch's own queues counted as dropped.
+	drops map[string]uint64
+	// aborted says why nothing is judged, if nothing is.
+	aborted error
+}
+
+// finished is a workload that ran to its end.
+type finished struct {
+	report.Workload
+	// traffic says which packets were the workload's.
+	traffic verify.Workload
+}
+
+func (e *evidence) workload(name string) *finished {
+	for i := range e.workloads {
+		if e.workloads[i].Name == name {
+			return &e.workloads[i]
+		}
+	}
+	return nil
+}
+
+// judge makes a result of every check of the file, in the file's order. Checks
+// of packets read the first capture of the file, all in one pass; open opens a
+// file of the results and read is told how much of it was read.
+func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, open func(string) (io.ReadCloser, error), read func(int64)) ([]report.Check, error) {
+	checks := make([]report.Check, len(file.Checks))
+	var packets []verify.Check
+	var of []int // index in checks of each of packets
+	for i, check := range file.Checks {
+		c := &checks[i]
+		c.Name, c.Where = checkName(check), file.Source.Pos(fmt.Sprintf("checks[%d]", i)).String()
+		switch {
+		case e.aborted != nil:
+			c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("not judged: %v", e.aborted)
+		case check.Workload != nil:
+			judgeWorkload(c, check.Workload, e.workload(check.Workload.Name))
+		case check.Packets != nil:
+			if made := packetCheck(c, check.Packets, e); made != nil {
+				packets, of = append(packets, made), append(of, i)
+			}
+		default:
+			judgeFidelityCheck(c, check.Fidelity, e.fidelity)
+		}
+	}
+	if len(packets) == 0 {
+		return checks, nil
+	}
+	results, err := verifyCapture(ctx, file, p, e, open, read, packets)
+	if ctx.Err() != nil {
+		return checks, context.Cause(ctx)
+	}
+	for n, i := range of {
+		if err != nil {
+			checks[i].Verdict, checks[i].Summary = verdict.Inconclusive, err.Error()
+			continue
+		}
+		takeResult(&checks[i], file.Checks[i].Packets, e, results[n])
+	}
+	return checks, nil
+}
+
+func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, open func(string) (io.ReadCloser, error), read func(int64), packets []verify.Check) ([]verify.Result, error) {
+	i := slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
+	if i < 0 || !slices.ContainsFunc(e.captures, func(c report.Capture) bool { return c.File == file.Steps[i].Capture.File }) {
+		return nil, fmt.Errorf("nothing was captured")
+	}
+	name := file.Steps[i].Capture.File
+	in, err := open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	defer in.Close()
+	results, _, err := verify.Run(ctx, &countingReader{r: in, read: read}, p, packets...)
+	return results, err
+}
+
+// countingReader tells how much was read.
+type countingReader struct {
+	r     io.Reader
+	total int64
+	read  func(int64)
+}
+
+// Read implements io.Reader.
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.total += int64(n)
+	c.read(c.total)
+	return n, err
+}
+
+func checkName(check spec.Check) string {
+	switch p := check.Packets; {
+	case check.Workload != nil:
+		return "workload " + check.Workload.Name
+	case p == nil:
+		return "fidelity " + check.Fidelity
+	case p.BytesPerRank != nil:
+		return "bytes-per-rank " + p.BytesPerRank.Workload
+	case p.RankNIC != "":
+		return "rank-nic " + p.RankNIC
+	case p.Conservation != "":
+		return "conservation " + p.Conservation
+	case p.PathSpread != nil:
+		return "path-spread " + p.PathSpread.Switch
+	}
+	return "packets"
+}
+
+// packetCheck makes the check of packets, or judges it when that needs what
+// there is not.
+func packetCheck(c *report.Check, p *spec.PacketsCheck, e *evidence) verify.Check {
+	traffic := func(name string) (verify.Workload, bool) {
+		if done := e.workload(name); done != nil {
+			return done.traffic, true
+		}
+		c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("workload %s did not come to its end", name)
+		return verify.Workload{}, false
+	}
+	switch {
+	case p.BytesPerRank != nil:
+		if w, known := traffic(p.BytesPerRank.Workload); known {
+			return verify.NewBytesPerRank(w, p.BytesPerRank.Tolerance)
+		}
+	case p.RankNIC != "":
+		if w, known := traffic(p.RankNIC); known {
+			return verify.NewRankNIC(w)
+		}
+	case p.Conservation != "":
+		return verify.NewConservation(p.Conservation, e.drops)
+	case p.PathSpread != nil:
+		return verify.NewPathSpread(p.PathSpread.Switch, p.PathSpread.MinShare)
+	}
+	return nil
+}
+
+// takeResult takes over what a check of packets found.
+func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Result) {
+	c.Verdict, c.Summary, c.Details = r.Verdict, r.Summary, r.Details
+	if b := p.BytesPerRank; b != nil {
+		for _, rank := range e.workload(b.Workload).traffic.Ranks {
+			c.Values = append(c.Values, report.Value{
+				Name: fmt.Sprintf("rank %d (%s:%s)", rank.Rank, rank.Node, rank.NIC), Value: r.Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)], Unit: "B",
+				Want: fmt.Sprintf("%d B ± %v", uint64(rank.Expected), b.Tolerance),
+			})
+		}
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Measured)) {
+		c.Values = append(c.Values, report.Value{Name: name, Value: r.Measured[name]})
+	}
+}
+
+func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, done *finished) {
+	if done == nil {
+		c.Verdict, c.Summary = verdict.Inconclusive, "the workload did not come to its end"
+		return
+	}
+	c.Verdict = verdict.Pass
+	var found []string
+	if w.Correct {
+		c.Values = append(c.Values, report.Value{Name: "wrong elements", Value: float64(done.Wrong), Want: "0"})
+		if done.Wrong > 0 {
+			c.Verdict = verdict.Fail
+			found = append(found, fmt.Sprintf("%d elements are wrong", done.Wrong))
+		} else {
+			found = append(found, fmt.Sprintf("every element of %d ranks is right", done.Ranks))
+		}
+	}
+	if bound, err := spec.ParseComparison(w.BusBW); w.BusBW != "" && err == nil {
+		c.Values = append(c.Values, report.Value{Name: "busbw", Value: done.BusBWBits(), Unit: "bit/s", Want: bound.String()})
+		text := fmt.Sprintf("busbw %s is %s", report.Bits(done.BusBWBits()), bound)
+		if !bound.Holds(units.Rate(done.BusBWBits())) {
+			c.Verdict = verdict.Fail
+			text = fmt.Sprintf("busbw %s is not %s", report.Bits(done.BusBWBits()), bound)
+		}
+		found = append(found, text)
+	}
+	c.Summary = strings.Join(found, "; ")
+}
+
+// judgeFidelityCheck fails as OVERLOADED: what it asks for is the emulator's to
+// give and says nothing about what runs on it.
+func judgeFidelityCheck(c *report.Check, want string, f *report.Fidelity) {
+	if f == nil {
+		c.Verdict, c.Summary = verdict.Inconclusive, "the run was not measured"
+		return
+	}
+	c.Verdict, c.Summary, c.Details = verdict.Pass, f.Verdict, f.Reasons
+	if f.Verdict == report.Overloaded || f.Verdict == report.Degraded && want == report.Faithful {
+		c.Verdict, c.Summary = verdict.Overloaded, fmt.Sprintf("%s, want %s", f.Verdict, want)
+	}
+}

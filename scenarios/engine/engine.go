@@ -72,8 +72,9 @@ type run struct {
 	Options
 	report  *report.Report
 	results *results
-	// judgedBy are what the verdict rests on.
-	steps error
+	// steps is why the timeline ended early, or nil.
+	steps    error
+	evidence evidence
 }
 
 // Run runs a scenario. Its error means that there is no run to report on: the
@@ -213,16 +214,40 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	s.logged = line.logged
 	look := startSampler(ctx, linkReader(tb))
 	err := line.run(ctx)
+	if err != nil && endsSoon(tb.Done()) {
+		err = errSupervisorDied // whatever step noticed first
+	}
 	// An interrupted run still keeps what it recorded, within the time that
 	// the supervisor may take for anything.
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer done()
 	captures, captureErr := s.stopCaptures()
-	r.report.Steps, r.report.Captures, r.report.Workloads = line.report(), captures, s.finished()
-	r.report.Fidelity = look.finish(last, captures)
+	r.evidence = evidence{workloads: s.finished(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops()}
+	r.report.Steps, r.report.Captures, r.report.Fidelity = line.report(), captures, r.evidence.fidelity
+	for _, w := range r.evidence.workloads {
+		r.report.Workloads = append(r.report.Workloads, w.Workload)
+	}
 	if err == nil && captureErr != nil {
 		return fmt.Errorf("end capture: %w", captureErr)
 	}
+	return err
+}
+
+// check judges the checks. An interrupt and a supervisor's death leave them
+// unjudged: what was recorded may lack what came next.
+func (r *run) check(ctx context.Context) (err error) {
+	if stepVerdict(r.steps) == verdict.Aborted {
+		r.evidence.aborted = r.steps
+	}
+	var size int64
+	for _, c := range r.report.Captures {
+		size = max(size, c.Bytes)
+	}
+	r.report.Checks, err = judge(ctx, r.File, r.Plan, &r.evidence, func(name string) (io.ReadCloser, error) {
+		return r.results.root.Open(name)
+	}, func(read int64) {
+		r.Progress(Update{Phase: "checking packets, MiB", Done: int(read >> 20), Total: int(size >> 20)})
+	})
 	return err
 }
 
@@ -302,6 +327,18 @@ func (r *run) reasonOf(err error) string {
 		return fmt.Sprintf("%s: %v", u.Where, err)
 	}
 	return err.Error()
+}
+
+// endsSoon reports whether a testbed that a step lost touch with has ended: the
+// connection breaks a moment before the process is gone.
+func endsSoon(done <-chan struct{}) bool {
+	const moment = 100 * time.Millisecond
+	select {
+	case <-done:
+		return true
+	case <-time.After(moment):
+		return false
+	}
 }
 
 func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.report.WriteJSON) }

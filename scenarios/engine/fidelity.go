@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"railbed/capture/report"
@@ -56,18 +57,17 @@ type sampler struct {
 	samples int
 }
 
-// startSampler begins to sample; the first sample is taken at once.
+// startSampler begins to sample; the first sample is taken before it returns, so
+// that nothing of the steps is missed.
 func startSampler(ctx context.Context, read func(context.Context) ([]fabric.LinkState, error)) *sampler {
 	s := &sampler{read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{})}
 	ctx, s.stop = context.WithCancel(ctx)
+	took := s.sample(ctx)
 	go func() {
 		defer close(s.done)
-		for {
-			took := s.sample(ctx)
+		for sleep(ctx, max(sampleInterval-took, time.Duration(float64(took)/sampleShare))) {
+			took = s.sample(ctx)
 			s.cpu.sample()
-			if !sleep(ctx, max(sampleInterval-took, time.Duration(float64(took)/sampleShare))) {
-				return
-			}
 		}
 	}()
 	return s
@@ -119,6 +119,16 @@ func (s *sampler) rates() []report.LinkRate {
 	}
 	slices.SortStableFunc(rates, func(x, y report.LinkRate) int { return cmp.Compare(y.Bytes, x.Bytes) })
 	return rates
+}
+
+// drops are the packets that the queues of each node and switch dropped.
+func (s *sampler) drops() map[string]uint64 {
+	drops := map[string]uint64{}
+	for i := range s.meters {
+		node, _, _ := strings.Cut(s.meters[i].rate.From, ":")
+		drops[node] += s.meters[i].rate.Dropped
+	}
+	return drops
 }
 
 // linkMeter follows one direction of a link.

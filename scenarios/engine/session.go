@@ -42,7 +42,7 @@ type session struct {
 
 	mu        sync.Mutex
 	captures  []*recording
-	workloads []report.Workload // that ran to their end
+	workloads []finished
 }
 
 // recording is a capture under way.
@@ -99,11 +99,11 @@ func (s *session) stopCaptures() ([]report.Capture, error) {
 	return stopped, errors.Join(errs...)
 }
 
-// finished is what the workloads that ran to their end measured.
-func (s *session) finished() []report.Workload {
+// finished are the workloads that ran to their end, in the order of their end.
+func (s *session) finished() []finished {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]report.Workload{}, s.workloads...)
+	return append([]finished{}, s.workloads...)
 }
 
 func (s *session) link(ctx context.Context, _ int, l *spec.LinkChange) (func(context.Context) error, error) {
