@@ -139,7 +139,7 @@ func compareBridge(h *host, got kernel.Link, d *differences) {
 		return
 	}
 	if *got.Bridge != (kernel.BridgeState{}) {
-		d.add("make bridge %s:%s: kernel has stp %d, forward delay %d, multicast snooping %d, want 0", h.name, got.Name,
+		d.add("make bridge %s:%s: kernel has stp %d, forward delay %d, multicast snooping %t, want 0, 0, false", h.name, got.Name,
 			got.Bridge.STP, got.Bridge.ForwardDelay, got.Bridge.McastSnooping)
 	}
 	if !got.Up {

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -157,7 +158,7 @@ type Link struct {
 // BridgeState is the settings of a bridge.
 type BridgeState struct {
 	STP, ForwardDelay uint32
-	McastSnooping     uint8
+	McastSnooping     bool
 }
 
 // Counters are an interface's counters since it was made.
@@ -256,7 +257,7 @@ func (l *Link) parseInfo(value []byte) {
 		case unix.IFLA_BR_FORWARD_DELAY:
 			l.Bridge.ForwardDelay = u32(value)
 		case unix.IFLA_BR_MCAST_SNOOPING:
-			l.Bridge.McastSnooping = value[0]
+			l.Bridge.McastSnooping = !bytes.Equal(value, []byte{0})
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Namespace is a network namespace held by an open descriptor and by nothing
@@ -23,7 +24,10 @@ type Namespace struct {
 func NewNamespace() (*Namespace, error) {
 	var created netns.NsHandle
 	err := onThread(func() (err error) {
-		created, err = netns.New() // leaves the thread inside; onThread puts it back
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil { // onThread puts the thread back
+			return err
+		}
+		created, err = ownNamespace()
 		return err
 	})
 	if err != nil {
@@ -34,9 +38,9 @@ func NewNamespace() (*Namespace, error) {
 
 // CurrentNamespace is the network namespace of the calling thread.
 func CurrentNamespace() (*Namespace, error) {
-	handle, err := netns.Get()
+	handle, err := ownNamespace()
 	if err != nil {
-		return nil, fmt.Errorf("open own network namespace: %w", err)
+		return nil, err
 	}
 	return &Namespace{handle: handle}, nil
 }
@@ -71,10 +75,10 @@ func onThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		home, err := netns.Get()
+		home, err := ownNamespace()
 		if err != nil {
 			runtime.UnlockOSThread()
-			done <- fmt.Errorf("open own network namespace: %w", err)
+			done <- err
 			return
 		}
 		err = fn()
@@ -86,6 +90,17 @@ func onThread(fn func() error) error {
 		done <- errors.Join(err, home.Close())
 	}()
 	return <-done
+}
+
+// ownNamespace opens the calling thread's network namespace. It goes by
+// thread-self and not by process and thread number, as netns.Get does: in a PID
+// namespace whose /proc is still its parent's the numbers differ.
+func ownNamespace() (netns.NsHandle, error) {
+	handle, err := netns.GetFromPath("/proc/thread-self/ns/net")
+	if err != nil {
+		return netns.None(), fmt.Errorf("open own network namespace: %w", err)
+	}
+	return handle, nil
 }
 
 // Dup is an open file of the namespace, for handing to another process.

@@ -217,20 +217,20 @@ func ticks(d time.Duration) uint32 {
 	return uint32(min((d+tick-1)/tick, math.MaxUint32))
 }
 
-// probability scales a share to 32 bits, rounding up: what was asked for never
-// becomes none.
+// probability scales a share to 32 bits, to the nearest as tc does, but what
+// was asked for never becomes none.
 func probability(r units.Ratio) uint32 {
 	if r.IsZero() {
 		return 0
 	}
-	scaled := new(big.Int).Mul(new(big.Int).SetUint64(r.Num), big.NewInt(math.MaxUint32))
 	den := new(big.Int).SetUint64(r.Den)
-	scaled.Add(scaled, new(big.Int).Sub(den, big.NewInt(1)))
-	scaled.Div(scaled, den)
-	if scaled.Cmp(big.NewInt(math.MaxUint32)) > 0 {
+	scaled := new(big.Int).Mul(new(big.Int).SetUint64(r.Num), big.NewInt(2*math.MaxUint32))
+	scaled.Add(scaled, den)
+	scaled.Div(scaled, den.Lsh(den, 1))
+	if !scaled.IsUint64() {
 		return math.MaxUint32
 	}
-	return uint32(scaled.Uint64())
+	return uint32(min(max(scaled.Uint64(), 1), math.MaxUint32))
 }
 
 // Qdiscs lists the queueing disciplines of the namespace that were made by
