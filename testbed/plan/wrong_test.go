@@ -103,6 +103,8 @@ var wrongFiles = []struct {
 		`f:7:22: link h1--leaf1 has mtu 9000 and h0--leaf1 has 1500, in one bridged network; want one MTU for all links: a bridge drops what is too long without a word`}},
 	{"narrow link on the way", leafSpineFile("  links:", "    default: {mtu: 9000}", "    leaf2--spine1: {mtu: 4200}"), []string{
 		`f:7:26: link leaf2--spine1 has mtu 4200, and packets of h2--leaf2 with mtu 9000 cross it; want at least 9000 on every link on the way`}},
+	{"narrow link two links away", "name: t\nfabric:\n  topology: fat-tree\n  params: {k: 2}\n  links:\n    default: {mtu: 9000}\n    host: {mtu: 4200}\n    h0--leaf1: {mtu: 9000}\n    agg1--core1: {mtu: 8000}\n", []string{
+		`f:9:24: link agg1--core1 has mtu 8000, and packets of h0--leaf1 with mtu 9000 cross it; want at least 9000 on every link on the way`}},
 	{"wide host links over a default fabric", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 1}\n  links:\n    host: {mtu: 9000}\n", []string{
 		`f:6:17: link leaf2--spine1 has mtu 1500, and packets of h1--leaf2 with mtu 9000 cross it; want at least 9000 on every link on the way`}},
 	{"more nodes than loopbacks", leafSpineFile("addressing: {loopbacks4: 10.0.0.0/29}"), []string{

@@ -167,7 +167,7 @@ func (s *scene) layoutServers(servers []int, least float64) float64 {
 		if b.members == nil {
 			here := wiring(s.plan.Node(b.name))
 			if n > 0 && here != before {
-				x += groupGap
+				x += groupGap / steps
 			}
 			before = here
 		}
