@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"path"
 	"slices"
 	"time"
 
@@ -19,9 +18,13 @@ const (
 	generationMost = 1 << 19 // packets, some 40 bytes each
 )
 
-// inFlight is how long a packet may be inside a switch when the plan does not
-// say how long its queues can hold it.
-const inFlight = 50 * time.Millisecond
+// A packet may be inside a switch for as long as its queues can hold it, by the
+// plan, and at least for what a busy host needs to forward it. Where the plan
+// does not know the switch, lingerUnknown holds.
+const (
+	lingerLeast   = 5 * time.Millisecond
+	lingerUnknown = 50 * time.Millisecond
+)
 
 // Conservation holds that a switch neither loses nor makes packets: every
 // packet that entered one of its ports left it by exactly one port, unless it
@@ -112,12 +115,12 @@ func (k *Conservation) at(tap *Tap) *switchState {
 }
 
 func (k *Conservation) enlist(tap *Tap) *switchState {
-	if matched, err := path.Match(k.pattern, tap.Node); err != nil || !matched || tap.NIC || tap.Node == "" {
+	if !spec.Match(k.pattern, tap.Node) || tap.NIC || tap.Node == "" {
 		return nil
 	}
 	s := k.byNode[tap.Node]
 	if s == nil {
-		s = &switchState{name: tap.Node, number: len(k.switches), linger: int64(inFlight), own: map[netip.Addr]bool{}}
+		s = &switchState{name: tap.Node, number: len(k.switches), linger: int64(lingerUnknown), own: map[netip.Addr]bool{}}
 		if k.capture.Plan != nil {
 			s.describe(k.capture.Plan, k.capture.Dilation)
 		}
@@ -135,6 +138,7 @@ func (s *switchState) describe(p *plan.Plan, dilation uint64) {
 		return
 	}
 	s.bridge = s.plan.Kind == spec.Bridge
+	s.linger = int64(lingerLeast)
 	for _, prefix := range s.plan.Loopbacks {
 		s.own[prefix.Addr()] = true
 	}

@@ -5,12 +5,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
-	"path"
 	"slices"
 	"strings"
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 )
 
 // Numbers of PathSpread.
@@ -30,9 +30,10 @@ const (
 // port must carry at least a share of the mean over the group.
 //
 // Switches hash: a flow keeps its path, and few flows can leave a path empty
-// by chance. So the check computes how often flows of these sizes, thrown
-// evenly and independently, would miss the share. Where that is likely, the
-// check says so and is INCONCLUSIVE; only what chance does not explain fails.
+// by chance. So where a share is missed, the check computes how often flows of
+// these sizes, thrown evenly and independently, come out as uneven. Where that
+// is likely, the check says so and is INCONCLUSIVE; only what chance does not
+// explain fails.
 type PathSpread struct {
 	pattern  string
 	minShare float64
@@ -78,7 +79,7 @@ func (k *PathSpread) at(tap *Tap) *spreadSwitch {
 }
 
 func (k *PathSpread) enlist(tap *Tap) *spreadSwitch {
-	if matched, err := path.Match(k.pattern, tap.Node); err != nil || !matched || k.capture.Plan == nil {
+	if !spec.Match(k.pattern, tap.Node) || k.capture.Plan == nil {
 		return nil
 	}
 	for i, other := range k.switches {
@@ -273,8 +274,8 @@ func (g *group) judge(minShare float64) judgement {
 	if enough(j.least, minShare) {
 		return j
 	}
-	chance := g.chance(sizes, minShare)
-	j.reason = fmt.Sprintf("%s: the least loaded of %d paths had %.0f%% of its fair part with %d flows; an even hash misses the share with probability %.3g",
+	chance := g.chance(sizes, j.least)
+	j.reason = fmt.Sprintf("%s: the least loaded of %d paths had %.0f%% of its fair part with %d flows; an even hash is as uneven with probability %.2g",
 		g.node, len(g.ports), j.least*100, len(sizes), chance)
 	j.wrong = chance < chanceLimit
 	return j
@@ -316,9 +317,10 @@ func (g *group) sizes() []float64 {
 	return sizes
 }
 
-// chance estimates how often an even, independent hash of these flows misses
-// the share. The draws are seeded: the same flows have the same answer.
-func (g *group) chance(sizes []float64, minShare float64) float64 {
+// chance estimates how often an even, independent hash of these flows leaves a
+// path with as little as was observed. The draws are seeded: the same flows
+// have the same answer.
+func (g *group) chance(sizes []float64, observed float64) float64 {
 	if len(sizes) < len(g.ports) {
 		return 1 // fewer flows than paths
 	}
@@ -326,7 +328,7 @@ func (g *group) chance(sizes []float64, minShare float64) float64 {
 	large := sizes[:min(len(sizes), chanceFlows)]
 	rest := sum(sizes[len(large):])
 	weight := sum(g.weights)
-	missed := 0
+	uneven := 0
 	loads := make([]float64, len(g.ports))
 	for range chanceTrials {
 		for i := range loads {
@@ -340,11 +342,11 @@ func (g *group) chance(sizes []float64, minShare float64) float64 {
 			}
 			loads[i] += bytes
 		}
-		if !enough(g.least(loads), minShare) {
-			missed++
+		if g.least(loads) <= observed+1e-9 {
+			uneven++
 		}
 	}
-	return float64(missed) / chanceTrials
+	return float64(uneven) / chanceTrials
 }
 
 func sum(values []float64) (total float64) {

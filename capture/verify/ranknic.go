@@ -137,6 +137,9 @@ func (k *RankNIC) Result() Result {
 	slices.Sort(wrong) // they come from maps
 	for i := range k.roles.workload.Ranks {
 		total += k.sent[i] + k.received[i]
+		if rank := &k.roles.workload.Ranks[i]; k.capture.Tap(rank.Node, rank.NIC) == nil {
+			continue // taps has said so
+		}
 		if k.sent[i] == 0 {
 			unclear = append(unclear, k.roles.name(i)+": sent no packet of the workload through its NIC")
 		}
