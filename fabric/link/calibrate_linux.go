@@ -69,7 +69,7 @@ const (
 	votes = 3
 	// chances is how many measurements the largest burst gets to reach the rate
 	// twice, and chancesIfFar how many when none comes within far of it.
-	chances, chancesIfFar = 40, 8
+	chances, chancesIfFar = 40, 20
 	far                   = 0.9
 	// pause between chances grows by this much each time: what disturbs may
 	// take a CPU for tens of milliseconds.
