@@ -1,0 +1,429 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/testbed/frame"
+	"railbed/workloads/collective"
+)
+
+const (
+	// causeGrace is how long the coordinator looks for the cause after a
+	// rank's end: the neighbours of a dead worker often speak first.
+	causeGrace = 500 * time.Millisecond
+	// endGrace is how long workers have to end by themselves.
+	endGrace = 2 * time.Second
+	// launchesAtOnce bounds how many workers start at the same time.
+	launchesAtOnce = 16
+)
+
+// RankError is why a job failed, as far as one rank is the cause.
+type RankError struct {
+	Rank int
+	Node string
+	Err  error
+}
+
+// Error implements error.
+func (e *RankError) Error() string { return fmt.Sprintf("rank %d on %s: %v", e.Rank, e.Node, e.Err) }
+
+// Unwrap gives the reason.
+func (e *RankError) Unwrap() error { return e.Err }
+
+// Run runs a job to its end: it starts one worker per rank, lets them meet,
+// starts each operation when all are ready for it, and collects the results.
+// When a worker fails it ends all of them and returns a RankError for the one
+// that failed first; when ctx or the job's timeout ends, the error says which
+// ranks it was waiting for. No worker runs any more when Run returns. progress
+// may be nil; it is called from one goroutine, after each operation.
+func Run(ctx context.Context, job Job, l Launcher, progress func(Progress)) (*Result, error) {
+	job, err := job.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if progress == nil {
+		progress = func(Progress) {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, job.Timeout)
+	defer cancel()
+	c := &coordinator{
+		job:      job,
+		progress: progress,
+		events:   make(chan event),
+		stopped:  make(chan struct{}),
+		workers:  make([]*workerProcess, len(job.Ranks)),
+	}
+	err = c.launch(ctx, l)
+	var result *Result
+	if err == nil {
+		result, err = c.conduct(ctx)
+	}
+	err = errors.Join(err, c.end(err != nil))
+	if err != nil {
+		return nil, fmt.Errorf("run workload %s: %w", job.Name, err)
+	}
+	return result, nil
+}
+
+// workerProcess is one rank as the coordinator sees it.
+type workerProcess struct {
+	process Process
+	out     chan []byte   // to its writer
+	ended   chan struct{} // closed when Wait returned
+	status  error         // of Wait; read after ended
+}
+
+// event is a message from a rank, or the end of its channel.
+type event struct {
+	rank    int
+	message *message
+	err     error
+}
+
+type coordinator struct {
+	job      Job
+	progress func(Progress)
+	workers  []*workerProcess
+	events   chan event
+	stopped  chan struct{} // closed when nobody takes events any more
+	// early holds what ranks said before the others had said what came before.
+	early      map[int]*message
+	goroutines sync.WaitGroup
+}
+
+func (c *coordinator) rankError(rank int, err error) error {
+	return &RankError{Rank: rank, Node: c.job.Ranks[rank].Node, Err: err}
+}
+
+// launch starts all workers, or reports the first that does not start.
+func (c *coordinator) launch(ctx context.Context, l Launcher) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(launchesAtOnce)
+	for i, rank := range c.job.Ranks {
+		group.Go(func() error {
+			process, err := l.Launch(ctx, rank.Node, Args())
+			if err != nil {
+				return c.rankError(i, fmt.Errorf("start worker: %w", err))
+			}
+			// At most the configuration, the table, a start and the end are
+			// on their way at once, so sending never waits.
+			w := &workerProcess{process: process, out: make(chan []byte, 4), ended: make(chan struct{})}
+			c.workers[i] = w
+			c.goroutines.Go(func() { c.read(i, process.Channel()) })
+			c.goroutines.Go(func() { c.write(i, w) })
+			c.goroutines.Go(func() {
+				w.status = process.Wait()
+				close(w.ended)
+			})
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (c *coordinator) read(rank int, channel io.Reader) {
+	in := frame.NewReader(channel)
+	for {
+		m, err := readMessage(in)
+		select {
+		case c.events <- event{rank: rank, message: m, err: err}:
+		case <-c.stopped:
+			return
+		}
+		// After its last message a worker may close the channel.
+		if err != nil || m.Finished != nil {
+			return
+		}
+	}
+}
+
+func (c *coordinator) write(rank int, w *workerProcess) {
+	out := frame.NewWriter(w.process.Channel())
+	for {
+		select {
+		case payload := <-w.out:
+			if err := out.Write(frame.Message, payload); err != nil {
+				select {
+				case c.events <- event{rank: rank, err: err}:
+				case <-c.stopped:
+				}
+				return
+			}
+		case <-c.stopped:
+			return
+		}
+	}
+}
+
+// broadcast sends one message to all, encoded once.
+func (c *coordinator) broadcast(m message) error {
+	payload, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	for _, w := range c.workers {
+		w.out <- payload
+	}
+	return nil
+}
+
+// conduct leads the workers through the job.
+func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
+	for i, w := range c.workers {
+		payload, err := json.Marshal(message{Config: c.job.config(i)})
+		if err != nil {
+			return nil, err
+		}
+		w.out <- payload
+	}
+	result := &Result{
+		Name: c.job.Name, Kind: c.job.Kind, Algorithm: c.job.Algorithm, Transport: c.job.Transport,
+		Ranks: len(c.job.Ranks), PerRank: make([]RankResult, len(c.job.Ranks)),
+	}
+	for i, r := range c.job.Ranks {
+		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r), Port: uint16(c.job.BasePort + i)}
+	}
+	table := make([]rendezvous, len(c.workers))
+	err := c.await(ctx, "rendezvous", func(rank int, m *message) bool {
+		if m.Ready == nil {
+			return false
+		}
+		table[rank] = *m.Ready
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.broadcast(message{Table: table}); err != nil {
+		return nil, err
+	}
+	for index := range c.job.config(0).operations() {
+		if err := c.operate(ctx, index, result); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.broadcast(message{End: &struct{}{}}); err != nil {
+		return nil, err
+	}
+	err = c.await(ctx, "end", func(rank int, m *message) bool {
+		if m.Finished == nil {
+			return false
+		}
+		r := &result.PerRank[rank]
+		r.Stream, r.Flows, r.DeviceBound = m.Finished.Stream, m.Finished.Flows, m.Finished.DeviceBound
+		return true
+	})
+	result.summarise(c.job)
+	return result, err
+}
+
+// operate starts one operation when all are ready and adds up what they did.
+func (c *coordinator) operate(ctx context.Context, index int, result *Result) error {
+	config := c.job.config(0)
+	id := config.operation(index)
+	o := Operation{Index: id.Index, Mode: id.Mode, Warmup: index%config.PerMode < c.job.Warmup}
+	name := fmt.Sprintf("%v operation %d", o.Mode, o.Index)
+	err := c.await(ctx, "data of "+name, func(_ int, m *message) bool { return m.Prepared != nil && *m.Prepared == id })
+	if err != nil {
+		return err
+	}
+	if err := c.broadcast(message{Start: &id}); err != nil {
+		return err
+	}
+	err = c.await(ctx, "result of "+name, func(rank int, m *message) bool {
+		if m.Done == nil || m.Done.operationID != id {
+			return false
+		}
+		o.add(*m.Done)
+		r := &result.PerRank[rank]
+		r.Wrong += m.Done.Wrong
+		addTraffic(&r.Payload, m.Done.Traffic)
+		if o.Warmup {
+			addTraffic(&r.Warmup, m.Done.Traffic)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	result.Operations = append(result.Operations, o)
+	c.progress(Progress{Done: len(result.Operations), Total: config.operations(), Operation: o})
+	return nil
+}
+
+func (o *Operation) add(d operationDone) {
+	if start := time.Unix(0, d.Start); o.Start.IsZero() || start.Before(o.Start) {
+		o.Start = start
+	}
+	o.Time = max(o.Time, d.Time)
+	o.Wrong += d.Wrong
+}
+
+func addTraffic(to *collective.Traffic, t collective.Traffic) {
+	to.Sent += t.Sent
+	to.Received += t.Received
+}
+
+// await waits until take has accepted one message of every rank.
+func (c *coordinator) await(ctx context.Context, what string, take func(rank int, m *message) bool) error {
+	waiting := make(map[int]bool)
+	accept := func(rank int, m *message) error {
+		if !take(rank, m) {
+			return c.rankError(rank, fmt.Errorf("sent another message than the %s", what))
+		}
+		delete(waiting, rank)
+		return nil
+	}
+	early := c.early
+	c.early = make(map[int]*message)
+	for i := range c.workers {
+		waiting[i] = true
+		if m := early[i]; m != nil {
+			if err := accept(i, m); err != nil {
+				return err
+			}
+		}
+	}
+	for len(waiting) > 0 {
+		select {
+		case e := <-c.events:
+			if err, _ := c.failure(e); err != nil {
+				return c.cause(e)
+			}
+			if !waiting[e.rank] && c.early[e.rank] == nil {
+				c.early[e.rank] = e.message
+				continue
+			}
+			if err := accept(e.rank, e.message); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the %s of %s: %w", what, c.names(waiting), c.contextError(ctx))
+		}
+	}
+	return nil
+}
+
+func (c *coordinator) contextError(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("timeout of %v or an earlier deadline: %w", c.job.Timeout, ctx.Err())
+	}
+	return ctx.Err()
+}
+
+// names lists ranks for people, the first few of many.
+func (c *coordinator) names(ranks map[int]bool) string {
+	const most = 4
+	var names []string
+	for i, r := range c.job.Ranks {
+		if ranks[i] {
+			names = append(names, fmt.Sprintf("rank %d on %s", i, r.Node))
+		}
+	}
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// failure is the error that an event stands for, if any, and whether it only
+// follows from the failure of another rank.
+func (c *coordinator) failure(e event) (err error, follows bool) {
+	switch {
+	case e.err != nil:
+		return c.rankError(e.rank, c.endOf(e.rank, e.err)), false
+	case e.message.Failed != nil:
+		return c.rankError(e.rank, errors.New(e.message.Failed.Error)), e.message.Failed.Peer
+	}
+	return nil, false
+}
+
+// endOf says how a worker's channel and process ended.
+func (c *coordinator) endOf(rank int, err error) error {
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the worker ended without a word")
+	}
+	w := c.workers[rank]
+	select {
+	case <-w.ended:
+		if w.status != nil {
+			return fmt.Errorf("%w: %w", err, w.status)
+		}
+	case <-time.After(causeGrace):
+	}
+	return err
+}
+
+// cause finds the first cause after a failure: a rank that failed by itself
+// before one that lost its peer.
+func (c *coordinator) cause(first event) error {
+	err, follows := c.failure(first)
+	grace := time.NewTimer(causeGrace)
+	defer grace.Stop()
+	ended := map[int]bool{first.rank: true}
+	for follows {
+		select {
+		case e := <-c.events:
+			better, alsoFollows := c.failure(e)
+			// The end of a channel after its worker's last words is no news.
+			if better != nil && !alsoFollows && !ended[e.rank] {
+				return better
+			}
+			ended[e.rank] = ended[e.rank] || better != nil
+		case <-grace.C:
+			return err
+		}
+	}
+	return err
+}
+
+// end ends every worker that was started: a closed channel tells it, and it is
+// killed when it does not end by that. It returns when all are gone.
+func (c *coordinator) end(failed bool) error {
+	close(c.stopped)
+	grace := time.NewTimer(endGrace)
+	defer grace.Stop()
+	var problems []error
+	for _, w := range c.workers {
+		if w != nil && failed {
+			w.process.Channel().Close()
+		}
+	}
+	expired := false
+	for rank, w := range c.workers {
+		if w == nil {
+			continue
+		}
+		if !expired {
+			select {
+			case <-w.ended:
+			case <-grace.C:
+				expired = true
+			}
+		}
+		select {
+		case <-w.ended:
+		default:
+			problems = append(problems, c.rankError(rank, fmt.Errorf("the worker had to be killed: it did not end within %v", endGrace)))
+			if err := w.process.Kill(); err != nil {
+				problems = append(problems, c.rankError(rank, fmt.Errorf("kill worker: %w", err)))
+			}
+			<-w.ended
+		}
+		w.process.Channel().Close()
+		if w.status != nil && !failed {
+			problems = append(problems, c.rankError(rank, w.status))
+		}
+	}
+	c.goroutines.Wait()
+	return errors.Join(problems...)
+}

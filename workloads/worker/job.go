@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/workloads/collective"
+)
+
+// What a Job can ask for.
+const (
+	AllReduce = "all-reduce"
+	Ring      = "ring"
+	TCP       = "tcp"
+)
+
+// Job is a collective on every rank of a testbed.
+type Job struct {
+	Name  string
+	Ranks []plan.Rank // in order, numbered from 0
+	// Kind, Algorithm and Transport: all-reduce, ring (default), tcp (default).
+	Kind, Algorithm, Transport string
+	Size                       units.Bytes // of the float32 buffer: a multiple of 4 bytes
+	Iterations                 int         // timed; default 5
+	Warmup                     int         // before them, checked but not timed
+	InPlace                    bool        // do as many operations in place, after the others
+	Family                     int         // 4 (default) or 6
+	// Timeout bounds the whole job. Default 2 minutes.
+	Timeout time.Duration
+	// BasePort is the first of the job's ports, BasePorts(len(Ranks)) of them;
+	// jobs that run at once, or soon after each other, in one testbed must not
+	// share any. Rank r listens on BasePort+r. Default 18600.
+	BasePort int
+}
+
+const (
+	defaultBasePort   = 18600
+	defaultIterations = 5
+	defaultTimeout    = 2 * time.Minute
+	// sourcePorts is how many source ports a rank has to choose from: the
+	// first is the one, the others are for when an earlier process left that
+	// in TIME_WAIT.
+	sourcePorts = 4
+)
+
+// Ports is how many ports a job over so many ranks occupies.
+func Ports(ranks int) int { return ranks * (1 + sourcePorts) }
+
+// Launcher starts worker processes: `railbed args...` in a node, with the
+// channel on descriptor ChannelFD. It must be safe for concurrent use.
+type Launcher interface {
+	Launch(ctx context.Context, node string, args []string) (Process, error)
+}
+
+// Process is a started worker. Wait may be called at once, while the channel
+// is in use, and Kill at any time, also after the process ended.
+type Process interface {
+	Channel() Channel
+	// Wait returns when the process has ended; the error says how unless it
+	// exited with 0.
+	Wait() error
+	Kill() error
+}
+
+// Progress is one operation that every rank has done.
+type Progress struct {
+	Done, Total int
+	Operation   Operation
+}
+
+// Args is the command line that starts a worker.
+func Args() []string { return []string{"worker", "collective"} }
+
+// withDefaults fills what is not set and checks the rest.
+func (j Job) withDefaults() (Job, error) {
+	setDefault(&j.Algorithm, Ring)
+	setDefault(&j.Transport, TCP)
+	setDefault(&j.Iterations, defaultIterations)
+	setDefault(&j.Family, 4)
+	setDefault(&j.Timeout, defaultTimeout)
+	setDefault(&j.BasePort, defaultBasePort)
+	var problems []error
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if j.Kind != AllReduce || j.Algorithm != Ring || j.Transport != TCP {
+		problem("%s by %s over %s: want %s by %s over %s", j.Kind, j.Algorithm, j.Transport, AllReduce, Ring, TCP)
+	}
+	if len(j.Ranks) == 0 {
+		problem("no ranks")
+	}
+	if j.Size%collective.ElementSize != 0 {
+		problem("size %v: want a multiple of %d bytes, the size of a float32", j.Size, collective.ElementSize)
+	}
+	if j.Iterations < 0 || j.Warmup < 0 {
+		problem("%d iterations after %d to warm up: want at least 0", j.Iterations, j.Warmup)
+	}
+	if j.Family != 4 && j.Family != 6 {
+		problem("IP version %d: want 4 or 6", j.Family)
+	}
+	if last := j.BasePort + Ports(len(j.Ranks)) - 1; j.BasePort < 1 || last > 65535 {
+		problem("ports %d to %d for %d ranks: want them within 1 to 65535", j.BasePort, last, len(j.Ranks))
+	}
+	for i, r := range j.Ranks {
+		if r.Rank != i {
+			problem("rank %d stands at place %d", r.Rank, i)
+		}
+		if !j.addr(r).IsValid() {
+			problem("rank %d on %s has no IPv%d address", r.Rank, r.Node, j.Family)
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return j, fmt.Errorf("run workload %s: %w", j.Name, err)
+	}
+	return j, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (j Job) addr(r plan.Rank) netip.Addr {
+	if j.Family == 6 {
+		return r.Addr6
+	}
+	return r.Addr4
+}
+
+// config is what the worker of rank i is told.
+func (j Job) config(i int) *workerConfig {
+	r := j.Ranks[i]
+	c := &workerConfig{
+		Job: j.Name, Kind: j.Kind, Algorithm: j.Algorithm, Transport: j.Transport,
+		Rank: i, Ranks: len(j.Ranks), NIC: r.NIC, Addr: j.addr(r), Size: j.Size,
+		Port: uint16(j.BasePort + i), PerMode: j.Warmup + j.Iterations, InPlace: j.InPlace,
+	}
+	for k := range sourcePorts {
+		c.SourcePorts = append(c.SourcePorts, uint16(j.BasePort+len(j.Ranks)+i*sourcePorts+k))
+	}
+	return c
+}
