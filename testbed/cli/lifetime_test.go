@@ -49,15 +49,28 @@ func TestKill(t *testing.T) {
 			t.Logf("seed %d", seed)
 			draw := rand.New(rand.NewPCG(seed, 0))
 			span := operationTimes(t, file)
+			attached := 0
 			for i := range count {
 				trial := newTrial(t, draw, span, i, file)
 				if err := trial.run(t); err != nil {
 					t.Errorf("%v: %v", trial, err)
 				}
+				if trial.watch.attached {
+					attached++
+				}
+			}
+			// Early kills leave no time to attach; most must have been watched.
+			t.Logf("the watcher had links into %d of %d testbeds", attached, count)
+			if attached < count/2 {
+				t.Errorf("the watcher had links into %d of %d testbeds only: the oracle saw too little", attached, count)
 			}
 		})
 	}
 }
+
+// mark is an argument by which this test knows its own processes wherever they
+// end up, while other tests run beside it.
+var mark = fmt.Sprintf("4242.%d", os.Getpid())
 
 func killFile(nodes int) string {
 	leaves, spines := 2, 2
@@ -70,8 +83,8 @@ fabric:
   params: {leaves: %d, spines: %d, hosts-per-leaf: %d}
   switch: {kind: router}
 steps:
-  - exec: {nodes: [h0, h1], command: [sh, -c, "setsid sleep 4242 & ping -q -i 0.002 -c 2000 h2"]}
-`, nodes, leaves, spines, nodes/leaves)
+  - exec: {nodes: [h0, h1], command: [sh, -c, "setsid sleep %s & ping -q -i 0.002 -c 2000 h2"]}
+`, nodes, leaves, spines, nodes/leaves, mark)
 }
 
 // trial is one kill.
@@ -81,8 +94,9 @@ type trial struct {
 	victim     string // supervisor, command, both
 	after      time.Duration
 
-	watch  *watch
-	before census
+	watch      *watch
+	before     census
+	supervisor int // process id, 0 when none was seen
 }
 
 func (k *trial) String() string {
@@ -124,7 +138,7 @@ func (k *trial) run(t *testing.T) error {
 			return fmt.Errorf("attach the watcher: %w", err)
 		}
 		for _, node := range []string{"h0", "h1"} {
-			script := "setsid sleep 4242 & setsid ping -q -i 0.002 -c 20000 h2 & sleep 0.05"
+			script := "setsid sleep " + mark + " & setsid ping -q -i 0.002 -c 20000 h2 & sleep 0.05"
 			if output, err := command("exec", node, "--testbed", k.name, "--", "sh", "-c", script).CombinedOutput(); err != nil {
 				return fmt.Errorf("start traffic: %w\n%s", err, output)
 			}
@@ -140,18 +154,15 @@ func (k *trial) run(t *testing.T) error {
 		return err
 	}
 	deadline := time.Now().Add(k.after)
-	supervisor := k.watchUntil(deadline)
+	k.supervisor = k.watchUntil(deadline)
 	killed := time.Now()
-	if supervisor > 0 && k.victim != "command" {
-		syscall.Kill(supervisor, syscall.SIGKILL)
+	if k.supervisor > 0 && k.victim != "command" {
+		syscall.Kill(k.supervisor, syscall.SIGKILL)
 	}
 	if k.victim != "supervisor" {
 		cmd.Process.Kill()
 	}
-	err := cmd.Wait()
-	if supervisor == 0 && err == nil && k.operation == "up" {
-		supervisor = supervisorOf(k.name) // it was quicker than we were
-	}
+	cmd.Wait() // by whatever end: the testbed is what is judged
 	return k.judge(t, killed)
 }
 
@@ -179,11 +190,11 @@ func (k *trial) watchUntil(deadline time.Time) (supervisor int) {
 
 // judge looks until nothing is left, for goneWithin at most.
 func (k *trial) judge(t *testing.T, killed time.Time) error {
-	// A command that was killed after its up was answered leaves a testbed
-	// that is up, rightly, and so does a supervisor that was killed too late.
-	if k.operation == "up" && stillUp(k.name) {
+	// A command that was killed after its up was answered, or before its down
+	// was asked, leaves a testbed that is up, rightly.
+	if k.operation != "run" && stillUp(k.name) {
 		if output, err := command("down", k.name).CombinedOutput(); err != nil {
-			return fmt.Errorf("down after an up that had been answered: %w\n%s", err, output)
+			return fmt.Errorf("down of what is up rightly: %w\n%s", err, output)
 		}
 		killed = time.Now()
 	}
@@ -218,6 +229,11 @@ func (k *trial) left(t *testing.T) error {
 	if links := k.watch.links(); len(links) > 0 {
 		return fmt.Errorf("the watcher still has links into the testbed: %v", links)
 	}
+	// A process that is being killed gives up its namespaces a moment before
+	// its descriptors, and with them the lock that gc asks for.
+	if k.supervisor > 0 && alive(k.supervisor) {
+		return fmt.Errorf("supervisor %d is still there", k.supervisor)
+	}
 	if holders := k.watch.holders(); len(holders) > 0 {
 		return fmt.Errorf("processes still hold its namespaces: %v", holders)
 	}
@@ -251,6 +267,12 @@ func supervisorOf(name string) int {
 		}
 	}
 	return 0
+}
+
+// alive tells a process from a zombie and from nothing.
+func alive(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err == nil && !strings.Contains(string(status), "State:\tZ")
 }
 
 func processes() []int {
@@ -356,11 +378,15 @@ func (w *watch) links() []string {
 }
 
 // holders are the processes that have a namespace link or a descriptor into
-// the testbed.
+// the testbed. A zombie has neither: it is a number that waits for its parent,
+// which after the command's death is the host's init, in no hurry.
 func (w *watch) holders() []string {
 	var holders []string
 	for _, pid := range processes() {
 		base := fmt.Sprintf("/proc/%d", pid)
+		if !alive(pid) {
+			continue
+		}
 		for _, link := range append(readLinks(base+"/ns"), readLinks(base+"/fd")...) {
 			if w.seen[link] {
 				line, _ := os.ReadFile(base + "/cmdline")
@@ -372,8 +398,8 @@ func (w *watch) holders() []string {
 	return holders
 }
 
-// census is what the host has: links, mounts and the processes that could be a
-// testbed's. Other processes come and go on a machine that is in use.
+// census is what the host has: links, mounts, and the processes that this test
+// made. Other processes come and go on a machine that is in use.
 type census struct {
 	links, mounts, processes []string
 }
@@ -391,11 +417,8 @@ func takeCensus(t *testing.T) census {
 	c.mounts = strings.Split(readFile(t, "/proc/self/mountinfo"), "\n")
 	for _, pid := range processes() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		for _, mark := range []string{"railbed:", "sleep\x004242", "ping\x00-q\x00-i\x000.002"} {
-			if strings.Contains(string(line), mark) {
-				c.processes = append(c.processes, fmt.Sprintf("%d %q", pid, line))
-				break
-			}
+		if strings.Contains(string(line), "sleep\x00"+mark) || strings.Contains(string(line), "railbed:supervisor\x00kill") {
+			c.processes = append(c.processes, fmt.Sprintf("%d %q", pid, line))
 		}
 	}
 	slices.Sort(c.links)
