@@ -346,3 +346,5 @@ func (s *scene) write() []byte {
 func (r Result) String() string {
 	return fmt.Sprintf("%s %s: %s\n  %s", r.Verdict, r.Name, r.Summary, fmt.Sprint(r.Details))
 }
+
+func addrPort(r Rank, port int) netip.AddrPort { return netip.AddrPortFrom(r.Addr, uint16(port)) }

@@ -1,0 +1,236 @@
+package verify
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"railbed/fabric/units"
+	"railbed/testbed/hosttest"
+)
+
+// TestBytesAgreeWithTshark computes the bytes of each rank with tshark alone,
+// from the same file: the sequence numbers that its dissector calls relative
+// tell what was sent once.
+func TestBytesAgreeWithTshark(t *testing.T) {
+	hosttest.Need(t, hosttest.Tshark)
+	for _, family := range []int{4, 6} {
+		s := newScene(t)
+		s.ring(family)
+		for c := range 5 { // and some retransmissions
+			from, to := s.workload.Ranks[0], s.workload.Ranks[1]
+			s.send("h0", "eth0", s.again(from, to, c))
+		}
+		name := filepath.Join(t.TempDir(), "x.pcapng")
+		if err := os.WriteFile(name, s.write(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		check := NewBytesPerRank(s.workload, units.Ratio{})
+		results, _ := s.run(check)
+		source := map[int]string{4: "ip.src", 6: "ipv6.src"}[family]
+		out, err := exec.Command("tshark", "-n", "-r", name, "-Y", fmt.Sprintf("tcp.dstport == %d && frame.packet_flags_direction == 2", service),
+			"-o", "tcp.relative_sequence_numbers:FALSE",
+			"-T", "fields", "-e", "frame.interface_name", "-e", source, "-e", "tcp.srcport", "-e", "tcp.seq_raw", "-e", "tcp.len").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rank := range s.workload.Ranks {
+			unique, all := 0, 0
+			seen := map[string]bool{}
+			for line := range strings.Lines(string(out)) {
+				fields := strings.Fields(line)
+				if fields[0] != rank.Node+":"+rank.NIC || fields[1] != rank.Addr.String() {
+					continue
+				}
+				var length int
+				fmt.Sscan(fields[4], &length)
+				all += length
+				if segment := strings.Join(fields[2:], " "); !seen[segment] {
+					seen[segment] = true
+					unique += length
+				}
+			}
+			got := results[0].Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)]
+			again := results[0].Measured[fmt.Sprintf("rank%d.retransmitted", rank.Rank)]
+			if int(got) != unique || int(again) != all-unique || unique == 0 {
+				t.Errorf("IPv%d rank %d: we say %.0f and %.0f again, tshark %d and %d", family, rank.Rank, got, again, unique, all-unique)
+			}
+		}
+	}
+}
+
+// again is a segment that the ring sent before.
+func (s *scene) again(from, to Rank, connection int) tcp {
+	return tcp{
+		src: addrPort(from, 20000+connection), dst: addrPort(to, service), flow: connection, seq: 5000 - 255, payload: 1000,
+	}
+}
+
+// TestStreamAgainstMap compares the stream with a map of every byte, on random
+// segments in random order with losses and repetitions.
+func TestStreamAgainstMap(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		initial := uint32(random.Uint64())
+		if seed%2 == 0 {
+			initial = 0xFFFFF000 // wraps
+		}
+		s := new(stream)
+		seen := map[int]bool{}
+		var fresh, repeated uint64
+		s.add(initial, 0, true)
+		highest := 0
+		for range 400 {
+			from := max(0, highest+random.IntN(4000)-2500)
+			length := random.IntN(1500)
+			s.add(initial+1+uint32(from), length, false)
+			for b := from; b < from+length; b++ {
+				if seen[b] {
+					repeated++
+				} else {
+					fresh++
+				}
+				seen[b] = true
+			}
+			if length > 0 {
+				highest = max(highest, from+length)
+			}
+		}
+		if s.overflow {
+			continue
+		}
+		if s.fresh != fresh || s.repeated != repeated || s.unseen() != int64(highest)-int64(fresh) {
+			t.Fatalf("seed %d: fresh %d, repeated %d, unseen %d; want %d, %d, %d", seed, s.fresh, s.repeated, s.unseen(), fresh, repeated, highest-int(fresh))
+		}
+	}
+}
+
+// TestMeterAgainstWindows compares the busiest windows with those found by
+// trying every millisecond.
+func TestMeterAgainstWindows(t *testing.T) {
+	for seed := range uint64(100) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		m := new(meter)
+		var bins [2000]uint64
+		now := int64(0)
+		for now < 1900*binWidth {
+			length := 60 + random.IntN(1400)
+			m.add(now, length)
+			bins[now/binWidth] += uint64(length)
+			if random.IntN(200) == 0 {
+				now += random.Int64N(300) * binWidth
+			}
+			now += random.Int64N(binWidth / 2)
+		}
+		most := func(width int) (best uint64) {
+			for from := range len(bins) - width {
+				total := uint64(0)
+				for _, b := range bins[from : from+width] {
+					total += b
+				}
+				best = max(best, total)
+			}
+			return best
+		}
+		if m.mostShort != most(shortBins) || m.mostLong != most(longBins) {
+			t.Fatalf("seed %d: busiest windows %d and %d, want %d and %d", seed, m.mostShort, m.mostLong, most(shortBins), most(longBins))
+		}
+	}
+}
+
+// TestRingFormula checks the closed formula against a count of the algorithm's
+// steps.
+func TestRingFormula(t *testing.T) {
+	for ranks := 2; ranks < 20; ranks++ {
+		chunk := 1000
+		sent := 0
+		for range 2 * (ranks - 1) { // reduce-scatter, then all-gather
+			sent += chunk
+		}
+		if got := RingAllReduceBytes(ranks, units.Bytes(chunk*ranks), 3); got != units.Bytes(3*sent) {
+			t.Errorf("%d ranks: %d, want %d", ranks, got, 3*sent)
+		}
+	}
+	if RingAllReduceBytes(1, 1000, 1) != 0 {
+		t.Error("one rank sends nothing")
+	}
+}
+
+// BenchmarkVerify runs all checks over a capture; see "make bench" for tshark on
+// the same file.
+func BenchmarkVerify(b *testing.B) {
+	s := newScene(b)
+	s.ring(4)
+	data := s.write()
+	b.ReportAllocs()
+	var packets uint64
+	for b.Loop() {
+		results, summary, err := Run(b.Context(), bytes.NewReader(data), s.plan, s.checks()...)
+		if err != nil || results[0].Verdict != pass {
+			b.Fatal(err, results)
+		}
+		packets += summary.Packets
+	}
+	b.ReportMetric(float64(packets)/b.Elapsed().Seconds(), "packets/s")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(packets), "ns/packet")
+}
+
+// benchFile is a capture of some 350,000 packets, on disk.
+func benchFile(b *testing.B) (name string, s *scene, packets int) {
+	s = newScene(b)
+	s.ring(4)
+	once, last := s.sightings, s.now
+	for round := range int64(9) {
+		for _, k := range once {
+			k.time += (round + 1) * (last - start + 1_000_000)
+			s.sightings = append(s.sightings, k)
+		}
+		s.now += last - start + 1_000_000
+	}
+	name = filepath.Join(b.TempDir(), "bench.pcapng")
+	if err := os.WriteFile(name, s.write(), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return name, s, len(s.sightings)
+}
+
+// The two benchmarks answer one question from one file: the payload bytes that
+// each rank sent through its NIC.
+func BenchmarkBytesPerRank(b *testing.B) {
+	name, s, packets := benchFile(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		file, err := os.Open(name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		results, _, err := Run(b.Context(), file, s.plan, NewBytesPerRank(s.workload, units.Ratio{Num: 1, Den: 50}))
+		file.Close()
+		if err != nil || results[0].Measured["rank0.bytes"] == 0 {
+			b.Fatal(err, results)
+		}
+	}
+	b.ReportMetric(float64(packets*b.N)/b.Elapsed().Seconds(), "packets/s")
+}
+
+func BenchmarkBytesPerRankTshark(b *testing.B) {
+	hosttest.Need(b, hosttest.Tshark)
+	name, _, packets := benchFile(b)
+	for b.Loop() {
+		// Name resolution, reassembly and the analysis of sequence numbers are
+		// off: the sweep's fastest setting. A read filter without -2 is the
+		// same as -Y.
+		out, err := exec.Command("tshark", "-n", "-r", name, "-Y", fmt.Sprintf("tcp.dstport == %d && tcp.len > 0 && frame.packet_flags_direction == 2", service),
+			"-o", "tcp.desegment_tcp_streams:FALSE", "-o", "tcp.analyze_sequence_numbers:FALSE", "-o", "ip.defragment:FALSE",
+			"-T", "fields", "-e", "frame.interface_id", "-e", "ip.src", "-e", "tcp.srcport", "-e", "tcp.seq_raw", "-e", "tcp.len").Output()
+		if err != nil || len(out) == 0 {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(packets*b.N)/b.Elapsed().Seconds(), "packets/s")
+}
