@@ -82,6 +82,7 @@ func (c *checker) known(path string) bool {
 // field that is zero and not in the file is unset.
 func (c *checker) constraints(v reflect.Value, path string) {
 	switch {
+	case c.full():
 	case v.Kind() == reflect.Pointer:
 		if !v.IsNil() {
 			c.constraints(v.Elem(), path)

@@ -37,7 +37,10 @@ func Decode(file string, text []byte) (*Testbed, error) {
 	d := &decoder{source: testbed.Source, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
 	d.source.values[""] = markOf(root, root)
 	d.decode(root, reflect.ValueOf(testbed).Elem(), target{})
-	problems := append(d.problems, testbed.check(d.wrong)...)
+	problems := d.problems
+	if !d.full() { // else the values are incomplete
+		problems = append(problems, testbed.check(d.wrong)...)
+	}
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
@@ -71,13 +74,19 @@ func markOf(key, value *yaml.Node) mark {
 
 func (d *decoder) fail(node *yaml.Node, path, what, want string) {
 	d.wrong[path] = true
-	if len(d.problems) < keptProblems {
+	if !d.full() {
 		d.problems = append(d.problems, problemAt(d.source.position(place{node.Line, node.Column}), path, what, want))
 	}
 }
 
+// full reports that enough was found and decoding can stop.
+func (d *decoder) full() bool { return len(d.problems) >= keptProblems }
+
 // decode fills one value.
 func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
+	if d.full() {
+		return
+	}
 	if node.Kind == yaml.AliasNode {
 		d.decodeAlias(node, into, t)
 		return
@@ -90,7 +99,7 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 		defer delete(d.open, node)
 	}
 	if node.Style&yaml.TaggedStyle != 0 {
-		d.fail(node, t.path, fmt.Sprintf("tag %s", node.Tag), "remove it; a value's type follows from its key")
+		d.fail(node, t.path, fmt.Sprintf("tag %q", clipped(node.Tag)), "remove it; a value's type follows from its key")
 		return
 	}
 	if into.Kind() == reflect.Pointer {
@@ -166,7 +175,7 @@ func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key s
 		return
 	}
 	seen := map[string]*yaml.Node{}
-	for i := 0; i+1 < len(node.Content); i += 2 {
+	for i := 0; i+1 < len(node.Content) && !d.full(); i += 2 {
 		keyNode, valueNode := node.Content[i], node.Content[i+1]
 		key := keyNode.Value
 		switch {
@@ -259,6 +268,9 @@ func (d *decoder) decodeSlice(node *yaml.Node, into reflect.Value, t target) {
 		return
 	}
 	for i, element := range node.Content {
+		if d.full() {
+			return
+		}
 		path := fmt.Sprintf("%s[%d]", t.path, i)
 		d.source.values[path] = markOf(element, element)
 		value := reflect.New(into.Type().Elem()).Elem()

@@ -46,6 +46,14 @@ func TestMarshalScenario(t *testing.T) {
 	}
 }
 
+func TestMarshalExplicit(t *testing.T) {
+	testbed, err := Load("testdata/explicit.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roundTrip(t, testbed)
+}
+
 // What generate builds in Go: no Source, no defaults set.
 func TestMarshalBuiltInGo(t *testing.T) {
 	built := &Testbed{Name: "lab", Fabric: Fabric{Topology: LeafSpine, Params: Ordered[int]{{"leaves", 2}, {"spines", 2}, {"hosts-per-leaf", 4}},

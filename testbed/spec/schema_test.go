@@ -162,11 +162,15 @@ func asJSON(t testing.TB, text []byte) any {
 
 func TestExamplesPassDecoderAndSchema(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no examples: %v", err)
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	scenarios, err := filepath.Glob("../../scenarios/*.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
 	s := compiled(t)
-	for _, file := range files {
+	for _, file := range append(files, scenarios...) {
 		if _, err := Load(file); err != nil {
 			t.Errorf("decoder: %v", err)
 		}
@@ -177,6 +181,22 @@ func TestExamplesPassDecoderAndSchema(t *testing.T) {
 		if err := s.Validate(asJSON(t, text)); err != nil {
 			t.Errorf("schema: %s: %v", file, err)
 		}
+		checkSchemaComment(t, file, string(text))
+	}
+}
+
+// checkSchemaComment holds that an editor finds the schema from the file.
+func checkSchemaComment(t *testing.T, file, text string) {
+	t.Helper()
+	first, _, _ := strings.Cut(text, "\n")
+	relative, found := strings.CutPrefix(first, "# yaml-language-server: $schema=")
+	if !found {
+		t.Errorf("%s: the first line names no schema", file)
+		return
+	}
+	named, err := os.ReadFile(filepath.Join(filepath.Dir(file), relative))
+	if err != nil || !bytes.Equal(named, Schema()) {
+		t.Errorf("%s: the schema %s: %v", file, relative, err)
 	}
 }
 

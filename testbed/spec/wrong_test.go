@@ -63,7 +63,7 @@ var wrongFiles = []struct {
 	{"overflow", head + "seed: " + here + "18446744073709551616\n", "seed is the number 18446744073709551616", "from 0 to 18446744073709551615"},
 	{"yes for true", head + "steps: [{exec: {nodes: [h0], command: [ls], background: " + here + "yes}}]\n", `background is the text "yes"`, "write true or false"},
 	{"infinite CPU", head + "nodes: {h0: {cpu: " + here + ".inf}}\n", "cpu is the number .inf", "a number in decimal digits"},
-	{"tag", head + "seed: " + here + "!!int 7\n", "tag !!int", "remove it"},
+	{"tag", head + "seed: " + here + "!!int 7\n", `tag "!!int"`, "remove it"},
 
 	// Units.
 	{"rate without a unit", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "1000}}}\n", `rate "1000" cannot be read`, "kbit, mbit, gbit"},
