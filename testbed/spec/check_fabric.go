@@ -14,9 +14,12 @@ var linkName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}(:[a-zA-Z0-9._-]{1,15})?
 
 const linkNameForm = `a link such as "leaf1--spine2" or "a:eth0--b:p1"`
 
+// generators are the topologies that make hosts and links by themselves.
+var generators = map[string]struct{}{SingleSwitch: {}, LeafSpine: {}, FatTree: {}, RailOptimized: {}, HPN: {}, Torus: {}}
+
 func (c *checker) fabric() {
 	f := &c.t.Fabric
-	generated := f.Topology != Explicit && f.Topology != ""
+	_, generated := generators[f.Topology]
 	if generated && c.given("fabric.hosts", len(f.Hosts)) {
 		c.reportKey("fabric.hosts", "topology "+f.Topology+" makes its own hosts", "remove hosts, or write topology: explicit")
 	}
