@@ -29,7 +29,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"bytes":    byteCount,
 	"clock":    func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
 	"fixed":    func(v float64) string { return fmt.Sprintf("%.4f", v) },
-	"sizes":    Testbed.sizes,
+	"sizes":    Testbed.Sizes,
 	"holds":    Capture.holds,
 	"inc":      func(i int) int { return i + 1 },
 }).Parse(pageText))

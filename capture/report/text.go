@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -104,7 +105,7 @@ func (t *textWriter) paint(word string) string {
 func (t *textWriter) head(r *Report) {
 	t.printf("%s: %s\n", r.Name, r.File)
 	if r.Testbed.Nodes > 0 {
-		t.printf("%s; up in %s\n", r.Testbed.sizes(), seconds(r.Testbed.BringUp))
+		t.printf("%s; up in %s\n", r.Testbed.Sizes(), seconds(r.Testbed.BringUp))
 	}
 	t.printf("\n")
 }
@@ -202,10 +203,11 @@ func (t *textWriter) values(c Check) {
 	t.table(rows)
 }
 
-// number prints whole numbers whole and others with four significant digits.
+// number prints large and whole numbers whole and others with four significant
+// digits.
 func number(v float64) string {
-	if v == float64(int64(v)) {
-		return strconv.FormatInt(int64(v), 10)
+	if v == math.Trunc(v) || math.Abs(v) >= 1e4 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
 	return strconv.FormatFloat(v, 'g', 4, 64)
 }
@@ -289,7 +291,8 @@ func count[N int | uint64](n N, of string) string {
 	return fmt.Sprintf("%d %s", n, of)
 }
 
-func (t Testbed) sizes() string {
+// Sizes is "8 nodes, 4 switches, 12 links, 8 ranks".
+func (t Testbed) Sizes() string {
 	return strings.Join([]string{count(t.Nodes, "node"), count(t.Switches, "switch"), count(t.Links, "link"), count(t.Ranks, "rank")}, ", ")
 }
 

@@ -192,7 +192,7 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, done *finished) {
 		}
 	}
 	if bound, err := spec.ParseComparison(w.BusBW); w.BusBW != "" && err == nil {
-		c.Values = append(c.Values, report.Value{Name: "busbw", Value: done.BusBWBits(), Unit: "bit/s", Want: bound.String()})
+		c.Values = append(c.Values, report.Value{Name: "busbw", Value: done.BusBWBits() / 1e6, Unit: "Mbit/s", Want: bound.String()})
 		text := fmt.Sprintf("busbw %s is %s", report.Bits(done.BusBWBits()), bound)
 		if !bound.Holds(units.Rate(done.BusBWBits())) {
 			c.Verdict = verdict.Fail

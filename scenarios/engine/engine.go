@@ -144,8 +144,7 @@ func (r *run) carryOut(ctx context.Context) error {
 		return err
 	}
 	r.report.Testbed.BringUp = time.Since(began).Seconds()
-	r.Progress(Update{Line: fmt.Sprintf("up in %v: %d nodes, %d switches, %d links", time.Since(began).Round(time.Millisecond),
-		len(r.Plan.Nodes), len(r.Plan.Switches), len(r.Plan.Links))})
+	r.Progress(Update{Line: fmt.Sprintf("up in %v: %s", time.Since(began).Round(time.Millisecond), r.report.Testbed.Sizes())})
 	// The log goes with the testbed; what is open stays readable.
 	log, logErr := os.Open(tb.LogPath())
 	r.steps = r.runSteps(ctx, tb)
@@ -214,8 +213,8 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	s.logged = line.logged
 	look := startSampler(ctx, linkReader(tb))
 	err := line.run(ctx)
-	if err != nil && endsSoon(tb.Done()) {
-		err = errSupervisorDied // whatever step noticed first
+	if err != nil && ctx.Err() == nil && !answers(tb) {
+		err = errSupervisorDied // whichever step noticed first
 	}
 	// An interrupted run still keeps what it recorded, within the time that
 	// the supervisor may take for anything.
@@ -329,16 +328,13 @@ func (r *run) reasonOf(err error) string {
 	return err.Error()
 }
 
-// endsSoon reports whether a testbed that a step lost touch with has ended: the
-// connection breaks a moment before the process is gone.
-func endsSoon(done <-chan struct{}) bool {
-	const moment = 100 * time.Millisecond
-	select {
-	case <-done:
-		return true
-	case <-time.After(moment):
-		return false
-	}
+// answers reports whether the supervisor is alive. A step that loses touch with
+// it fails some time before its process is gone.
+func answers(tb *testbed.Testbed) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	_, err := tb.Inspect(ctx)
+	return err == nil
 }
 
 func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.report.WriteJSON) }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/scenarios/engine"
 	"railbed/testbed"
 	"railbed/testbed/verdict"
 )
@@ -48,7 +49,7 @@ func (e *exitError) Unwrap() error { return e.Err }
 
 // Init runs the part of Railbed that this process was started for, if any, and
 // then does not return. It comes first in main.
-func Init() { testbed.Init() }
+func Init() { testbed.Init(engine.Parts()) }
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -99,6 +100,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newExecCommand(a), newShellCommand(a), newLinkCommand(a), newCaptureCommand(a),
 		newEventsCommand(a), newGcCommand(a), newVersionCommand(a))
 	root.AddCommand(newRunCommand(a), newReportCommand(a))
+	root.AddCommand(newVerifyCommand(a))
 	root.AddCommand(newDoctorCommand(a))
 	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a))
 	return root
