@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"railbed/capture/verify"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/verdict"
+)
+
+// verifyFlags are the flags of "railbed verify".
+type verifyFlags struct {
+	plan, testbedFile, workload string
+	tolerance, minShare         string
+	fidelity                    string
+	mtu                         int
+}
+
+// verifyReport is the JSON document of "railbed verify".
+type verifyReport struct {
+	Verdict verdict.Verdict `json:"verdict"`
+	Capture verify.Summary  `json:"capture"`
+	Checks  []verify.Result `json:"checks"`
+}
+
+func newVerifyCommand(a *app) *cobra.Command {
+	var flags verifyFlags
+	cmd := &cobra.Command{
+		Use:   "verify FILE",
+		Short: "Judge a capture: what crossed each switch, link and NIC",
+		Long: `Verify reads a pcapng or pcap file once and judges it. FILE may be - for standard
+input, and any tool's capture whose interfaces are named NODE:PORT.
+
+With --testbed-file or --plan it knows the cluster, and checks that every switch
+passed on what it received, that equal-cost paths share the load, that no link
+carried more than it was asked to, and that no frame is longer than its link's
+MTU. With --workload it also checks the bytes that each rank sent and the NIC by
+which they left. Without a cluster only the MTU of --mtu is checked.
+
+A check whose evidence is missing or incomplete is INCONCLUSIVE, exit code 5.`,
+		Example: `  railbed verify out/run.pcapng --testbed-file scenarios/quickstart.yaml
+  railbed plan -o json cluster.yaml > plan.json && railbed verify x.pcapng --plan plan.json -o json
+  railbed verify somebody.pcap --mtu 1500`,
+		Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.verify(cmd, args[0], flags) },
+	}
+	cmd.Flags().StringVar(&flags.testbedFile, "testbed-file", "", "the testbed's file, whose plan is compiled")
+	cmd.Flags().StringVar(&flags.plan, "plan", "", `the testbed's plan, as "railbed plan -o json" prints it`)
+	cmd.Flags().StringVar(&flags.workload, "workload", "", "a JSON file that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, port, expected}]}")
+	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%", "how far the bytes of a rank may be from the expected ones")
+	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%", "the least load of an equal-cost path, of its fair part; 0% demands some")
+	cmd.Flags().StringVar(&flags.fidelity, "fidelity", verify.Faithful, "the worst fidelity that passes: faithful or degraded")
+	cmd.Flags().IntVar(&flags.mtu, "mtu", 0, "the MTU of links that no plan knows; 0 leaves them out")
+	return cmd
+}
+
+func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
+	p, err := a.verifyPlan(flags)
+	if err != nil {
+		return err
+	}
+	checks, err := flags.checks(p)
+	if err != nil {
+		return err
+	}
+	var in io.Reader = a.stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+		defer file.Close()
+		in = file
+	}
+	results, summary, err := verify.Run(cmd.Context(), in, p, checks...)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
+	}
+	report := verifyReport{Capture: summary, Checks: results}
+	var verdicts []verdict.Verdict
+	for _, result := range results {
+		verdicts = append(verdicts, result.Verdict)
+	}
+	report.Verdict = verdict.Worst(verdicts...)
+	if a.output == "json" {
+		err = a.printJSON(report)
+	} else {
+		a.printVerify(name, report)
+	}
+	if err == nil && report.Verdict != verdict.Pass {
+		return &exitError{Code: report.Verdict.ExitCode()}
+	}
+	return err
+}
+
+// verifyPlan reads the cluster that the flags name; nil when they name none.
+func (a *app) verifyPlan(flags verifyFlags) (*plan.Plan, error) {
+	if flags.testbedFile != "" && flags.plan != "" {
+		return nil, usage("--plan and --testbed-file: give one of them")
+	}
+	if flags.testbedFile != "" {
+		return a.readPlan(flags.testbedFile)
+	}
+	if flags.plan == "" {
+		return nil, nil
+	}
+	p := new(plan.Plan)
+	if err := readJSON(flags.plan, p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// readJSON reads a file that must hold one document without unknown fields.
+func readJSON(name string, into any) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	defer file.Close()
+	decoder := json.NewDecoder(file)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return usage("%s: %w", name, err)
+	}
+	return nil
+}
+
+// checks are those that the flags have what is needed for.
+func (f verifyFlags) checks(p *plan.Plan) ([]verify.Check, error) {
+	tolerance, err := units.ParseRatio(f.tolerance)
+	if err != nil {
+		return nil, usage("--tolerance: %w", err)
+	}
+	share, err := units.ParseRatio(f.minShare)
+	if err != nil {
+		return nil, usage("--min-share: %w", err)
+	}
+	if f.fidelity != verify.Faithful && f.fidelity != verify.Degraded {
+		return nil, usage("--fidelity %q: want faithful or degraded", f.fidelity)
+	}
+	if f.mtu < 0 {
+		return nil, usage("--mtu %d: want a size in bytes", f.mtu)
+	}
+	checks := []verify.Check{verify.NewMTU(f.mtu)}
+	if p != nil {
+		checks = append(checks, verify.NewConservation("*", nil))
+		if hasEqualCost(p) {
+			checks = append(checks, verify.NewPathSpread("*", share))
+		}
+		checks = append(checks, verify.NewFidelity(f.fidelity, verify.HostLoad{Pressure: -1, Steal: -1}))
+	}
+	if f.workload != "" {
+		var w verify.Workload
+		if err := readJSON(f.workload, &w); err != nil {
+			return nil, err
+		}
+		checks = append(checks, verify.NewBytesPerRank(w, tolerance), verify.NewRankNIC(w))
+	}
+	return checks, nil
+}
+
+// hasEqualCost reports whether any switch has a choice of paths.
+func hasEqualCost(p *plan.Plan) bool {
+	for _, s := range p.Switches {
+		for _, r := range s.Routes {
+			if len(r.NextHops) > 1 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (a *app) printVerify(name string, r verifyReport) {
+	fmt.Fprintf(a.stdout, "%s: %s of %s in %v", name, count(int(r.Capture.Packets), "packet"), count(len(r.Capture.Taps), "tap"), r.Capture.Duration.Round(time.Microsecond))
+	if r.Capture.Lost > 0 {
+		fmt.Fprintf(a.stdout, ", %d lost", r.Capture.Lost)
+	}
+	if r.Capture.Note != "" {
+		fmt.Fprintf(a.stdout, "; %s", r.Capture.Note)
+	}
+	fmt.Fprint(a.stdout, "\n\n")
+	rows := a.newTable("check", "verdict", "found")
+	for _, check := range r.Checks {
+		rows.AppendRow(table.Row{check.Name, check.Verdict, check.Summary})
+	}
+	rows.Render()
+	for _, check := range r.Checks {
+		if check.Verdict != verdict.Pass {
+			fmt.Fprintf(a.stdout, "\n%s:\n  %s\n", check.Name, strings.Join(check.Details, "\n  "))
+		}
+	}
+	fmt.Fprintf(a.stdout, "\n%s\n", r.Verdict)
+}

@@ -1,0 +1,106 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"railbed/capture/pcapng"
+)
+
+// writeCapture makes a capture of one frame of the given length at one tap.
+func writeCapture(t *testing.T, tap string, length int) string {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := pcapng.NewWriter(&out, pcapng.Section{Application: "somebody"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.AddInterface(pcapng.Interface{Name: tap, LinkType: pcapng.LinkEthernet}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.WritePacket(&pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: length}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "x.pcapng")
+	if err := os.WriteFile(name, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestVerify(t *testing.T) {
+	testbed := filepath.Join(t.TempDir(), "x.yaml")
+	text := "name: x\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n"
+	if err := os.WriteFile(testbed, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	short, long := writeCapture(t, "h0:eth0", 1514), writeCapture(t, "h0:eth0", 1515)
+	cut := filepath.Join(t.TempDir(), "cut.pcapng")
+	whole, err := os.ReadFile(short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(cut, whole[:len(whole)-3], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"no frame too long":  {[]string{short, "--mtu", "1500"}, 0, "0 of 1 packets were longer"},
+		"a frame too long":   {[]string{long, "--mtu", "1500"}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
+		"by the testbed":     {[]string{long, "--testbed-file", testbed}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
+		"nothing to judge":   {[]string{short}, 5, "no packet on a link of known MTU"},
+		"cut":                {[]string{cut, "--mtu", "1500"}, 5, "the capture is truncated"},
+		"no file":            {[]string{short + "x"}, 2, "no such file"},
+		"not a capture":      {[]string{testbed}, 2, "neither pcapng nor pcap"},
+		"not a ratio":        {[]string{short, "--min-share", "2"}, 2, "--min-share"},
+		"no such fidelity":   {[]string{short, "--fidelity", "good"}, 2, "want faithful or degraded"},
+		"two clusters":       {[]string{short, "--plan", "x", "--testbed-file", "y"}, 2, "give one of them"},
+		"workload not known": {[]string{short, "--workload", testbed}, 2, testbed},
+	} {
+		code, stdout, stderr := railbed("", append([]string{"verify"}, c.args...)...)
+		if code != c.code || !strings.Contains(stdout+stderr, c.says) {
+			t.Errorf("%s: exit %d, want %d and %q:\n%s%s", name, code, c.code, c.says, stdout, stderr)
+		}
+	}
+	code, stdout, _ := railbed(string(whole), "verify", "-", "--mtu", "1500", "-o", "json")
+	var report struct {
+		Verdict string
+		Capture struct{ Packets int }
+		Checks  []struct{ Name, Verdict string }
+	}
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 0 || report.Verdict != "PASS" || report.Capture.Packets != 1 || report.Checks[0].Name != "mtu" {
+		t.Errorf("exit %d, %v, %s", code, err, stdout)
+	}
+}
+
+// TestVerifyReadsPlans hands the output of "railbed plan" to "railbed verify".
+func TestVerifyReadsPlans(t *testing.T) {
+	const text = "name: x\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n"
+	code, stdout, stderr := railbed(text, "plan", "-", "-o", "json")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	name := filepath.Join(t.TempDir(), "plan.json")
+	if err := os.WriteFile(name, []byte(stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr = railbed("", "verify", writeCapture(t, "h0:eth0", 100), "--plan", name)
+	for _, check := range []string{"conservation *", "path-spread *", "fidelity", "mtu"} {
+		if !strings.Contains(stdout, check) {
+			t.Errorf("nothing of %s", check)
+		}
+	}
+	if code != 5 {
+		t.Errorf("exit %d:\n%s%s", code, stdout, stderr)
+	}
+}
