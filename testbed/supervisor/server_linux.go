@@ -24,6 +24,9 @@ import (
 // maxBody bounds a request's JSON, in bytes.
 const maxBody = 1 << 20
 
+// farewell is how long a session may go on sending at the testbed's end.
+const farewell = time.Second
+
 // server is the control socket.
 type server struct {
 	http     *http.Server
@@ -339,6 +342,13 @@ func (s *supervisor) session(serve func(*frameConn)) http.HandlerFunc {
 		}
 		s.sessions.Go(func() error {
 			defer conn.Close()
+			// At the testbed's end nothing more is heard from the client, and
+			// it has a moment to hear what is still to be said.
+			stop := context.AfterFunc(s.ending, func() {
+				conn.SetReadDeadline(time.Now())
+				conn.SetWriteDeadline(time.Now().Add(farewell))
+			})
+			defer stop()
 			serve(&frameConn{Reader: frame.NewReader(buffered), Writer: frame.NewWriter(conn), conn: conn})
 			return nil
 		})

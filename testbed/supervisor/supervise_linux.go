@@ -56,8 +56,11 @@ type supervisor struct {
 
 	// stop ends the testbed; it may be called from anywhere.
 	stop context.CancelCauseFunc
-	// sessions are exec and capture connections; Close waits for them.
-	sessions errgroup.Group
+	// sessions are exec and capture connections; close waits for them, after
+	// ending has told them to finish.
+	sessions  errgroup.Group
+	ending    context.Context
+	endingNow context.CancelFunc
 }
 
 // Reasons for the end of a testbed.
@@ -87,6 +90,7 @@ func Main([]string) int {
 		events: newEventLog(), namespaces: make(map[string]*kernel.Namespace), nodes: make(map[string]nodes.Node),
 		taken: make(map[string]bool), stop: stop,
 	}
+	s.ending, s.endingNow = context.WithCancel(context.Background())
 	go s.watchClient()
 	go s.watchSignals()
 	err = s.run(ctx)
@@ -246,6 +250,7 @@ func (s *supervisor) namespacePath(namespace *kernel.Namespace) string {
 // in one batch), names last of what others see. It is called once.
 func (s *supervisor) close() error {
 	var failures error
+	s.endingNow()
 	group := errgroup.Group{}
 	for _, node := range s.nodes {
 		group.Go(node.Close)
