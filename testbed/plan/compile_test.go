@@ -64,6 +64,26 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// checkTables: a table has one route for a destination, and none of them stands
+// where the kernel puts the route to a connected subnet, which a gateway on that
+// subnet needs.
+func checkTables(t testing.TB, name string, ifaces []Interface, routes []Route) {
+	t.Helper()
+	type slot struct {
+		table int
+		dst   netip.Prefix
+	}
+	taken := map[slot]string{}
+	for _, iface := range ifaces {
+		for _, a := range iface.Addrs {
+			taken[slot{0, a.Masked()}] = "connected " + iface.Name
+		}
+	}
+	for _, r := range routes {
+		unique(t, taken, slot{r.Table, r.Dst}, name+": "+r.Dst.String())
+	}
+}
+
 // checkInvariants holds for every plan, whatever the file.
 func checkInvariants(t testing.TB, p *Plan) {
 	t.Helper()
@@ -96,6 +116,7 @@ func checkInvariants(t testing.TB, p *Plan) {
 	machines := map[string]string{}
 	for _, n := range p.Nodes {
 		device(n.Name, n.Loopbacks, n.NICs)
+		checkTables(t, n.Name, n.NICs, n.Routes)
 		unique(t, machines, n.MachineID, n.Name)
 		if len(n.MachineID) != 32 || len(n.NICs) == 0 {
 			t.Fatalf("node %s: machine id %q, %d NICs", n.Name, n.MachineID, len(n.NICs))
@@ -103,6 +124,7 @@ func checkInvariants(t testing.TB, p *Plan) {
 	}
 	for _, s := range p.Switches {
 		device(s.Name, s.Loopbacks, s.Ports)
+		checkTables(t, s.Name, s.Ports, s.Routes)
 	}
 	links := map[string]string{}
 	for _, l := range p.Links {

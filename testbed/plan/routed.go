@@ -190,6 +190,9 @@ func (r *routed) nearer(node int, all []int) []entry {
 	attached := r.attached[node]
 	var entries []entry
 	for _, reg := range r.regions {
+		if r.isSubnet(reg, attached) {
+			continue
+		}
 		var best []int
 		least := 0
 		for nic, sw := range attached {
@@ -207,6 +210,13 @@ func (r *routed) nearer(node int, all []int) []entry {
 		}
 	}
 	return aggregate(entries, r.order)
+}
+
+// isSubnet reports whether a region is the subnet of one of the NICs and nothing
+// more. The kernel has a route to it with the address; one through a gateway
+// would take that one's place, and the gateway would be out of reach.
+func (r *routed) isSubnet(reg region, attached []int) bool {
+	return reg.pool == r.links && reg.block.size == 2 && slices.Contains(attached, reg.at[0])
 }
 
 var defaults = [2]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
