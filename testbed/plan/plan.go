@@ -4,6 +4,32 @@
 // The compiler is pure. It makes no system call, reads no clock and no
 // randomness but the spec's seed; the same spec gives the same plan, byte for
 // byte as JSON. Whoever applies a plan decides nothing.
+//
+// # Routers
+//
+// Every link is a subnet of its own (/31 and /127), and the two ends know each
+// other by permanent neighbour entries. Each node and router has a loopback
+// (/32 and /128); a node's name resolves to it, and packets that a node or
+// router sends unasked have it as their source. Loopbacks of nodes on the same
+// switches are one aligned block, and so are the subnets of one switch's nodes,
+// so that a switch has routes to switches and only to its own nodes besides.
+// All shortest paths are used, with equal weights; nodes never forward.
+//
+// A node has a table and a source rule for each NIC: what is bound to a NIC's
+// address leaves by that NIC. Its main table spreads unbound traffic over all
+// NICs, but for destinations that are nearer over some of them.
+//
+// Every node reaches every other one's loopback; else the file is refused. The
+// address of a NIC is reached only over that NIC. So where rails have no spines,
+// and between the planes of an hpn fabric, a NIC reaches its own rail or plane
+// and no other: a workload whose ring needs more is refused.
+//
+// # Bridges
+//
+// Nodes on one tree of bridges share a subnet and have no loopback; a name
+// resolves to the address of the first NIC in the network that all nodes share.
+// Up to 256 NICs know each other by permanent entries, more by ARP and neighbour
+// discovery. Bridges and routers do not mix.
 package plan
 
 import (
