@@ -258,6 +258,14 @@ func (f *Fabric) configure(h *host) error {
 			return err
 		}
 	}
+	if err := conn.Do(f.requests(h)); err != nil {
+		return err
+	}
+	return f.setSysctls(h, h.late())
+}
+
+// requests are all that one namespace asks for once its links are there.
+func (f *Fabric) requests(h *host) *kernel.Batch {
 	batch := kernel.NewBatch(h.name, f.options.Trace)
 	batch.SetUp("lo", loopbackIndex, true)
 	for _, a := range h.loopbacks {
@@ -277,10 +285,7 @@ func (f *Fabric) configure(h *host) error {
 	for _, r := range h.rules {
 		batch.AddRule(r)
 	}
-	if err := conn.Do(batch); err != nil {
-		return err
-	}
-	return f.setSysctls(h, h.late())
+	return batch
 }
 
 // portUp sets a port up with its addresses and neighbours.

@@ -171,7 +171,7 @@ func (f *Fabric) comparePort(h *host, p port, got kernel.Link, d *differences) {
 	case !down && (!got.Carrier || got.Operstate != "up"):
 		d.waiting = true
 		d.carrier = append(d.carrier, fmt.Errorf("set %s up: kernel has state %s", name, got.Operstate))
-	case down && got.Carrier:
+	case down && (got.Carrier || got.Operstate == "up"):
 		d.waiting = true
 		d.carrier = append(d.carrier, fmt.Errorf("set %s down: kernel has state %s", name, got.Operstate))
 	}

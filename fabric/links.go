@@ -210,17 +210,17 @@ func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
 	}
 	defer conn.Close()
 	batch := kernel.NewBatch(h.name, f.options.Trace)
+	l.down = !up
 	if up {
 		h.portUp(batch, p)
 		for _, r := range h.routes {
 			if slices.ContainsFunc(r.Hops, func(hop kernel.NextHop) bool { return hop.Index == p.index }) {
-				batch.AddRoute(r)
+				batch.AddRoute(f.alive(h, r))
 			}
 		}
 	} else {
 		batch.SetUp(p.Name, p.index, false)
 	}
-	l.down = !up
 	if err := conn.Do(batch); err != nil {
 		return fmt.Errorf("set link %s: %w", name, err)
 	}
@@ -228,4 +228,13 @@ func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
 		return fmt.Errorf("set link %s: %w", name, err)
 	}
 	return nil
+}
+
+// alive is a route without the next hops behind other links that are down: the
+// kernel would refuse it.
+func (f *Fabric) alive(h *host, r kernel.Route) kernel.Route {
+	r.Hops = slices.DeleteFunc(slices.Clone(r.Hops), func(hop kernel.NextHop) bool {
+		return slices.ContainsFunc(h.ports, func(p port) bool { return p.index == hop.Index && f.cut(p) })
+	})
+	return r
 }
