@@ -117,7 +117,7 @@ func (x *explicit) declare() {
 	for i, name := range x.wiring.Switches {
 		if add("switches", i, name, false) {
 			x.index[name] = len(x.graph.Switches)
-			x.graph.Switches = append(x.graph.Switches, Switch{Name: name, Role: RoleSwitch})
+			x.graph.Switches = append(x.graph.Switches, Switch{Name: name, Role: roleSwitch})
 		}
 	}
 }

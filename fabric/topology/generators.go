@@ -77,15 +77,15 @@ var generators = []Generator{
 }
 
 func buildSingleSwitch(b *builder, p map[string]int) {
-	sw := b.addSwitch(Switch{Name: "leaf1", Role: RoleLeaf})
+	sw := b.addSwitch(Switch{Name: "leaf1", Role: roleLeaf})
 	for range p["hosts"] {
 		b.wireHost(b.addHost(), sw)
 	}
 }
 
 func buildLeafSpine(b *builder, p map[string]int) {
-	leaves := b.addSwitches(p["leaves"], Switch{Name: "leaf", Role: RoleLeaf})
-	spines := b.addSwitches(p["spines"], Switch{Name: "spine", Role: RoleSpine, Tier: 1})
+	leaves := b.addSwitches(p["leaves"], Switch{Name: "leaf", Role: roleLeaf})
+	spines := b.addSwitches(p["spines"], Switch{Name: "spine", Role: roleSpine, Tier: 1})
 	for i := range p["leaves"] * p["hosts-per-leaf"] {
 		leaf := i / p["hosts-per-leaf"]
 		if p["striped"] == 1 {
@@ -104,15 +104,15 @@ func buildFatTree(b *builder, p map[string]int) {
 	var leaves, aggs []int
 	for pod := range p["k"] {
 		for i := range half {
-			leaves = append(leaves, b.addSwitch(Switch{Name: fmt.Sprintf("leaf%d", pod*half+i+1), Role: RoleLeaf, Group: fmt.Sprintf("pod%d", pod+1)}))
+			leaves = append(leaves, b.addSwitch(Switch{Name: fmt.Sprintf("leaf%d", pod*half+i+1), Role: roleLeaf, Group: fmt.Sprintf("pod%d", pod+1)}))
 		}
 	}
 	for pod := range p["k"] {
 		for i := range half {
-			aggs = append(aggs, b.addSwitch(Switch{Name: fmt.Sprintf("agg%d", pod*half+i+1), Role: RoleAgg, Tier: 1, Group: fmt.Sprintf("pod%d", pod+1)}))
+			aggs = append(aggs, b.addSwitch(Switch{Name: fmt.Sprintf("agg%d", pod*half+i+1), Role: roleAgg, Tier: 1, Group: fmt.Sprintf("pod%d", pod+1)}))
 		}
 	}
-	cores := b.addSwitches(half*half, Switch{Name: "core", Role: RoleCore, Tier: 2})
+	cores := b.addSwitches(half*half, Switch{Name: "core", Role: roleCore, Tier: 2})
 	for _, leaf := range leaves {
 		for range half {
 			b.wireHost(b.addHost(), leaf)
@@ -132,9 +132,9 @@ func buildFatTree(b *builder, p map[string]int) {
 func buildRailOptimized(b *builder, p map[string]int) {
 	var rails []int
 	for i := range p["rails"] {
-		rails = append(rails, b.addSwitch(Switch{Name: fmt.Sprintf("leaf%d", i+1), Role: RoleLeaf, Group: fmt.Sprintf("rail%d", i+1)}))
+		rails = append(rails, b.addSwitch(Switch{Name: fmt.Sprintf("leaf%d", i+1), Role: roleLeaf, Group: fmt.Sprintf("rail%d", i+1)}))
 	}
-	spines := b.addSwitches(p["spines"], Switch{Name: "spine", Role: RoleSpine, Tier: 1})
+	spines := b.addSwitches(p["spines"], Switch{Name: "spine", Role: roleSpine, Tier: 1})
 	for range p["servers"] {
 		host := b.addHost()
 		for _, rail := range rails {
@@ -159,7 +159,7 @@ func buildHPN(b *builder, p map[string]int) {
 			for rail := range rails {
 				id := b.addSwitch(Switch{
 					Name: fmt.Sprintf("tor-s%dr%d%c", segment+1, rail+1, 'a'+plane),
-					Role: RoleTor, Group: planeName(plane),
+					Role: roleTor, Group: planeName(plane),
 				})
 				tors[[3]int{segment, rail, plane}] = id
 				planes[plane] = append(planes[plane], id)
@@ -168,7 +168,7 @@ func buildHPN(b *builder, p map[string]int) {
 	}
 	var aggs [2][]int
 	for plane := range 2 {
-		aggs[plane] = b.addSwitches(p["aggs"], Switch{Name: fmt.Sprintf("agg-%c", 'a'+plane), Role: RoleAgg, Tier: 1, Group: planeName(plane)})
+		aggs[plane] = b.addSwitches(p["aggs"], Switch{Name: fmt.Sprintf("agg-%c", 'a'+plane), Role: roleAgg, Tier: 1, Group: planeName(plane)})
 	}
 	for segment := range segments {
 		for range p["servers"] {
@@ -206,7 +206,7 @@ func buildTorus(b *builder, p map[string]int) {
 				for d := range dimensions {
 					name += fmt.Sprintf("%s%d", map[bool]string{true: "-"}[d > 0], c[d])
 				}
-				at[c] = b.addSwitch(Switch{Name: name, Role: RoleSwitch, At: c[:dimensions:dimensions]})
+				at[c] = b.addSwitch(Switch{Name: name, Role: roleSwitch, At: c[:dimensions:dimensions]})
 				order = append(order, c)
 			}
 		}

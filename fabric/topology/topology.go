@@ -26,12 +26,12 @@ const (
 
 // Roles of switches.
 const (
-	RoleSwitch = "switch"
-	RoleLeaf   = "leaf"
-	RoleSpine  = "spine"
-	RoleTor    = "tor"
-	RoleAgg    = "agg"
-	RoleCore   = "core"
+	roleSwitch = "switch"
+	roleLeaf   = "leaf"
+	roleSpine  = "spine"
+	roleTor    = "tor"
+	roleAgg    = "agg"
+	roleCore   = "core"
 )
 
 // Graph is a fabric and its hosts. All names of hosts and switches are

@@ -149,9 +149,9 @@ func TestFatTreeWiring(t *testing.T) {
 			pods[group[peer]]++
 		}
 		switch {
-		case s.Role == RoleCore && len(pods) != k:
+		case s.Role == roleCore && len(pods) != k:
 			t.Errorf("%s reaches the pods %v", s.Name, pods)
-		case s.Role == RoleAgg && pods[s.Group] != k/2:
+		case s.Role == roleAgg && pods[s.Group] != k/2:
 			t.Errorf("%s has %v", s.Name, pods)
 		}
 	}

@@ -168,7 +168,7 @@ func (c *compiler) routeBridged(node *Node) {
 	for i, nic := range node.NICs {
 		for _, addr := range nic.Addrs {
 			node.Routes = append(node.Routes, Route{
-				Dst: addr.Masked(), Table: FirstTable + i, Src: addr.Addr(), NextHops: []NextHop{{Dev: nic.Name}},
+				Dst: addr.Masked(), Table: firstTable + i, Src: addr.Addr(), NextHops: []NextHop{{Dev: nic.Name}},
 			})
 		}
 	}

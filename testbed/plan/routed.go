@@ -6,11 +6,11 @@ import (
 )
 
 // Tables and priorities of policy routing on nodes: NIC i has table
-// FirstTable+i, selected by a rule of priority FirstRule+i. Both are below the
+// firstTable+i, selected by a rule of priority firstRule+i. Both are below the
 // kernel's own main table (254 at priority 32766) and above its local one.
 const (
-	FirstTable = 1000
-	FirstRule  = 1000
+	firstTable = 1000
+	firstRule  = 1000
 )
 
 // routed is a fabric of routers: one subnet for each link, a loopback for each
@@ -177,7 +177,7 @@ func (r *routed) routeNode(i int) {
 	for nic := range node.NICs {
 		addrs := node.NICs[nic].Addrs
 		own := [2]netip.Addr{addrs[0].Addr(), addrs[1].Addr()}
-		node.Routes = append(node.Routes, defaultRoutes([]int{nic}, node.NICs, gateway, FirstTable+nic, own)...)
+		node.Routes = append(node.Routes, defaultRoutes([]int{nic}, node.NICs, gateway, firstTable+nic, own)...)
 	}
 	node.Rules = rulesOf(node.NICs)
 }
@@ -234,7 +234,7 @@ func rulesOf(nics []Interface) []Rule {
 	var rules []Rule
 	for i, nic := range nics {
 		for _, addr := range nic.Addrs {
-			rules = append(rules, Rule{Priority: FirstRule + i, From: netip.PrefixFrom(addr.Addr(), addr.Addr().BitLen()), Table: FirstTable + i})
+			rules = append(rules, Rule{Priority: firstRule + i, From: netip.PrefixFrom(addr.Addr(), addr.Addr().BitLen()), Table: firstTable + i})
 		}
 	}
 	return rules
