@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 
@@ -31,10 +32,12 @@ const (
 	flushTick        = 5 * time.Millisecond // under load the reader wakes more often
 )
 
-// Memory. A quarter of the budget holds packets that wait for their turn.
+// Memory. Of the budget, an eighth holds packets that wait for their turn,
+// three eighths hold what was not written yet, and the rest is rings.
 const (
 	defaultMemory = 64 << 20
 	minOrder      = 2 << 20
+	minSpool      = 1 << 20
 	ordinalsKept  = 1 << 16
 	defaultSnap   = 256 << 10 // as tcpdump's; above any frame
 )
@@ -55,6 +58,8 @@ type Session struct {
 	once  sync.Once
 
 	// The rest belongs to the reading goroutine until done is closed.
+	room     int // for the spool
+	spool    *spool
 	out      *pcapng.Writer
 	order    *order
 	ordinals *layers.Ordinals
@@ -76,8 +81,8 @@ type Session struct {
 //
 // The capture lasts until Stop, until ctx is done, or until a write to w
 // fails, which Done tells. Writes to w are whole blocks, some 20 ms apart
-// while packets come. While a write blocks, taps fill up and count what
-// they lose. w is used by one goroutine and not closed.
+// while packets come. While a write blocks, memory fills up, and then the taps,
+// which count what they lose. w is used by one goroutine and not closed.
 func Start(ctx context.Context, taps []Tap, options Options, w io.Writer) (*Session, error) {
 	if err := options.validate(taps); err != nil {
 		return nil, err
@@ -111,16 +116,17 @@ func (s *Session) open(program []bpf.RawInstruction, snap, memory int) (err erro
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("make epoll: %w", err)
 	}
-	size, waiting, err := divideMemory(memory, len(s.taps))
+	size, err := divideMemory(memory, len(s.taps))
 	if err != nil {
 		return err
 	}
+	s.room = size.spool
 	timeout := blockTimeout
 	if len(s.taps) > manyTaps {
 		timeout = manyBlockTimeout
 	}
 	s.hold = 2*timeout + orderMargin
-	s.order = newOrder(0, waiting, s.write)
+	s.order = newOrder(0, size.order, s.write)
 	for i := range s.taps {
 		tap := &s.taps[i]
 		if tap.NS == nil {
@@ -136,7 +142,7 @@ func (s *Session) open(program []bpf.RawInstruction, snap, memory int) (err erro
 		if err != nil {
 			return fmt.Errorf("open tap %s: %w", tap.Name(), err)
 		}
-		if err := s.rings[i].setup(program, snap, size, uint32(timeout.Milliseconds())); err != nil {
+		if err := s.rings[i].setup(program, snap, size.ring, uint32(timeout.Milliseconds())); err != nil {
 			return fmt.Errorf("open tap %s: %w", tap.Name(), err)
 		}
 		event := &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLERR, Fd: int32(i)}
@@ -147,18 +153,24 @@ func (s *Session) open(program []bpf.RawInstruction, snap, memory int) (err erro
 	return nil
 }
 
-// divideMemory shares a budget: the ring of each tap, and the room for packets
-// that wait to be ordered.
-func divideMemory(budget, taps int) (ring, waiting int, err error) {
-	least := taps*minRing + max(minOrder, taps*minRing/4)
+// shares are the parts of the memory budget.
+type shares struct{ ring, order, spool int }
+
+// divideMemory shares a budget: the ring of each tap, the room for packets that
+// wait to be ordered, and that for blocks that wait to be written.
+func divideMemory(budget, taps int) (shares, error) {
+	least := taps*minRing + minOrder + minSpool
 	switch {
 	case budget == 0:
-		budget = max(defaultMemory, least)
+		budget = max(defaultMemory, least*8/4)
 	case budget < least:
-		return 0, 0, fmt.Errorf("%d bytes of memory for %d taps, want at least %d", budget, taps, least)
+		return shares{}, fmt.Errorf("%d bytes of memory for %d taps, want at least %d", budget, taps, least)
 	}
-	waiting = max(minOrder, budget/5)
-	return (budget - waiting) / taps, waiting, nil
+	s := shares{order: max(minOrder, budget/8), spool: max(minSpool, budget*3/8)}
+	if s.ring = (budget - s.order - s.spool) / taps; s.ring < minRing {
+		s = shares{ring: minRing, order: minOrder, spool: budget - minOrder - taps*minRing}
+	}
+	return s, nil
 }
 
 // begin activates the taps and writes the header and interfaces.
@@ -176,7 +188,8 @@ func (s *Session) begin(options Options, w io.Writer) error {
 		epoch = now
 	}
 	var err error
-	s.out, err = pcapng.NewWriter(w, pcapng.Section{
+	s.spool = newSpool(w, s.room, hurry)
+	s.out, err = pcapng.NewWriter(s.spool, pcapng.Section{
 		OS: kernelName(), Application: "railbed", Comments: []string{headerComment(options.Dilation, epoch)},
 	})
 	if err != nil {
@@ -234,6 +247,9 @@ func (s *Session) Stop() (Stats, error) {
 
 func (s *Session) close() error {
 	var errs []error
+	if s.spool != nil {
+		_ = s.spool.close() // run has reported it
+	}
 	for _, r := range s.rings {
 		errs = append(errs, r.close())
 	}
@@ -243,10 +259,31 @@ func (s *Session) close() error {
 	return errors.Join(errs...)
 }
 
-// run reads until the context ends, then until everything of before that
-// moment has come, and writes the counts.
+// hurry raises the calling goroutine's thread above everything that the testbed
+// runs, where the host allows it: on a busy host a thread of equal rank waits
+// for tenths of a second, longer than a ring lasts. The thread is not given
+// back; it ends with the goroutine.
+func hurry() {
+	runtime.LockOSThread()
+	// Without the right, as in a user namespace, the capture runs as it is and
+	// counts what it loses.
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
+}
+
+// run is the reading goroutine.
 func (s *Session) run(ctx context.Context) {
 	defer close(s.done)
+	hurry()
+	s.err = s.record(ctx)
+	// What was gathered is written even after an error; one error is enough.
+	if err := s.spool.close(); s.err == nil {
+		s.err = err
+	}
+}
+
+// record reads until the context ends, then until everything of before that
+// moment has come, and writes the counts.
+func (s *Session) record(ctx context.Context) error {
 	var end int64
 	for {
 		now := time.Now().UnixNano()
@@ -256,14 +293,14 @@ func (s *Session) run(ctx context.Context) {
 		if end != 0 && now-end > int64(s.hold) {
 			break
 		}
-		if s.err = s.step(now, end); s.err != nil {
+		if err := s.step(now, end); err != nil {
 			s.end = time.Now().UnixNano()
-			return
+			return err
 		}
 	}
 	s.end = end
 	s.order.releaseAll()
-	s.err = s.finish()
+	return s.finish()
 }
 
 // step waits for packets, reads them, and writes those whose time has come.
@@ -292,7 +329,10 @@ func (s *Session) step(now, end int64) error {
 		return nil
 	}
 	s.flushed = now
-	return s.out.Flush()
+	if err := s.out.Flush(); err != nil {
+		return err
+	}
+	return s.spool.failed()
 }
 
 // read takes what one tap has.

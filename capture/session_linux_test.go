@@ -347,10 +347,10 @@ func TestDropsAreCounted(t *testing.T) {
 	l := newLine(t)
 	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
 	out := &blocked{release: make(chan struct{})}
-	s := start(t, l.taps(), Options{Filter: "udp", Memory: 4*minRing + minOrder}, out)
+	s := start(t, l.taps(), Options{Filter: "udp", Memory: 4*minRing + minOrder + minSpool}, out)
 	send(t, a, b, make([]byte, 1000), 1)
 	time.Sleep(300 * time.Millisecond) // now the reader is in Write
-	const count = 500
+	const count = 5000
 	send(t, a, b, make([]byte, 1000), count)
 	close(out.release)
 	time.Sleep(50 * time.Millisecond)

@@ -132,13 +132,14 @@ func (p *Writer) WriteStatistics(s Statistics) error {
 	return p.end(start, options)
 }
 
-// Flush hands everything written so far to the underlying writer.
+// Flush hands everything written so far to the underlying writer, whose error
+// it returns as it is.
 func (p *Writer) Flush() error {
 	if p.err != nil || len(p.buf) == 0 {
 		return p.err
 	}
 	if _, err := p.w.Write(p.buf); err != nil {
-		p.err = fmt.Errorf("write capture: %w", err)
+		p.err = err
 	}
 	p.flushed += int64(len(p.buf))
 	p.buf = p.buf[:0]

@@ -1,0 +1,104 @@
+package capture
+
+import (
+	"fmt"
+	"io"
+	"sync"
+)
+
+// maxFree is how many empty chunks are kept for the next writes.
+const maxFree = 16
+
+// spool stands between the reader of the rings and a writer that may be slow
+// or be woken late: a file, or a client at the other end of a socket. It holds
+// a bounded number of bytes; when they are used up, Write waits, and the rings
+// begin to count what they lose.
+type spool struct {
+	w    io.Writer
+	most int
+
+	mu      sync.Mutex
+	changed sync.Cond
+	waiting [][]byte // whole blocks, oldest first
+	free    [][]byte
+	held    int
+	closed  bool
+	err     error
+	done    chan struct{}
+}
+
+// newSpool starts the writing goroutine; prepare runs first on it.
+func newSpool(w io.Writer, most int, prepare func()) *spool {
+	s := &spool{w: w, most: most, done: make(chan struct{})}
+	s.changed.L = &s.mu
+	go func() {
+		defer close(s.done)
+		prepare()
+		s.run()
+	}()
+	return s
+}
+
+// Write copies p. It waits only for room, and returns the error of an earlier
+// write.
+func (s *spool) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.err == nil && s.held > 0 && s.held+len(p) > s.most {
+		s.changed.Wait()
+	}
+	if s.err != nil {
+		return 0, s.err
+	}
+	var chunk []byte
+	if last := len(s.free) - 1; last >= 0 {
+		chunk, s.free = s.free[last], s.free[:last]
+	}
+	s.waiting = append(s.waiting, append(chunk[:0], p...))
+	s.held += len(p)
+	s.changed.Broadcast()
+	return len(p), nil
+}
+
+func (s *spool) run() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		for len(s.waiting) == 0 && !s.closed {
+			s.changed.Wait()
+		}
+		if len(s.waiting) == 0 || s.err != nil {
+			return
+		}
+		chunk := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		s.mu.Unlock()
+		_, err := s.w.Write(chunk)
+		s.mu.Lock()
+		if err != nil {
+			s.err = fmt.Errorf("write capture: %w", err)
+		}
+		s.held -= len(chunk)
+		if len(s.free) < maxFree {
+			s.free = append(s.free, chunk)
+		}
+		s.changed.Broadcast()
+	}
+}
+
+// failed is the error of a write, known before the next Write.
+func (s *spool) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// close waits until everything is written and the goroutine is gone.
+func (s *spool) close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	<-s.done
+	return s.err
+}
