@@ -17,6 +17,7 @@ import (
 
 	"railbed/scenarios/engine"
 	"railbed/testbed"
+	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
 
@@ -63,7 +64,12 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	var exit *exitError
 	if errors.As(err, &exit) {
-		if exit.Err != nil {
+		var problems spec.Problems
+		switch {
+		case errors.As(exit.Err, &problems):
+			// Without our name in front, editors find the place on each line.
+			fmt.Fprintln(stderr, problems)
+		case exit.Err != nil:
 			fmt.Fprintln(stderr, "railbed:", exit.Err)
 		}
 		return exit.Code

@@ -87,6 +87,27 @@ func TestValidateCommand(t *testing.T) {
 	}
 }
 
+// TestProblemsStartTheLine: every command prints problems so that an editor
+// finds the place.
+func TestProblemsStartTheLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(file, []byte("nmae: x\nseed: 0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"plan", "graph", "validate", "up"} {
+		code, out, errs := railbed("", command, file)
+		lines := strings.Split(strings.TrimSpace(errs), "\n")
+		if code != 2 || out != "" || len(lines) < 2 {
+			t.Errorf("%s: code %d, %q, %q", command, code, out, errs)
+		}
+		for _, line := range lines {
+			if !strings.HasPrefix(line, file+":") {
+				t.Errorf("%s: %q does not start with the place", command, line)
+			}
+		}
+	}
+}
+
 // TestGenerateCommand: the file of each topology is valid as it is, names the
 // schema first, and takes parameters.
 func TestGenerateCommand(t *testing.T) {
