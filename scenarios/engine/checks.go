@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -43,6 +44,20 @@ func (e *evidence) workload(name string) *finished {
 	return nil
 }
 
+// captured is the recording that checks of packets read: that of the file's
+// first capture, or nil when it did not start.
+func (e *evidence) captured(file *spec.Testbed) *report.Capture {
+	first := slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
+	if first < 0 {
+		return nil
+	}
+	i := slices.IndexFunc(e.captures, func(c report.Capture) bool { return c.File == file.Steps[first].Capture.File })
+	if i < 0 {
+		return nil
+	}
+	return &e.captures[i]
+}
+
 // judge makes a result of every check of the file, in the file's order. Checks
 // of packets read the first capture of the file, all in one pass; open opens a
 // file of the results and read is told how much of it was read.
@@ -79,16 +94,39 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, o
 			continue
 		}
 		takeResult(&checks[i], file.Checks[i].Packets, e, results[n])
+		doubtUntapped(&checks[i], file.Checks[i].Packets, p, e.captured(file))
 	}
 	return checks, nil
 }
 
-func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, open func(string) (io.ReadCloser, error), read func(int64), packets []verify.Check) ([]verify.Result, error) {
-	i := slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
-	if i < 0 || !slices.ContainsFunc(e.captures, func(c report.Capture) bool { return c.File == file.Steps[i].Capture.File }) {
-		return nil, fmt.Errorf("nothing was captured")
+// doubtUntapped makes a pass of switches INCONCLUSIVE when some of those that
+// the check names were not recorded: it was judged without them.
+func doubtUntapped(c *report.Check, check *spec.PacketsCheck, p *plan.Plan, recorded *report.Capture) {
+	pattern := check.Conservation
+	if check.PathSpread != nil {
+		pattern = check.PathSpread.Switch
 	}
-	name := file.Steps[i].Capture.File
+	for _, s := range p.Switches {
+		if pattern == "" || !spec.Match(pattern, s.Name) {
+			continue
+		}
+		tapped := slices.ContainsFunc(recorded.Taps, func(tap report.Tap) bool { return strings.HasPrefix(tap.Name, s.Name+":") })
+		if tapped {
+			continue
+		}
+		c.Details = append(c.Details, s.Name+": not captured")
+		if c.Verdict == verdict.Pass {
+			c.Verdict = verdict.Inconclusive
+		}
+	}
+}
+
+func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, open func(string) (io.ReadCloser, error), read func(int64), packets []verify.Check) ([]verify.Result, error) {
+	recorded := e.captured(file)
+	if recorded == nil {
+		return nil, errors.New("nothing was captured")
+	}
+	name := recorded.File
 	in, err := open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
@@ -143,7 +181,12 @@ func packetCheck(c *report.Check, p *spec.PacketsCheck, e *evidence) verify.Chec
 	}
 	switch {
 	case p.BytesPerRank != nil:
-		if w, known := traffic(p.BytesPerRank.Workload); known {
+		w, known := traffic(p.BytesPerRank.Workload)
+		if a, b, within := neighboursWithin(w); known && within {
+			c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link", a.Rank, b.Rank, a.Node)
+			return nil
+		}
+		if known {
 			return verify.NewBytesPerRank(w, p.BytesPerRank.Tolerance)
 		}
 	case p.RankNIC != "":
@@ -156,6 +199,18 @@ func packetCheck(c *report.Check, p *spec.PacketsCheck, e *evidence) verify.Chec
 		return verify.NewPathSpread(p.PathSpread.Switch, p.PathSpread.MinShare)
 	}
 	return nil
+}
+
+// neighboursWithin finds neighbours of the ring on one node, whose bytes no tap
+// sees.
+func neighboursWithin(w verify.Workload) (a, b verify.Rank, found bool) {
+	for i := range w.Ranks {
+		a, b = w.Ranks[i], w.Ranks[(i+1)%len(w.Ranks)]
+		if len(w.Ranks) > 1 && a.Node == b.Node {
+			return a, b, true
+		}
+	}
+	return a, b, false
 }
 
 // takeResult takes over what a check of packets found.
