@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"railbed/fabric/kernel"
+	"railbed/nodes/cgroup"
 	"railbed/testbed/plan"
 )
 
@@ -35,6 +36,9 @@ type Config struct {
 	Hosts   []plan.HostEntry
 	// Namespace is the node's network; it stays the caller's.
 	Namespace *kernel.Namespace
+	// Cgroup limits the node; nil is no limit. It is made already, and closed
+	// with the node.
+	Cgroup *cgroup.Group
 }
 
 // Node is one server of the testbed. Its methods are safe for concurrent use.

@@ -100,10 +100,11 @@ func (t *Testbed) startSupervisor(lock *os.File) error {
 		t.process = nil
 		return fmt.Errorf("start supervisor in new namespaces: %w (railbed doctor says what the host allows)", err)
 	}
-	t.exited = make(chan struct{})
+	process, exited := t.process, make(chan struct{})
+	t.exited = exited
 	go func() {
-		defer close(t.exited)
-		t.process.Wait() // its log says how it ended
+		defer close(exited)
+		process.Wait() // its log says how it ended
 	}()
 	return nil
 }

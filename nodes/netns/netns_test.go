@@ -1,18 +1,22 @@
 package netns_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 
 	"railbed/fabric/kernel"
 	"railbed/nodes"
+	"railbed/nodes/cgroup"
 	"railbed/nodes/netns"
 	"railbed/nodes/nodestest"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
+	"railbed/testbed/verdict"
 )
 
 func TestMain(m *testing.M) {
@@ -20,7 +24,7 @@ func TestMain(m *testing.M) {
 	if err := reexec.CloseInherited(3); err != nil {
 		panic(err)
 	}
-	os.Exit(hosttest.Main(m))
+	os.Exit(hosttest.MainInUserNS(m))
 }
 
 func TestConformance(t *testing.T) {
@@ -43,4 +47,66 @@ func TestConformance(t *testing.T) {
 		}
 		return node
 	})
+}
+
+// TestLimits holds a node's memory and processor limits: a process that wants
+// more memory is killed, and one that spins gets its share.
+func TestLimits(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	group, err := cgroup.Plan("test-limits", "a", cgroup.Limits{CPU: 0.25, Memory: 32 << 20})
+	if err == nil {
+		err = group.Make()
+	}
+	if errors.Is(err, verdict.ErrUnsupported) {
+		t.Skip("cannot run here:", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, dir := range slices.Backward(group.Dirs()) {
+			os.Remove(dir) // shared with testbeds that may be up
+		}
+	})
+	namespace, err := kernel.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { namespace.Close() })
+	node, err := netns.Runtime{}.Create(t.Context(), nodes.Config{
+		Testbed: "test-limits", Namespace: namespace, Cgroup: group,
+		Node: plan.Node{Name: "a", MachineID: fmt.Sprintf("%032x", 1)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	run := func(script string) nodes.Exit {
+		process, err := node.Start(t.Context(), nodes.Command{Args: []string{"sh", "-c", script}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exit, err := process.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return exit
+	}
+	// A shell variable of 64 MiB.
+	if exit := run(`x=$(head -c 64M /dev/zero | tr '\0' x); echo ${#x}`); exit.Code == 0 {
+		t.Errorf("64 MiB fit into 32 MiB: %+v", exit)
+	}
+	if exit := run("true"); exit.Code != 0 {
+		t.Errorf("exit %+v after another process met its limit", exit)
+	}
+	// In one second of time the loop may use a quarter of a second of the
+	// processor: times in clock ticks of 10 ms, of the shell itself.
+	script := `timeout 1 sh -c 'while :; do :; done'; read -r line < /proc/self/stat; set -- $line; [ $((${16} + ${17})) -lt 60 ]`
+	if exit := run(script); exit.Code != 0 {
+		t.Error("a quarter of a core gave more than 0.6 s of processor time in 1 s")
+	}
 }

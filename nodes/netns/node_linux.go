@@ -124,21 +124,30 @@ func (n *node) startInit(ctx context.Context) (err error) {
 	return nil
 }
 
-// cloneInit clones the init from a thread inside the node's network namespace.
+// cloneInit clones the init from a thread inside the node's network namespace
+// and control group.
 func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	err = n.config.Namespace.Do(func() (err error) {
+	err = onLastThread(func() (err error) {
+		if err := n.config.Cgroup.Enter(); err != nil {
+			return err
+		}
+		if err := unix.Setns(n.config.Namespace.Fd(), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter network namespace: %w", err)
+		}
+		cgroupFd, useCgroup := n.config.Cgroup.Descriptor()
 		process, err = os.StartProcess(reexec.Self, reexec.Argv(Part, n.config.Node.Name), &os.ProcAttr{
 			Dir:   "/",
 			Env:   []string{"GOMAXPROCS=1"},
 			Files: []*os.File{null, null, os.Stderr, channel},
 			Sys: &syscall.SysProcAttr{
-				Setsid:     true,
-				Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+				Setsid:      true,
+				Cloneflags:  unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+				UseCgroupFD: useCgroup, CgroupFD: cgroupFd,
 			},
 		})
 		return err
@@ -208,6 +217,10 @@ func onLastThread(fn func() error) error {
 }
 
 func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
+	// Before the node's mount namespace hides the control files.
+	if err := n.config.Cgroup.Enter(); err != nil {
+		return nil, err
+	}
 	if err := n.enter(); err != nil {
 		return nil, err
 	}
@@ -234,11 +247,14 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() {
 		dir = "/"
 	}
+	cgroupFd, useCgroup := n.config.Cgroup.Descriptor()
 	return os.StartProcess(path, command.Args, &os.ProcAttr{
 		Dir:   dir,
 		Env:   environment,
 		Files: files,
-		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: command.Terminal},
+		Sys: &syscall.SysProcAttr{
+			Setsid: true, Setctty: command.Terminal, UseCgroupFD: useCgroup, CgroupFD: cgroupFd,
+		},
 	})
 }
 
@@ -307,7 +323,7 @@ func (n *node) Close() error {
 	defer n.mu.Unlock()
 	n.closed = true
 	if n.init == nil {
-		return nil
+		return n.config.Cgroup.Close()
 	}
 	err := n.init.Kill()
 	if errors.Is(err, os.ErrProcessDone) {
@@ -316,7 +332,7 @@ func (n *node) Close() error {
 	_, waitErr := n.init.Wait()
 	n.view.close()
 	n.init = nil
-	return errors.Join(err, waitErr)
+	return errors.Join(err, waitErr, n.config.Cgroup.Close())
 }
 
 func socketPair() (ours, theirs *os.File, err error) {

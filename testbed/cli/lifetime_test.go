@@ -82,6 +82,7 @@ fabric:
   topology: leaf-spine
   params: {leaves: %d, spines: %d, hosts-per-leaf: %d}
   switch: {kind: router}
+nodes: {h0: {cpu: 0.5, memory: 256MiB}}
 steps:
   - exec: {nodes: [h0, h1], command: [sh, -c, "setsid sleep %s & ping -q -i 0.002 -c 2000 h2"]}
 `, nodes, leaves, spines, nodes/leaves, mark)

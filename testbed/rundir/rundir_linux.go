@@ -339,7 +339,8 @@ func (d Dir) unpublish() error {
 		}
 	}
 	for i := len(record.Cgroups) - 1; i >= 0; i-- {
-		if err := unix.Rmdir(record.Cgroups[i]); err != nil && !errors.Is(err, unix.ENOENT) {
+		// EBUSY is a directory that other testbeds share.
+		if err := unix.Rmdir(record.Cgroups[i]); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EBUSY) {
 			failures = errors.Join(failures, fmt.Errorf("remove cgroup %s: %w", record.Cgroups[i], err))
 		}
 	}

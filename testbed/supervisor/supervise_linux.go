@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"railbed/fabric/kernel"
 	"railbed/fabric/link"
 	"railbed/nodes"
+	"railbed/nodes/cgroup"
 	"railbed/nodes/netns"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
@@ -174,16 +176,39 @@ func (s *supervisor) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range p.Nodes {
+	groups, err := s.planCgroups()
+	if err != nil {
+		return err
+	}
+	if err := s.publish(groups); err != nil {
+		return err
+	}
+	for i, n := range p.Nodes {
+		if err := groups[i].Make(); err != nil {
+			return fmt.Errorf("limit node %s: %w", n.Name, err)
+		}
 		node, err := netns.Runtime{}.Create(ctx, nodes.Config{
-			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name],
+			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name], Cgroup: groups[i],
 		})
 		if err != nil {
 			return fmt.Errorf("create node %s: %w", n.Name, err)
 		}
 		s.nodes[n.Name] = node
 	}
-	return s.publish()
+	return nil
+}
+
+// planCgroups finds out where the limits of each node go.
+func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
+	groups := make([]*cgroup.Group, len(s.start.Plan.Nodes))
+	for i, n := range s.start.Plan.Nodes {
+		var err error
+		groups[i], err = cgroup.Plan(s.start.Plan.Name, n.Name, cgroup.Limits{CPU: n.CPU, Memory: n.Memory})
+		if err != nil {
+			return nil, fmt.Errorf("limit node %s: %w", n.Name, err)
+		}
+	}
+	return groups, nil
 }
 
 // makeNamespaces makes one network namespace per node and switch. The kernel
@@ -217,13 +242,21 @@ func (s *supervisor) makeNamespaces(ctx context.Context) error {
 	return err
 }
 
-// publish makes the namespaces known to ip-netns(8) as TESTBED-NODE: links to
-// descriptors of this process, which dangle once it is dead.
-func (s *supervisor) publish() error {
+// publish records what the testbed makes outside its run directory, and makes
+// the namespaces known to ip-netns(8) as TESTBED-NODE: links to descriptors of
+// this process, which dangle once it is dead.
+func (s *supervisor) publish(groups []*cgroup.Group) error {
 	if s.start.Rootless {
 		return nil
 	}
 	var record rundir.Published
+	for _, group := range groups {
+		for _, dir := range group.Dirs() {
+			if !slices.Contains(record.Cgroups, dir) {
+				record.Cgroups = append(record.Cgroups, dir)
+			}
+		}
+	}
 	for name, namespace := range s.namespaces {
 		record.Links = append(record.Links, rundir.Link{
 			Path: s.publishedPath(name), Target: s.namespacePath(namespace),

@@ -1,0 +1,236 @@
+// Package cgroup limits the processor time and memory of a node with control
+// groups of either version, whichever the host has.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/units"
+	"railbed/testbed/verdict"
+)
+
+// root is where both versions are mounted by every distribution.
+const root = "/sys/fs/cgroup"
+
+// shared is the directory below each hierarchy that all testbeds share.
+const shared = "railbed"
+
+// cpuPeriod is the kernel's default period of bandwidth control, in us.
+const cpuPeriod = 100_000
+
+// Limits are what a node may use. Zero is no limit.
+type Limits struct {
+	CPU    float64 // cores
+	Memory units.Bytes
+}
+
+// Group is the control group of one node. A nil Group is no limit. It is safe
+// for concurrent use.
+type Group struct {
+	limits Limits
+	// dirs are the node's directories: one in version 2, one per controller
+	// in version 1.
+	dirs    []string
+	unified *os.File // the directory in version 2, else nil
+}
+
+// Plan finds out where the node's group goes, and makes nothing. Without
+// limits it returns nil; where the host has no controllers, an
+// *verdict.UnsupportedError.
+func Plan(testbed, node string, limits Limits) (*Group, error) {
+	if limits == (Limits{}) {
+		return nil, nil
+	}
+	var controllers []string
+	if limits.CPU > 0 {
+		controllers = append(controllers, "cpu")
+	}
+	if limits.Memory > 0 {
+		controllers = append(controllers, "memory")
+	}
+	g := &Group{limits: limits}
+	if available, err := os.ReadFile(filepath.Join(root, "cgroup.controllers")); err == nil {
+		for _, controller := range controllers {
+			if !slices.Contains(strings.Fields(string(available)), controller) {
+				return nil, unsupported(fmt.Errorf("controller %s is not in %s/cgroup.controllers", controller, root))
+			}
+		}
+		g.dirs = []string{filepath.Join(root, shared, testbed, node)}
+		return g, nil
+	}
+	for _, controller := range controllers {
+		hierarchy := filepath.Join(root, controller)
+		if _, err := os.Stat(filepath.Join(hierarchy, "tasks")); err != nil {
+			return nil, unsupported(err)
+		}
+		g.dirs = append(g.dirs, filepath.Join(hierarchy, shared, testbed, node))
+	}
+	return g, nil
+}
+
+func unsupported(err error) error {
+	return &verdict.UnsupportedError{
+		Feature: "cgroup limits", Reason: err.Error(),
+		Remedy: "run as root on a host with the cpu and memory controllers, or leave cpu and memory out of the file",
+	}
+}
+
+// Dirs are the directories that Make makes, parents before children, to be
+// recorded before it does.
+func (g *Group) Dirs() []string {
+	if g == nil {
+		return nil
+	}
+	var dirs []string
+	for _, dir := range g.dirs {
+		testbed := filepath.Dir(dir)
+		dirs = append(dirs, filepath.Dir(testbed), testbed, dir)
+	}
+	return dirs
+}
+
+// Make makes the group and sets its limits, and reads them back.
+func (g *Group) Make() error {
+	if g == nil {
+		return nil
+	}
+	for _, dir := range g.Dirs() {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return unsupported(err)
+		}
+	}
+	if len(g.dirs) == 1 && !isV1(g.dirs[0]) {
+		return g.setUnified()
+	}
+	for _, dir := range g.dirs {
+		if err := g.setV1(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isV1(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "tasks"))
+	return err == nil
+}
+
+// setUnified hands the controllers down and sets the limits of version 2.
+func (g *Group) setUnified() error {
+	dir := g.dirs[0]
+	enable := []string{}
+	if g.limits.CPU > 0 {
+		enable = append(enable, "+cpu")
+	}
+	if g.limits.Memory > 0 {
+		enable = append(enable, "+memory")
+	}
+	testbed := filepath.Dir(dir)
+	for _, parent := range []string{root, filepath.Dir(testbed), testbed} {
+		err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte(strings.Join(enable, " ")), 0)
+		if err != nil {
+			return unsupported(err)
+		}
+	}
+	if g.limits.CPU > 0 {
+		quota := fmt.Sprintf("%d %d", int64(g.limits.CPU*cpuPeriod), cpuPeriod)
+		if err := set(dir, "cpu.max", quota); err != nil {
+			return err
+		}
+	}
+	if g.limits.Memory > 0 {
+		if err := set(dir, "memory.max", pages(g.limits.Memory)); err != nil {
+			return err
+		}
+	}
+	file, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open cgroup: %w", err)
+	}
+	g.unified = file
+	return nil
+}
+
+func (g *Group) setV1(dir string) error {
+	if strings.HasPrefix(dir, filepath.Join(root, "memory")) {
+		return set(dir, "memory.limit_in_bytes", pages(g.limits.Memory))
+	}
+	if err := set(dir, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)); err != nil {
+		return err
+	}
+	return set(dir, "cpu.cfs_quota_us", strconv.FormatInt(int64(g.limits.CPU*cpuPeriod), 10))
+}
+
+// pages rounds down to whole pages, as the kernel does.
+func pages(b units.Bytes) string {
+	page := uint64(os.Getpagesize())
+	return strconv.FormatUint(uint64(b)/page*page, 10)
+}
+
+// set writes a control file, reads it back and compares.
+func set(dir, file, value string) error {
+	path := filepath.Join(dir, file)
+	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+		return fmt.Errorf("set %s to %s: %w", path, value, err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read back %s: %w", path, err)
+	}
+	if have := strings.TrimSpace(string(got)); have != value {
+		return fmt.Errorf("set %s: kernel has %s, want %s", path, have, value)
+	}
+	return nil
+}
+
+// Enter puts the calling thread into the group, and with it the processes that
+// it clones. In version 2 a thread cannot be apart from its process; there
+// the caller clones into Descriptor.
+func (g *Group) Enter() error {
+	if g == nil || g.unified != nil {
+		return nil
+	}
+	for _, dir := range g.dirs {
+		// 0 is the writing thread.
+		if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0); err != nil {
+			return fmt.Errorf("enter cgroup %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// Descriptor is the group's directory for clone3 with CLONE_INTO_CGROUP, and
+// whether there is one.
+func (g *Group) Descriptor() (fd int, use bool) {
+	if g == nil || g.unified == nil {
+		return 0, false
+	}
+	return int(g.unified.Fd()), true
+}
+
+// Close removes the group, which must be empty of processes. It is idempotent.
+func (g *Group) Close() error {
+	if g == nil {
+		return nil
+	}
+	var failures error
+	if g.unified != nil {
+		failures = g.unified.Close()
+		g.unified = nil
+	}
+	for _, dir := range g.dirs {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			failures = errors.Join(failures, fmt.Errorf("remove cgroup %s: %w", dir, err))
+		}
+	}
+	return failures
+}
