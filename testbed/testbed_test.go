@@ -71,16 +71,22 @@ fabric:
 
 func up(t *testing.T, name string) *testbed.Testbed {
 	t.Helper()
+	return upPlan(t, fmt.Sprintf(twoHosts, name))
+}
+
+// upPlan brings a testbed up for the time of the test.
+func upPlan(t *testing.T, text string) *testbed.Testbed {
+	t.Helper()
 	hosttest.Need(t, hosttest.Netns)
-	tb, err := testbed.Up(t.Context(), compile(t, fmt.Sprintf(twoHosts, name)), testbed.Options{})
+	tb, err := testbed.Up(t.Context(), compile(t, text), testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := tb.Close(); err != nil {
-			t.Errorf("close %s: %v", name, err)
+			t.Errorf("close %s: %v", tb.Name(), err)
 		}
-		dir, err := rundir.Of(name)
+		dir, err := rundir.Of(tb.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
