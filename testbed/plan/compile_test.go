@@ -221,8 +221,8 @@ func TestRoutesGrowWithSwitches(t *testing.T) {
 				t.Errorf("%d hosts: %s has %d routes, want at most %d", len(p.Nodes), s.Name, len(s.Routes), most)
 			}
 		}
-		if n := len(p.Nodes[0].Routes); n != 4 {
-			t.Errorf("a node with one NIC has %d routes, want a default in two tables and families", n)
+		if n := len(p.Nodes[0].Routes); n != 6 {
+			t.Errorf("a node with one NIC has %d routes, want a default in two tables and one to the loopbacks, each in two families", n)
 		}
 	}
 }

@@ -57,13 +57,13 @@ func aggregate(entries []entry, order []*pool) []entry {
 
 // routes turns entries into routes of both families, IPv4 first. gateway is
 // what a route through an interface goes via, and src the two addresses that
-// packets of the device itself take.
-func routes(entries []entry, ifaces []Interface, gateway func(iface int) [2]netip.Addr, table int, src [2]netip.Addr) []Route {
+// packets of the device itself take, zero for the outgoing interface's.
+func routes(entries []entry, ifaces []Interface, gateway func(iface int) [2]netip.Addr, table int, src func(entry) [2]netip.Addr) []Route {
 	all := make([]Route, 0, 2*len(entries))
 	for family := range 2 {
 		for _, e := range entries {
 			all = append(all, Route{
-				Dst: e.pool.addrs(e.block.start, e.block.hostBits())[family], Table: table, Src: src[family],
+				Dst: e.pool.addrs(e.block.start, e.block.hostBits())[family], Table: table, Src: src(e)[family],
 				NextHops: nextHops(e.ifaces, ifaces, gateway, family),
 			})
 		}

@@ -156,12 +156,18 @@ func (r *routed) routeSwitch(i int) {
 		peer := r.iface(r.ports[i][p].peer)
 		return [2]netip.Addr{peer.Addrs[0].Addr(), peer.Addrs[1].Addr()}
 	}
-	src := [2]netip.Addr{sw.Loopbacks[0].Addr(), sw.Loopbacks[1].Addr()}
+	src := func(entry) [2]netip.Addr {
+		return [2]netip.Addr{sw.Loopbacks[0].Addr(), sw.Loopbacks[1].Addr()}
+	}
 	sw.Routes = routes(aggregate(entries, r.order), sw.Ports, gateway, 0, src)
 }
 
-// routeNode gives a node a default route over all its NICs, a route to each
-// region that is nearer over some of them, and a table and rule for each NIC.
+// routeNode gives a node a default route and one to all loopbacks over all its
+// NICs, a route to each region that is nearer over some of them, and a table and
+// rule for each NIC. Packets to a loopback come from the node's own, which every
+// NIC reaches; packets to a NIC's address come from the NIC that they leave by,
+// because programs that exchange NIC addresses (OpenMPI's TCP transport) refuse
+// a peer that comes from another one.
 func (r *routed) routeNode(i int) {
 	node := &r.plan.Nodes[i]
 	gateway := func(nic int) [2]netip.Addr {
@@ -172,8 +178,19 @@ func (r *routed) routeNode(i int) {
 	for nic := range all {
 		all[nic] = nic
 	}
-	src := [2]netip.Addr{node.Loopbacks[0].Addr(), node.Loopbacks[1].Addr()}
-	node.Routes = append(defaultRoutes(all, node.NICs, gateway, 0, src), routes(r.nearer(i, all), node.NICs, gateway, 0, src)...)
+	src := func(e entry) [2]netip.Addr {
+		if e.pool != r.loopbacks {
+			return [2]netip.Addr{}
+		}
+		return [2]netip.Addr{node.Loopbacks[0].Addr(), node.Loopbacks[1].Addr()}
+	}
+	node.Routes = defaultRoutes(all, node.NICs, gateway, 0, [2]netip.Addr{})
+	for family, loopbacks := range []netip.Prefix{r.loopbacks.v4, r.loopbacks.v6} {
+		node.Routes = append(node.Routes, Route{
+			Dst: loopbacks, Src: node.Loopbacks[family].Addr(), NextHops: nextHops(all, node.NICs, gateway, family),
+		})
+	}
+	node.Routes = append(node.Routes, routes(r.nearer(i, all), node.NICs, gateway, 0, src)...)
 	for nic := range node.NICs {
 		addrs := node.NICs[nic].Addrs
 		own := [2]netip.Addr{addrs[0].Addr(), addrs[1].Addr()}
