@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -202,6 +203,22 @@ func (r *results) listLocked(path string) error {
 	r.listed[path] = true
 	if _, err := fmt.Fprintln(r.marker, path); err != nil {
 		return fmt.Errorf("mark %s: %w", path, err)
+	}
+	return nil
+}
+
+// discard removes a file that create made, and the directories to it that it
+// leaves empty.
+func (r *results) discard(file string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.root.Remove(file); err != nil {
+		return fmt.Errorf("remove %s: %w", filepath.Join(r.dir, file), err)
+	}
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		if r.root.Remove(dir) != nil {
+			break // it holds something
+		}
 	}
 	return nil
 }

@@ -72,6 +72,23 @@ func TestResultsReplaceTheirOwnAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestDiscardedFilesLeaveNoDirectories(t *testing.T) {
+	dir := t.TempDir()
+	r := openAndFill(t, dir)
+	defer r.close()
+	if err := r.discard("logs/h0/ping.err"); err != nil || !exists(filepath.Join(dir, "logs/h0/ping.out")) {
+		t.Errorf("error %v; want the other file kept", err)
+	}
+	if err := r.discard("logs/h0/ping.out"); err != nil || exists(filepath.Join(dir, "logs")) {
+		t.Errorf("error %v; want no empty directory", err)
+	}
+	file, err := r.create("logs/h0/ping.out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+}
+
 func TestResultsRefuseWhatIsNotTheirs(t *testing.T) {
 	foreign := t.TempDir()
 	mustWrite(t, filepath.Join(foreign, "thesis.tex"), "years of work")

@@ -134,7 +134,7 @@ func (s *session) exec(ctx context.Context, index int, e *spec.Exec) error {
 }
 
 func (s *session) execIn(ctx context.Context, node, name string, index int, e *spec.Exec) error {
-	logs, err := s.openLogs(index, node, name)
+	logs, err := s.openLogs(node, name)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 		err = cmd.Wait()
 		stop()
 	}
-	if closeErr := logs.close(); err == nil {
+	if closeErr := s.closeLogs(index, logs); err == nil {
 		err = closeErr
 	}
 	if ctx.Err() != nil {
@@ -188,9 +188,12 @@ func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
 }
 
 // logPair is where a program's outputs go.
-type logPair struct{ out, err *os.File }
+type logPair struct {
+	out, err *os.File
+	base     string // the path of both below the results, without its ending
+}
 
-func (s *session) openLogs(index int, node, name string) (pair logPair, err error) {
+func (s *session) openLogs(node, name string) (pair logPair, err error) {
 	base := "logs/" + node + "/" + name
 	if pair.out, err = s.results.create(base + ".out"); err != nil {
 		return pair, err
@@ -198,11 +201,27 @@ func (s *session) openLogs(index int, node, name string) (pair logPair, err erro
 	if pair.err, err = s.results.create(base + ".err"); err != nil {
 		return pair, errors.Join(err, pair.out.Close())
 	}
-	s.logged(index, base+".out", base+".err")
+	pair.base = base
 	return pair, nil
 }
 
-func (p logPair) close() error { return errors.Join(p.out.Close(), p.err.Close()) }
+// closeLogs closes a pair and notes what there is to read; a program that
+// printed nothing has no log.
+func (s *session) closeLogs(index int, p logPair) error {
+	var errs []error
+	for ending, file := range map[string]*os.File{".err": p.err, ".out": p.out} {
+		info, err := file.Stat()
+		errs = append(errs, err, file.Close())
+		switch {
+		case err != nil:
+		case info.Size() > 0:
+			s.logged(index, p.base+ending)
+		default:
+			errs = append(errs, s.results.discard(p.base+ending))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // teeWriter is io.MultiWriter for a file and a tail.
 type teeWriter struct {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"railbed/capture/report"
+	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
@@ -259,6 +261,7 @@ func (t *timeline) logged(i int, files ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.records[i].Logs = append(t.records[i].Logs, files...)
+	slices.Sort(t.records[i].Logs)
 }
 
 // steps returns what became of each step.
@@ -299,14 +302,33 @@ func stepName(step spec.Step) string {
 		}
 		return "exec " + strings.Join(step.Exec.Command, " ")
 	case step.Link != nil:
-		if step.Link.State != "" {
-			return "link " + step.Link.Where + " " + step.Link.State
-		}
-		return "link " + step.Link.Where + " set"
+		return "link " + step.Link.Where + " " + linkText(step.Link)
 	case step.Sleep != nil:
 		return "sleep " + step.Sleep.String()
 	}
 	return "nothing"
+}
+
+// linkText is what a link change asks for, in the file's words.
+func linkText(l *spec.LinkChange) string {
+	if l.Set == nil {
+		return l.State
+	}
+	d := overlay(plan.Direction{}, *l.Set)
+	words := []string{"set"}
+	for _, field := range []struct {
+		name  string
+		value fmt.Stringer
+		set   bool
+	}{
+		{"rate", d.Rate, d.Rate != 0}, {"delay", d.Delay, d.Delay != 0}, {"jitter", d.Jitter, d.Jitter != 0}, {"loss", d.Loss, !d.Loss.IsZero()},
+		{"duplicate", d.Duplicate, !d.Duplicate.IsZero()}, {"corrupt", d.Corrupt, !d.Corrupt.IsZero()}, {"queue", d.Queue, d.Queue != 0},
+	} {
+		if field.set {
+			words = append(words, field.name+" "+field.value.String())
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // stepVerdict is the run's verdict from its steps' end.

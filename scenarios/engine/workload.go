@@ -163,7 +163,7 @@ func (l *launcher) log(node string) (logPair, error) {
 	if logs, open := l.logs[node]; open {
 		return logs, nil
 	}
-	logs, err := l.session.openLogs(l.index, node, l.name)
+	logs, err := l.session.openLogs(node, l.name)
 	if err == nil {
 		l.logs[node] = logs
 	}
@@ -178,7 +178,7 @@ func (l *launcher) close() error {
 	defer l.mu.Unlock()
 	var errs []error
 	for _, logs := range l.logs {
-		errs = append(errs, logs.close())
+		errs = append(errs, l.session.closeLogs(l.index, logs))
 	}
 	return errors.Join(errs...)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // progressLine shows how long work proceeds on one line that it rewrites; on
-// anything but a terminal it shows nothing.
+// anything but a terminal it shows nothing. A total of 0 is not known.
 type progressLine struct {
 	w     io.Writer
 	last  time.Time
@@ -27,6 +27,10 @@ func (l *progressLine) show(phase string, done, total int) {
 		return
 	}
 	l.last, l.shown = time.Now(), true
+	if total == 0 {
+		fmt.Fprintf(l.w, "\r\x1b[K%s", phase)
+		return
+	}
 	fmt.Fprintf(l.w, "\r\x1b[K%s %d/%d", phase, done, total)
 }
 
