@@ -17,7 +17,7 @@ func newPlanCommand(a *app) *cobra.Command {
 		Short: "Print everything that a testbed will be, before anything is made",
 		Long: `Plan compiles a testbed file and prints what was decided: nodes with their NICs
 and addresses, switches, links with what they do to packets, and the NIC of each
-rank. The JSON form also has every route, neighbour, MAC and sysctl, and is what
+rank. The JSON form also has every route, rule and neighbour, and is what
 "railbed up" applies; nothing is decided later.
 
 The same file gives the same plan, byte for byte. Nothing on the host is looked

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -11,6 +12,10 @@ import (
 // other by permanent entries, whose number grows with its square; above it the
 // nodes ask, by ordinary ARP and neighbour discovery.
 const maxPermanent = 256
+
+// maxBridgePorts is the limit of the Linux bridge, whose port numbers have ten
+// bits of which 0 is none (BR_PORT_BITS).
+const maxBridgePorts = 1<<10 - 1
 
 // checkKinds refuses fabrics whose switches cannot work together: a loop of
 // bridges, in which one broadcast would circle for ever, and bridges beside
@@ -26,6 +31,13 @@ func (c *compiler) checkKinds() {
 	}
 	if !c.bridged() {
 		return
+	}
+	for _, sw := range c.plan.Switches {
+		if len(sw.Ports) > maxBridgePorts {
+			c.wrong(c.switchKind(sw.Name), fmt.Sprintf("want kind: router, or at most %d ports on each switch", maxBridgePorts),
+				"bridge %s has %d ports", sw.Name, len(sw.Ports))
+			return
+		}
 	}
 	if cycle := c.cycle(); len(cycle) > 0 {
 		c.wrong(c.switchKind(cycle[0]), "want kind: router, or links that form a tree",

@@ -8,47 +8,6 @@ import (
 	"railbed/testbed/spec"
 )
 
-// nodeSysctls hold on every node. A strict host model with rp_filter off lets
-// each NIC carry its own traffic and no other's; duplicate address detection
-// would hold a new IPv6 address back for a second; without link-local addresses
-// an idle link is silent; the L4 hash spreads connections over NICs.
-var nodeSysctls = map[string]string{
-	"net.ipv4.ip_forward":                 "0",
-	"net.ipv4.conf.all.rp_filter":         "0",
-	"net.ipv4.conf.default.rp_filter":     "0",
-	"net.ipv4.conf.all.arp_ignore":        "1",
-	"net.ipv4.conf.all.arp_announce":      "2",
-	"net.ipv4.conf.all.accept_redirects":  "0",
-	"net.ipv4.fib_multipath_hash_policy":  "1",
-	"net.ipv6.conf.all.accept_dad":        "0",
-	"net.ipv6.conf.default.accept_dad":    "0",
-	"net.ipv6.conf.all.accept_ra":         "0",
-	"net.ipv6.conf.default.accept_ra":     "0",
-	"net.ipv6.conf.default.addr_gen_mode": "1",
-	"net.ipv6.fib_multipath_hash_policy":  "1",
-}
-
-// routerSysctls hold on every router.
-var routerSysctls = map[string]string{
-	"net.ipv4.ip_forward":                 "1",
-	"net.ipv4.conf.all.rp_filter":         "0",
-	"net.ipv4.conf.default.rp_filter":     "0",
-	"net.ipv4.conf.all.send_redirects":    "0",
-	"net.ipv4.fib_multipath_hash_policy":  "1",
-	"net.ipv6.conf.all.forwarding":        "1",
-	"net.ipv6.conf.all.accept_dad":        "0",
-	"net.ipv6.conf.default.accept_dad":    "0",
-	"net.ipv6.conf.default.addr_gen_mode": "1",
-	"net.ipv6.fib_multipath_hash_policy":  "1",
-}
-
-// bridgeSysctls keep a bridge from speaking itself.
-var bridgeSysctls = map[string]string{
-	"net.ipv4.ip_forward":                "0",
-	"net.ipv6.conf.all.disable_ipv6":     "1",
-	"net.ipv6.conf.default.disable_ipv6": "1",
-}
-
 func (c *compiler) addNodes() {
 	c.nodeAt = make(map[string]int, len(c.graph.Hosts))
 	ordinal := 0
@@ -68,9 +27,8 @@ func (c *compiler) addNodes() {
 		}
 		node := Node{
 			Name: host.Name, Runtime: settings.Runtime, MachineID: c.machineID(host.Name),
-			Sysctls: maps.Clone(nodeSysctls), Env: maps.Clone(settings.Env), CPU: settings.CPU, Memory: settings.Memory,
+			Sysctls: maps.Clone(settings.Sysctls), Env: maps.Clone(settings.Env), CPU: settings.CPU, Memory: settings.Memory,
 		}
-		maps.Copy(node.Sysctls, settings.Sysctls)
 		for _, name := range host.Ports {
 			ordinal++
 			node.NICs = append(node.NICs, Interface{Name: name, MAC: macOf(ordinal)})
@@ -98,12 +56,8 @@ func (c *compiler) addSwitches() {
 		settings := c.t.Fabric.SwitchFor(sw.Name)
 		planned := Switch{
 			Name: sw.Name, Kind: settings.Kind, Tier: sw.Tier, Role: sw.Role, Group: sw.Group, At: sw.At,
-			HashSeed: c.hashSeed(sw.Name), Sysctls: routerSysctls,
+			HashSeed: c.hashSeed(sw.Name),
 		}
-		if settings.Kind == spec.Bridge {
-			planned.Sysctls = bridgeSysctls
-		}
-		planned.Sysctls = maps.Clone(planned.Sysctls)
 		for _, name := range sw.Ports {
 			ordinal++
 			planned.Ports = append(planned.Ports, Interface{Name: name, MAC: macOf(ordinal)})

@@ -103,8 +103,9 @@ type Node struct {
 	NICs      []Interface    `json:"nics"`
 	// Routes hold the main table and one table per NIC; Rules select a NIC's
 	// table by source address.
-	Routes  []Route           `json:"routes,omitempty"`
-	Rules   []Rule            `json:"rules,omitempty"`
+	Routes []Route `json:"routes,omitempty"`
+	Rules  []Rule  `json:"rules,omitempty"`
+	// Sysctls are those of the file, beside what every node has.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	CPU     float64           `json:"cpu,omitempty"`
@@ -126,8 +127,6 @@ type Switch struct {
 	HashSeed uint32      `json:"hash_seed"`
 	Ports    []Interface `json:"ports"`
 	Routes   []Route     `json:"routes,omitempty"`
-	// Sysctls are set in the switch's network namespace.
-	Sysctls map[string]string `json:"sysctls,omitempty"`
 	// Loopbacks are the router's own addresses, for ICMP errors.
 	Loopbacks []netip.Prefix `json:"loopbacks,omitempty"`
 }

@@ -97,6 +97,8 @@ var wrongFiles = []struct {
 		`f:5:18: bridges form a loop: leaf1 -- spine1 -- leaf2 -- spine2 -- leaf1; want kind: router, or links that form a tree`}},
 	{"parallel links of bridges", explicitFile("a -- s", "b -- t", "s -- t", "s -- t") + "  switch: {kind: bridge}\n", []string{
 		`f:11:18: bridges form a loop: s -- t -- s; want kind: router, or links that form a tree`}},
+	{"bridge with too many ports", "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 1024}\n  switch: {kind: bridge}\n", []string{
+		`f:5:18: bridge leaf1 has 1024 ports; want kind: router, or at most 1023 ports on each switch`}},
 	{"bridge among routers", leafSpineFile("  switches:", `    "spine*":`, "      kind: bridge"), []string{
 		`f:7:13: switch spine1 is a bridge and leaf1 a router; want one kind for all switches`}},
 	{"MTUs in one bridged network", "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: bridge}\n  links:\n    h1--leaf1: {mtu: 9000}\n", []string{
