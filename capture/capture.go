@@ -41,9 +41,10 @@ type Options struct {
 	// Limit is how many bytes are written at most; 0 is no limit. Packets
 	// after it are counted and not written.
 	Limit int64
-	// Memory is the bytes for rings and reordering of all taps together.
-	// Default 64 MiB, or what the least ring of every tap needs if that is
-	// more; a value too small for the taps is an error.
+	// Memory is the bytes for rings and waiting packets of all taps together.
+	// Default 64 MiB, or 256 MiB where the host gives the capture's threads no
+	// priority, and more for some hundreds of taps, each of which needs a
+	// least ring. A value too small for the taps is an error.
 	Memory int
 	// Dilation is by how much the testbed's time is slower than real time.
 	// Default 1. Stamps are real; the section header carries the factor.

@@ -175,18 +175,19 @@ type captured struct {
 	dropped uint64 // lost since the packet before, as far as known
 }
 
-// drain hands every packet of the closed blocks to fn and gives the blocks
-// back. It allocates nothing per packet.
-func (r *ring) drain(fn func(*captured)) error {
+// drain hands the packets of some closed blocks to fn, in order, and gives the
+// blocks back. It reports whether there may be more, and allocates nothing per
+// packet.
+func (r *ring) drain(blocks int, fn func(*captured)) (more bool, err error) {
 	var packet captured
-	for range r.blocks {
+	for range blocks {
 		block := r.memory[r.current*r.block : (r.current+1)*r.block]
 		status := (*uint32)(unsafe.Pointer(&block[blockStatus]))
 		// The kernel sets the status last; loading it atomically orders the
 		// reads of the block behind it.
 		state := atomic.LoadUint32(status)
 		if state&statusUser == 0 {
-			return nil
+			return false, nil
 		}
 		// TPACKET_V3 reports losses by block. The ring drops while it has no
 		// block to open, so what was lost came before the block's first packet.
@@ -194,19 +195,19 @@ func (r *ring) drain(fn func(*captured)) error {
 		if state&statusLosing != 0 {
 			before := r.dropped
 			if err := r.countDrops(); err != nil {
-				return err
+				return false, err
 			}
 			lost = r.dropped - before
 		}
 		at := word(block, blockFirst)
 		for range word(block, blockCount) {
 			if int(at)+packetOverhead > len(block) {
-				return fmt.Errorf("read ring: packet at %d of a block of %d bytes", at, len(block))
+				return false, fmt.Errorf("read ring: packet at %d of a block of %d bytes", at, len(block))
 			}
 			header := block[at:]
 			mac, snap := int(half(header, packetMAC)), int(word(header, packetSnap))
 			if mac+snap > len(header) {
-				return fmt.Errorf("read ring: packet of %d bytes passes its block", snap)
+				return false, fmt.Errorf("read ring: packet of %d bytes passes its block", snap)
 			}
 			packet = captured{
 				time:    int64(word(header, packetSec))*1e9 + int64(word(header, packetNsec)),
@@ -222,7 +223,7 @@ func (r *ring) drain(fn func(*captured)) error {
 		atomic.StoreUint32(status, 0)
 		r.current = (r.current + 1) % r.blocks
 	}
-	return nil
+	return true, nil
 }
 
 func word(b []byte, at int) uint32 { return *(*uint32)(unsafe.Pointer(&b[at])) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -30,12 +31,18 @@ const (
 	orderMargin      = 40 * time.Millisecond
 	readerTick       = 20 * time.Millisecond
 	flushTick        = 5 * time.Millisecond // under load the reader wakes more often
+
+	// turnBlocks is how many blocks of a tap are read before the next tap's.
+	turnBlocks = 4
 )
 
-// Memory. Of the budget, an eighth holds packets that wait for their turn,
-// three eighths hold what was not written yet, and the rest is rings.
+// Memory. Of the budget, an eighth holds packets that wait for their turn, an
+// eighth what was not written yet, and the rest is rings.
 const (
 	defaultMemory = 64 << 20
+	// patientMemory is the default where the threads cannot have priority.
+	// With eight busy workers on two cores they waited for up to 0.6 s.
+	patientMemory = 256 << 20
 	minOrder      = 2 << 20
 	minSpool      = 1 << 20
 	ordinalsKept  = 1 << 16
@@ -68,6 +75,9 @@ type Session struct {
 	start    int64
 	end      int64
 	flushed  int64 // when out was flushed
+	events   []unix.EpollEvent
+	ready    []int   // taps with packets to read
+	latest   []int64 // time of the last packet read, by tap
 	received []uint64
 	written  []uint64
 	limited  []uint64
@@ -98,7 +108,7 @@ func Start(ctx context.Context, taps []Tap, options Options, w io.Writer) (*Sess
 	s := &Session{
 		taps: taps, done: make(chan struct{}), epoll: -1,
 		received: make([]uint64, len(taps)), written: make([]uint64, len(taps)), limited: make([]uint64, len(taps)),
-		ordinals: layers.NewOrdinals(ordinalsKept),
+		events: make([]unix.EpollEvent, len(taps)), latest: make([]int64, len(taps)), ordinals: layers.NewOrdinals(ordinalsKept),
 	}
 	if err := s.open(program, snap, options.Memory); err != nil {
 		return nil, errors.Join(fmt.Errorf("start capture: %w", err), s.close())
@@ -162,11 +172,15 @@ func divideMemory(budget, taps int) (shares, error) {
 	least := taps*minRing + minOrder + minSpool
 	switch {
 	case budget == 0:
-		budget = max(defaultMemory, least*8/4)
+		budget = defaultMemory
+		if !canHurry() {
+			budget = patientMemory
+		}
+		budget = max(budget, 2*least)
 	case budget < least:
 		return shares{}, fmt.Errorf("%d bytes of memory for %d taps, want at least %d", budget, taps, least)
 	}
-	s := shares{order: max(minOrder, budget/8), spool: max(minSpool, budget*3/8)}
+	s := shares{order: max(minOrder, budget/8), spool: max(minSpool, budget/8)}
 	if s.ring = (budget - s.order - s.spool) / taps; s.ring < minRing {
 		s = shares{ring: minRing, order: minOrder, spool: budget - minOrder - taps*minRing}
 	}
@@ -188,7 +202,7 @@ func (s *Session) begin(options Options, w io.Writer) error {
 		epoch = now
 	}
 	var err error
-	s.spool = newSpool(w, s.room, hurry)
+	s.spool = newSpool(w, s.room, func() { hurry() })
 	s.out, err = pcapng.NewWriter(s.spool, pcapng.Section{
 		OS: kernelName(), Application: "railbed", Comments: []string{headerComment(options.Dilation, epoch)},
 	})
@@ -265,15 +279,21 @@ func (s *Session) close() error {
 // because it counts within a session's autogroup only, and every worker is a
 // session. The threads use some tenths of a core at full rate, far from where
 // the kernel throttles real-time threads. They are not given back; they end
-// with their goroutines.
-func hurry() {
+// with their goroutines. It reports whether the host allowed it; in a user
+// namespace it does not, and larger rings must do.
+func hurry() bool {
 	runtime.LockOSThread()
 	attributes := &unix.SchedAttr{
 		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
 	}
-	// Without the right, as in a user namespace, the capture runs as it is and
-	// counts what it loses.
-	_ = unix.SchedSetAttr(0, attributes, 0)
+	return unix.SchedSetAttr(0, attributes, 0) == nil
+}
+
+// canHurry tries hurry on a thread that ends with it.
+func canHurry() bool {
+	answer := make(chan bool)
+	go func() { answer <- hurry() }()
+	return <-answer
 }
 
 // run is the reading goroutine.
@@ -312,23 +332,31 @@ func (s *Session) record(ctx context.Context) error {
 // step waits for packets, reads them, and writes those whose time has come.
 // Packets of after end, where it is set, are left out.
 func (s *Session) step(now, end int64) error {
-	var events [64]unix.EpollEvent
-	count, err := unix.EpollWait(s.epoll, events[:], int(readerTick.Milliseconds()))
+	count, err := unix.EpollWait(s.epoll, s.events, int(readerTick.Milliseconds()))
 	if err != nil && err != unix.EINTR {
 		return fmt.Errorf("wait for packets: %w", err)
 	}
-	for count > 0 {
-		for _, event := range events[:count] {
-			if err := s.read(int(event.Fd), event.Events, end); err != nil {
-				return err
-			}
+	s.ready = s.ready[:0]
+	for i := range max(count, 0) {
+		tap := int(s.events[i].Fd)
+		s.ready = append(s.ready, tap)
+		if s.events[i].Events&unix.EPOLLERR == 0 {
+			continue
 		}
-		if count < len(events) {
-			break
+		// A link that goes down leaves an error on the socket, which epoll
+		// repeats until it is read. The socket records again when the link is up.
+		if _, err := unix.GetsockoptInt(s.rings[tap].fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil {
+			return fmt.Errorf("tap %s: read socket error: %w", s.taps[tap].Name(), err)
 		}
-		if count, err = unix.EpollWait(s.epoll, events[:], 0); err != nil && err != unix.EINTR {
-			return fmt.Errorf("wait for packets: %w", err)
+	}
+	// After a delay the rings are full. They are read in turns of some blocks,
+	// so that what is common to all of them can be written and need not be held.
+	for len(s.ready) > 0 {
+		horizon, err := s.turn(end)
+		if err != nil {
+			return err
 		}
+		s.order.release(min(horizon, now-int64(s.hold)))
 	}
 	s.order.release(now - int64(s.hold))
 	if now-s.flushed < int64(flushTick) {
@@ -341,10 +369,29 @@ func (s *Session) step(now, end int64) error {
 	return s.spool.failed()
 }
 
-// read takes what one tap has.
-func (s *Session) read(tap int, events uint32, end int64) error {
-	r := s.rings[tap]
-	err := r.drain(func(p *captured) {
+// turn reads some blocks of every tap that has any, and keeps in ready those
+// that may have more. No packet of before the horizon is in these.
+func (s *Session) turn(end int64) (horizon int64, err error) {
+	horizon = math.MaxInt64
+	kept := s.ready[:0]
+	for _, tap := range s.ready {
+		more, err := s.read(tap, end)
+		if err != nil {
+			return 0, fmt.Errorf("tap %s: %w", s.taps[tap].Name(), err)
+		}
+		if more {
+			kept = append(kept, tap)
+			horizon = min(horizon, s.latest[tap])
+		}
+	}
+	s.ready = kept
+	return horizon, nil
+}
+
+// read takes some of what one tap has.
+func (s *Session) read(tap int, end int64) (more bool, err error) {
+	return s.rings[tap].drain(turnBlocks, func(p *captured) {
+		s.latest[tap] = p.time
 		if p.time < s.start || end != 0 && p.time > end {
 			return
 		}
@@ -358,19 +405,6 @@ func (s *Session) read(tap int, events uint32, end int64) error {
 			time: p.time, id: id, dropped: p.dropped, length: uint32(p.length), tap: uint32(tap), flags: p.flags,
 		}, p.data)
 	})
-	if err != nil {
-		return fmt.Errorf("tap %s: %w", s.taps[tap].Name(), err)
-	}
-	if events&unix.EPOLLERR == 0 {
-		return nil
-	}
-	// A link that goes down leaves an error on the socket, which epoll repeats
-	// until it is read. The socket records again when the link is up.
-	_, err = unix.GetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err != nil {
-		return fmt.Errorf("tap %s: read socket error: %w", s.taps[tap].Name(), err)
-	}
-	return nil
 }
 
 // packetSize bounds the bytes of a packet's block beside its data.
