@@ -2,6 +2,6 @@
 
 package tcp
 
-func beforeWritev() {}
+func beforeWrite() {}
 
 func afterRead() {}

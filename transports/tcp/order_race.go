@@ -4,11 +4,11 @@ package tcp
 
 import "sync/atomic"
 
-// The race detector learns from read and write system calls that what was
-// done before a write is done before the read of it, but Go's writev does not
-// tell it. This counter does, for two endpoints in one process.
+// The race detector learns from the system calls of package syscall that what
+// was done before a write was done before the read of it, but not from writev
+// and readv. This counter tells it, for two endpoints in one process.
 var written atomic.Uint64
 
-func beforeWritev() { written.Add(1) }
+func beforeWrite() { written.Add(1) }
 
 func afterRead() { written.Load() }

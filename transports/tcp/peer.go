@@ -231,7 +231,7 @@ func (p *peer) writeLoop(conn *net.TCPConn) error {
 			return p.sayGoodbye(conn)
 		}
 		pending := net.Buffers(vectors)
-		beforeWritev()
+		beforeWrite()
 		n, err := pending.WriteTo(conn)
 		p.endpoint.counters.streamSent.Add(uint64(n))
 		p.written()
@@ -309,9 +309,12 @@ func (p *peer) readReplies(conn *net.TCPConn) {
 }
 
 func (p *peer) replyLoop(conn *net.TCPConn) error {
-	buffered := &readAheadReader{conn: conn, total: &p.endpoint.counters.streamReceived}
+	buffered, err := newStream(conn, &p.endpoint.counters.streamReceived, func() error { return nil })
+	if err != nil {
+		return err
+	}
 	for {
-		raw, err := buffered.peek(replyLen, nil)
+		raw, err := buffered.peek(replyLen)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"railbed/transports"
@@ -19,12 +18,10 @@ const (
 	maxStrangers  = 4096
 	// handshakeTimeout is generous for a hello that is sent with the connect.
 	handshakeTimeout = 5 * time.Second
-	// readAhead is how much is read with a header in one system call. Payload
-	// in it is copied once more, so it is small against a bulk message.
-	readAhead = 4096
-	// repliesAtOnce is how many small messages share one reply at most; fewer
-	// share it when the stream has nothing more to read.
-	repliesAtOnce = 32
+	// A reply goes out when the socket is empty, or after so many messages or
+	// bytes: on a loaded link that is much rarer than a reply per message.
+	messagesPerReply = 64
+	bytesPerReply    = 1 << 20
 )
 
 func (e *Endpoint) acceptLoop() {
@@ -94,9 +91,11 @@ func (e *Endpoint) handshake(conn *net.TCPConn) {
 type incoming struct {
 	peer *peer
 	conn *net.TCPConn
-	in   *readAheadReader
-	// number counts the messages; those up to replied were reported.
+	in   *stream
+	// number counts the messages; those up to replied were reported, and
+	// unreported is the payload of the others.
 	number, replied uint64
+	unreported      int
 	replies         []byte
 }
 
@@ -110,7 +109,11 @@ func (p *peer) accept(conn *net.TCPConn) {
 		return
 	}
 	in := &incoming{peer: p, conn: conn}
-	in.in = &readAheadReader{conn: conn, total: &p.endpoint.counters.streamReceived}
+	var err error
+	if in.in, err = newStream(conn, &p.endpoint.counters.streamReceived, in.flush); err != nil {
+		conn.Close() // its peer sees that it ended
+		return
+	}
 	p.in = in
 	p.recordLocked(conn, false)
 	p.goLocked(in.run)
@@ -135,7 +138,7 @@ func (in *incoming) run() {
 
 func (in *incoming) readLoop() error {
 	for {
-		raw, err := in.in.peek(headerLen, in.flush)
+		raw, err := in.in.peek(headerLen)
 		if err != nil {
 			return err
 		}
@@ -153,7 +156,7 @@ func (in *incoming) readLoop() error {
 		if err := in.message(h); err != nil {
 			return err
 		}
-		if in.number-in.replied >= repliesAtOnce {
+		if in.number-in.replied >= messagesPerReply || in.unreported >= bytesPerReply {
 			if err := in.flush(); err != nil {
 				return err
 			}
@@ -185,6 +188,7 @@ func (in *incoming) message(h header) error {
 		}
 	}
 	in.number++
+	in.unreported += int(h.length)
 	in.peer.endpoint.counters.payloadReceived.Add(uint64(h.length))
 	return nil
 }
@@ -246,70 +250,14 @@ func (in *incoming) flush() error {
 	if in.number == in.replied {
 		return nil
 	}
-	in.replied = in.number
+	in.replied, in.unreported = in.number, 0
 	return in.write(reply{code: replyPlaced, number: in.number})
 }
 
 func (in *incoming) write(r reply) error {
 	in.replies = r.append(in.replies[:0])
+	beforeWrite()
 	n, err := in.conn.Write(in.replies)
 	in.peer.endpoint.counters.streamSent.Add(uint64(n))
 	return err
-}
-
-// readAheadReader reads headers through a small buffer and payloads past it.
-type readAheadReader struct {
-	conn       *net.TCPConn
-	total      *atomic.Uint64 // bytes read
-	buf        [readAhead]byte
-	start, end int
-}
-
-// peek returns the next n bytes without consuming them. It calls beforeRead,
-// unless that is nil, before each read that may wait.
-func (r *readAheadReader) peek(n int, beforeRead func() error) ([]byte, error) {
-	for r.end-r.start < n {
-		if beforeRead != nil {
-			if err := beforeRead(); err != nil {
-				return nil, err
-			}
-		}
-		if r.start > 0 {
-			r.end = copy(r.buf[:], r.buf[r.start:r.end])
-			r.start = 0
-		}
-		got, err := r.conn.Read(r.buf[r.end:])
-		afterRead()
-		r.total.Add(uint64(got))
-		r.end += got
-		if err != nil {
-			if errors.Is(err, io.EOF) && r.end > r.start {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, err
-		}
-	}
-	return r.buf[r.start : r.start+n], nil
-}
-
-func (r *readAheadReader) skip(n int) { r.start += n }
-
-func (r *readAheadReader) readFull(to []byte) error {
-	n := copy(to, r.buf[r.start:r.end])
-	r.start += n
-	got, err := io.ReadFull(r.conn, to[n:])
-	r.total.Add(uint64(got))
-	return err
-}
-
-func (r *readAheadReader) discard(n int) error {
-	for n > 0 {
-		if _, err := r.peek(1, nil); err != nil {
-			return err
-		}
-		past := min(n, r.end-r.start)
-		r.skip(past)
-		n -= past
-	}
-	return nil
 }

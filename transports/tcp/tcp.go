@@ -7,8 +7,8 @@
 // and every packet says by its ports who sent the payload: the receiver's
 // listening port is the destination. Payload goes from the caller's memory to
 // the socket with writev and from the socket straight into the region, after
-// key, rights and bounds were checked; only up to readAhead bytes per message
-// are copied once more, which saves a system call per header.
+// key, rights and bounds were checked; only the few bytes of a message that
+// were read with its header are copied once more.
 //
 // A stream neither reorders nor drops: every Class shares it and Droppable
 // messages arrive whole. A refused message leaves the others alone. A peer is
