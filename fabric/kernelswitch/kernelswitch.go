@@ -4,7 +4,9 @@ package kernelswitch
 
 import (
 	"fmt"
+	"os"
 	"strconv"
+	"sync"
 
 	"railbed/fabric/kernel"
 )
@@ -56,19 +58,44 @@ func RouterSysctls() []kernel.Sysctl {
 	)
 }
 
+// Values of fib_multipath_hash_policy. The layer 4 policy takes a hash that the
+// sender's kernel may have left with the packet, which is random per socket and
+// stays with it across a veth: every router would choose by the same number, and
+// by another one in every run. The custom policy always computes its own.
+const (
+	hashLayer4 = "1"
+	hashCustom = "3"
+	// hashFields are the addresses (1 and 2), the protocol (4) and the ports
+	// (16 and 32) of the outer header.
+	hashFields = "55"
+)
+
+// customHash reports whether the host knows the custom policy, since Linux 5.14.
+var customHash = sync.OnceValue(func() bool {
+	_, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_fields")
+	return err == nil
+})
+
 // MultipathSysctls are the further settings of a node or router that has
 // several paths to somewhere. HashSeed seeds the choice among them, so that it
 // is the same in every run; 0 lets the kernel draw one.
 func MultipathSysctls(hashSeed uint32) []kernel.Sysctl {
-	sysctls := []kernel.Sysctl{
+	policy := hashLayer4
+	var sysctls []kernel.Sysctl
+	if customHash() {
+		policy = hashCustom
+		sysctls = append(sysctls,
+			kernel.Sysctl{Path: "net/ipv4/fib_multipath_hash_fields", Value: hashFields},
+			kernel.Sysctl{Path: "net/ipv6/fib_multipath_hash_fields", Value: hashFields, Optional: true})
+	}
+	sysctls = append(sysctls,
 		// Flows of one pair of nodes spread over equal-cost paths by their
 		// ports; by addresses alone they would all take the same one.
-		{Path: "net/ipv4/fib_multipath_hash_policy", Value: "1"},
+		kernel.Sysctl{Path: "net/ipv4/fib_multipath_hash_policy", Value: policy},
 		// A path whose link has lost its carrier is no path.
-		{Path: "net/ipv4/conf/all/ignore_routes_with_linkdown", Value: "1"},
-		{Path: "net/ipv6/fib_multipath_hash_policy", Value: "1", Optional: true},
-		{Path: "net/ipv6/conf/all/ignore_routes_with_linkdown", Value: "1", Optional: true},
-	}
+		kernel.Sysctl{Path: "net/ipv4/conf/all/ignore_routes_with_linkdown", Value: "1"},
+		kernel.Sysctl{Path: "net/ipv6/fib_multipath_hash_policy", Value: policy, Optional: true},
+		kernel.Sysctl{Path: "net/ipv6/conf/all/ignore_routes_with_linkdown", Value: "1", Optional: true})
 	if hashSeed != 0 { // since Linux 6.11, and for both families
 		sysctls = append(sysctls, kernel.Sysctl{Path: "net/ipv4/fib_multipath_hash_seed", Value: strconv.FormatUint(uint64(hashSeed), 10), Optional: true})
 	}
