@@ -29,7 +29,7 @@ import (
 const echoPart = "echo"
 
 func TestMain(m *testing.M) {
-	testbed.Init(reexec.Parts{echoPart: echo})
+	testbed.Init(reexec.Parts{echoPart: echo, sendPart: send})
 	if reason := hosttest.Probe(hosttest.Netns); reason != nil {
 		// An example cannot skip itself.
 		fmt.Println("the example cannot run here:", reason)

@@ -1,0 +1,110 @@
+package testbed_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"railbed/testbed"
+	"railbed/testbed/hosttest"
+)
+
+const (
+	// sendPart sends datagrams from planned source ports.
+	sendPart      = "send"
+	sendFlows     = 32
+	sendPackets   = 20
+	sendSize      = 1000
+	sendFirstPort = 20000
+)
+
+func send(args []string) int {
+	to := netip.MustParseAddr(args[0])
+	for flow := range sendFlows {
+		conn, err := net.DialUDP("udp", &net.UDPAddr{Port: sendFirstPort + flow}, &net.UDPAddr{IP: to.AsSlice(), Port: 9})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		for range sendPackets {
+			// The receiver has no such port; its refusals are no concern here.
+			_, _ = conn.Write(make([]byte, sendSize))
+		}
+		conn.Close()
+	}
+	return 0
+}
+
+// TestPathsAreTheSameInEveryRun holds that equal flows take equal paths, and
+// that the choice is spread over the spines.
+func TestPathsAreTheSameInEveryRun(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	if _, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_seed"); err != nil {
+		t.Skip("cannot run here: the kernel's multipath hash has no seed (Linux 6.11):", err)
+	}
+	const text = `
+name: go-paths
+seed: %d
+fabric:
+  topology: leaf-spine
+  params: {leaves: 2, spines: 2, hosts-per-leaf: 1}
+`
+	for _, family := range []int{4, 6} {
+		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
+			first, second := flowsPerSpine(t, fmt.Sprintf(text, 7), family), flowsPerSpine(t, fmt.Sprintf(text, 7), family)
+			if first != second {
+				t.Errorf("flows per spine: %v in one run, %v in another", first, second)
+			}
+			if first[0] == 0 || first[1] == 0 || first[0]+first[1] != sendFlows {
+				t.Errorf("flows per spine: %v, want %d over both", first, sendFlows)
+			}
+		})
+	}
+}
+
+// flowsPerSpine brings the file up, sends the flows from h0 to h1, and counts
+// them on the links from the first leaf to each spine.
+func flowsPerSpine(t *testing.T, text string, family int) (flows [2]int) {
+	t.Helper()
+	tb, err := testbed.Up(t.Context(), compile(t, text), testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tb.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	before := uplinks(t, tb)
+	to := tb.Plan().Node("h1").Loopbacks[0]
+	if family == 6 {
+		to = tb.Plan().Node("h1").Loopbacks[1]
+	}
+	if output, err := tb.Node("h0").Part(t.Context(), sendPart, to.Addr().String()).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	after := uplinks(t, tb)
+	for i := range flows {
+		flows[i] = int(after[i]-before[i]) / (sendPackets * sendSize)
+	}
+	return flows
+}
+
+func uplinks(t *testing.T, tb *testbed.Testbed) (sent [2]uint64) {
+	t.Helper()
+	state, err := tb.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range state.Links {
+		switch link.Name {
+		case "leaf1--spine1":
+			sent[0] = link.A.Counters.TxBytes
+		case "leaf1--spine2":
+			sent[1] = link.A.Counters.TxBytes
+		}
+	}
+	return sent
+}
