@@ -180,11 +180,10 @@ func (r *results) makeParentsLocked(path string) error {
 		if char != '/' {
 			continue
 		}
-		err := r.root.Mkdir(path[:i], dirMode)
-		if errors.Is(err, fs.ErrExist) {
+		if info, err := r.root.Lstat(path[:i]); err == nil && info.IsDir() {
 			continue
 		}
-		if err := errors.Join(err, r.root.Lchown(path[:i], r.uid, r.gid), r.listLocked(path[:i])); err != nil {
+		if err := errors.Join(r.listLocked(path[:i]), r.root.Mkdir(path[:i], dirMode), r.root.Lchown(path[:i], r.uid, r.gid)); err != nil {
 			return err
 		}
 	}
@@ -199,6 +198,9 @@ func (r *results) listLocked(path string) error {
 	}
 	if strings.ContainsAny(path, "\n\r") {
 		return fmt.Errorf("create %q: a line break in a file name", path)
+	}
+	if _, err := r.root.Lstat(path); err == nil {
+		return fmt.Errorf("create %s: it exists and is not of an earlier run", filepath.Join(r.dir, path))
 	}
 	r.listed[path] = true
 	if _, err := fmt.Fprintln(r.marker, path); err != nil {
@@ -234,12 +236,19 @@ func (r *results) replace(path string, write func(io.Writer) error) error {
 	buffered := bufio.NewWriter(file)
 	err = errors.Join(write(buffered), buffered.Flush(), file.Close())
 	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		err = errors.Join(r.listLocked(path), r.root.Rename(temporary, path))
+		err = r.rename(temporary, path)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Join(r.dir, path), errors.Join(err, r.root.Remove(temporary)))
 	}
 	return nil
+}
+
+func (r *results) rename(from, to string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.listLocked(to); err != nil {
+		return err
+	}
+	return r.root.Rename(from, to)
 }

@@ -105,6 +105,40 @@ func TestResultsRefuseWhatIsNotTheirs(t *testing.T) {
 	}
 }
 
+// A file of the user's that has the name of a result is neither overwritten nor
+// taken for a result by the next run.
+func TestResultsMeetTheUsersFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := openAndFill(t, dir).close(); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, filepath.Join(dir, "mine.pcapng"), "mine")
+	mustWrite(t, filepath.Join(dir, "junit.xml"), "mine")
+	for range 2 {
+		r, err := openResults(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.create("mine.pcapng"); err == nil {
+			t.Error("the user's mine.pcapng was opened for writing")
+		}
+		if err := r.replace("junit.xml", func(w io.Writer) error { _, err := io.WriteString(w, "ours"); return err }); err == nil {
+			t.Error("the user's junit.xml was replaced")
+		}
+		if err := r.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"mine.pcapng", "junit.xml"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(text) != "mine" {
+			t.Errorf("%s holds %q, %v", name, text, err)
+		}
+	}
+	if exists(filepath.Join(dir, "junit.xml.new")) {
+		t.Error("the temporary file is still there")
+	}
+}
+
 func TestResultsStayInTheirDirectory(t *testing.T) {
 	base := t.TempDir()
 	victim := filepath.Join(base, "victim")
