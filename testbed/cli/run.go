@@ -13,7 +13,6 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/picture"
-	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
 
@@ -44,7 +43,7 @@ down and still writes the results.`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := runOptions(args[0], name, out)
+			o, err := a.runOptions(args[0], name, out)
 			if err != nil {
 				return err
 			}
@@ -58,21 +57,14 @@ down and still writes the results.`,
 }
 
 // runOptions reads the file; what is wrong with it ends with code 2.
-func runOptions(path, name, out string) (engine.Options, error) {
+func (a *app) runOptions(path, name, out string) (engine.Options, error) {
 	o := engine.Options{Path: path, Out: out, Version: version, Repeat: []string{"railbed", "run", path}}
 	var err error
-	if o.File, err = spec.Load(path); err != nil {
-		return o, &exitError{Code: verdict.ExitUsage, Err: err}
+	if o.File, o.Plan, err = a.load(path, name); err != nil {
+		return o, err
 	}
 	if name != "" {
-		if err := spec.CheckName(name); err != nil {
-			return o, &exitError{Code: verdict.ExitUsage, Err: err}
-		}
-		o.File.Name = name
 		o.Repeat = append(o.Repeat, "--name", name)
-	}
-	if o.Plan, err = plan.Compile(o.File); err != nil {
-		return o, &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	if out == "" {
 		o.Out = o.File.Name + "-results"

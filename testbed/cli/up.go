@@ -31,7 +31,7 @@ Another file under the same name is an error. Ctrl-C undoes what was made.`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := loadPlan(args[0], name)
+			_, p, err := a.load(args[0], name)
 			if err != nil {
 				return err
 			}
@@ -40,25 +40,6 @@ Another file under the same name is an error. Ctrl-C undoes what was made.`,
 	}
 	cmd.Flags().StringVar(&name, "name", "", "bring it up under another name than the file's")
 	return cmd
-}
-
-// loadPlan reads and compiles a file; what is wrong with it ends with code 2.
-func loadPlan(path, name string) (*plan.Plan, error) {
-	file, err := spec.Load(path)
-	if err != nil {
-		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
-	}
-	if name != "" {
-		if err := spec.CheckName(name); err != nil {
-			return nil, &exitError{Code: verdict.ExitUsage, Err: err}
-		}
-		file.Name = name
-	}
-	p, err := plan.Compile(file)
-	if err != nil {
-		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
-	}
-	return p, nil
 }
 
 func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {

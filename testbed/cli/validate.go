@@ -24,15 +24,26 @@ func (a *app) readSpec(file string) (*spec.Testbed, error) {
 
 // readPlan reads and compiles a testbed; what is wrong with it ends with code 2.
 func (a *app) readPlan(file string) (*plan.Plan, error) {
+	_, p, err := a.load(file, "")
+	return p, err
+}
+
+// load reads and compiles a testbed, under another name than the file's if one
+// is given; what is wrong with either ends with code 2.
+func (a *app) load(file, name string) (*spec.Testbed, *plan.Plan, error) {
 	testbed, err := a.readSpec(file)
-	if err != nil {
-		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	if err == nil && name != "" {
+		err = spec.CheckName(name)
+		testbed.Name = name
 	}
-	p, err := plan.Compile(testbed)
-	if err != nil {
-		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	var p *plan.Plan
+	if err == nil {
+		p, err = plan.Compile(testbed)
 	}
-	return p, nil
+	if err != nil {
+		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	return testbed, p, nil
 }
 
 func newValidateCommand(a *app) *cobra.Command {
