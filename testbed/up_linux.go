@@ -112,8 +112,16 @@ func (t *Testbed) startSupervisor(lock *os.File) error {
 // await sends the plan and follows the bring-up to its end.
 func (t *Testbed) await(ctx context.Context, o Options) error {
 	// Closing the channel is how the supervisor learns that nobody waits.
-	stop := context.AfterFunc(ctx, func() { unix.Shutdown(int(t.startup.Fd()), unix.SHUT_RDWR) })
-	defer stop()
+	hungUp := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(hungUp)
+		unix.Shutdown(int(t.startup.Fd()), unix.SHUT_RDWR)
+	})
+	defer func() {
+		if !stop() {
+			<-hungUp // whoever closes the channel next must not meet the Shutdown
+		}
+	}()
 	calibration, err := calibrationFile()
 	if err != nil {
 		return err
