@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -87,6 +88,8 @@ func newRootCommand(a *app) *cobra.Command {
 		Short:         "Emulated AI clusters with real network stacks, and the packets that prove what happened",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
@@ -110,6 +113,18 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddCommand(newDoctorCommand(a))
 	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a))
 	return root
+}
+
+// noSuchCommand takes no arguments: what is left of the command line of a
+// command that only has others is the name of one that does not exist.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usage("unknown command %q of %s; did you mean %s?", args[0], cmd.CommandPath(), strings.Join(near, " or "))
+	}
+	return usage("unknown command %q of %s; %s --help lists them", args[0], cmd.CommandPath(), cmd.CommandPath())
 }
 
 // printJSON prints v as indented JSON on stdout.

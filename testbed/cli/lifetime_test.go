@@ -270,10 +270,15 @@ func supervisorOf(name string) int {
 	return 0
 }
 
-// alive tells a process from a zombie and from nothing.
+// alive tells a process from a zombie and from nothing. The leader of threads
+// that are still ending looks like a zombie, too.
 func alive(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	return err == nil && !strings.Contains(string(status), "State:\tZ")
+	if err != nil {
+		return false
+	}
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	return !strings.Contains(string(status), "State:\tZ") || len(threads) > 1
 }
 
 func processes() []int {

@@ -20,6 +20,8 @@ func newLinkCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link",
 		Short: "Show and change the links of a running testbed",
+		Args:  noSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLinkShowCommand(a), newLinkSetCommand(a),
 		newLinkStateCommand(a, "up", "Bring a link back up"),
