@@ -59,7 +59,8 @@ var levels = map[string]folder{
 
 	"testbed/plan/picture": {level: 2},
 
-	"nodes": {level: 3},
+	"nodes":        {level: 3},
+	"nodes/cgroup": {level: 2},
 	"nodes/netns": {level: 3, siblings: map[string]string{
 		"nodes": "it is one of its runtimes",
 	}},
