@@ -53,7 +53,7 @@ func withoutFidelity(text string) string {
 // The run that passes, and the same recording judged against expectations that
 // are wrong: each must turn the check red that is about it, and no other.
 func TestEveryCheckCanFail(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, withoutFidelity(strings.Replace(ring, `  - packets: {path-spread: {switch: "leaf*"}}`+"\n", "", 1)))
 	r, held := runAndHold(t, o)
 	want(t, r, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass)
@@ -156,7 +156,7 @@ func TestLinkThatStaysDown(t *testing.T) {
 }
 
 func TestOneFlowProvesNoSpread(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	// The kernel hashes ICMP by its addresses: one flow, one spine.
 	text := strings.Replace(ring, "  - workload: {name: ar, kind: all-reduce, size: 512KiB, iterations: 2, warmup: 1}\n", "  - exec: {nodes: [h0], command: [ping, \"-4\", -c3, -i0.2, -W2, h1]}\n", 1)
 	head, _, _ := strings.Cut(text, "checks:")

@@ -19,7 +19,7 @@ const schemaLine = "# yaml-language-server: $schema=../testbed/spec/railbed.sche
 // INCONCLUSIVE; that is the machine's and not the file's, and a test that runs
 // beside others cannot ask for more. What must not be is a failure.
 func TestLibrary(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	files, err := filepath.Glob("../*.yaml")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d scenario files, %v", len(files), err)

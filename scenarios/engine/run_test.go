@@ -59,7 +59,7 @@ func load(t *testing.T, path string) Options {
 // run runs a file and checks what holds of every run.
 func runAll(t *testing.T, ctx context.Context, o Options) *report.Report {
 	t.Helper()
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	r, err := Run(ctx, o)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func readOut(t *testing.T, o Options, name string) string {
 }
 
 func TestStepsAndTheirLogs(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	o := options(t, twoHosts+`
 steps:
   - capture: {at: [all], file: run.pcapng}
@@ -147,7 +147,7 @@ steps:
 }
 
 func TestFailingStepEndsTheRunAndIsPlaced(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	o := options(t, twoHosts+`
 steps:
   - capture: {at: [all], file: run.pcapng}
@@ -189,7 +189,7 @@ func TestMissingProgramFails(t *testing.T) {
 }
 
 func TestLinkChangesWorkAndAreUndone(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	r := runAll(t, t.Context(), options(t, twoHosts+`
 steps:
   - link: {where: "h1--*", state: down, for: 1s}
@@ -262,7 +262,7 @@ checks:
 			go killSupervisor(t, o.Plan.Name)
 		}
 	}
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +295,7 @@ func killSupervisor(t *testing.T, name string) {
 }
 
 func TestNameThatIsUp(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, twoHosts+"steps:\n  - sleep: 1s\n")
 	tb, err := testbed.Up(t.Context(), o.Plan, testbed.Options{})
 	if err != nil {
@@ -346,7 +346,7 @@ func TestStepThatNeedsNetemIsFoundBeforehand(t *testing.T) {
 }
 
 func TestInitialReportSaysAborted(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, twoHosts+"steps:\n  - sleep: 10ms\n")
 	seen := false
 	o.Progress = func(u Update) {

@@ -48,7 +48,7 @@ func railbedCommand(t *testing.T, args ...string) (stdout, stderr string, code i
 }
 
 func TestRunExitCodes(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	cases := []struct {
 		name, text string
 		code       int
@@ -97,7 +97,7 @@ func TestRunExitCodes(t *testing.T) {
 }
 
 func TestRunPrintsJSON(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	path, name := scenario(t, "steps:\n  - sleep: 10ms\n")
 	stdout, _, code := railbedCommand(t, "run", path, "--out", filepath.Join(t.TempDir(), "out"), "-o", "json", "--name", name+"-b")
 	var r report.Report
@@ -110,7 +110,7 @@ func TestRunPrintsJSON(t *testing.T) {
 }
 
 func TestRunRefusesDirectoriesAndNames(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	path, name := scenario(t, "steps:\n  - sleep: 10ms\n")
 	if _, stderr, code := railbedCommand(t, "run", path, "--out", filepath.Dir(path)); code != verdict.ExitUsage || !strings.Contains(stderr, "--out") {
 		t.Errorf("a directory with other files: code %d, %s", code, stderr)
@@ -165,7 +165,7 @@ func readVerdict(t *testing.T, out string) *report.Report {
 }
 
 func TestInterruptedRunReports(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	out := filepath.Join(t.TempDir(), "out")
 	cmd, dir := startedRun(t, out)
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -189,7 +189,7 @@ func TestInterruptedRunReports(t *testing.T) {
 // Nobody tidies up after SIGKILL: the testbed goes with the process, and the
 // report that was there from the first moment stays true.
 func TestKilledRunLeavesATrueReport(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	out := filepath.Join(t.TempDir(), "out")
 	cmd, dir := startedRun(t, out)
 	if err := cmd.Process.Kill(); err != nil {
