@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -78,10 +79,10 @@ func TestHopsAreThePlans(t *testing.T) {
 				t.Errorf("%s at TTL %d: reached %t\n%s", addr, ttl, reached, out)
 			}
 		}
-		// No limit on these answers: the kernel's default is one per second and
-		// target after a first six.
-		const probes = 30
-		out, _ := ping(t, ns["h0"], fmt.Sprintf("-c%d", probes), "-i0.002", "-t2", addr.String())
+		// No limit on these answers: the kernel's defaults are one per second and
+		// target after a first six, and 50 at once to all targets.
+		const probes = 200
+		out, _ := ping(t, ns["h0"], fmt.Sprintf("-c%d", probes), "-i0.0002", "-t2", addr.String())
 		if got := strings.Count(out, "exceeded"); got != probes {
 			t.Errorf("%s: %d of %d probes answered\n%s", addr, got, probes, out)
 		}
@@ -89,7 +90,7 @@ func TestHopsAreThePlans(t *testing.T) {
 }
 
 // flows sends one UDP packet to addr from each of many source ports.
-func flows(t *testing.T, ns *kernel.Namespace, addr netip.Addr, count int) {
+func flows(t *testing.T, ns *kernel.Namespace, addr netip.Addr, count, length int) {
 	t.Helper()
 	err := ns.Do(func() error {
 		for i := range count {
@@ -99,7 +100,7 @@ func flows(t *testing.T, ns *kernel.Namespace, addr netip.Addr, count int) {
 			}
 			err = unix.Bind(fd, &unix.SockaddrInet4{Port: 20_000 + i})
 			if err == nil {
-				err = unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrInet4{Port: 9, Addr: addr.As4()})
+				err = unix.Sendto(fd, make([]byte, length), 0, &unix.SockaddrInet4{Port: 9, Addr: addr.As4()})
 			}
 			if err := errors.Join(err, unix.Close(fd)); err != nil {
 				return err
@@ -128,46 +129,58 @@ func sent(t *testing.T, f *Fabric) []uint64 {
 	return counts
 }
 
-func TestFlowsSpreadOverSpinesAndAlikeInEveryRun(t *testing.T) {
+func TestFlowsSpreadOverSpines(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	const count = 400
-	var runs [][]uint64
-	for range 2 {
-		p := leafSpine(t, 2, 2, 1)
-		f, ns := build(t, p)
-		before := sent(t, f)
-		flows(t, ns["h0"], addrs(p, "h1")[0], count)
-		after := sent(t, f)
-		if len(after) != 2 {
-			t.Fatalf("%d links from leaf1 to spines", len(after))
-		}
-		spread := []uint64{after[0] - before[0], after[1] - before[1]}
-		// A fair coin gives less than 35 % of 400 once in 10^9.
-		if spread[0]+spread[1] < count || spread[0] < count*35/100 || spread[1] < count*35/100 {
-			t.Errorf("spines got %v of %d flows", spread, count)
-		}
-		runs = append(runs, spread)
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+	p := leafSpine(t, 2, 2, 1)
+	f, ns := build(t, p)
+	before := sent(t, f)
+	flows(t, ns["h0"], addrs(p, "h1")[0], count, 1)
+	after := sent(t, f)
+	if len(after) != 2 {
+		t.Fatalf("%d links from leaf1 to spines", len(after))
 	}
-	difference := int64(runs[0][0]) - int64(runs[1][0])
-	if _, err := in(t, currentNamespace(t), "test", "-e", "/proc/sys/net/ipv4/fib_multipath_hash_seed"); err != nil {
-		t.Skip("this kernel takes no hash seed (before Linux 6.11)")
-	}
-	if difference < -3 || difference > 3 { // a few packets may be IPv6's own
-		t.Errorf("the same flows took other paths in the second run: %v", runs)
+	spread := []uint64{after[0] - before[0], after[1] - before[1]}
+	// A fair coin gives less than 35 % of 400 once in 10^9.
+	if spread[0]+spread[1] < count || spread[0] < count*35/100 || spread[1] < count*35/100 {
+		t.Errorf("spines got %v of %d flows", spread, count)
 	}
 }
 
-func currentNamespace(t *testing.T) *kernel.Namespace {
+// paths are the ports by which a leaf forwards flows that differ in their
+// source port, as the kernel tells ip.
+func paths(t *testing.T, p *plan.Plan) (devs []string) {
 	t.Helper()
-	ns, err := kernel.CurrentNamespace()
-	if err != nil {
-		t.Fatal(err)
+	f, ns := build(t, p)
+	defer f.Close()
+	for port := range 40 {
+		out, err := in(t, ns["leaf1"], "ip", "route", "get", addrs(p, "h1")[0].String(), "from", addrs(p, "h0")[0].String(),
+			"iif", "p0", "ipproto", "udp", "sport", fmt.Sprint(20_000+port), "dport", "9")
+		if err != nil {
+			t.Fatal(out)
+		}
+		words := strings.Fields(out)
+		devs = append(devs, words[slices.Index(words, "dev")+1])
 	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
+	return devs
+}
+
+func TestFlowsTakeTheSamePathsInEveryRun(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	p := leafSpine(t, 2, 2, 1)
+	first, second := paths(t, p), paths(t, p)
+	if !slices.Equal(first, second) {
+		t.Errorf("other paths in the second run:\n%v\n%v", first, second)
+	}
+	if _, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_seed"); err != nil {
+		t.Skip("this kernel takes no hash seed (before Linux 6.11)")
+	}
+	for i := range p.Switches {
+		p.Switches[i].HashSeed++
+	}
+	if slices.Equal(first, paths(t, p)) { // by chance once in 10^12
+		t.Errorf("another seed, the same paths: %v", first)
+	}
 }
 
 func TestPacketsOfTheMTUPassAndLongerOnesDoNot(t *testing.T) {

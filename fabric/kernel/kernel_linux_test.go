@@ -214,13 +214,21 @@ func TestOffloadsAsEthtoolSeesThem(t *testing.T) {
 	if !slices.Contains(on, "tx-udp-segmentation") || !slices.Contains(on, "tx-checksum-ip-generic") {
 		t.Errorf("a new veth has on %v: this test would prove nothing", on)
 	}
+	_, err = exec.LookPath("ethtool")
+	ethtool := err == nil
+	if ethtool { // what a new veth has off must be turned off too
+		p.sees(t, "ethtool -K eth0 gro on rx-gro-list on rx-udp-gro-forwarding on")
+		if on, err = p.conn.OffloadsOn("eth0"); err != nil || !slices.Contains(on, "rx-gro") || !slices.Contains(on, "rx-udp-gro-forwarding") {
+			t.Errorf("with GRO on: %v, %v", on, err)
+		}
+	}
 	if err := p.conn.TurnOffloadsOff("eth0"); err != nil {
 		t.Fatal(err)
 	}
 	if on, err = p.conn.OffloadsOn("eth0"); err != nil || len(on) > 0 {
 		t.Errorf("still on: %v, %v", on, err)
 	}
-	if _, err := exec.LookPath("ethtool"); err != nil {
+	if !ethtool {
 		t.Skip("no ethtool to compare with")
 	}
 	p.sees(t, "ethtool -k eth0", "tx-checksumming: off", "tcp-segmentation-offload: off", "generic-segmentation-offload: off",

@@ -48,8 +48,12 @@ func RouterSysctls() []kernel.Sysctl {
 		kernel.Sysctl{Path: "net/ipv4/ip_forward", Value: "1"},
 		// Every packet that expires gets its answer, or traceroute shows gaps:
 		// the kernel sends one error per target and second otherwise. The mask
-		// names the types that are limited; IPv6 has a limit of its own.
+		// names the types that are limited; IPv6 has a limit of its own, and
+		// both have one for all targets together, which belongs to the
+		// namespace since Linux 6.13 and is the host's before.
 		kernel.Sysctl{Path: "net/ipv4/icmp_ratemask", Value: "0"},
+		kernel.Sysctl{Path: "net/ipv4/icmp_msgs_per_sec", Value: "1000000", Optional: true},
+		kernel.Sysctl{Path: "net/ipv4/icmp_msgs_burst", Value: "10000", Optional: true},
 		// The plan's routes are the routes; nobody learns better ones.
 		kernel.Sysctl{Path: "net/ipv4/conf/all/send_redirects", Value: "0"},
 		kernel.Sysctl{Path: "net/ipv4/conf/default/send_redirects", Value: "0"},
