@@ -1,0 +1,119 @@
+package tcp
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"railbed/testbed/hosttest"
+	"railbed/transports"
+)
+
+const insideEnv = "RAILBED_TEST_TCP_INSIDE"
+
+// inNamespace runs the calling test again, alone, in a network namespace of
+// its own, and reports there whether this is that run.
+func inNamespace(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(insideEnv) == t.Name() {
+		ip(t, "link", "set", "lo", "up")
+		return true
+	}
+	hosttest.Need(t, hosttest.Netns)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
+	command.Env = append(os.Environ(), insideEnv+"="+t.Name())
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("in a namespace: %v\n%s", err, output)
+	}
+	return false
+}
+
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	if output, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %v: %v\n%s", args, err, output)
+	}
+}
+
+// TestVanishedPeer cuts the link between two endpoints without a word: the one
+// with requests outstanding and the one that only receives must both notice
+// within the peer timeout and what the keepalive probes add.
+func TestVanishedPeer(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	const timeout = 2 * time.Second
+	a, b := open(t, Config{PeerTimeout: timeout}), open(t, Config{PeerTimeout: timeout})
+	ab, err := a.AddPeer(b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.AddPeer(a.Address()); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, a, ab, b)
+	ip(t, "link", "set", "lo", "down")
+	start := time.Now()
+	for id := range uint64(3) {
+		if n, err := a.Post(t.Context(), []transports.Request{{ID: id, Op: transports.OpWriteImm, Peer: ab}}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	for id := range uint64(3) {
+		if c := next(t, a); c.ID != id || !errors.Is(c.Err, transports.ErrPeerFailed) {
+			t.Errorf("request %d ended with %+v", id, c)
+		}
+	}
+	if c := next(t, a); c.Op != transports.OpPeerDown {
+		t.Errorf("the sender reports %+v", c)
+	}
+	if c := next(t, b); c.Op != transports.OpPeerDown {
+		t.Errorf("the receiver reports %+v", c)
+	}
+	if took := time.Since(start); took < timeout/2 || took > 3*timeout {
+		t.Errorf("a peer timeout of %v took %v", timeout, took)
+	}
+}
+
+// TestDeviceBound binds to the NIC and still reaches the peer.
+func TestDeviceBound(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ip(t, "link", "add", "other", "type", "veth", "peer", "name", "far")
+	defer ip(t, "link", "delete", "other")
+	ip(t, "link", "set", "other", "up")
+	a, b := open(t, Config{Device: "lo"}), open(t, Config{Device: "lo"})
+	if !a.DeviceBound() {
+		t.Errorf("not bound to lo")
+	}
+	ab, err := a.AddPeer(b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.AddPeer(a.Address()); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, a, ab, b)
+
+	// Bound to another NIC the same address is out of reach.
+	c := open(t, Config{Device: "other", PeerTimeout: time.Second})
+	cb, err := c.AddPeer(b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Post(t.Context(), []transports.Request{{Op: transports.OpWrite, Peer: cb}}); err != nil {
+		t.Fatal(err)
+	}
+	if done := next(t, c); !errors.Is(done.Err, transports.ErrPeerFailed) {
+		t.Errorf("a request by way of the wrong NIC: %+v", done)
+	}
+}
