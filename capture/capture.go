@@ -109,14 +109,25 @@ func headerComment(dilation uint64, epoch time.Time) string {
 		" epoch=" + strconv.FormatInt(epoch.UnixNano(), 10) + "ns"
 }
 
+// snap is the number of bytes that the filter's program returns.
+func (o Options) snap() int {
+	if o.SnapLen == 0 {
+		return defaultSnap
+	}
+	return o.SnapLen
+}
+
+// defaultSnap is tcpdump's, above any frame.
+const defaultSnap = 256 << 10
+
 func (o Options) validate(taps []Tap) error {
 	switch {
 	case len(taps) == 0:
-		return errors.New("start capture: no taps")
+		return errors.New("no taps")
 	case o.SnapLen < 0 || o.Limit < 0 || o.Memory < 0:
-		return fmt.Errorf("start capture: negative snap length %d, limit %d or memory %d", o.SnapLen, o.Limit, o.Memory)
+		return fmt.Errorf("negative snap length %d, limit %d or memory %d", o.SnapLen, o.Limit, o.Memory)
 	case o.SnapLen > 0 && o.SnapLen < minSnapLen:
-		return fmt.Errorf("start capture: snap length %d cuts into the headers, want at least %d", o.SnapLen, minSnapLen)
+		return fmt.Errorf("snap length %d cuts into the headers, want at least %d", o.SnapLen, minSnapLen)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ type ring struct {
 // It receives nothing until activate.
 func openRing(port string) (r *ring, err error) {
 	// Protocol 0: the socket stays silent until its ring and filter are in place.
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open packet socket: %w", err)
 	}

@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"railbed/capture"
 	"railbed/nodes"
 	"railbed/nodes/netns"
 	"railbed/testbed/frame"
@@ -49,7 +50,7 @@ var ErrNotFound = nodes.ErrNotFound
 // then does not return. Parts are added to the supervisor's and the node's own.
 func Init(parts ...reexec.Parts) {
 	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main}
-	for _, more := range parts {
+	for _, more := range append(parts, capture.Parts()) {
 		for name, run := range more {
 			all[name] = run
 		}

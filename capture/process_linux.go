@@ -1,0 +1,231 @@
+package capture
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/testbed/reexec"
+)
+
+// part is the name by which this executable starts itself as a recorder.
+const part = "capture"
+
+// playsParts says that the executable has asked for Parts.
+var playsParts atomic.Bool
+
+// Parts is what reexec.Run needs so that captures run in a process of their
+// own. Programs hand it on before they do anything else.
+func Parts() reexec.Parts {
+	playsParts.Store(true)
+	return reexec.Parts{part: func([]string) int { return recordMain() }}
+}
+
+// Descriptors of the recording process.
+const (
+	controlFd = 3 // stream socket: order, answer, then the end, then result
+	outFd     = 4 // pipe that the stream is written to
+	firstTap  = 5
+)
+
+// pipeSize is the largest that an ordinary user may ask for (fs/pipe.c).
+const pipeSize = 1 << 20
+
+// order is what the recording process is told to do.
+type recordOrder struct {
+	Taps    []recordTap `json:"taps"`
+	Options Options     `json:"options"`
+}
+
+// recordTap is a tap whose socket is handed over.
+type recordTap struct {
+	Node  string `json:"node"`
+	Port  string `json:"port"`
+	Link  string `json:"link"`
+	NIC   bool   `json:"nic"`
+	Index int    `json:"index"`
+	MTU   int    `json:"mtu"`
+}
+
+// recordAnswer is sent twice: when all taps record, and at the end.
+type recordAnswer struct {
+	Error string `json:"error,omitempty"`
+	Stats Stats  `json:"stats"`
+}
+
+// startProcess hands the sockets over to a recording process.
+func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Options, w io.Writer) (*Session, error) {
+	child, err := spawn(rings)
+	// The child has its own copies, and nothing is mapped here yet.
+	if err = errors.Join(err, closeRings(rings)); err != nil {
+		child.end()
+		return nil, err
+	}
+	order := recordOrder{Options: options}
+	for i, tap := range taps {
+		order.Taps = append(order.Taps, recordTap{tap.Node, tap.Port, tap.Link, tap.NIC, rings[i].index, rings[i].mtu})
+	}
+	if err := json.NewEncoder(child.control).Encode(order); err != nil {
+		child.end()
+		return nil, fmt.Errorf("give order to the recording process: %w", err)
+	}
+	if _, err := child.answer(); err != nil {
+		child.end()
+		return nil, err
+	}
+	// The end of the order is what ends the recording.
+	halt := func() { _ = unix.Shutdown(int(child.control.Fd()), unix.SHUT_WR) }
+	release := context.AfterFunc(ctx, halt)
+	s := &Session{stop: halt, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		defer release()
+		s.stats, s.err = child.follow(w)
+	}()
+	return s, nil
+}
+
+// child is a recording process, from outside.
+type child struct {
+	process *os.Process
+	control *os.File
+	decoder *json.Decoder
+	stream  *os.File
+}
+
+// spawn starts the process with the sockets. It returns what exists even when
+// it fails.
+func spawn(rings []*ring) (*child, error) {
+	c := new(child)
+	control, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return c, fmt.Errorf("make control socket: %w", err)
+	}
+	c.control = os.NewFile(uintptr(control[0]), "control")
+	c.decoder = json.NewDecoder(c.control)
+	defer unix.Close(control[1])
+	stream, out, err := os.Pipe()
+	if err != nil {
+		return c, fmt.Errorf("make pipe: %w", err)
+	}
+	c.stream = stream
+	defer out.Close()
+	// A refusal leaves the default, 64 KiB, and costs wake-ups.
+	_, _ = unix.FcntlInt(out.Fd(), unix.F_SETPIPE_SZ, pipeSize)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return c, err
+	}
+	defer null.Close()
+	files := []uintptr{null.Fd(), null.Fd(), 2, uintptr(control[1]), out.Fd()}
+	for _, r := range rings {
+		files = append(files, uintptr(r.fd))
+	}
+	// syscall.ForkExec takes descriptors as they are; os.File would close them.
+	// The new session is one of the kernel's scheduling groups by itself.
+	pid, err := syscall.ForkExec(reexec.Self, reexec.Argv(part), &syscall.ProcAttr{
+		Dir: "/", Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return c, fmt.Errorf("start recording process: %w", err)
+	}
+	c.process, err = os.FindProcess(pid)
+	return c, err
+}
+
+// end kills the process, if there is one, and closes the rest.
+func (c *child) end() {
+	if c.process != nil {
+		_ = c.process.Kill() // it may have ended
+		_, _ = c.process.Wait()
+	}
+	for _, file := range []*os.File{c.control, c.stream} {
+		if file != nil {
+			_ = file.Close()
+		}
+	}
+}
+
+// answer reads one answer.
+func (c *child) answer() (Stats, error) {
+	var answer recordAnswer
+	if err := c.decoder.Decode(&answer); err != nil {
+		return Stats{}, fmt.Errorf("the recording process ended: %w", err)
+	}
+	if answer.Error != "" {
+		return answer.Stats, errors.New(answer.Error)
+	}
+	return answer.Stats, nil
+}
+
+// follow copies the stream to w until it ends, and returns the result.
+func (c *child) follow(w io.Writer) (Stats, error) {
+	buffer := make([]byte, flushSize)
+	_, copied := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{c.stream}, buffer)
+	if copied != nil {
+		copied = fmt.Errorf("write capture: %w", copied)
+	}
+	// After a failed write, the closed pipe ends the recording.
+	_ = c.stream.Close()
+	stats, err := c.answer()
+	if copied != nil {
+		err = copied
+	}
+	state, waited := c.process.Wait()
+	if waited == nil && err == nil && !state.Success() {
+		err = fmt.Errorf("the recording process ended: %s", state)
+	}
+	return stats, errors.Join(err, waited, c.control.Close())
+}
+
+// flushSize is how much is copied at once.
+const flushSize = 256 << 10
+
+// recordMain is the recording process.
+func recordMain() int {
+	hurryAll()
+	control, out := os.NewFile(controlFd, "control"), os.NewFile(outFd, "stream")
+	decoder, encoder := json.NewDecoder(control), json.NewEncoder(control)
+	var order recordOrder
+	if err := decoder.Decode(&order); err != nil {
+		return 1
+	}
+	var taps []Tap
+	var rings []*ring
+	for i, tap := range order.Taps {
+		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC})
+		rings = append(rings, &ring{fd: firstTap + i, index: tap.Index, mtu: tap.MTU})
+	}
+	r, err := newRecorder(taps, rings, order.Options, out)
+	if err != nil {
+		_ = encoder.Encode(recordAnswer{Error: err.Error()}) // nobody else is to be told
+		return 1
+	}
+	if err := encoder.Encode(recordAnswer{}); err != nil {
+		return 1
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, control) // until the other side says enough, or is gone
+	}()
+	answer := recordAnswer{}
+	done := make(chan error)
+	go func() { done <- r.run(ctx) }()
+	if err := <-done; err != nil {
+		answer.Error = err.Error()
+	}
+	answer.Stats = r.stats()
+	_ = out.Close()
+	if encoder.Encode(answer) != nil {
+		return 1
+	}
+	return 0
+}
