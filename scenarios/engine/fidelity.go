@@ -17,8 +17,8 @@ import (
 // faithful when it crosses none of them.
 const (
 	// rateTolerance is how far the rate of a busy link may be from the asked
-	// one. The shapers are calibrated to 1 %, reading counters 200 ms apart
-	// adds up to 1 %, and the rest is what counts.
+	// one. The shapers are calibrated to 1 %, and reading counters adds up to
+	// 2 % (blurShare).
 	rateTolerance = 0.03
 	// rateOverloaded is the deviation with which nothing that a run measures
 	// can be believed.
@@ -81,19 +81,19 @@ func (s *sampler) sample(ctx context.Context) time.Duration {
 	took := time.Since(began)
 	if err == nil {
 		// The counters were read somewhere in between.
-		s.add(began.Add(took/2), links)
+		s.add(began.Add(took/2), took/2, links)
 	}
 	return took
 }
 
-func (s *sampler) add(at time.Time, links []fabric.LinkState) {
+func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState) {
 	s.samples++
 	if s.meters == nil {
 		s.meters = make([]linkMeter, 2*len(links))
 	}
 	for i, l := range links {
-		s.meters[2*i].add(at, l, aToB)
-		s.meters[2*i+1].add(at, l, bToA)
+		s.meters[2*i].add(at, blur, l, aToB)
+		s.meters[2*i+1].add(at, blur, l, bToA)
 	}
 }
 
@@ -109,7 +109,8 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	return f
 }
 
-// rates is what every direction that carried something carried, busiest first.
+// rates is what every direction that carried something carried, those first that
+// carried most of what they could.
 func (s *sampler) rates() []report.LinkRate {
 	rates := []report.LinkRate{}
 	for i := range s.meters {
@@ -117,7 +118,8 @@ func (s *sampler) rates() []report.LinkRate {
 			rates = append(rates, rate)
 		}
 	}
-	slices.SortStableFunc(rates, func(x, y report.LinkRate) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	load := func(r report.LinkRate) float64 { return float64(r.Bytes) / float64(max(1, r.Asked)) }
+	slices.SortStableFunc(rates, func(x, y report.LinkRate) int { return cmp.Compare(load(y), load(x)) })
 	return rates
 }
 
@@ -137,41 +139,78 @@ type linkMeter struct {
 	at   time.Time // of the last sample
 	last fabric.DirectionState
 	up   bool
+	// run are the latest samples without one between them at which the queue
+	// was empty or the link changed.
+	run []reading
 	// busy is achieved / asked of each busy interval.
 	busy []float32
 }
 
-func (m *linkMeter) add(at time.Time, l fabric.LinkState, direction string) {
+// reading is what a link had sent at a time that is known up to a blur.
+type reading struct {
+	at    time.Time
+	blur  time.Duration
+	bytes uint64
+}
+
+const (
+	// blurShare is how much of an interval the blur of its ends may be; where
+	// looking takes long, a busy interval reaches further back.
+	blurShare = 0.02
+	// runKept bounds how far back.
+	runKept = 64
+)
+
+func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, direction string) {
 	now, from, to := l.AToB, l.A, l.B
 	if direction == bToA {
 		now, from, to = l.BToA, l.B, l.A
 	}
+	steady := false
 	if m.at.IsZero() {
 		m.rate = report.LinkRate{
 			Link: l.Name, Direction: direction, From: from.Node + ":" + from.Port, To: to.Node + ":" + to.Port,
 			Asked: uint64(now.Rate),
 		}
 	} else {
-		m.interval(at.Sub(m.at).Seconds(), now, l.Up)
+		// A link that changed since the last sample had no one rate.
+		steady = now.Rate != 0 && m.last.Rate == now.Rate && m.up == l.Up
+		m.count(at.Sub(m.at).Seconds(), now, steady)
+	}
+	if !steady || now.Shaper.BacklogBytes == 0 {
+		m.run = m.run[:0]
+	}
+	if now.Shaper.BacklogBytes > 0 {
+		m.measure(reading{at: at, blur: blur, bytes: m.rate.Bytes}, float64(now.Rate))
 	}
 	m.at, m.last, m.up = at, now, l.Up
 }
 
-// interval adds what happened since the last sample.
-func (m *linkMeter) interval(took float64, now fabric.DirectionState, up bool) {
+// count adds what happened since the last sample.
+func (m *linkMeter) count(took float64, now fabric.DirectionState, steady bool) {
 	sent := since(m.last.Shaper.Bytes, now.Shaper.Bytes)
 	m.rate.Bytes += sent
 	m.rate.Packets += since(m.last.Shaper.Packets, now.Shaper.Packets)
 	m.rate.Dropped += since(m.last.Shaper.Drops, now.Shaper.Drops)
-	// A link that changed within the interval had no one rate in it.
-	if took <= 0 || now.Rate == 0 || m.last.Rate != now.Rate || m.up != up {
-		return
+	if steady && took > 0 {
+		m.rate.Peak = max(m.rate.Peak, uint64(float64(sent)*8/took))
 	}
-	bits := float64(sent) * 8 / took
-	m.rate.Peak = max(m.rate.Peak, uint64(bits))
-	if m.last.Shaper.BacklogBytes > 0 && now.Shaper.BacklogBytes > 0 {
-		m.busy = append(m.busy, float32(bits/float64(now.Rate)))
-		m.rate.Busy += took
+}
+
+// measure takes the rate over the shortest busy interval that ends with this
+// reading and is long enough for the blur of its ends.
+func (m *linkMeter) measure(now reading, asked float64) {
+	for i := len(m.run) - 1; i >= 0; i-- {
+		before := m.run[i]
+		took := now.at.Sub(before.at)
+		if took > 0 && float64(now.blur+before.blur) <= blurShare*float64(took) {
+			m.busy = append(m.busy, float32(float64(now.bytes-before.bytes)*8/took.Seconds()/asked))
+			m.rate.Busy += now.at.Sub(m.at).Seconds()
+			break
+		}
+	}
+	if m.run = append(m.run, now); len(m.run) > runKept {
+		m.run = append(m.run[:0], m.run[1:]...)
 	}
 }
 
@@ -181,11 +220,13 @@ func (m *linkMeter) result() report.LinkRate {
 		rate.Busy = 0
 		return rate
 	}
-	// The upper quartile: a queue can hold something at both ends of an
-	// interval and have been empty within it, as between the steps of a
-	// collective, which makes the link look slower than it is and never faster.
+	// A queue can hold something at both ends of an interval and have been
+	// empty within it, as between the steps of a collective: that makes a link
+	// look slower than it is, so the best interval counts. It can be above the
+	// asked rate by the blur alone; a link that is too fast is so in the median.
 	slices.Sort(m.busy)
-	rate.Achieved = uint64(float64(m.busy[len(m.busy)*3/4]) * float64(rate.Asked))
+	best, median := m.busy[len(m.busy)-1], m.busy[len(m.busy)/2]
+	rate.Achieved = uint64(float64(max(median, min(best, 1))) * float64(rate.Asked))
 	return rate
 }
 

@@ -33,7 +33,7 @@ func state(bytes, backlog uint64) fabric.LinkState {
 func measure(states ...fabric.LinkState) []report.LinkRate {
 	s := &sampler{}
 	for i, l := range states {
-		s.add(time.Unix(0, 0).Add(time.Duration(i)*sampleInterval), []fabric.LinkState{l})
+		s.add(time.Unix(0, 0).Add(time.Duration(i)*sampleInterval), 0, []fabric.LinkState{l})
 	}
 	return s.rates()
 }
@@ -55,6 +55,8 @@ func TestBusyLinksRate(t *testing.T) {
 		{"half", []fabric.LinkState{state(0, 9), state(full/2, 9), state(full, 9), state(3*full/2, 9)}, 5e8, 0.6, report.Overloaded},
 		{"half, but never asked for more", []fabric.LinkState{state(0, 0), state(full/2, 0), state(full, 0), state(3*full/2, 0)}, 0, 0, report.Faithful},
 		{"two busy intervals prove nothing", []fabric.LinkState{state(0, 9), state(full/2, 9), state(full, 9), state(3*full/2, 0)}, 0, 0, report.Faithful},
+		{"pauses in all but one interval", []fabric.LinkState{state(0, 9), state(full/2, 9), state(full, 9), state(2*full, 9), state(5*full/2, 9)}, 1e9, 0.8, report.Faithful},
+		{"one interval seems fast", []fabric.LinkState{state(0, 9), state(full, 9), state(2*full, 9), state(3*full+full/10, 9)}, 1e9, 0.6, report.Faithful},
 		{"one gap among five", []fabric.LinkState{state(0, 9), state(full, 9), state(full, 9), state(2*full, 9), state(3*full, 9), state(4*full, 9)}, 1e9, 1, report.Faithful},
 	}
 	for _, c := range cases {
@@ -86,6 +88,23 @@ func TestChangedLinkIsNotMeasured(t *testing.T) {
 	rates := measure(state(0, 9), slow, down, fresh)
 	if r := rates[0]; r.Bytes != 2_500_000 || r.Busy != 0 || r.Asked != 1e9 {
 		t.Errorf("%+v, want 2,500,000 bytes and no busy time", r)
+	}
+}
+
+// Where reading the counters takes 40 ms, an interval of 200 ms could be 20 %
+// off: the rate is taken over 2 s.
+func TestBlurredReadingsAreFurtherApart(t *testing.T) {
+	const full = 25_000_000
+	s := &sampler{}
+	jitter := []int64{20, -20} // ms; alternately late and early
+	for i := range 14 {
+		at := time.Unix(0, 0).Add(time.Duration(i) * sampleInterval)
+		read := uint64(int64(i)*full + jitter[i%2]*full/200)
+		s.add(at, 20*time.Millisecond, []fabric.LinkState{state(read+full, 9)})
+	}
+	r := s.rates()[0]
+	if off := math.Abs(float64(r.Achieved)/1e9 - 1); off > blurShare || len(s.meters[0].busy) != 4 {
+		t.Errorf("%+v over %d intervals, want 1 Gbit/s within 2%% over 4 intervals of 2 s", r, len(s.meters[0].busy))
 	}
 }
 
@@ -140,8 +159,8 @@ func TestDropsAreCountedBySender(t *testing.T) {
 	before, after := state(0, 0), state(10, 0)
 	before.BToA.Shaper.Drops, after.BToA.Shaper.Drops = 3, 10
 	s := &sampler{}
-	s.add(time.Unix(1, 0), []fabric.LinkState{before})
-	s.add(time.Unix(2, 0), []fabric.LinkState{after})
+	s.add(time.Unix(1, 0), 0, []fabric.LinkState{before})
+	s.add(time.Unix(2, 0), 0, []fabric.LinkState{after})
 	if drops := s.drops(); drops["s0"] != 7 || drops["h0"] != 0 {
 		t.Errorf("drops %v, want 7 of s0", drops)
 	}
