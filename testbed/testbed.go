@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
@@ -263,6 +264,17 @@ func failureError(failure supervisor.Failure) error {
 		return &remoteError{text: failure.Error, kind: ErrNotFound}
 	}
 	return errors.New(failure.Error)
+}
+
+// InvokingUser is who files that a command makes belong to: under sudo the user
+// who called it, else whoever runs, which is -1 for chown.
+func InvokingUser() (uid, gid int) {
+	uid, uidErr := strconv.Atoi(os.Getenv("SUDO_UID"))
+	gid, gidErr := strconv.Atoi(os.Getenv("SUDO_GID"))
+	if os.Geteuid() != 0 || uidErr != nil || gidErr != nil {
+		return -1, -1
+	}
+	return uid, gid
 }
 
 // frames is a connection that has left HTTP for frames.

@@ -9,10 +9,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+
+	"railbed/testbed"
 )
 
 // ErrResults is wrapped when the directory for results cannot be used.
@@ -44,7 +45,7 @@ type results struct {
 // earlier run.
 func openResults(dir string) (*results, error) {
 	r := &results{dir: dir, listed: map[string]bool{}}
-	r.uid, r.gid = invokingUser()
+	r.uid, r.gid = testbed.InvokingUser()
 	made, err := makeDirs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
@@ -61,17 +62,6 @@ func openResults(dir string) (*results, error) {
 		return nil, errors.Join(fmt.Errorf("%w %s: %w", ErrResults, dir, err), r.close())
 	}
 	return r, nil
-}
-
-// invokingUser is who results belong to: under sudo the user who called it,
-// else whoever runs, which is -1 for chown.
-func invokingUser() (uid, gid int) {
-	uid, uidErr := strconv.Atoi(os.Getenv("SUDO_UID"))
-	gid, gidErr := strconv.Atoi(os.Getenv("SUDO_GID"))
-	if os.Geteuid() != 0 || uidErr != nil || gidErr != nil {
-		return -1, -1
-	}
-	return uid, gid
 }
 
 // makeDirs is os.MkdirAll that tells which directories it made.

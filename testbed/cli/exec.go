@@ -217,6 +217,9 @@ func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervis
 			return err
 		}
 		defer file.Close()
+		if err := file.Chown(testbed.InvokingUser()); err != nil {
+			return err
+		}
 		out = file
 	}
 	recording, err := tb.Capture(ctx, request, out)
