@@ -110,6 +110,7 @@ type timeline struct {
 type tick struct {
 	X    float64
 	Text string
+	Last bool // so far right that the text stands on the left
 }
 
 type bar struct {
@@ -140,7 +141,7 @@ func newTimeline(steps []Step) timeline {
 	t := timeline{Height: len(steps)*laneHeight + axisHeight, Axis: len(steps) * laneHeight}
 	scale := (timelineWidth - barLeast) / end
 	for at := 0.0; at <= end*1.0001; at += tickStep(end) {
-		t.Ticks = append(t.Ticks, tick{X: at * scale, Text: seconds(at)})
+		t.Ticks = append(t.Ticks, tick{X: at * scale, Text: seconds(at), Last: at*scale > 0.95*timelineWidth})
 	}
 	for i, s := range steps {
 		b := bar{Step: s, X: s.Start * scale, Width: max(barLeast, (s.End-s.Start)*scale), Y: i*laneHeight + (laneHeight-barHeight)/2, Middle: i*laneHeight + laneHeight/2}

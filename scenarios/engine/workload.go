@@ -73,8 +73,8 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	})
 	end()
 	err = errors.Join(err, l.close())
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if ctx.Err() != nil && err != nil {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err) // which ranks were waited for
 	}
 	if err != nil {
 		return err
