@@ -392,7 +392,7 @@ func TestDropsAreCounted(t *testing.T) {
 		perTap[p.tap]++
 	}
 	for i, tap := range stats.Taps {
-		if tap.Dropped == 0 || tap.Written+tap.Dropped != count+2 || tap.Written != perTap[tap.Tap] {
+		if tap.Dropped == 0 || tap.Received != count+2 || tap.Written+tap.Dropped != count+2 || tap.Written != perTap[tap.Tap] {
 			t.Errorf("%+v, in the file %d", tap, perTap[tap.Tap])
 		}
 		if r.Statistics()[i].Dropped != tap.Dropped || r.Statistics()[i].Received != count+2 {

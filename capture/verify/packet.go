@@ -120,6 +120,9 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 			}
 		}
 	}
+	if !p.Tap.ethernet {
+		return p
+	}
 	if _, err := d.parse(raw.Data, &d.decoded); err != nil {
 		d.capture.Undecoded++
 	}

@@ -67,8 +67,9 @@ type Tap struct {
 	// Counted says that the capture states its losses for this tap.
 	Counted bool `json:"counted"`
 
-	mac    plan.MAC
-	hasMAC bool
+	mac      plan.MAC
+	hasMAC   bool
+	ethernet bool
 }
 
 // Capture is what a Run learns about the capture as a whole.
@@ -86,7 +87,8 @@ type Capture struct {
 	// nanoseconds since 1970; End is the capture's end, or Last.
 	First, Last, End int64
 	Packets          uint64
-	// Undecoded is how many packets had a header that could not be read.
+	// Undecoded is how many packets had a header that could not be read, or
+	// were of another link type than Ethernet, which checks do not see.
 	Undecoded uint64
 	// FlowsFull says that there were more flows than are told apart.
 	FlowsFull bool
@@ -169,6 +171,10 @@ func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, checks []Chec
 		}
 		packet := d.decode(raw)
 		c.count(packet)
+		if !packet.Tap.ethernet {
+			c.Undecoded++
+			continue
+		}
 		for _, check := range checks {
 			check.Packet(packet)
 		}
