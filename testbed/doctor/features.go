@@ -224,7 +224,7 @@ func processFeatures() []feature {
 			gates: "daemons in nodes that drop their privileges", remedy: remedyRoot, try: tryOtherUser,
 		},
 		{
-			name: "cgroup-v2", tried: "make and remove a group", gates: "CPU and memory limits of nodes (no command needs it yet)",
+			name: "cgroup-v2", tried: "make and remove a group", gates: "CPU and memory limits of nodes",
 			remedy: remedyRoot + ", or a delegated group: systemd-run --user --scope -p Delegate=yes", try: tryCgroup2,
 		},
 		{
