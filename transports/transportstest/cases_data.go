@@ -206,7 +206,7 @@ func testManyOutstanding(r *rig) {
 // in bounded memory, and nothing may be lost once the receiver polls.
 func testBackPressure(r *rig) {
 	a, b, ab, _ := r.pair()
-	const most = 1 << 20
+	const most = 1 << 17
 	b.deaf = true
 	posted := 0
 	batch := make([]transports.Request, 64)
