@@ -68,12 +68,11 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 // startSupervisor starts this executable as PID 1 of new namespaces. Everyone
 // but root gets a user namespace, in which they are root.
 func (t *Testbed) startSupervisor(lock *os.File) error {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := reexec.SocketPair()
 	if err != nil {
 		return fmt.Errorf("create startup channel: %w", err)
 	}
-	t.startup = os.NewFile(uintptr(fds[0]), "startup")
-	theirs := os.NewFile(uintptr(fds[1]), "startup")
+	t.startup = ours
 	defer theirs.Close()
 	log, err := os.OpenFile(t.dir.Log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -81,13 +81,11 @@ func (n *node) Start(ctx context.Context, command nodes.Command) (nodes.Process,
 
 // startInit starts the node's init and opens its namespaces.
 func (n *node) startInit(ctx context.Context) (err error) {
-	ours, theirs, err := socketPair()
+	ours, theirs, err := reexec.SocketPair()
 	if err != nil {
 		return err
 	}
 	defer ours.Close()
-	// The socket lives in the supervisor; a deadline needs the poller, which
-	// os.NewFile gives to a non-blocking descriptor.
 	deadline := time.Now().Add(initTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
@@ -333,17 +331,4 @@ func (n *node) Close() error {
 	n.view.close()
 	n.init = nil
 	return errors.Join(err, waitErr, n.config.Cgroup.Close())
-}
-
-func socketPair() (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("create socket pair: %w", err)
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
-		return nil, nil, fmt.Errorf("create socket pair: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "init"), os.NewFile(uintptr(fds[1]), "init"), nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"railbed/nodes"
 	"railbed/testbed/frame"
+	"railbed/testbed/reexec"
 )
 
 const (
@@ -219,7 +220,7 @@ func openPipes(request ExecRequest) (*pipes, error) {
 		err = p.openPipes(request.Stdin)
 	}
 	if err == nil && request.Channel {
-		p.channel, p.child[3], err = socketPair()
+		p.channel, p.child[3], err = reexec.SocketPair()
 	}
 	if err != nil {
 		p.closeChild()
@@ -287,17 +288,4 @@ func (p *pipes) close() {
 			file.Close() // closed already is fine
 		}
 	}
-}
-
-func socketPair() (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(fds[0]), "channel"), os.NewFile(uintptr(fds[1]), "channel"), nil
 }

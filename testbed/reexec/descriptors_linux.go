@@ -33,3 +33,21 @@ func CloseInherited(first int) error {
 	}
 	return nil
 }
+
+// SocketPair is a stream for talking to a process that is about to be started:
+// our end, which can have deadlines, and theirs, to be closed once it is handed
+// over.
+func SocketPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create socket pair: %w", err)
+	}
+	// Only a non-blocking descriptor gets the runtime's poller, and with it
+	// deadlines.
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("create socket pair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "socket pair"), os.NewFile(uintptr(fds[1]), "socket pair"), nil
+}
