@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 # machine, and a rate that is measured beside another test means nothing.
 TESTFLAGS ?= -count=1 -shuffle=on -p=1 -timeout=25m
 # What an ordinary user has is tried as nobody where root runs the tests.
-ROOTLESS := ./testbed ./testbed/cli ./testbed/doctor ./testbed/hosttest ./nodes/... ./fabric/... ./capture ./scenarios/...
+ROOTLESS := ./testbed ./testbed/rundir ./testbed/cli ./testbed/doctor ./testbed/hosttest ./nodes/... ./fabric/... ./capture ./scenarios/...
 
 # What reads files and recordings needs no Linux.
 PORTABLE := ./fabric/units ./fabric/topology ./testbed/spec ./testbed/plan/... ./capture/pcapng \
