@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -81,7 +82,7 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 		return nil, err
 	}
 	// The end of the order is what ends the recording.
-	halt := func() { _ = unix.Shutdown(int(child.control.Fd()), unix.SHUT_WR) }
+	halt := func() { _ = child.control.CloseWrite() } // fails once the recording has ended
 	release := context.AfterFunc(ctx, halt)
 	s := &Session{stop: halt, done: make(chan struct{})}
 	go func() {
@@ -95,7 +96,7 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 // child is a recording process, from outside.
 type child struct {
 	process *os.Process
-	control *os.File
+	control *net.UnixConn
 	decoder *json.Decoder
 	stream  *os.File
 }
@@ -108,9 +109,15 @@ func spawn(rings []*ring) (*child, error) {
 	if err != nil {
 		return c, fmt.Errorf("make control socket: %w", err)
 	}
-	c.control = os.NewFile(uintptr(control[0]), "control")
-	c.decoder = json.NewDecoder(c.control)
 	defer unix.Close(control[1])
+	own := os.NewFile(uintptr(control[0]), "control")
+	defer own.Close() // FileConn makes a copy
+	conn, err := net.FileConn(own)
+	if err != nil {
+		return c, fmt.Errorf("open control socket: %w", err)
+	}
+	c.control = conn.(*net.UnixConn)
+	c.decoder = json.NewDecoder(c.control)
 	stream, out, err := os.Pipe()
 	if err != nil {
 		return c, fmt.Errorf("make pipe: %w", err)
@@ -146,10 +153,11 @@ func (c *child) end() {
 		_ = c.process.Kill() // it may have ended
 		_, _ = c.process.Wait()
 	}
-	for _, file := range []*os.File{c.control, c.stream} {
-		if file != nil {
-			_ = file.Close()
-		}
+	if c.control != nil {
+		_ = c.control.Close()
+	}
+	if c.stream != nil {
+		_ = c.stream.Close()
 	}
 }
 

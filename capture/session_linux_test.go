@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -568,5 +569,48 @@ func TestManyTaps(t *testing.T) {
 	}
 	if len(packets) != 2*pairs || len(ids) != pairs || stats.Unordered != 0 {
 		t.Errorf("%d packets with %d ids, %d unordered", len(packets), len(ids), stats.Unordered)
+	}
+}
+
+// TestRecordingProcessDies kills the recording process: the session ends and
+// says so, and the stream is noticed to be cut.
+func TestRecordingProcessDies(t *testing.T) {
+	l := newLine(t)
+	var file bytes.Buffer
+	s := start(t, l.taps(), Options{}, &file)
+	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err != nil {
+		t.Skip("this kernel does not list children")
+	}
+	killed := 0
+	tasks, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		children, _ = os.ReadFile(task) // a thread may be gone
+		for _, text := range strings.Fields(string(children)) {
+			pid, err := strconv.Atoi(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name, _ := os.ReadFile("/proc/" + text + "/cmdline"); strings.HasPrefix(string(name), reexec.Argv(part)[0]) {
+				killed++
+				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if killed != 1 {
+		t.Fatalf("killed %d recording processes", killed)
+	}
+	select {
+	case <-s.Done():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the session goes on without its process")
+	}
+	if _, err := s.Stop(); err == nil || !strings.Contains(err.Error(), "the recording process ended") {
+		t.Errorf("Stop says %v", err)
 	}
 }
