@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"railbed/fabric/kernel"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
@@ -25,13 +27,15 @@ func forSizes(b *testing.B, op func(b *testing.B, p *plan.Plan, ns map[string]*k
 			if _, err := testCalibration(b).Burst(context.Background(), p.Links[0].AToB.Rate, p.Links[0].MTU); err != nil {
 				b.Fatal(err)
 			}
-			var undoing time.Duration
+			var undoing, cpu time.Duration
 			for b.Loop() {
 				b.StopTimer()
 				ns := namespaces(b, p)
+				before := cpuTime(b)
 				b.StartTimer()
 				undo := op(b, p, ns)
 				b.StopTimer()
+				cpu += cpuTime(b) - before
 				start := time.Now()
 				if err := undo(); err != nil {
 					b.Fatal(err)
@@ -44,9 +48,21 @@ func forSizes(b *testing.B, op func(b *testing.B, p *plan.Plan, ns map[string]*k
 			}
 			nodes := float64(b.N * len(p.Nodes))
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/nodes, "us/node")
+			b.ReportMetric(float64(cpu.Microseconds())/nodes, "cpu-us/node")
 			b.ReportMetric(float64(undoing.Microseconds())/nodes, "undo-us/node")
 		})
 	}
+}
+
+// cpuTime is what the process has used of all CPUs. On a busy machine it says
+// more than the time on the wall.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // BenchmarkBuild is the time from namespaces to a fabric that is read back and
@@ -77,7 +93,7 @@ func BenchmarkFloor(b *testing.B) {
 		f.built = true
 		links := kernel.NewBatch("", nil)
 		for _, l := range f.links {
-			links.AddVeth(l.a.vethEnd(l.A.Port), l.b.vethEnd(l.B.Port), linkGroup)
+			links.AddVeth(f.vethEnd(l, true), f.vethEnd(l, false), linkGroup)
 		}
 		early, late := map[*host][]kernel.Sysctl{}, map[*host][]kernel.Sysctl{}
 		batches := map[*host]*kernel.Batch{}

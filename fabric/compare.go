@@ -155,8 +155,8 @@ func (f *Fabric) comparePort(h *host, p port, got kernel.Link, d *differences) {
 	if got.MAC != kernel.MAC(p.MAC) {
 		d.add("set MAC of %s: kernel has %s, want %s", name, kernel.MACText(got.MAC), kernel.MACText(kernel.MAC(p.MAC)))
 	}
-	if got.MaxSegments != 1 {
-		d.add("turn off segmentation of %s: kernel has gso_max_segs %d, want 1", name, got.MaxSegments)
+	if want := f.shaping(f.links[p.link], p.atA).MaxSegments(); got.MaxSegments != want {
+		d.add("bound segmentation of %s: kernel has gso_max_segs %d, want %d", name, got.MaxSegments, want)
 	}
 	if master := map[bool]int{true: bridgeIndex}[h.bridge]; got.Master != master {
 		d.add("set master of %s: kernel has index %d, want %d", name, got.Master, master)

@@ -22,7 +22,7 @@ func TestVerifySeesEveryAlteration(t *testing.T) {
 		{routed, "h0", "tc qdisc add dev eth0 clsact", "shape h0:eth0: kernel has a clsact ffff: that nobody asked for"},
 		{routed, "h0", "ip link set eth0 mtu 1400", "set MTU of h0:eth0: kernel has 1400, want 1500"},
 		{routed, "h0", "ip link set eth0 address 02:aa:bb:cc:dd:ee", "set MAC of h0:eth0: kernel has 02:aa:bb:cc:dd:ee, want "},
-		{routed, "h0", "ip link set eth0 gso_max_segs 60", "turn off segmentation of h0:eth0: kernel has gso_max_segs 60, want 1"},
+		{routed, "h0", "ip link set eth0 gso_max_segs 60", "bound segmentation of h0:eth0: kernel has gso_max_segs 60, want 4"},
 		{routed, "h0", "ethtool -K eth0 tx-checksum-ip-generic on", "turn off offloads of h0:eth0: kernel has [tx-checksum-ip-generic] on"},
 		{routed, "h0", "ethtool -K eth0 gro on", "turn off offloads of h0:eth0: kernel has [rx-gro] on"},
 		{routed, "h0", "ethtool -K eth0 tx-checksum-ip-generic on tx-udp-segmentation on", "tx-udp-segmentation"},

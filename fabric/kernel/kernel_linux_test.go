@@ -33,7 +33,7 @@ const (
 	farIndex  = 9
 )
 
-var nearEnd = VethEnd{Node: "near", Name: "eth0", Index: nearIndex, MAC: MAC{2, 0, 0, 0, 0, 1}, MTU: 4200}
+var nearEnd = VethEnd{Node: "near", Name: "eth0", Index: nearIndex, MAC: MAC{2, 0, 0, 0, 0, 1}, MTU: 4200, MaxSegments: 3}
 
 func newPair(t *testing.T) pair {
 	t.Helper()
@@ -91,7 +91,7 @@ func (p pair) sees(t *testing.T, command string, words ...string) {
 
 func TestVethAsIpSeesIt(t *testing.T) {
 	p := newPair(t)
-	p.sees(t, "ip -d link show eth0", "7: eth0@if9:", "mtu 4200", "link/ether 02:00:00:00:00:01", "group 42", "numtxqueues 1 numrxqueues 1", "gso_max_segs 1")
+	p.sees(t, "ip -d link show eth0", "7: eth0@if9:", "mtu 4200", "link/ether 02:00:00:00:00:01", "group 42", "numtxqueues 1 numrxqueues 1", "gso_max_segs 3")
 	links, err := p.conn.Links(true)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestVethAsIpSeesIt(t *testing.T) {
 	}
 	got := links[i]
 	if got.Index != nearIndex || got.PeerIndex != farIndex || got.Kind != "veth" || got.MTU != 4200 || got.MAC != nearEnd.MAC ||
-		got.Group != 42 || got.MaxSegments != 1 || !got.Up || got.Carrier {
+		got.Group != 42 || got.MaxSegments != 3 || !got.Up || got.Carrier {
 		t.Errorf("read %+v", got)
 	}
 	if len(got.Inet4) < 30 || len(got.Inet6) < 30 {

@@ -28,13 +28,12 @@ type VethEnd struct {
 	Index int
 	MAC   MAC
 	MTU   int
+	// MaxSegments is how many packets a stack may hand to the interface as
+	// one. Turning segmentation offload off does not bound it: since Linux
+	// 4.17 TCP hands over up to 64 KiB whatever the interface can, and the
+	// kernel cuts it behind the queueing discipline. 0 is the kernel's default.
+	MaxSegments int
 }
-
-// maxSegments makes every TCP segment a packet of its own. Without it TCP
-// builds packets of up to 64 KiB however many offloads are off, and hands them
-// to the queueing discipline whole: queue lengths and bursts would be those of
-// no real link. (Linux 4.17 and later force software GSO on for TCP.)
-const maxSegments = 1
 
 // AddVeth makes a veth pair whose ends appear directly in their namespaces with
 // their final name, address and MTU: one request instead of the four of create,
@@ -45,9 +44,9 @@ const maxSegments = 1
 // 5.15 allocate one per possible CPU otherwise.
 func (b *Batch) AddVeth(a, z VethEnd, group uint32) {
 	b.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, func() string {
-		return fmt.Sprintf("ip -n %s link add %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1 gso_max_segs %d group %d type veth "+
-			"peer %s netns %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1 gso_max_segs %d group %d",
-			a.Node, a.Name, a.Index, MACText(a.MAC), a.MTU, maxSegments, group, z.Name, z.Node, z.Index, MACText(z.MAC), z.MTU, maxSegments, group)
+		return fmt.Sprintf("ip -n %s link add %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1%s group %d type veth "+
+			"peer %s netns %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1%s group %d",
+			a.Node, a.Name, a.Index, MACText(a.MAC), a.MTU, a.segmentsText(), group, z.Name, z.Node, z.Index, MACText(z.MAC), z.MTU, z.segmentsText(), group)
 	})
 	b.vethEnd(a, group)
 	info := b.nest(unix.IFLA_LINKINFO)
@@ -61,6 +60,22 @@ func (b *Batch) AddVeth(a, z VethEnd, group uint32) {
 	b.end()
 }
 
+func (e VethEnd) segmentsText() string {
+	if e.MaxSegments == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" gso_max_segs %d", e.MaxSegments)
+}
+
+// SetMaxSegments changes an interface's VethEnd.MaxSegments. A connection that
+// exists takes it over when it looks up its route again.
+func (b *Batch) SetMaxSegments(name string, index, segments int) {
+	b.begin(unix.RTM_NEWLINK, 0, func() string { return fmt.Sprintf("ip -n %s link set %s gso_max_segs %d", b.node, name, segments) })
+	b.ifinfo(index, 0, 0)
+	b.attrU32(unix.IFLA_GSO_MAX_SEGS, uint32(segments))
+	b.end()
+}
+
 func (b *Batch) vethEnd(e VethEnd, group uint32) {
 	b.ifinfo(e.Index, 0, 0)
 	b.attrString(unix.IFLA_IFNAME, e.Name)
@@ -68,7 +83,9 @@ func (b *Batch) vethEnd(e VethEnd, group uint32) {
 	b.attrU32(unix.IFLA_MTU, uint32(e.MTU))
 	b.attrU32(unix.IFLA_NUM_TX_QUEUES, 1)
 	b.attrU32(unix.IFLA_NUM_RX_QUEUES, 1)
-	b.attrU32(unix.IFLA_GSO_MAX_SEGS, maxSegments)
+	if e.MaxSegments > 0 {
+		b.attrU32(unix.IFLA_GSO_MAX_SEGS, uint32(e.MaxSegments))
+	}
 	b.attrU32(unix.IFLA_GROUP, group)
 	b.attrU32(unix.IFLA_NET_NS_FD, uint32(e.Namespace.Fd()))
 }
@@ -144,7 +161,7 @@ type Link struct {
 	Group       uint32
 	Master      int // index of the bridge, or 0
 	PeerIndex   int // of a veth: the peer's index in its namespace
-	MaxSegments uint32
+	MaxSegments int
 	Up          bool   // administratively
 	Carrier     bool   // the other end is up too
 	Operstate   string // "up", "down", "lowerlayerdown", ...
@@ -220,7 +237,7 @@ func parseLink(body []byte) (Link, error) {
 		case unix.IFLA_LINK:
 			link.PeerIndex = int(u32(value))
 		case unix.IFLA_GSO_MAX_SEGS:
-			link.MaxSegments = u32(value)
+			link.MaxSegments = int(u32(value))
 		case unix.IFLA_OPERSTATE:
 			if len(value) > 0 && int(value[0]) < len(operstates) {
 				link.Operstate = operstates[value[0]]

@@ -70,7 +70,7 @@ type cachedEntry struct {
 }
 
 // cacheVersion changes when the method of measuring does.
-const cacheVersion = 1
+const cacheVersion = 2
 
 // DefaultPath is where calibrations are kept: in /var/cache/railbed for root,
 // else in the user's cache directory. In a user namespace everyone looks like

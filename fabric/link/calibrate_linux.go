@@ -49,11 +49,18 @@ func maxBurst(rate units.Rate, mtu int) units.Bytes {
 	return max(units.Bytes(2*mtu), units.Bytes(float64(rate.BytesPerSecond())*maxBurstTime.Seconds()))
 }
 
-// tolerance is how far an achieved rate may be from the asked one.
-const tolerance = 0.01
+// tolerance is how far an achieved rate may be from the asked one. The search
+// aims closer: a burst that just reaches 99 % with nothing else going on falls
+// short of it as soon as TCP and a few switches keep the CPUs busy.
+const (
+	tolerance = 0.01
+	aim       = 0.003
+)
 
-func reached(achieved, asked units.Rate) bool {
-	return math.Abs(float64(achieved)/float64(asked)-1) <= tolerance
+func reached(achieved, asked units.Rate) bool { return within(tolerance, achieved, asked) }
+
+func within(share float64, achieved, asked units.Rate) bool {
+	return math.Abs(float64(achieved)/float64(asked)-1) <= share
 }
 
 // The search. A token bucket loses what arrives while it is full, so it falls
@@ -78,6 +85,9 @@ const (
 	resolution = 1.1
 	// step is by how much a burst grows that does not pass the last test.
 	step = 1.5
+	// busyFrame is the time of a frame below which the work that a stack has
+	// with a packet counts, and the burst is confirmed with TCP.
+	busyFrame = 100 * time.Microsecond
 )
 
 // measureBurst finds the smallest burst that reaches the rate.
@@ -87,6 +97,11 @@ func measureBurst(ctx context.Context, rate units.Rate, mtu int) (Entry, error) 
 		return Entry{}, fmt.Errorf("calibrate %s at MTU %d: %w", rate, mtu, err)
 	}
 	entry, err := search(ctx, rate, mtu, rig.measure)
+	if err == nil && rate.SerialisationTime(frameLength(mtu)) < busyFrame {
+		if err = rig.talk(); err == nil {
+			entry, err = confirm(ctx, entry, rig.measure)
+		}
+	}
 	if err = errors.Join(err, rig.close()); err != nil {
 		var unreachable *UnreachableError
 		if errors.As(err, &unreachable) {
@@ -114,7 +129,7 @@ func search(ctx context.Context, rate units.Rate, mtu int, measure measurement) 
 		if err != nil {
 			return Entry{}, err
 		}
-		if reached(achieved, rate) {
+		if within(aim, achieved, rate) {
 			high = middle
 		} else {
 			low = middle
@@ -125,12 +140,52 @@ func search(ctx context.Context, rate units.Rate, mtu int, measure measurement) 
 		if err != nil {
 			return Entry{}, err
 		}
-		if reached(achieved, rate) {
+		if within(aim, achieved, rate) {
 			return Entry{Rate: rate, MTU: mtu, Burst: burst, Achieved: achieved}, nil
 		}
 	}
 	achieved, err := persist(ctx, rate, mtu, most, measure)
 	return Entry{Rate: rate, MTU: mtu, Burst: most, Achieved: achieved}, err
+}
+
+// confirm takes the burst that a filled queue needs and looks whether TCP gets
+// the rate with it. TCP keeps the CPUs busy with its own work, so the shaper's
+// timer is later; at 1 Gbit/s and MTU 1,500 on two cores it needs two or three
+// times the burst. Where TCP does not get the rate with any burst, because the
+// CPUs are not fast enough, the result is the smallest burst with which it gets
+// almost as much as with the best one.
+func confirm(ctx context.Context, entry Entry, measure measurement) (Entry, error) {
+	most := max(maxBurst(entry.Rate, entry.MTU), entry.Burst)
+	type trial struct {
+		burst    units.Bytes
+		achieved units.Rate
+	}
+	var trials []trial
+	var best units.Rate
+	for burst := entry.Burst; ; burst = min(units.Bytes(float64(burst)*step), most) {
+		var achieved units.Rate // the best of several: disturbance only takes away
+		for range votes {
+			got, err := measure(ctx, burst)
+			if err != nil {
+				return entry, err
+			}
+			if achieved = max(achieved, got); reached(got, entry.Rate) {
+				entry.Burst, entry.Achieved = burst, got
+				return entry, nil
+			}
+		}
+		trials = append(trials, trial{burst, achieved})
+		if best = max(best, achieved); burst == most {
+			break
+		}
+	}
+	for _, t := range trials {
+		if within(tolerance, t.achieved, best) {
+			entry.Burst = t.burst // Achieved stays what the filled queue got
+			break
+		}
+	}
+	return entry, nil
 }
 
 // persist measures the largest burst until it has reached the rate twice.
@@ -166,7 +221,7 @@ func median(ctx context.Context, rate units.Rate, burst units.Bytes, measure mea
 			return 0, err
 		}
 		rates = append(rates, achieved)
-		if len(rates) == votes-1 && reached(rates[0], rate) == reached(rates[1], rate) {
+		if len(rates) == votes-1 && within(aim, rates[0], rate) == within(aim, rates[1], rate) {
 			break
 		}
 	}

@@ -54,7 +54,7 @@ func searchFindsTheSmallestBurst(t *testing.T) {
 				if smaller < frameLength(mtu) {
 					continue
 				}
-				if got, _ := measure(context.Background(), smaller); reached(got, rate) {
+				if got, _ := measure(context.Background(), smaller); within(aim, got, rate) {
 					t.Errorf("%s MTU %d, timer %s late: burst %d found, %d is enough", rate, mtu, late, entry.Burst, smaller)
 				}
 			}
@@ -104,6 +104,40 @@ func searchSaysWhatIsNotReachable(t *testing.T) {
 	var unreachable *UnreachableError
 	if !errors.As(err, &unreachable) || unreachable.Best != 5_643_219_876 {
 		t.Errorf("got %#v", err)
+	}
+}
+
+func TestBurstIsConfirmedWithTCP(t *testing.T) { synctest.Test(t, burstIsConfirmedWithTCP) }
+
+func burstIsConfirmedWithTCP(t *testing.T) {
+	start := Entry{Rate: 1e9, MTU: 1500, Burst: 5_000, Achieved: 998e6}
+	tcp := func(rates map[units.Bytes]units.Rate) measurement {
+		return func(_ context.Context, burst units.Bytes) (units.Rate, error) {
+			got, known := rates[burst]
+			if !known {
+				t.Errorf("burst %d was tried", burst)
+			}
+			return got, nil
+		}
+	}
+	for _, c := range []struct {
+		rates    map[units.Bytes]units.Rate
+		burst    units.Bytes
+		achieved units.Rate
+	}{
+		{map[units.Bytes]units.Rate{5_000: 995e6}, 5_000, 995e6},
+		{map[units.Bytes]units.Rate{5_000: 790e6, 7_500: 960e6, 11_250: 992e6}, 11_250, 992e6},
+		// Too slow for the rate: the smallest burst within 1 % of the best.
+		{map[units.Bytes]units.Rate{5_000: 500e6, 7_500: 697e6, 11_250: 700e6, 16_875: 690e6, 25_000: 698e6}, 7_500, 998e6},
+	} {
+		got, err := confirm(context.Background(), start, tcp(c.rates))
+		if err != nil || got.Burst != c.burst || got.Achieved != c.achieved || !got.plausible() {
+			t.Errorf("TCP gets %v: burst %d, %s, %v, want %d, %s", c.rates, got.Burst, got.Achieved, err, c.burst, c.achieved)
+		}
+	}
+	failure := errors.New("no")
+	if _, err := confirm(context.Background(), start, func(context.Context, units.Bytes) (units.Rate, error) { return 0, failure }); !errors.Is(err, failure) {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -201,7 +235,7 @@ func TestDamagedCalibrationIsMeasuredAgain(t *testing.T) {
 	}
 	for _, damage := range []string{
 		"", "{", "null", "[]", string(good[:len(good)/2]),
-		strings.Replace(string(good), `"version": 1`, `"version": 0`, 1),
+		strings.Replace(string(good), fmt.Sprintf(`"version": %d`, cacheVersion), `"version": 0`, 1),
 		strings.Replace(string(good), `"burst": "1514B"`, `"burst": "1513B"`, 1),
 		strings.Replace(string(good), `"burst": "1514B"`, `"burst": "25001B"`, 1),
 		strings.Replace(string(good), `"achieved": "1gbit"`, `"achieved": "5gbit"`, 1),
@@ -291,6 +325,8 @@ func TestTreesOfShaping(t *testing.T) {
 		netem     = "tc -n n qdisc replace dev eth0 root handle 2: netem limit 9535 delay 1ms 0s loss 0.1% duplicate 0% corrupt 0% seed 7"
 		inner     = "tc -n n qdisc replace dev eth0 parent 2:1 handle 3: tbf rate 1000000000bit burst 25000b limit 262144b"
 		netemOnly = "tc -n n qdisc replace dev eth0 root handle 2: netem limit 422035 delay 1ms 0s loss 0.1% duplicate 0% corrupt 0% seed 7"
+		one       = "ip -n n link set eth0 gso_max_segs 1"
+		four      = "ip -n n link set eth0 gso_max_segs 4"
 		remove    = "tc -n n qdisc delete dev eth0 root"
 	)
 	for i, c := range []struct {
@@ -301,14 +337,14 @@ func TestTreesOfShaping(t *testing.T) {
 		{[]string{tbf}, plain, nil},
 		{[]string{tbf}, plain, &plain},
 		{[]string{netem, inner}, delayed, nil},
-		{[]string{netem, inner}, delayed, &plain},
-		{[]string{tbf}, plain, &delayed},
+		{[]string{one, netem, inner}, delayed, &plain},
+		{[]string{four, tbf}, plain, &delayed},
 		{nil, none, nil},
 		{nil, none, &none},
 		{[]string{remove}, none, &plain},
-		{[]string{remove}, none, &delayed},
+		{[]string{four, remove}, none, &delayed},
 		{[]string{remove, netemOnly}, delayOnly, &delayed},
-		{[]string{netemOnly}, delayOnly, &plain},
+		{[]string{one, netemOnly}, delayOnly, &plain},
 		{[]string{netem, inner}, delayed, &delayOnly},
 	} {
 		got := lines(t, c.s, c.was)
@@ -397,7 +433,7 @@ func TestSettledRigMeasures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rate := range []units.Rate{1e6, 100e6} {
+	for _, rate := range []units.Rate{1e6, 100e6, 200e6} { // the last with TCP
 		entry, err := c.Burst(ctx, rate, 1500)
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +33,9 @@ type rig struct {
 	stop    atomic.Bool
 	senders sync.WaitGroup
 	failed  atomic.Pointer[error]
+
+	peers   []net.Conn // the two ends of talk's connection
+	talkers sync.WaitGroup
 }
 
 const (
@@ -107,7 +113,7 @@ func (r *rig) build() (err error) {
 	}
 	return r.near.Do(func() error {
 		for range senderCount {
-			fd, err := packetSocket(rigIndex)
+			fd, err := packetSocket(rigIndex, etherType)
 			if err != nil {
 				return err
 			}
@@ -142,7 +148,7 @@ func (r *rig) buildFar() (err error) {
 	if err := conn.TurnOffloadsOff("far"); err != nil {
 		return err
 	}
-	if r.receiver, err = packetSocket(rigIndex + 1); err != nil {
+	if r.receiver, err = packetSocket(rigIndex+1, etherType); err != nil {
 		return err
 	}
 	// Nobody reads the frames: the socket counts those it has no room for too,
@@ -151,9 +157,9 @@ func (r *rig) buildFar() (err error) {
 }
 
 // packetSocket opens a packet socket on an interface of the thread's namespace.
-func packetSocket(index int) (int, error) {
-	const etherTypeBE = etherType>>8 | etherType&0xff<<8
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, etherTypeBE)
+func packetSocket(index int, etherType uint16) (int, error) {
+	etherTypeBE := etherType>>8 | etherType<<8
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(etherTypeBE))
 	if err != nil {
 		return -1, fmt.Errorf("open packet socket: %w", err)
 	}
@@ -198,12 +204,91 @@ func (r *rig) send(fd int) {
 	}
 }
 
+// talk replaces the senders by one TCP connection over the link, whose data
+// packets measure then counts.
+func (r *rig) talk() error {
+	r.stop.Store(true)
+	r.senders.Wait()
+	for _, end := range []struct {
+		ns      *kernel.Namespace
+		dev     string
+		index   int
+		address string
+	}{{r.near, "near", rigIndex, "192.0.2.1/30"}, {r.far, "far", rigIndex + 1, "192.0.2.2/30"}} {
+		conn, err := kernel.OpenIn(end.ns)
+		if err != nil {
+			return err
+		}
+		batch := kernel.NewBatch("calibration", nil)
+		// Without a queue left over from the senders, and as in a fabric.
+		batch.DeleteQdisc(end.dev, end.index)
+		batch.SetMaxSegments(end.dev, end.index, Shaping{}.MaxSegments())
+		batch.AddAddress(end.dev, end.index, netip.MustParsePrefix(end.address))
+		err = kernel.IgnoreMissing(conn.Do(batch))
+		if err = errors.Join(err, conn.Close()); err != nil {
+			return err
+		}
+	}
+	if err := r.connect(); err != nil {
+		return err
+	}
+	r.talkers.Go(func() { _, _ = io.Copy(io.Discard, r.peers[1]) }) // until close
+	r.talkers.Go(func() {
+		for chunk := make([]byte, 256<<10); ; {
+			if _, err := r.peers[0].Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// connect opens the connection and a counter of its data packets, all of which
+// but the last of a write are as long as the MTU.
+func (r *rig) connect() error {
+	err := r.far.Do(func() error {
+		listener, err := net.Listen("tcp4", "192.0.2.2:0")
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		err = r.near.Do(func() error {
+			near, err := net.DialTCP("tcp4", nil, listener.Addr().(*net.TCPAddr))
+			if err == nil {
+				r.peers = append(r.peers, near)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		far, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		r.peers = append(r.peers, far)
+		if err := unix.Close(r.receiver); err != nil {
+			return err
+		}
+		r.receiver, err = packetSocket(rigIndex+1, unix.ETH_P_IP)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	return unix.SetsockoptInt(r.receiver, unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
+}
+
 // close stops the senders, then drops sockets and namespaces, and the veth with
 // them.
 func (r *rig) close() error {
 	r.stop.Store(true)
 	r.senders.Wait()
 	var errs []error
+	for _, peer := range r.peers {
+		errs = append(errs, peer.Close())
+	}
+	r.talkers.Wait()
 	if r.conn != nil {
 		// The queue may hold seconds of traffic, which pins the namespaces'
 		// sockets; deleting the veth drops it now. Where build failed early

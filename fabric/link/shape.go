@@ -83,9 +83,12 @@ func (s Shaping) Check() error {
 }
 
 // Apply asks for the shaping of an interface. Was is the shaping that it has,
-// nil for a new interface. What is queued stays queued unless netem comes or
+// nil for a new interface, which was made with MaxSegments. What is queued stays queued unless netem comes or
 // goes.
 func (s Shaping) Apply(b *kernel.Batch, dev string, index int, was *Shaping) {
+	if was != nil && was.MaxSegments() != s.MaxSegments() {
+		b.SetMaxSegments(dev, index, s.MaxSegments())
+	}
 	if was != nil && was.shaped() && (!s.shaped() || was.NeedsNetem() && s.NeedsNetem() && was.Rate > 0 && s.Rate == 0) {
 		b.DeleteQdisc(dev, index)
 	}
@@ -99,6 +102,22 @@ func (s Shaping) Apply(b *kernel.Batch, dev string, index int, was *Shaping) {
 	if s.Rate > 0 {
 		b.SetTBF(dev, index, netemClass, innerHandle, s.tbf())
 	}
+}
+
+// MaxSegments is how many packets the end's own stack may hand to the queue as
+// one. They leave together if they fit into the burst, and are cut apart by the
+// shaper if they do not; frames on the link are single packets either way.
+//
+// One would be the most faithful, and takes TCP too much CPU time: at 1 Gbit/s
+// with an MTU of 1,500 a connection over one router got 0.3 to 0.5 of the rate
+// on two busy cores, and 0.97 to 1 with four (0.9 with three, 0.6 with two, no
+// more with eight). Four are 48 us of that link. Netem draws once for what it
+// is handed as one, so with netem it is one.
+func (s Shaping) MaxSegments() int {
+	if s.NeedsNetem() {
+		return 1
+	}
+	return 4
 }
 
 func (s Shaping) shaped() bool { return s.Rate > 0 || s.NeedsNetem() }
