@@ -41,7 +41,9 @@ func TestManyTaps(t *testing.T) {
 		}
 	}
 	var file bytes.Buffer
+	began := time.Now()
 	s := start(t, taps, Options{Filter: "ether proto 0x88b5"}, &file)
+	t.Logf("%d taps record after %v", len(taps), time.Since(began))
 	err := ns.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -64,10 +66,12 @@ func TestManyTaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	began = time.Now()
 	stats, err := s.Stop()
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("they are closed after %v", time.Since(began))
 	for _, tap := range stats.Taps {
 		if tap.Written != 1 || tap.Dropped != 0 {
 			t.Errorf("%+v", tap)

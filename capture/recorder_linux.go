@@ -120,10 +120,16 @@ func (s *recorder) open(program []bpf.RawInstruction, options Options) (err erro
 	}
 	s.hold = 2*timeout + orderMargin
 	s.order = newOrder(0, size.order, s.write)
-	for i, r := range s.rings {
+	err = eachRing(s.rings, func(i int, r *ring) error {
 		if err := r.setup(program, options.snap(), size.ring, uint32(timeout.Milliseconds())); err != nil {
 			return fmt.Errorf("open tap %s: %w", s.taps[i].Name(), err)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, r := range s.rings {
 		event := &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLERR, Fd: int32(i)}
 		if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, r.fd, event); err != nil {
 			return fmt.Errorf("watch tap %s: %w", s.taps[i].Name(), err)

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"railbed/capture/pcapng"
@@ -271,4 +272,19 @@ func (r *ring) close() error {
 		r.memory = nil
 	}
 	return errors.Join(unmap, unix.Close(r.fd))
+}
+
+// ringsAtOnce is how many rings are made or closed at a time. Each waits for a
+// grace period of the kernel's RCU (packet_set_ring, packet_release), some
+// 10 ms that many can wait for together.
+const ringsAtOnce = 64
+
+// eachRing calls fn for every ring and waits for all.
+func eachRing(rings []*ring, fn func(int, *ring) error) error {
+	var group errgroup.Group
+	group.SetLimit(ringsAtOnce)
+	for i, r := range rings {
+		group.Go(func() error { return fn(i, r) })
+	}
+	return group.Wait()
 }

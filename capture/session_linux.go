@@ -93,11 +93,7 @@ func openRings(taps []Tap) (rings []*ring, err error) {
 }
 
 func closeRings(rings []*ring) error {
-	var errs []error
-	for _, r := range rings {
-		errs = append(errs, r.close())
-	}
-	return errors.Join(errs...)
+	return eachRing(rings, func(_ int, r *ring) error { return r.close() })
 }
 
 // Done is closed when the capture has ended, for whatever reason.
