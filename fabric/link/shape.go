@@ -53,9 +53,18 @@ var (
 	innerHandle = kernel.Handle(3, 0)
 )
 
-// CheckHost says whether the host can do what the direction asks for beyond
-// rate and queue. It changes nothing that lasts.
+// CheckHost says whether the host can do what the direction asks for. It tries
+// each discipline once per process and changes nothing that lasts.
 func CheckHost(d plan.Direction) error {
+	if d.Rate > 0 {
+		if err := kernel.ProbeTBF(); err != nil {
+			return &verdict.UnsupportedError{
+				Feature: "tbf",
+				Reason:  fmt.Sprintf("tc qdisc add ... tbf: %v", err),
+				Remedy:  "load sch_tbf, or leave out the rate",
+			}
+		}
+	}
 	if !d.NeedsNetem() {
 		return nil
 	}

@@ -1,0 +1,188 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/kernel"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
+)
+
+// sizes are leaf-spine fabrics of 64, 256 and 1,024 nodes.
+var sizes = []struct{ leaves, spines, hosts int }{{4, 4, 16}, {8, 8, 32}, {32, 8, 32}}
+
+// forSizes runs a benchmark whose op builds, for each size. What op returns
+// undoes it. Neither undoing nor namespaces are part of the time; the time of
+// undoing is told beside it.
+func forSizes(b *testing.B, op func(b *testing.B, p *plan.Plan, ns map[string]*kernel.Namespace) (undo func() error)) {
+	hosttest.Need(b, hosttest.Netns)
+	for _, s := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d", s.leaves*s.hosts), func(b *testing.B) {
+			p := leafSpine(b, s.leaves, s.spines, s.hosts)
+			if _, err := testCalibration(b).Burst(context.Background(), p.Links[0].AToB.Rate, p.Links[0].MTU); err != nil {
+				b.Fatal(err)
+			}
+			var undoing, cpu time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				ns := namespaces(b, p)
+				before := cpuTime(b)
+				b.StartTimer()
+				undo := op(b, p, ns)
+				b.StopTimer()
+				cpu += cpuTime(b) - before
+				start := time.Now()
+				if err := undo(); err != nil {
+					b.Fatal(err)
+				}
+				undoing += time.Since(start)
+				for _, n := range ns {
+					n.Close()
+				}
+				b.StartTimer()
+			}
+			nodes := float64(b.N * len(p.Nodes))
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/nodes, "us/node")
+			b.ReportMetric(float64(cpu.Microseconds())/nodes, "cpu-us/node")
+			b.ReportMetric(float64(undoing.Microseconds())/nodes, "undo-us/node")
+		})
+	}
+}
+
+// cpuTime is what the process has used of all CPUs. On a busy machine it says
+// more than the time on the wall.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// BenchmarkBuild is the time from namespaces to a fabric that is read back and
+// passes packets.
+func BenchmarkBuild(b *testing.B) {
+	forSizes(b, func(b *testing.B, p *plan.Plan, ns map[string]*kernel.Namespace) func() error {
+		f, err := Build(context.Background(), p, ns, Options{Calibration: testCalibration(b)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return f.Close
+	})
+}
+
+// BenchmarkFloor is the same system calls as BenchmarkBuild's in one tight loop
+// on one thread, with every request encoded before the clock starts and nothing
+// compared: what the kernel takes. Build is to stay within 1.5 times of it.
+func BenchmarkFloor(b *testing.B) {
+	forSizes(b, func(b *testing.B, p *plan.Plan, ns map[string]*kernel.Namespace) func() error {
+		b.StopTimer()
+		f, err := prepare(p, ns, Options{Calibration: testCalibration(b), Parallel: 1})
+		if err == nil {
+			err = f.calibrate(context.Background())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		f.built = true
+		links := kernel.NewBatch("", nil)
+		for _, l := range f.links {
+			links.AddVeth(f.vethEnd(l, true), f.vethEnd(l, false), linkGroup)
+		}
+		early, late := map[*host][]kernel.Sysctl{}, map[*host][]kernel.Sysctl{}
+		batches := map[*host]*kernel.Batch{}
+		for _, h := range f.hosts {
+			early[h], late[h], batches[h] = h.early(), h.late(), f.requests(h)
+		}
+		conn, err := kernel.OpenIn(f.hosts[0].ns)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		b.StartTimer()
+		loop := func(fn func(h *host) error) {
+			if err := f.each(context.Background(), f.hosts, fn, func(int) {}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		loop(func(h *host) error { return kernel.SetSysctls(early[h]) })
+		if err := conn.Do(links); err != nil {
+			b.Fatal(err)
+		}
+		loop(func(h *host) error { return floorConfigure(h, batches[h], late[h]) })
+		loop(floorRead)
+		return f.Close
+	})
+}
+
+func floorConfigure(h *host, batch *kernel.Batch, late []kernel.Sysctl) error {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, p := range h.ports {
+		if err := conn.TurnOffloadsOff(p.Name); err != nil {
+			return err
+		}
+	}
+	if err := conn.Do(batch); err != nil {
+		return err
+	}
+	return kernel.SetSysctls(late)
+}
+
+func floorRead(h *host) error {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.Links(false); err != nil {
+		return err
+	}
+	if _, err := conn.Qdiscs(); err != nil {
+		return err
+	}
+	for _, p := range h.ports {
+		if _, err := conn.OffloadsOn(p.Name); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.Addresses(); err != nil {
+		return err
+	}
+	if _, err := conn.Neighbors(); err != nil {
+		return err
+	}
+	if _, err := conn.Routes(); err != nil {
+		return err
+	}
+	_, err = conn.Rules()
+	return err
+}
+
+// BenchmarkVerify and BenchmarkLinks are what looking at a fabric costs.
+func BenchmarkVerify(b *testing.B) {
+	look(b, func(f *Fabric) error { return f.Verify(context.Background()) })
+}
+
+func BenchmarkLinks(b *testing.B) {
+	look(b, func(f *Fabric) error { _, err := f.Links(context.Background()); return err })
+}
+
+func look(b *testing.B, at func(*Fabric) error) {
+	hosttest.Need(b, hosttest.Netns)
+	f, _ := build(b, leafSpine(b, 8, 8, 32))
+	for b.Loop() {
+		if err := at(f); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

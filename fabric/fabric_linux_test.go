@@ -1,0 +1,109 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"railbed/fabric/kernel"
+	"railbed/fabric/link"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
+
+// calibration is one for all tests: measuring takes a second for each shape.
+var calibration = sync.OnceValues(func() (*link.Calibration, error) {
+	if kept := os.Getenv("RAILBED_TEST_CALIBRATION"); kept != "" { // for profiling: measure once for many runs
+		return link.LoadCalibration(kept)
+	}
+	dir, err := os.MkdirTemp("", "fabric-test")
+	if err != nil {
+		return nil, err
+	}
+	return link.LoadCalibration(filepath.Join(dir, "calibration.json"))
+})
+
+func testCalibration(t testing.TB) *link.Calibration {
+	t.Helper()
+	c, err := calibration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// compile makes a plan from a file's text.
+func compile(t testing.TB, text string) *plan.Plan {
+	t.Helper()
+	file, err := spec.Decode("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// leafSpine is a fabric whose links are slow enough for a busy machine to
+// calibrate them at once.
+func leafSpine(t testing.TB, leaves, spines, hosts int) *plan.Plan {
+	t.Helper()
+	return compile(t, fmt.Sprintf("name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: %d, hosts-per-leaf: %d}, links: {default: {rate: 100mbit}}}\n", leaves, spines, hosts))
+}
+
+// namespaces makes one namespace for each node and switch of a plan.
+func namespaces(t testing.TB, p *plan.Plan) map[string]*kernel.Namespace {
+	t.Helper()
+	all := map[string]*kernel.Namespace{}
+	add := func(name string) {
+		ns, err := kernel.NewNamespace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ns.Close() })
+		all[name] = ns
+	}
+	for _, n := range p.Nodes {
+		add(n.Name)
+	}
+	for _, s := range p.Switches {
+		add(s.Name)
+	}
+	return all
+}
+
+// build builds a plan and closes it when the test ends.
+func build(t testing.TB, p *plan.Plan) (*Fabric, map[string]*kernel.Namespace) {
+	t.Helper()
+	ns := namespaces(t, p)
+	f, err := Build(context.Background(), p, ns, Options{Calibration: testCalibration(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f, ns
+}
+
+// in runs a command in a namespace and returns what it prints.
+func in(t testing.TB, ns *kernel.Namespace, command ...string) (string, error) {
+	t.Helper()
+	var output []byte
+	err := ns.Do(func() (err error) {
+		output, err = exec.Command(command[0], command[1:]...).CombinedOutput()
+		return err
+	})
+	return string(output), err
+}
