@@ -48,21 +48,18 @@ func CheckSysctls(sysctls []Sysctl) error {
 	return errors.Join(errs...)
 }
 
-// sysctlFiles keeps the directory of the last setting's family open. Below
-// /proc/sys/net every namespace has its own ipv4 and ipv6 directories, and the
-// kernel finds the right ones by trying those of all namespaces one after the
+// sysctlFiles keeps the directories of settings open by which most of them are
+// found. Below /proc/sys/net every namespace has its own ipv4 and ipv6, and the
+// kernel finds the right one by trying those of all namespaces one after the
 // other; below them it does not.
 type sysctlFiles struct {
-	dir  string
-	open bool
-	fd   int
+	dirs map[string]int
 }
 
 func (f *sysctlFiles) close() {
-	if f.open {
-		_ = unix.Close(f.fd) // opened for its path alone: there is nothing to lose
+	for _, fd := range f.dirs {
+		_ = unix.Close(fd) // opened for its path alone: there is nothing to lose
 	}
-	f.open = false
 }
 
 // file opens a setting.
@@ -73,15 +70,19 @@ func (f *sysctlFiles) file(path string, flags int) (int, error) {
 			dir, rest = family, below
 		}
 	}
-	if !f.open || f.dir != dir {
-		f.close()
-		fd, err := unix.Open("/proc/sys/"+dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	parent, opened := f.dirs[dir]
+	if !opened {
+		var err error
+		parent, err = unix.Open("/proc/sys/"+dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return -1, err
 		}
-		f.dir, f.fd, f.open = dir, fd, true
+		if f.dirs == nil {
+			f.dirs = map[string]int{}
+		}
+		f.dirs[dir] = parent
 	}
-	return unix.Openat(f.fd, rest, flags|unix.O_CLOEXEC, 0)
+	return unix.Openat(parent, rest, flags|unix.O_CLOEXEC, 0)
 }
 
 func (f *sysctlFiles) set(s Sysctl) error {

@@ -120,8 +120,7 @@ func BridgeSysctls() []kernel.Sysctl {
 	}
 }
 
-// common are settings of nodes and routers. IPv4's come first, so that the
-// kernel's directories are walked twice and not back and forth.
+// common are settings of nodes and routers.
 func common() []kernel.Sysctl {
 	return []kernel.Sysctl{
 		// Answers may come in by another path than requests go out. The kernel
