@@ -22,6 +22,7 @@ func BenchmarkTaps(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			l := newLine(b)
 			from, to := udp(b, l.a, "10.0.0.0:7000"), udp(b, l.b, "10.0.0.2:7000")
+			connect(b, from, to)
 			out, err := open()
 			if err != nil {
 				b.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"railbed/capture/pcapng"
-	"railbed/fabric/kernel"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/reexec"
 )
@@ -43,106 +42,6 @@ func TestInProcess(t *testing.T) {
 		"refuses": TestStartRefuses,
 	} {
 		t.Run(name, test)
-	}
-}
-
-// within runs a command inside a namespace.
-func within(t testing.TB, ns *kernel.Namespace, command string) string {
-	t.Helper()
-	var out []byte
-	err := ns.Do(func() (err error) {
-		fields := strings.Fields(command)
-		out, err = exec.Command(fields[0], fields[1:]...).CombinedOutput()
-		return err
-	})
-	if err != nil {
-		t.Fatalf("%s: %v: %s", command, err, out)
-	}
-	return string(out)
-}
-
-// line is two hosts with a router between them: a:eth0 - r:p0, r:p1 - b:eth0.
-type line struct{ a, r, b *kernel.Namespace }
-
-func newNamespace(t testing.TB) *kernel.Namespace {
-	t.Helper()
-	ns, err := kernel.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
-func newLine(t testing.TB) line {
-	t.Helper()
-	hosttest.Need(t, hosttest.Netns)
-	l := line{newNamespace(t), newNamespace(t), newNamespace(t)}
-	for _, ns := range []*kernel.Namespace{l.a, l.r, l.b} {
-		// A forwarded packet waits until the router's link-local address is
-		// known to be unique, which takes a second.
-		within(t, ns, "sysctl -q -w net.ipv6.conf.default.accept_dad=0")
-	}
-	connect := func(port string, host *kernel.Namespace) {
-		within(t, l.r, fmt.Sprintf("ip link add %s type veth peer name eth0 netns /proc/%d/fd/%d", port, os.Getpid(), host.Fd()))
-	}
-	connect("p0", l.a)
-	connect("p1", l.b)
-	for _, step := range []struct {
-		ns       *kernel.Namespace
-		commands string
-	}{
-		{l.r, "sysctl -q -w net.ipv4.ip_forward=1;sysctl -q -w net.ipv6.conf.all.forwarding=1;ip addr add 10.0.0.1/31 dev p0;ip addr add 10.0.0.3/31 dev p1;ip addr add fd00:0:0:1::1/64 dev p0 nodad;ip addr add fd00:0:0:2::1/64 dev p1 nodad;ip link set p0 up;ip link set p1 up"},
-		{l.a, "ip addr add 10.0.0.0/31 dev eth0;ip addr add fd00:0:0:1::2/64 dev eth0 nodad;ip link set eth0 up;ip link set lo up;ip route add default via 10.0.0.1;ip -6 route add default via fd00:0:0:1::1"},
-		{l.b, "ip addr add 10.0.0.2/31 dev eth0;ip addr add fd00:0:0:2::2/64 dev eth0 nodad;ip link set eth0 up;ip link set lo up;ip route add default via 10.0.0.3;ip -6 route add default via fd00:0:0:2::1"},
-	} {
-		for command := range strings.SplitSeq(step.commands, ";") {
-			within(t, step.ns, command)
-		}
-	}
-	for _, end := range []struct {
-		ns   *kernel.Namespace
-		port string
-	}{{l.a, "eth0"}, {l.b, "eth0"}, {l.r, "p0"}, {l.r, "p1"}} {
-		within(t, end.ns, "ethtool -K "+end.port+" tso off gso off gro off tx off")
-	}
-	return l
-}
-
-func (l line) taps() []Tap {
-	return []Tap{
-		{Node: "a", Port: "eth0", Link: "a--r", NIC: true, NS: l.a},
-		{Node: "r", Port: "p0", Link: "a--r", NS: l.r},
-		{Node: "r", Port: "p1", Link: "r--b", NS: l.r},
-		{Node: "b", Port: "eth0", Link: "r--b", NIC: true, NS: l.b},
-	}
-}
-
-// udp opens a socket inside a namespace.
-func udp(t testing.TB, ns *kernel.Namespace, address string) *net.UDPConn {
-	t.Helper()
-	var conn *net.UDPConn
-	err := ns.Do(func() error {
-		local, err := net.ResolveUDPAddr("udp", address)
-		if err != nil {
-			return err
-		}
-		conn, err = net.ListenUDP("udp", local)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
-func send(t testing.TB, from *net.UDPConn, to *net.UDPConn, payload []byte, count int) {
-	t.Helper()
-	for range count {
-		if _, err := from.WriteTo(payload, to.LocalAddr()); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -193,9 +92,9 @@ func TestPacketAcrossRouter(t *testing.T) {
 	l := newLine(t)
 	a4, b4 := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
 	a6, b6 := udp(t, l.a, "[fd00:0:0:1::2]:7000"), udp(t, l.b, "[fd00:0:0:2::2]:7000")
-	send(t, a4, b4, []byte("to fill neighbour tables"), 1)
-	send(t, a6, b6, []byte("to fill neighbour tables"), 1)
-	time.Sleep(300 * time.Millisecond)
+	for _, pair := range [][2]*net.UDPConn{{a4, b4}, {a6, b6}, {b4, a4}} {
+		connect(t, pair[0], pair[1])
+	}
 
 	var file bytes.Buffer
 	before := time.Now().UnixNano()
@@ -266,6 +165,7 @@ func TestTsharkReadsTheCapture(t *testing.T) {
 	hosttest.Need(t, hosttest.Tshark)
 	l := newLine(t)
 	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	connect(t, a, b)
 	name := filepath.Join(t.TempDir(), "x.pcapng")
 	file, err := os.Create(name)
 	if err != nil {
@@ -307,6 +207,7 @@ func (a *arrivals) Write(b []byte) (int, error) {
 func TestLive(t *testing.T) {
 	l := newLine(t)
 	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	connect(t, a, b)
 	var out arrivals
 	start(t, l.taps(), Options{Filter: "udp"}, &out)
 	time.Sleep(100 * time.Millisecond)
@@ -327,6 +228,7 @@ func TestLive(t *testing.T) {
 func TestLimit(t *testing.T) {
 	l := newLine(t)
 	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	connect(t, a, b)
 	var file bytes.Buffer
 	s := start(t, l.taps(), Options{Filter: "udp", Limit: 20000}, &file)
 	send(t, a, b, make([]byte, 1000), 100)
@@ -371,6 +273,7 @@ func (b *blocked) Write(data []byte) (int, error) {
 func TestDropsAreCounted(t *testing.T) {
 	l := newLine(t)
 	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	connect(t, a, b)
 	out := &blocked{release: make(chan struct{})}
 	s := start(t, l.taps(), Options{Filter: "udp", Memory: 4*minRing + minOrder + minSpool}, out)
 	send(t, a, b, make([]byte, 1000), 1)
@@ -417,6 +320,7 @@ func TestDropsAreCounted(t *testing.T) {
 func TestLinkGoesDownAndUp(t *testing.T) {
 	l := newLine(t)
 	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	connect(t, a, b)
 	var file bytes.Buffer
 	s := start(t, l.taps(), Options{Filter: "udp"}, &file)
 	send(t, a, b, []byte("x"), 1)
@@ -447,6 +351,7 @@ func (f *failing) Write(b []byte) (int, error) {
 func TestWriterFails(t *testing.T) {
 	l := newLine(t)
 	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")
+	connect(t, a, b)
 	s := start(t, l.taps(), Options{}, &failing{})
 	send(t, a, b, []byte("x"), 1)
 	select {
