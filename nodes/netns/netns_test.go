@@ -53,7 +53,7 @@ func TestConformance(t *testing.T) {
 // more memory is killed, and one that spins gets its share.
 func TestLimits(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
-	group, err := cgroup.Plan("test-limits", "a", cgroup.Limits{CPU: 0.25, Memory: 32 << 20})
+	group, err := cgroup.Plan("test-limits", "a", cgroup.Limits{CPU: 0.25, Memory: 128 << 20})
 	if err == nil {
 		err = group.Make()
 	}
@@ -96,9 +96,12 @@ func TestLimits(t *testing.T) {
 		}
 		return exit
 	}
-	// A shell variable of 64 MiB.
-	if exit := run(`x=$(head -c 64M /dev/zero | tr '\0' x); echo ${#x}`); exit.Code == 0 {
-		t.Errorf("64 MiB fit into 32 MiB: %+v", exit)
+	// tail keeps what it may have to print.
+	if exit := run("head -c 300M /dev/zero | tail -c 256M | wc -c | grep 268435456"); exit.Code == 0 {
+		t.Errorf("256 MiB fit into 128 MiB: %+v", exit)
+	}
+	if exit := run("head -c 64M /dev/zero | tail -c 32M | wc -c | grep 33554432"); exit.Code != 0 {
+		t.Errorf("32 MiB do not fit into 128 MiB: %+v", exit)
 	}
 	if exit := run("true"); exit.Code != 0 {
 		t.Errorf("exit %+v after another process met its limit", exit)

@@ -122,8 +122,8 @@ func (n *node) startInit(ctx context.Context) (err error) {
 	return nil
 }
 
-// cloneInit clones the init from a thread inside the node's network namespace
-// and control group.
+// cloneInit clones the init from a thread inside the node's network namespace.
+// The init stays out of the node's control group: the limits are the programs'.
 func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -131,21 +131,16 @@ func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
 	}
 	defer null.Close()
 	err = onLastThread(func() (err error) {
-		if err := n.config.Cgroup.Enter(); err != nil {
-			return err
-		}
 		if err := unix.Setns(n.config.Namespace.Fd(), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter network namespace: %w", err)
 		}
-		cgroupFd, useCgroup := n.config.Cgroup.Descriptor()
 		process, err = os.StartProcess(reexec.Self, reexec.Argv(Part, n.config.Node.Name), &os.ProcAttr{
 			Dir:   "/",
 			Env:   []string{"GOMAXPROCS=1"},
 			Files: []*os.File{null, null, os.Stderr, channel},
 			Sys: &syscall.SysProcAttr{
-				Setsid:      true,
-				Cloneflags:  unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
-				UseCgroupFD: useCgroup, CgroupFD: cgroupFd,
+				Setsid:     true,
+				Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
 			},
 		})
 		return err
