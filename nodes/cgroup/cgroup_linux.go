@@ -15,14 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/units"
+	"railbed/testbed/rundir"
 	"railbed/testbed/verdict"
 )
 
 // root is where both versions are mounted by every distribution.
 const root = "/sys/fs/cgroup"
-
-// shared is the directory below each hierarchy that all testbeds share.
-const shared = "railbed"
 
 // cpuPeriod is the kernel's default period of bandwidth control, in us.
 const cpuPeriod = 100_000
@@ -64,7 +62,7 @@ func Plan(testbed, node string, limits Limits) (*Group, error) {
 				return nil, unsupported(fmt.Errorf("controller %s is not in %s/cgroup.controllers", controller, root))
 			}
 		}
-		g.dirs = []string{filepath.Join(root, shared, testbed, node)}
+		g.dirs = []string{filepath.Join(root, rundir.SharedCgroup, testbed, node)}
 		return g, nil
 	}
 	for _, controller := range controllers {
@@ -72,7 +70,7 @@ func Plan(testbed, node string, limits Limits) (*Group, error) {
 		if _, err := os.Stat(filepath.Join(hierarchy, "tasks")); err != nil {
 			return nil, unsupported(err)
 		}
-		g.dirs = append(g.dirs, filepath.Join(hierarchy, shared, testbed, node))
+		g.dirs = append(g.dirs, filepath.Join(hierarchy, rundir.SharedCgroup, testbed, node))
 	}
 	return g, nil
 }

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -240,11 +241,14 @@ func (d Dir) sweepLocked() (*Swept, error) {
 	return swept, d.Remove()
 }
 
-// Remove removes everything that the testbed recorded and the directory
-// itself. The caller holds the directory's lock.
+// Remove removes everything that the testbed recorded and then the directory
+// itself, which stays, with the record, when something could not be removed.
+// The caller holds the directory's lock.
 func (d Dir) Remove() error {
-	failures := d.unpublish()
-	return errors.Join(failures, os.RemoveAll(d.Path))
+	if err := d.unpublish(); err != nil {
+		return err
+	}
+	return os.RemoveAll(d.Path)
 }
 
 func (d Dir) remains() []string {
@@ -257,6 +261,10 @@ func (d Dir) remains() []string {
 	}
 	return append(append(remains, record.Cgroups...), d.Path)
 }
+
+// SharedCgroup is the directory below each cgroup hierarchy that all testbeds
+// share.
+const SharedCgroup = "railbed"
 
 // Published is what a testbed made outside its run directory, recorded before
 // it is made.
@@ -338,11 +346,8 @@ func (d Dir) unpublish() error {
 			failures = errors.Join(failures, os.Remove(link.Path))
 		}
 	}
-	for i := len(record.Cgroups) - 1; i >= 0; i-- {
-		// EBUSY is a directory that other testbeds share.
-		if err := unix.Rmdir(record.Cgroups[i]); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EBUSY) {
-			failures = errors.Join(failures, fmt.Errorf("remove cgroup %s: %w", record.Cgroups[i], err))
-		}
+	for _, cgroup := range slices.Backward(record.Cgroups) {
+		failures = errors.Join(failures, removeCgroup(cgroup))
 	}
 	if record.MadeDir != "" {
 		// Somebody else's names may be in it by now; then it stays.
@@ -351,4 +356,26 @@ func (d Dir) unpublish() error {
 		}
 	}
 	return failures
+}
+
+// busyTime is how long a cgroup may still hold processes: a killed supervisor
+// drops its lock a moment before the kernel has ended its children.
+const busyTime = 2 * time.Second
+
+// removeCgroup removes an empty group. The directory that all testbeds share
+// is left to the last of them.
+func removeCgroup(path string) error {
+	deadline := time.Now().Add(busyTime)
+	for {
+		err := unix.Rmdir(path)
+		switch {
+		case err == nil, errors.Is(err, unix.ENOENT):
+			return nil
+		case !errors.Is(err, unix.EBUSY), time.Now().After(deadline):
+			return fmt.Errorf("remove cgroup %s: %w", path, err)
+		case filepath.Base(path) == SharedCgroup:
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
