@@ -228,7 +228,11 @@ func (k *PathSpread) Result() Result {
 		}
 	}
 	r.Measured["groups"] = float64(used)
-	r.Summary = fmt.Sprintf("%d groups of equal-cost paths carried traffic", used)
+	groups := "groups"
+	if used == 1 {
+		groups = "group"
+	}
+	r.Summary = fmt.Sprintf("%d %s of equal-cost paths carried traffic", used, groups)
 	if used > 0 && !math.IsInf(worst, 1) {
 		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair part, wanted %s", worst*100, k.wanted())
 	}
