@@ -67,6 +67,8 @@ func (e *ExitError) Error() string {
 	return text
 }
 
+var errNotStarted = errors.New("command was not started")
+
 // Cmd mirrors exec.Cmd for a command in a node. It is used once.
 type Cmd struct {
 	Args []string
@@ -110,6 +112,9 @@ func (c *Cmd) Start() error {
 	}
 	conn, err := c.node.testbed.upgrade(c.ctx, "/v1/exec", request)
 	if err != nil {
+		if c.channel != nil {
+			c.channel.end()
+		}
 		return err
 	}
 	c.conn = conn
@@ -214,6 +219,9 @@ func (c *Cmd) sendChunk(chunk []byte) bool {
 
 // Signal sends a signal to the command's process group.
 func (c *Cmd) Signal(signal syscall.Signal) error {
+	if c.conn == nil {
+		return errNotStarted
+	}
 	return c.conn.WriteJSON(frame.Signal, supervisor.SignalRequest{Signal: int(signal)})
 }
 
@@ -225,6 +233,9 @@ func (c *Cmd) Resize(size supervisor.WindowSize) error {
 // Wait waits for the end of the command and of its output. It returns an
 // *ExitError when the command failed.
 func (c *Cmd) Wait() error {
+	if c.done == nil {
+		return errNotStarted
+	}
 	<-c.done
 	return c.err
 }

@@ -19,12 +19,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"railbed/capture"
@@ -44,8 +47,11 @@ var ErrRunning = rundir.ErrRunning
 // ErrNotRunning is returned by Open when there is no such testbed.
 var ErrNotRunning = errors.New("no testbed of this name is up")
 
-// ErrNotFound is wrapped when a node, link or program does not exist.
+// ErrNotFound is wrapped when a node does not have the program.
 var ErrNotFound = nodes.ErrNotFound
+
+// ErrNoSuchObject is wrapped when a testbed has no node, link or tap of a name.
+var ErrNoSuchObject = supervisor.ErrNoSuchObject
 
 // Init runs the part of Railbed that this process was started for, if any, and
 // then does not return. Parts are added to the supervisor's and the node's own.
@@ -80,8 +86,9 @@ type Testbed struct {
 
 	// Of a testbed that this process brought up and has not detached from:
 	startup *os.File
-	process *exec.Cmd
 	exited  chan struct{} // closed when process has ended
+	mu      sync.Mutex    // guards process
+	process *exec.Cmd
 }
 
 // Open connects to a testbed that is up.
@@ -95,11 +102,25 @@ func Open(ctx context.Context, name string) (*Testbed, error) {
 	}
 	t := newTestbed(dir)
 	t.plan = &plan.Plan{}
-	if err := t.call(ctx, http.MethodGet, "/v1/plan", nil, t.plan); err != nil {
-		return nil, fmt.Errorf("open testbed %s: %w", name, err)
+	// A testbed that comes up or goes down is running and has no socket.
+	deadline := time.Now().Add(openTimeout)
+	for {
+		err := t.call(ctx, http.MethodGet, "/v1/plan", nil, t.plan)
+		switch {
+		case err == nil:
+			return t, nil
+		case !dir.Running():
+			return nil, fmt.Errorf("open testbed %s: %w", name, ErrNotRunning)
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(deadline):
+			return nil, fmt.Errorf("open testbed %s: %w", name, err)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
-	return t, nil
 }
+
+// openTimeout is how long Open waits for a testbed that is on its way up or
+// down.
+const openTimeout = 10 * time.Second
 
 func newTestbed(dir rundir.Dir) *Testbed {
 	t := &Testbed{dir: dir}
@@ -183,10 +204,24 @@ func (t *Testbed) Down(ctx context.Context) error {
 	if err := t.call(ctx, http.MethodPost, "/v1/down", nil, nil); err != nil && t.dir.Running() {
 		return err
 	}
-	if t.process != nil {
+	if t.owned() {
 		return t.Close()
 	}
-	return t.dir.WaitGone(downTimeout)
+	if err := t.dir.WaitGone(downTimeout); err != nil {
+		return err
+	}
+	if _, err := os.Stat(t.dir.Log()); err == nil && !t.dir.Running() {
+		return fmt.Errorf("take down %s: not everything could be removed; railbed gc tries again; its log ends:\n%s", t.dir.Name, logTail(t.dir))
+	}
+	return nil
+}
+
+// owned reports whether this process brought the testbed up and neither
+// detached from it nor closed it.
+func (t *Testbed) owned() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.process != nil
 }
 
 // call makes one request and decodes the answer into result unless it is nil.
@@ -262,6 +297,8 @@ func failureError(failure supervisor.Failure) error {
 		return &remoteError{text: failure.Error, kind: failure.Unsupported}
 	case failure.NotFound:
 		return &remoteError{text: failure.Error, kind: ErrNotFound}
+	case failure.NoSuchObject:
+		return &remoteError{text: failure.Error, kind: ErrNoSuchObject}
 	}
 	return errors.New(failure.Error)
 }

@@ -147,10 +147,34 @@ func TestCommand(t *testing.T) {
 		}
 	})
 	t.Run("not found", func(t *testing.T) {
-		for _, cmd := range []*testbed.Cmd{h0.Command(ctx, "no-such-program"), tb.Node("nobody").Command(ctx, "true")} {
-			if err := cmd.Run(); !errors.Is(err, testbed.ErrNotFound) {
-				t.Errorf("%v: error %v, want ErrNotFound", cmd.Args, err)
-			}
+		if err := h0.Command(ctx, "no-such-program").Run(); !errors.Is(err, testbed.ErrNotFound) {
+			t.Errorf("no such program: error %v, want ErrNotFound", err)
+		}
+		if err := tb.Node("nobody").Command(ctx, "true").Run(); !errors.Is(err, testbed.ErrNoSuchObject) {
+			t.Errorf("no such node: error %v, want ErrNoSuchObject", err)
+		}
+	})
+	t.Run("signals are as in a shell", func(t *testing.T) {
+		// yes dies of SIGPIPE, silently, unless it was started with it ignored.
+		got, err := h0.Command(ctx, "sh", "-c", "yes | head -1; grep SigIgn /proc/self/status").CombinedOutput()
+		if err != nil || string(got) != "y\nSigIgn:\t0000000000000000\n" {
+			t.Errorf("output %q, error %v", got, err)
+		}
+	})
+	t.Run("a slow reader loses nothing", func(t *testing.T) {
+		var got bytes.Buffer
+		cmd := h0.Command(ctx, "sh", "-c", "head -c 60000 /dev/zero")
+		cmd.Stdout = slowWriter{&got}
+		if err := cmd.Run(); err != nil || got.Len() != 60000 {
+			t.Errorf("%d bytes of 60000, error %v", got.Len(), err)
+		}
+	})
+	t.Run("input of a terminal ends", func(t *testing.T) {
+		cmd := h0.Command(ctx, "sh", "-c", "cat; sleep 0.3; echo after")
+		cmd.Terminal = &supervisor.WindowSize{Rows: 24, Cols: 80}
+		cmd.Stdin = strings.NewReader("")
+		if got, err := cmd.Output(); err != nil || !strings.Contains(string(got), "after") {
+			t.Errorf("output %q, error %v", got, err)
 		}
 	})
 	t.Run("context ends the command", func(t *testing.T) {
@@ -196,6 +220,14 @@ func TestCommand(t *testing.T) {
 			t.Errorf("error %v, want exit code 7", err)
 		}
 	})
+}
+
+// slowWriter takes longer for a chunk than output is waited for.
+type slowWriter struct{ w io.Writer }
+
+func (s slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(250 * time.Millisecond)
+	return s.w.Write(p)
 }
 
 // endless is input that never ends.

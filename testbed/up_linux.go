@@ -181,6 +181,8 @@ func calibrationFile() (string, error) {
 // Detach lets the testbed outlive this process. After it Close is not allowed
 // to take the testbed down; Down is.
 func (t *Testbed) Detach() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.process == nil {
 		return nil
 	}
@@ -200,18 +202,24 @@ func (t *Testbed) Detach() error {
 // alone. Close is idempotent.
 func (t *Testbed) Close() error {
 	t.http.CloseIdleConnections()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.process == nil {
 		return nil
 	}
+	process := t.process
+	t.process = nil
 	t.startup.Close()
 	select {
 	case <-t.exited:
 	case <-time.After(downTimeout):
-		t.process.Process.Kill()
+		process.Process.Kill()
 		<-t.exited
 		return fmt.Errorf("take down %s: still there after %v, killed; its log ends:\n%s", t.dir.Name, downTimeout, logTail(t.dir))
 	}
-	t.process = nil
+	if process.ProcessState.ExitCode() == supervisor.ExitLeftovers {
+		return fmt.Errorf("take down %s: not everything could be removed; railbed gc tries again; its log ends:\n%s", t.dir.Name, logTail(t.dir))
+	}
 	return nil
 }
 

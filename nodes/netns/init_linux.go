@@ -65,8 +65,8 @@ func Main([]string) int {
 
 // buildView mounts what makes the node a machine of its own.
 func buildView(config initConfig) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("leave the host's mount tree: %w", err)
 	}
 	for _, m := range []struct {
 		kind, target, data string

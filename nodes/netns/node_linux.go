@@ -114,6 +114,7 @@ func (n *node) startInit(ctx context.Context) (err error) {
 	if string(answer) != initReady {
 		return fmt.Errorf("build view: %s", strings.TrimSpace(string(answer)))
 	}
+	defaultOOM(process.Pid)
 	n.view, err = openView(process.Pid)
 	if err != nil {
 		return err
@@ -188,7 +189,15 @@ func (n *node) spawn(command nodes.Command) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	defaultOOM(started.Pid)
 	return watch(started), nil
+}
+
+// defaultOOM takes from a program what it inherits of the supervisor's
+// protection: when memory runs out, programs go before their owner. A process
+// that has ended needs nothing.
+func defaultOOM(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("0"), 0)
 }
 
 // onLastThread runs fn on a thread that ends with it: a thread that has

@@ -76,8 +76,11 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exit.Code
 	}
 	fmt.Fprintln(stderr, "railbed:", err)
-	if errors.Is(err, verdict.ErrUnsupported) {
+	switch {
+	case errors.Is(err, verdict.ErrUnsupported):
 		return verdict.ExitUnsupported
+	case errors.Is(err, testbed.ErrNoSuchObject):
+		return verdict.ExitUsage
 	}
 	return verdict.ExitFail
 }

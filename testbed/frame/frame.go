@@ -13,8 +13,9 @@ import (
 	"sync"
 )
 
-// MaxPayload bounds one frame, in bytes; a longer one is a broken peer.
-const MaxPayload = 16 << 20
+// MaxPayload bounds one frame, in bytes; a longer one is a broken peer. The
+// largest frame is a plan: some 60 MB for 4,096 nodes in a fat-tree.
+const MaxPayload = 128 << 20
 
 const headerLen = 5
 

@@ -38,7 +38,7 @@ func TestReadEnds(t *testing.T) {
 		{"half a header", "\x02\x00", io.ErrUnexpectedEOF},
 		{"no payload", "\x02\x00\x00\x00\x02", io.ErrUnexpectedEOF},
 		{"half a payload", "\x02\x00\x00\x00\x02h", io.ErrUnexpectedEOF},
-		{"too long", "\x02\x01\x00\x00\x01", nil},
+		{"too long", "\x02\x08\x00\x00\x01", nil},
 		{"far too long", "\x02\xff\xff\xff\xff", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"railbed/capture"
 	"railbed/testbed/frame"
@@ -37,6 +38,11 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	}
 	subject := strings.Join(request.At, " ")
 	s.events.add("capture.start", subject, fmt.Sprintf("%d taps", len(taps)))
+	// A recording that ends by itself is told at once.
+	go func() {
+		<-session.Done()
+		c.conn.SetReadDeadline(time.Now())
+	}()
 	if out.start() == nil {
 		// The client's empty frame and its end both mean: enough.
 		_, _, _ = c.Read()
@@ -114,7 +120,7 @@ func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 			}
 		}
 		if !matched {
-			return nil, fmt.Errorf("capture at %q: %w; want all, nics, switches, a node or switch, NODE:PORT, or a glob of these", pattern, errNoSuchObject)
+			return nil, fmt.Errorf("capture at %q: %w; want all, nics, switches, a node or switch, NODE:PORT, or a glob of these", pattern, ErrNoSuchObject)
 		}
 	}
 	var taps []capture.Tap

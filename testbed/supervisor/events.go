@@ -8,6 +8,9 @@ import (
 const (
 	// eventsKept is how many events a late reader still sees.
 	eventsKept = 1024
+	// detailKept bounds an event's detail, in bytes: an argument vector may
+	// have megabytes.
+	detailKept = 256
 	// eventsAhead is how far a reader may fall behind before it is cut off,
 	// so that a stopped reader costs bounded memory.
 	eventsAhead = 256
@@ -26,6 +29,9 @@ func newEventLog() *eventLog {
 }
 
 func (l *eventLog) add(kind, subject, detail string) {
+	if len(detail) > detailKept {
+		detail = detail[:detailKept] + "..."
+	}
 	event := Event{Time: time.Now(), Kind: kind, Subject: subject, Detail: detail}
 	l.mu.Lock()
 	defer l.mu.Unlock()

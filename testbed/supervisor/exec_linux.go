@@ -29,7 +29,12 @@ const (
 	// its descriptors makes the wait run out.
 	drainTime = 100 * time.Millisecond
 	chunkSize = 32 << 10
+	// channelAhead is how many frames for a command's channel wait for it.
+	channelAhead = 4096
 )
+
+// endOfInput is what ends the input of a command on a terminal (VEOF, Ctrl-D).
+var endOfInput = []byte{4}
 
 // serveExec runs one command for one connection.
 func (s *supervisor) serveExec(c *frameConn) {
@@ -40,7 +45,7 @@ func (s *supervisor) serveExec(c *frameConn) {
 	}
 	node, known := s.nodes[request.Node]
 	if !known {
-		c.fail(fmt.Errorf("node %q: %w; the nodes are %s", request.Node, errNoSuchObject, s.nodeNames()))
+		c.fail(fmt.Errorf("node %q: %w; the nodes are %s", request.Node, ErrNoSuchObject, s.nodeNames()))
 		return
 	}
 	pipes, err := openPipes(request)
@@ -120,6 +125,9 @@ func toClient(c *frameConn, from *os.File, kind frame.Type) {
 		if n > 0 && c.Write(kind, buffer[:n]) != nil {
 			return
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			drain(c, from, kind, buffer)
+		}
 		if err != nil {
 			break
 		}
@@ -129,12 +137,43 @@ func toClient(c *frameConn, from *os.File, kind frame.Type) {
 	}
 }
 
+// drainMost bounds what is still read after a command's end: more than a pipe
+// or socket buffer holds, so that only a writer that was left behind meets it.
+const drainMost = 1 << 20
+
+// drain sends what lies in the pipe now. With a slow client or a busy host, the
+// deadline may have passed before what the command wrote was read.
+func drain(c *frameConn, from *os.File, kind frame.Type, buffer []byte) {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return
+	}
+	for drained := 0; drained < drainMost; {
+		n := 0
+		// The descriptor is non-blocking, or there would have been no deadline.
+		err := raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buffer) })
+		if err != nil || n <= 0 || c.Write(kind, buffer[:n]) != nil {
+			return
+		}
+		drained += n
+	}
+}
+
 // fromClient handles the client's frames until it goes away.
 func fromClient(c *frameConn, process nodes.Process, pipes *pipes) error {
-	input := make(chan []byte, frame.StdinAhead)
+	input, messages := make(chan []byte, frame.StdinAhead), make(chan []byte, channelAhead)
 	defer close(input)
+	defer close(messages)
+	go func() {
+		for chunk := range messages {
+			_ = feed(pipes.channel, chunk)
+		}
+	}()
 	go func() {
 		for chunk := range input {
+			if len(chunk) == 0 && pipes.terminal {
+				chunk = endOfInput // a terminal is not closed to end its input
+			}
 			_ = feed(pipes.stdin, chunk) // a command that has closed its input
 			if c.Write(frame.StdinTaken, nil) != nil {
 				return
@@ -154,7 +193,11 @@ func fromClient(c *frameConn, process nodes.Process, pipes *pipes) error {
 				err = fmt.Errorf("client sent more than %d chunks of input ahead", frame.StdinAhead)
 			}
 		case frame.Channel:
-			err = feed(pipes.channel, payload)
+			select {
+			case messages <- bytes.Clone(payload):
+			default:
+				err = fmt.Errorf("client sent more than %d messages ahead on the command's channel", channelAhead)
+			}
 		case frame.WindowSize:
 			err = pipes.resize(payload)
 		case frame.Signal:

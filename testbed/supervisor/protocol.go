@@ -20,6 +20,10 @@ import (
 // Part is the name under which the executable is started as a supervisor.
 const Part = "supervisor"
 
+// ExitLeftovers is the exit code of a supervisor that could not take everything
+// down; its run directory and log stay.
+const ExitLeftovers = 10
+
 // Protocol is the version of the control protocol; a client and a supervisor
 // of different versions refuse each other.
 const Protocol = "1"
@@ -153,8 +157,10 @@ type ExecExit struct {
 type Failure struct {
 	Error       string                    `json:"error"`
 	Unsupported *verdict.UnsupportedError `json:"unsupported,omitempty"`
-	// NotFound says that the program or object does not exist.
+	// NotFound says that the program does not exist in the node.
 	NotFound bool `json:"not_found,omitempty"`
+	// NoSuchObject says that the testbed has no node, link or tap of the name.
+	NoSuchObject bool `json:"no_such_object,omitempty"`
 }
 
 // LinkRequest changes a link. Exactly one of State and Set is given.

@@ -110,19 +110,20 @@ func writeError(w http.ResponseWriter, err error) {
 	switch {
 	case failure.Unsupported != nil:
 		status = http.StatusNotImplemented
-	case failure.NotFound:
+	case failure.NotFound, failure.NoSuchObject:
 		status = http.StatusNotFound
 	}
 	writeJSON(w, status, failure)
 }
 
 func failureOf(err error) Failure {
-	failure := Failure{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound) || errors.Is(err, errNoSuchObject)}
+	failure := Failure{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound), NoSuchObject: errors.Is(err, ErrNoSuchObject)}
 	errors.As(err, &failure.Unsupported)
 	return failure
 }
 
-var errNoSuchObject = errors.New("no such object in the testbed")
+// ErrNoSuchObject is wrapped when a node, link or tap does not exist.
+var ErrNoSuchObject = errors.New("no such object in the testbed")
 
 func readJSON(r *http.Request, v any) error {
 	decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
@@ -260,10 +261,10 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 	case found && direction == "b-to-a":
 		side = fabric.BToA
 	case found:
-		return fmt.Errorf("link %q: direction %q, want a-to-b or b-to-a", name, direction)
+		return fmt.Errorf("link %q: %w: direction %q, want a-to-b or b-to-a", name, ErrNoSuchObject, direction)
 	}
 	if s.start.Plan.Link(name) == nil {
-		return fmt.Errorf("link %q: %w; railbed link show lists them", name, errNoSuchObject)
+		return fmt.Errorf("link %q: %w; railbed link show lists them", name, ErrNoSuchObject)
 	}
 	switch {
 	case request.Set != nil && request.State == "":

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -56,6 +57,8 @@ type supervisor struct {
 	fabric     *fabric.Fabric
 	taken      map[string]bool // published names that were somebody else's
 
+	// leftovers is what could not be taken down.
+	leftovers error
 	// stop ends the testbed; it may be called from anywhere.
 	stop context.CancelCauseFunc
 	// sessions are exec and capture connections; close waits for them, after
@@ -102,6 +105,11 @@ func Main([]string) int {
 	if err != nil {
 		log.Error("testbed failed", "error", err)
 		startup.failed(err)
+	}
+	switch {
+	case s.leftovers != nil:
+		return ExitLeftovers
+	case err != nil:
 		return verdict.ExitFail
 	}
 	return verdict.ExitPass
@@ -109,7 +117,10 @@ func Main([]string) int {
 
 // run builds the testbed, serves it until ctx ends, and takes it down.
 func (s *supervisor) run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() {
+		s.leftovers = s.close()
+		err = errors.Join(err, s.leftovers)
+	}()
 	if err := s.isolate(); err != nil {
 		return err
 	}
@@ -119,11 +130,11 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 		}
 		return err
 	}
+	s.created = time.Now()
 	server, err := s.listen()
 	if err != nil {
 		return err
 	}
-	s.created = time.Now()
 	s.events.add("testbed.up", s.start.Plan.Name, fmt.Sprintf("%d nodes, %d switches, %d links",
 		len(s.start.Plan.Nodes), len(s.start.Plan.Switches), len(s.start.Plan.Links)))
 	s.startup.ready()
@@ -142,8 +153,10 @@ func (s *supervisor) isolate() error {
 	if s.hostPID, err = strconv.Atoi(host); err != nil {
 		return fmt.Errorf("read own process id on the host: %w", err)
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
+	// Nothing mounted here reaches the host, and what the host unmounts goes
+	// here, too, instead of being kept busy.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("leave the host's mount tree: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc of the testbed: %w", err)
@@ -246,9 +259,6 @@ func (s *supervisor) makeNamespaces(ctx context.Context) error {
 // the namespaces known to ip-netns(8) as TESTBED-NODE: links to descriptors of
 // this process, which dangle once it is dead.
 func (s *supervisor) publish(groups []*cgroup.Group) error {
-	if s.start.Rootless {
-		return nil
-	}
 	var record rundir.Published
 	for _, group := range groups {
 		for _, dir := range group.Dirs() {
@@ -258,6 +268,9 @@ func (s *supervisor) publish(groups []*cgroup.Group) error {
 		}
 	}
 	for name, namespace := range s.namespaces {
+		if s.start.Rootless {
+			break // /run/netns is root's
+		}
 		record.Links = append(record.Links, rundir.Link{
 			Path: s.publishedPath(name), Target: s.namespacePath(namespace),
 		})
@@ -296,7 +309,10 @@ func (s *supervisor) close() error {
 	for _, namespace := range s.namespaces {
 		failures = errors.Join(failures, namespace.Close())
 	}
-	return errors.Join(failures, s.dir.Remove())
+	if failures != nil {
+		return failures // the directory stays, with the record and the log
+	}
+	return s.dir.Remove()
 }
 
 // watchClient ends the testbed when the client goes away without Detach.
@@ -317,7 +333,9 @@ func (s *supervisor) watchClient() {
 func (s *supervisor) watchSignals() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	// Taken and dropped. An ignored signal would stay ignored in every program
+	// that is started from here; a handled one is reset.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
 	<-signals
 	s.stop(errSignalled)
 }
@@ -327,6 +345,8 @@ type startupChannel struct {
 	file   *os.File
 	reader *frame.Reader
 	writer *frame.Writer
+	// answered says that the client has heard of the end of the bring-up.
+	answered atomic.Bool
 }
 
 func openStartup() (*startupChannel, Start, error) {
@@ -359,9 +379,17 @@ func (c *startupChannel) progress(phase string, done, total int) {
 	c.send(Startup{Kind: StartupProgress, Text: phase, Done: done, Total: total})
 }
 
-func (c *startupChannel) trace(line string) { c.send(Startup{Kind: StartupTrace, Text: line}) }
+// trace sends a line as long as the client reads, which it does until ready.
+func (c *startupChannel) trace(line string) {
+	if !c.answered.Load() {
+		c.send(Startup{Kind: StartupTrace, Text: line})
+	}
+}
 
-func (c *startupChannel) ready() { c.send(Startup{Kind: StartupReady}) }
+func (c *startupChannel) ready() {
+	c.answered.Store(true)
+	c.send(Startup{Kind: StartupReady})
+}
 
 func (c *startupChannel) failed(err error) {
 	message := Startup{Kind: StartupFailed, Text: err.Error()}
