@@ -101,10 +101,8 @@ func (g *Group) Make() error {
 	if g == nil {
 		return nil
 	}
-	for _, dir := range g.Dirs() {
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return unsupported(err)
-		}
+	if err := g.makeDirs(); err != nil {
+		return err
 	}
 	if len(g.dirs) == 1 && !isV1(g.dirs[0]) {
 		return g.setUnified()
@@ -113,6 +111,30 @@ func (g *Group) Make() error {
 		if err := g.setV1(dir); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// makeDirs makes the directories. The shared one may go between two calls,
+// when another testbed was the last in it.
+func (g *Group) makeDirs() error {
+	const attempts = 10
+	var err error
+	for range attempts {
+		for _, dir := range g.Dirs() {
+			if err = os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
+				err = nil
+			}
+			if err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return unsupported(err)
 	}
 	return nil
 }

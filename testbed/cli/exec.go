@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
@@ -32,7 +33,8 @@ func newExecCommand(a *app) *cobra.Command {
 		Use:   "exec NODE [--testbed NAME] -- COMMAND [ARG]...",
 		Short: "Run a command in a node",
 		Long: `Run a command in a node with this terminal's input and output, and exit with its
-exit code. Closing this command ends the one in the node.`,
+exit code. Ctrl-C and other signals go to the command; a second one ends it. The
+end of railbed exec is the end of the command.`,
 		Example: `  railbed exec h0 -- ping -c1 h7
   railbed exec h0 -e UCX_TLS=tcp -- ucx_perftest -t tag_bw`,
 		Args:              rangeArgs(2, -1),
@@ -42,9 +44,11 @@ exit code. Closing this command ends the one in the node.`,
 			if err != nil {
 				return err
 			}
-			command := tb.Node(args[0]).Command(cmd.Context(), args[1], args[2:]...)
+			ctx, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
+			defer cancel()
+			command := tb.Node(args[0]).Command(ctx, args[1], args[2:]...)
 			command.Dir, command.Env = dir, append(a.environment(), env...)
-			return a.attach(command, tty)
+			return a.attach(command, tty, cancel)
 		},
 	}
 	cmd.Flags().SetInterspersed(true)
@@ -70,9 +74,11 @@ func newShellCommand(a *app) *cobra.Command {
 			}
 			// Not $SHELL: a node has the host's programs but no login.
 			script := `if [ -x /bin/bash ]; then exec /bin/bash --norc; fi; exec /bin/sh`
-			command := tb.Node(args[0]).Command(cmd.Context(), "/bin/sh", "-c", script)
+			ctx, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
+			defer cancel()
+			command := tb.Node(args[0]).Command(ctx, "/bin/sh", "-c", script)
 			command.Env = append(a.environment(), fmt.Sprintf(`PS1=%s:%s:\w# `, tb.Name(), args[0]))
-			return a.attach(command, true)
+			return a.attach(command, true, cancel)
 		},
 	}
 	testbedFlag(cmd, &name)
@@ -97,8 +103,9 @@ func (a *app) environment() []string {
 	return env
 }
 
-// attach runs the command with this process's input, output and signals.
-func (a *app) attach(command *testbed.Cmd, tty bool) error {
+// attach runs the command with this process's input, output and signals; end
+// ends it without asking.
+func (a *app) attach(command *testbed.Cmd, tty bool, end context.CancelFunc) error {
 	command.Stdin, command.Stdout, command.Stderr = a.stdin, a.stdout, a.stderr
 	if file, ok := a.stdin.(*os.File); ok && tty && isTerminal(file) {
 		restore, err := rawTerminal(file, command)
@@ -115,8 +122,8 @@ func (a *app) attach(command *testbed.Cmd, tty bool) error {
 		}
 		return err
 	}
-	stop := forwardResizes(command)
-	defer stop()
+	defer forwardSignals(command, end)()
+	defer forwardResizes(command)()
 	err := command.Wait()
 	var exit *testbed.ExitError
 	if errors.As(err, &exit) {
@@ -126,6 +133,26 @@ func (a *app) attach(command *testbed.Cmd, tty bool) error {
 		return &exitError{Code: 128 + int(syscall.SIGINT)}
 	}
 	return err
+}
+
+// forwardSignals sends the first signal to the command, which may take its
+// leave as it likes, and ends it with the second.
+func forwardSignals(command *testbed.Cmd, end context.CancelFunc) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
+	go func() {
+		sent := false
+		for received := range signals {
+			if sent || command.Signal(received.(syscall.Signal)) != nil {
+				end()
+			}
+			sent = true
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
 }
 
 // rawTerminal hands this terminal to the command until restore.
@@ -206,21 +233,15 @@ standard output as it happens, for Wireshark.`,
 
 func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervisor.CaptureRequest, path string) error {
 	var out io.Writer = a.stdout
+	var file lateFile
 	switch {
 	case path == "":
 		return usage("capture: no file named; give -w FILE, or -w - for standard output")
 	case path == "-" && isTerminal(a.stdout):
 		return usage("capture: standard output is a terminal; pipe it into wireshark -k -i - or give -w FILE")
 	case path != "-":
-		file, err := os.Create(path)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		if err := file.Chown(testbed.InvokingUser()); err != nil {
-			return err
-		}
-		out = file
+		file.path = path
+		out = &file
 	}
 	recording, err := tb.Capture(ctx, request, out)
 	if err != nil {
@@ -229,12 +250,50 @@ func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervis
 	fmt.Fprintln(a.stderr, "recording; Ctrl-C ends it")
 	<-recording.Done()
 	stats, err := recording.Stop()
-	if err != nil {
+	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "%d packets recorded, %d dropped\n", stats.Written(), stats.Dropped())
+	fmt.Fprintf(a.stderr, "%d packets recorded, %d dropped, %d over the limit\n", stats.Written(), stats.Dropped(), stats.Limited())
 	if stats.Dropped() > 0 {
 		return &exitError{Code: verdict.ExitInconclusive, Err: errors.New("the recording lost packets; record fewer taps or a smaller snaplen")}
 	}
 	return nil
+}
+
+// lateFile is created with the first byte, so that a capture that cannot start
+// leaves an earlier file as it is. A file that is new belongs to the user who
+// asked; one that exists keeps its owner.
+type lateFile struct {
+	path string
+	file *os.File
+}
+
+// Write implements io.Writer.
+func (l *lateFile) Write(p []byte) (int, error) {
+	if l.file == nil {
+		if err := l.open(); err != nil {
+			return 0, err
+		}
+	}
+	return l.file.Write(p)
+}
+
+func (l *lateFile) open() (err error) {
+	l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		l.file, err = os.Create(l.path)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return l.file.Chown(testbed.InvokingUser())
+}
+
+// Close closes the file, if there is one.
+func (l *lateFile) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
 }

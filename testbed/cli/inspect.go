@@ -33,7 +33,9 @@ func newLsCommand(a *app) *cobra.Command {
 					continue // ended since it was listed
 				}
 				if err != nil {
-					return err
+					// One that does not answer must not hide the others.
+					fmt.Fprintf(a.stderr, "railbed: %v\n", err)
+					continue
 				}
 				states = append(states, state)
 			}

@@ -99,8 +99,8 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// sweep removes the remains of dead testbeds before a command that makes or
-// lists some. What it cannot remove is told and is no reason to stop.
+// sweep removes the remains of dead testbeds beside a command that makes or
+// ends some. What it cannot remove is told and is no reason to stop.
 func (a *app) sweep() {
 	if _, err := rundir.Sweep(false); err != nil {
 		fmt.Fprintln(a.stderr, "railbed: warning:", err)

@@ -23,7 +23,8 @@ func newUpCommand(a *app) *cobra.Command {
 		Long: `Bring up the cluster that FILE describes and leave it running. Steps and checks
 in the file are not run; railbed run does that.
 
-Bringing up the same file twice repairs what was changed since and succeeds.
+Bringing up the same file twice undoes changes of links, verifies everything
+else, and succeeds when all is as planned.
 Another file under the same name is an error. Ctrl-C undoes what was made.`,
 		Example: `  railbed up scenarios/quickstart.yaml
   railbed exec h0 -- ping -c1 h7
@@ -106,13 +107,13 @@ only one that is up. A testbed that is not up is no error.`,
 			if err != nil {
 				return err
 			}
+			var failures error
 			for _, name := range names {
-				if err := a.down(cmd.Context(), name); err != nil {
-					return err
-				}
+				// Once asked for, the end of a testbed is completed.
+				failures = errors.Join(failures, a.down(context.WithoutCancel(cmd.Context()), name))
 			}
 			a.sweep()
-			return nil
+			return failures
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "all of the calling user's testbeds")

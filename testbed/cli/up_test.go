@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -311,5 +312,68 @@ func TestCaptureAndEvents(t *testing.T) {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("not a line of JSON: %q", line)
 		}
+	}
+}
+
+// TestExecPassesSignalsOn: the first goes to the command, which answers it as
+// it likes; the second ends it.
+func TestExecPassesSignalsOn(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const name = "cli-signal"
+	must(t, "up", writeFile(t, twoHosts(name)))
+	t.Cleanup(func() { must(t, "down", name) })
+	for _, test := range []struct {
+		script  string
+		signals int
+		code    int
+		output  string
+	}{
+		{`trap "echo got; exit 5" INT; echo ready; while :; do sleep 0.05; done`, 1, 5, "got\n"},
+		{`trap "" INT; echo ready; while :; do sleep 0.05; done`, 2, 130, ""},
+	} {
+		cmd := command("exec", "h0", "-t", name, "--", "sh", "-c", test.script)
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ready := make([]byte, len("ready\n"))
+		if _, err := io.ReadFull(stdout, ready); err != nil {
+			t.Fatal(err)
+		}
+		for range test.signals {
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(200 * time.Millisecond) // two at once would be one
+		}
+		rest, err := io.ReadAll(stdout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != test.code || string(rest) != test.output {
+			t.Errorf("%q: exit %d, output %q; want %d and %q", test.script, code, rest, test.code, test.output)
+		}
+	}
+}
+
+// TestCaptureThatCannotStart leaves an earlier file as it is.
+func TestCaptureThatCannotStart(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const name = "cli-evidence"
+	must(t, "up", writeFile(t, twoHosts(name)))
+	t.Cleanup(func() { must(t, "down", name) })
+	path := filepath.Join(t.TempDir(), "evidence.pcapng")
+	if err := os.WriteFile(path, []byte("evidence"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := do(t, "capture", "nosuchtap", "-t", name, "-w", path); got.code != verdict.ExitUsage {
+		t.Errorf("exit %d, want 2: %s", got.code, got.stderr)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "evidence" {
+		t.Errorf("the file holds %q, error %v", text, err)
 	}
 }

@@ -130,13 +130,19 @@ func Claim(name string) (Dir, *os.File, error) {
 
 // Running reports whether a supervisor holds the directory.
 func (d Dir) Running() bool {
-	lock, err := d.tryLock(0)
+	file, err := os.OpenFile(filepath.Join(d.Path, lockName), os.O_RDWR, 0)
 	if err != nil {
-		return errors.Is(err, ErrRunning)
+		return false
 	}
-	lock.Close()
-	return false
+	defer file.Close()
+	// Asked for and not taken: two that ask must not see each other.
+	lock := wholeFile()
+	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock)
+	return err == nil && lock.Type != unix.F_UNLCK
 }
+
+// wholeFile is an exclusive lock of a whole file.
+func wholeFile() unix.Flock_t { return unix.Flock_t{Type: unix.F_WRLCK} }
 
 // WaitGone waits until no supervisor holds the directory, at most for timeout.
 func (d Dir) WaitGone(timeout time.Duration) error {
@@ -150,15 +156,16 @@ func (d Dir) WaitGone(timeout time.Duration) error {
 	return nil
 }
 
-// tryLock takes the directory's lock. The lock belongs to the open file, so it
-// lives as long as the last process that inherited it.
+// tryLock takes the directory's lock, an open file description lock: it lives
+// as long as the last process that inherited the file (fcntl(2), Linux 3.15).
 func (d Dir) tryLock(create int) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(d.Path, lockName), os.O_RDWR|create, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	lock := wholeFile()
+	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock)
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		err = fmt.Errorf("%s: %w", d.Name, ErrRunning)
 	}
 	if err != nil {
@@ -238,13 +245,24 @@ func (d Dir) sweepLocked() (*Swept, error) {
 		defer lock.Close()
 	}
 	swept := &Swept{Name: d.Name, Removed: d.remains()}
-	return swept, d.Remove()
+	return swept, d.removeLocked()
 }
 
 // Remove removes everything that the testbed recorded and then the directory
 // itself, which stays, with the record, when something could not be removed.
 // The caller holds the directory's lock.
 func (d Dir) Remove() error {
+	release, err := lockRoot(filepath.Dir(d.Path))
+	if err != nil {
+		return err
+	}
+	defer release()
+	return d.removeLocked()
+}
+
+// removeLocked needs the root lock: what testbeds share, one of them must not
+// remove while another one makes it.
+func (d Dir) removeLocked() error {
 	if err := d.unpublish(); err != nil {
 		return err
 	}
@@ -291,6 +309,11 @@ func (l Link) ours() bool {
 // Publish records the links and makes them. A name that exists is somebody
 // else's and stays as it is; taken lists those.
 func (d Dir) Publish(record Published) (taken []string, err error) {
+	release, err := lockRoot(filepath.Dir(d.Path))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	for _, link := range record.Links {
 		if parent := filepath.Dir(link.Path); record.MadeDir == "" {
 			if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
