@@ -86,11 +86,19 @@ func (a *app) printLinks(s *supervisor.State) {
 			sender fabric.EndState
 			fabric.DirectionState
 		}{{"->", link.A, link.AToB}, {"<-", link.B, link.BToA}} {
-			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, d.Burst, d.Achieved, d.Queue,
+			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, d.Burst, reached(d.DirectionState), d.Queue,
 				impairments(d.Direction), units.Bytes(d.sender.Counters.TxBytes), d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
 		}
 	}
 	t.Render()
+}
+
+// reached is the rate that the calibration measured, of the rate asked for.
+func reached(d fabric.DirectionState) string {
+	if d.Rate == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(d.Achieved)/float64(d.Rate))
 }
 
 // impairments prints what a direction does beyond rate and queue.
