@@ -80,7 +80,7 @@ func residentKiB(b *testing.B, pid int) int {
 // everything read back: time up and down, time per node, and the supervisor's
 // resident memory per node.
 func BenchmarkBringUp(b *testing.B) {
-	hosttest.Need(b, hosttest.Netns)
+	hosttest.Need(b, hosttest.Testbed)
 	for _, fabric := range benchFabrics {
 		b.Run(fmt.Sprintf("nodes=%d", fabric.nodes()), func(b *testing.B) {
 			p := fabric.plan(b)

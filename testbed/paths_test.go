@@ -40,7 +40,7 @@ func send(args []string) int {
 // TestPathsAreTheSameInEveryRun holds that equal flows take equal paths, and
 // that the choice is spread over the spines.
 func TestPathsAreTheSameInEveryRun(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	if _, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_seed"); err != nil {
 		t.Skip("cannot run here: the kernel's multipath hash has no seed (Linux 6.11):", err)
 	}

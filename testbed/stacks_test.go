@@ -65,7 +65,7 @@ func mustCross(t *testing.T, tb *testbed.Testbed, payload uint64, run func()) {
 }
 
 func TestUCXCrosses(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns, hosttest.UCX)
+	hosttest.Need(t, hosttest.Testbed, hosttest.UCX)
 	tb := upPlan(t, fmt.Sprintf(stackHosts, "go-ucx"))
 	const iterations, warmups = 50, 10
 	server := tb.Node("h1").Command(t.Context(), "ucx_perftest")
@@ -140,7 +140,7 @@ int main(int argc, char **argv) {
 // h0 asks for its daemon in h1 through an agent that hands the request to this
 // test, as a login service would.
 func TestOpenMPICrosses(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns, hosttest.OpenMPI)
+	hosttest.Need(t, hosttest.Testbed, hosttest.OpenMPI)
 	mpicc, err := exec.LookPath("mpicc")
 	if err != nil {
 		t.Skip("cannot run here: mpicc:", err)

@@ -30,7 +30,7 @@ const echoPart = "echo"
 
 func TestMain(m *testing.M) {
 	testbed.Init(reexec.Parts{echoPart: echo, sendPart: send})
-	if reason := hosttest.Probe(hosttest.Netns); reason != nil {
+	if reason := hosttest.Probe(hosttest.Testbed); reason != nil {
 		// An example cannot skip itself.
 		fmt.Println("the example cannot run here:", reason)
 		flag.Parse()
@@ -77,7 +77,7 @@ func up(t *testing.T, name string) *testbed.Testbed {
 // upPlan brings a testbed up for the time of the test.
 func upPlan(t *testing.T, text string) *testbed.Testbed {
 	t.Helper()
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	tb, err := testbed.Up(t.Context(), compile(t, text), testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestNameIsTaken(t *testing.T) {
 
 // TestSameNameAtOnce has several claim one name; exactly one gets it.
 func TestSameNameAtOnce(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Testbed)
 	p := compile(t, fmt.Sprintf(twoHosts, "go-race"))
 	var group sync.WaitGroup
 	var mu sync.Mutex
