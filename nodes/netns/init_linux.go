@@ -97,6 +97,9 @@ func buildView(config initConfig) error {
 func overlayFiles(config initConfig) error {
 	bootID := fmt.Sprintf("%s-%s-%s-%s-%s\n", config.MachineID[:8], config.MachineID[8:12],
 		config.MachineID[12:16], config.MachineID[16:20], config.MachineID[20:32])
+	if err := haveHostsFile(); err != nil {
+		return err
+	}
 	for target, content := range map[string]string{
 		"/etc/hosts":                      config.Hosts,
 		"/etc/hostname":                   config.Hostname + "\n",
@@ -123,6 +126,28 @@ func overlayFiles(config initConfig) error {
 		}
 	}
 	return nil
+}
+
+// haveHostsFile sees to it that there is an /etc/hosts to put the node's over.
+// Minimal systems have none, and a file cannot be made in the host's /etc; so
+// there the node gets an /etc of its own over the host's.
+func haveHostsFile() error {
+	const hosts = "/etc/hosts"
+	if _, err := os.Stat(hosts); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	upper, work := filepath.Join(runDir, "etc"), filepath.Join(runDir, "etc.work")
+	for _, dir := range []string{upper, work} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	// userxattr is what makes it allowed in a user namespace (Linux 5.11).
+	options := "lowerdir=/etc,upperdir=" + upper + ",workdir=" + work + ",userxattr"
+	if err := unix.Mount("overlay", "/etc", "overlay", 0, options); err != nil {
+		return fmt.Errorf("mount overlay on /etc, as this host has no %s: %w", hosts, err)
+	}
+	return os.WriteFile(hosts, nil, 0o644)
 }
 
 // reap collects the orphans of the PID namespace. With no child left wait4

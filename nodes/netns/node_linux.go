@@ -53,6 +53,9 @@ type node struct {
 // view is the namespaces of a running node, by descriptor.
 type view struct {
 	mount, uts, ipc, pid int
+	// root is the init's root directory: where Railbed itself runs in a
+	// chroot, it is not the mount namespace's.
+	root int
 	// proc is the node's /proc, for counting its processes.
 	proc int
 }
@@ -151,13 +154,13 @@ func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
 
 func openView(pid int) (view, error) {
 	base := "/proc/" + strconv.Itoa(pid)
-	v := view{mount: -1, uts: -1, ipc: -1, pid: -1, proc: -1}
+	v := view{mount: -1, uts: -1, ipc: -1, pid: -1, root: -1, proc: -1}
 	for _, entry := range []struct {
 		fd   *int
 		path string
 	}{
 		{&v.mount, base + "/ns/mnt"}, {&v.uts, base + "/ns/uts"}, {&v.ipc, base + "/ns/ipc"},
-		{&v.pid, base + "/ns/pid"}, {&v.proc, base + "/root/proc"},
+		{&v.pid, base + "/ns/pid"}, {&v.root, base + "/root"}, {&v.proc, base + "/root/proc"},
 	} {
 		fd, err := unix.Open(entry.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -170,7 +173,7 @@ func openView(pid int) (view, error) {
 }
 
 func (v *view) close() {
-	for _, fd := range []*int{&v.mount, &v.uts, &v.ipc, &v.pid, &v.proc} {
+	for _, fd := range []*int{&v.mount, &v.uts, &v.ipc, &v.pid, &v.root, &v.proc} {
 		if *fd > 0 {
 			unix.Close(*fd)
 		}
@@ -280,6 +283,13 @@ func (n *node) enter() error {
 		if err := unix.Setns(step.fd, step.kind); err != nil {
 			return fmt.Errorf("enter %s namespace: %w", step.name, err)
 		}
+	}
+	// Entering a mount namespace moves the thread to that namespace's root.
+	if err := unix.Fchdir(n.view.root); err != nil {
+		return fmt.Errorf("enter root directory: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("enter root directory: %w", err)
 	}
 	return nil
 }
