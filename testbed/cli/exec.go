@@ -254,6 +254,11 @@ func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervis
 		return err
 	}
 	fmt.Fprintf(a.stderr, "%d packets recorded, %d dropped, %d over the limit\n", stats.Written(), stats.Dropped(), stats.Limited())
+	if a.output == "json" && path != "-" {
+		if err := a.printJSON(stats); err != nil {
+			return err
+		}
+	}
 	if stats.Dropped() > 0 {
 		return &exitError{Code: verdict.ExitInconclusive, Err: errors.New("the recording lost packets; record fewer taps or a smaller snaplen")}
 	}

@@ -132,7 +132,10 @@ func newLinkStateCommand(a *app, state, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return tb.ChangeLink(cmd.Context(), supervisor.LinkRequest{Where: args[0], State: state})
+			if err := tb.ChangeLink(cmd.Context(), supervisor.LinkRequest{Where: args[0], State: state}); err != nil {
+				return err
+			}
+			return a.printChanged(cmd.Context(), tb, args[0])
 		},
 	}
 	testbedFlag(cmd, &name)
@@ -169,7 +172,10 @@ Every setting is read back from the kernel.`,
 			if err != nil {
 				return err
 			}
-			return setLink(cmd.Context(), tb, args, edit)
+			if err := setLink(cmd.Context(), tb, args, edit); err != nil {
+				return err
+			}
+			return a.printChanged(cmd.Context(), tb, args[0])
 		},
 	}
 	flags := cmd.Flags()
@@ -182,6 +188,19 @@ Every setting is read back from the kernel.`,
 	flags.StringVar(&corrupt, "corrupt", "", "as in 0.1%")
 	testbedFlag(cmd, &name)
 	return cmd
+}
+
+// printChanged prints the link as it is after a change, for machines; people
+// hear nothing of what went well.
+func (a *app) printChanged(ctx context.Context, tb *testbed.Testbed, name string) error {
+	if a.output != "json" {
+		return nil
+	}
+	state, err := tb.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	return a.printJSON(findLink(state.Links, name))
 }
 
 // flagValue is a flag's text and where its value goes.
