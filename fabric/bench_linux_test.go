@@ -3,6 +3,11 @@ package fabric
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,42 +88,105 @@ func BenchmarkBuild(b *testing.B) {
 func BenchmarkFloor(b *testing.B) {
 	forSizes(b, func(b *testing.B, p *plan.Plan, ns map[string]*kernel.Namespace) func() error {
 		b.StopTimer()
-		f, err := prepare(p, ns, Options{Calibration: testCalibration(b), Parallel: 1})
-		if err == nil {
-			err = f.calibrate(context.Background())
-		}
-		if err != nil {
+		run, undo := floor(b, p, ns)
+		b.StartTimer()
+		run()
+		return undo
+	})
+}
+
+// floor prepares the calls; run makes them.
+func floor(b *testing.B, p *plan.Plan, ns map[string]*kernel.Namespace) (run func(), undo func() error) {
+	b.Helper()
+	f, err := prepare(p, ns, Options{Calibration: testCalibration(b), Parallel: 1})
+	if err == nil {
+		err = f.calibrate(context.Background())
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	f.built = true
+	links := kernel.NewBatch("", nil)
+	for _, l := range f.links {
+		links.AddVeth(f.vethEnd(l, true), f.vethEnd(l, false), linkGroup)
+	}
+	early, late := map[*host][]kernel.Sysctl{}, map[*host][]kernel.Sysctl{}
+	batches := map[*host]*kernel.Batch{}
+	for _, h := range f.hosts {
+		early[h], late[h], batches[h] = h.early(), h.late(), f.requests(h)
+	}
+	loop := func(fn func(h *host) error) {
+		if err := f.each(context.Background(), f.hosts, fn, func(int) {}); err != nil {
 			b.Fatal(err)
 		}
-		f.built = true
-		links := kernel.NewBatch("", nil)
-		for _, l := range f.links {
-			links.AddVeth(f.vethEnd(l, true), f.vethEnd(l, false), linkGroup)
-		}
-		early, late := map[*host][]kernel.Sysctl{}, map[*host][]kernel.Sysctl{}
-		batches := map[*host]*kernel.Batch{}
-		for _, h := range f.hosts {
-			early[h], late[h], batches[h] = h.early(), h.late(), f.requests(h)
-		}
+	}
+	return func() {
 		conn, err := kernel.OpenIn(f.hosts[0].ns)
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer conn.Close()
-		b.StartTimer()
-		loop := func(fn func(h *host) error) {
-			if err := f.each(context.Background(), f.hosts, fn, func(int) {}); err != nil {
-				b.Fatal(err)
-			}
-		}
 		loop(func(h *host) error { return kernel.SetSysctls(early[h]) })
 		if err := conn.Do(links); err != nil {
 			b.Fatal(err)
 		}
 		loop(func(h *host) error { return floorConfigure(h, batches[h], late[h]) })
 		loop(floorRead)
-		return f.Close
-	})
+	}, f.Close
+}
+
+// BenchmarkUpBesideFloor runs `railbed up` of 256 nodes, from reading the file to
+// the end of the process, and the floor in turn, and reports the ratio of the
+// medians: against the netlink and sysctl calls alone, and against these with
+// the making of the namespaces.
+func BenchmarkUpBesideFloor(b *testing.B) {
+	hosttest.Need(b, hosttest.Testbed)
+	dir := b.TempDir()
+	binary, file := filepath.Join(dir, "railbed"), filepath.Join(dir, "floor.yaml")
+	command := func(name string, args ...string) {
+		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+			b.Fatalf("%s %v: %v\n%s", name, args, err, out)
+		}
+	}
+	command("go", "build", "-o", binary, "railbed")
+	name := fmt.Sprintf("floor-%d", os.Getpid())
+	text := fmt.Sprintf("name: %s\n%s", name, strings.TrimPrefix(leafSpineFile(16, 4, 16), "name: t\n"))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	command(binary, "up", file) // the calibration, when it is the first
+	command(binary, "down", name)
+	p := leafSpine(b, 16, 4, 16)
+	var ups, calls, making []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		command(binary, "up", file)
+		ups = append(ups, time.Since(start))
+		command(binary, "down", name)
+		start = time.Now()
+		ns := namespaces(b, p)
+		made := time.Since(start)
+		run, undo := floor(b, p, ns)
+		start = time.Now()
+		run()
+		calls = append(calls, time.Since(start))
+		making = append(making, time.Since(start)+made)
+		if err := undo(); err != nil {
+			b.Fatal(err)
+		}
+		for _, n := range ns {
+			n.Close()
+		}
+	}
+	b.ReportMetric(median(ups).Seconds(), "s-up")
+	b.ReportMetric(median(calls).Seconds(), "s-calls")
+	b.ReportMetric(float64(median(ups))/float64(median(calls)), "up/calls")
+	b.ReportMetric(float64(median(ups))/float64(median(making)), "up/calls+namespaces")
+}
+
+func median(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)/2]
 }
 
 func floorConfigure(h *host, batch *kernel.Batch, late []kernel.Sysctl) error {

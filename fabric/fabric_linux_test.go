@@ -57,7 +57,11 @@ func compile(t testing.TB, text string) *plan.Plan {
 // calibrate them at once.
 func leafSpine(t testing.TB, leaves, spines, hosts int) *plan.Plan {
 	t.Helper()
-	return compile(t, fmt.Sprintf("name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: %d, hosts-per-leaf: %d}, links: {default: {rate: 100mbit}}}\n", leaves, spines, hosts))
+	return compile(t, leafSpineFile(leaves, spines, hosts))
+}
+
+func leafSpineFile(leaves, spines, hosts int) string {
+	return fmt.Sprintf("name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: %d, hosts-per-leaf: %d}, links: {default: {rate: 100mbit}}}\n", leaves, spines, hosts)
 }
 
 // namespaces makes one namespace for each node and switch of a plan.

@@ -127,9 +127,12 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 	}
 	writer := frame.NewWriter(t.startup)
 	err = writer.WriteJSON(frame.Message, supervisor.Start{
-		Plan: t.plan, Dir: t.dir.Path, UID: os.Getuid(), GID: os.Getgid(), Rootless: os.Geteuid() != 0,
+		Name: t.plan.Name, Namespaces: supervisor.Namespaces(t.plan), Dir: t.dir.Path, UID: os.Getuid(), GID: os.Getgid(), Rootless: os.Geteuid() != 0,
 		Trace: o.Trace != nil, Calibration: calibration, File: o.File,
 	})
+	if err == nil {
+		err = writer.WriteJSON(frame.Message, t.plan)
+	}
 	reader := frame.NewReader(t.startup)
 	for err == nil {
 		var payload []byte

@@ -105,10 +105,10 @@ func (w *frameWriter) sendLocked(p []byte) error {
 // NODE:PORT, or globs of these. Each tap is taken once.
 func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 	var all []capture.Tap
-	for _, n := range s.start.Plan.Nodes {
+	for _, n := range s.plan.Nodes {
 		all = s.appendTaps(all, n.Name, n.NICs, true)
 	}
-	for _, sw := range s.start.Plan.Switches {
+	for _, sw := range s.plan.Switches {
 		all = s.appendTaps(all, sw.Name, sw.Ports, false)
 	}
 	chosen := make([]bool, len(all))

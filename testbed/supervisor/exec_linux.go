@@ -78,7 +78,7 @@ func (s *supervisor) serveExec(c *frameConn) {
 func (s *supervisor) nodeNames() string {
 	const shown = 8
 	var names []string
-	for i, n := range s.start.Plan.Nodes {
+	for i, n := range s.plan.Nodes {
 		if i == shown {
 			names = append(names, "...")
 			break

@@ -36,9 +36,14 @@ const ProtocolHeader = "Railbed-Protocol"
 const Upgrade = "railbed-frames"
 
 // Start is the first message on the startup channel: all that a supervisor
-// is told.
+// is told, but for the plan, which is the second. A supervisor makes the
+// plan's namespaces while it reads the plan.
 type Start struct {
-	Plan *plan.Plan `json:"plan"`
+	// Name is the testbed's.
+	Name string `json:"name"`
+	// Namespaces is how many network namespaces the plan needs: one per node and
+	// switch.
+	Namespaces int `json:"namespaces"`
 	// Dir is the testbed's run directory, claimed and locked by the client.
 	Dir string `json:"dir"`
 	// Executable's owner: results and sockets belong to the user who asked.

@@ -71,10 +71,10 @@ func (sv *server) close() error {
 func (s *supervisor) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/version", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"protocol": Protocol, "name": s.start.Plan.Name, "plan_hash": s.start.Plan.Hash()})
+		writeJSON(w, http.StatusOK, map[string]string{"protocol": Protocol, "name": s.plan.Name, "plan_hash": s.plan.Hash()})
 	})
 	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, s.start.Plan)
+		writeJSON(w, http.StatusOK, s.plan)
 	})
 	mux.HandleFunc("GET /v1/state", s.serveState)
 	mux.HandleFunc("POST /v1/verify", s.serveVerify)
@@ -144,7 +144,7 @@ func (s *supervisor) serveState(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *supervisor) state(ctx context.Context) (*State, error) {
-	p := s.start.Plan
+	p := s.plan
 	links, err := s.fabric.Links(ctx)
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 // path of the namespace on the host.
 func (s *supervisor) published(name string) (namespace, path string) {
 	if !s.start.Rootless && !s.taken[s.publishedPath(name)] {
-		namespace = s.start.Plan.Name + "-" + name
+		namespace = s.plan.Name + "-" + name
 	}
 	return namespace, s.namespacePath(s.namespaces[name])
 }
@@ -212,7 +212,7 @@ func (s *supervisor) converge(ctx context.Context) error {
 		return err
 	}
 	for _, state := range states {
-		planned := s.start.Plan.Link(state.Name)
+		planned := s.plan.Link(state.Name)
 		if !state.Up {
 			if err := s.changeLink(ctx, LinkRequest{Where: state.Name, State: "up"}); err != nil {
 				return err
@@ -263,7 +263,7 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 	case found:
 		return fmt.Errorf("link %q: %w: direction %q, want a-to-b or b-to-a", name, ErrNoSuchObject, direction)
 	}
-	if s.start.Plan.Link(name) == nil {
+	if s.plan.Link(name) == nil {
 		return fmt.Errorf("link %q: %w; railbed link show lists them", name, ErrNoSuchObject)
 	}
 	switch {
@@ -376,3 +376,14 @@ func (c *frameConn) request(v any) error {
 }
 
 func (c *frameConn) fail(err error) { _ = c.WriteJSON(frame.Failure, failureOf(err)) }
+
+// rankNumbers are the ranks of a node, in the plan's order.
+func rankNumbers(ranks []plan.Rank, node string) []int {
+	var numbers []int
+	for _, r := range ranks {
+		if r.Node == node {
+			numbers = append(numbers, r.Rank)
+		}
+	}
+	return numbers
+}

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,7 +24,6 @@ import (
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
 	"railbed/nodes/netns"
-	"railbed/testbed/frame"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
@@ -45,6 +42,7 @@ const publishDir = "/run/netns"
 // supervisor is the testbed while it exists.
 type supervisor struct {
 	start   Start
+	plan    *plan.Plan // nil until it is read
 	dir     rundir.Dir
 	log     *slog.Logger
 	startup *startupChannel
@@ -91,12 +89,11 @@ func Main([]string) int {
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &supervisor{
-		start: start, dir: rundir.Dir{Name: start.Plan.Name, Path: start.Dir}, log: log, startup: startup,
+		start: start, dir: rundir.Dir{Name: start.Name, Path: start.Dir}, log: log, startup: startup,
 		events: newEventLog(), namespaces: make(map[string]*kernel.Namespace), nodes: make(map[string]nodes.Node),
 		taken: make(map[string]bool), stop: stop,
 	}
 	s.ending, s.endingNow = context.WithCancel(context.Background())
-	go s.watchClient()
 	go s.watchSignals()
 	err = s.run(ctx)
 	if cause := context.Cause(ctx); cause != nil {
@@ -135,11 +132,11 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.events.add("testbed.up", s.start.Plan.Name, fmt.Sprintf("%d nodes, %d switches, %d links",
-		len(s.start.Plan.Nodes), len(s.start.Plan.Switches), len(s.start.Plan.Links)))
+	s.events.add("testbed.up", s.plan.Name, fmt.Sprintf("%d nodes, %d switches, %d links",
+		len(s.plan.Nodes), len(s.plan.Switches), len(s.plan.Links)))
 	s.startup.ready()
 	<-ctx.Done()
-	s.events.add("testbed.down", s.start.Plan.Name, context.Cause(ctx).Error())
+	s.events.add("testbed.down", s.plan.Name, context.Cause(ctx).Error())
 	return server.close()
 }
 
@@ -171,29 +168,19 @@ func (s *supervisor) isolate() error {
 
 // build makes everything that the plan names.
 func (s *supervisor) build(ctx context.Context) error {
-	p := s.start.Plan
 	calibration, err := link.LoadCalibration(s.start.Calibration)
 	if err != nil {
 		return err
 	}
-	if err := s.makeNamespaces(ctx); err != nil {
+	if err := s.receivePlan(ctx); err != nil {
 		return err
 	}
-	options := fabric.Options{Calibration: calibration, Progress: func(done, total int) {
-		s.startup.progress("build fabric", done, total)
-	}}
-	if s.start.Trace {
-		options.Trace = s.startup.trace
-	}
-	s.fabric, err = fabric.Build(ctx, p, s.namespaces, options)
-	if err != nil {
-		return err
-	}
+	p := s.plan
 	groups, err := s.planCgroups()
 	if err != nil {
 		return err
 	}
-	if err := s.publish(groups); err != nil {
+	if err := s.buildFabric(ctx, calibration, groups); err != nil {
 		return err
 	}
 	for i, n := range p.Nodes {
@@ -211,12 +198,28 @@ func (s *supervisor) build(ctx context.Context) error {
 	return nil
 }
 
+// buildFabric makes the network, and meanwhile publishes the names: that is
+// work of the file system's, and much of the network's waits for one lock.
+func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibration, groups []*cgroup.Group) error {
+	options := fabric.Options{Calibration: calibration, Progress: func(done, total int) {
+		s.startup.progress("build fabric", done, total)
+	}}
+	if s.start.Trace {
+		options.Trace = s.startup.trace
+	}
+	var group errgroup.Group
+	group.Go(func() error { return s.publish(groups) })
+	var err error
+	s.fabric, err = fabric.Build(ctx, s.plan, s.namespaces, options)
+	return errors.Join(err, group.Wait())
+}
+
 // planCgroups finds out where the limits of each node go.
 func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
-	groups := make([]*cgroup.Group, len(s.start.Plan.Nodes))
-	for i, n := range s.start.Plan.Nodes {
+	groups := make([]*cgroup.Group, len(s.plan.Nodes))
+	for i, n := range s.plan.Nodes {
 		var err error
-		groups[i], err = cgroup.Plan(s.start.Plan.Name, n.Name, cgroup.Limits{CPU: n.CPU, Memory: n.Memory})
+		groups[i], err = cgroup.Plan(s.plan.Name, n.Name, cgroup.Limits{CPU: n.CPU, Memory: n.Memory})
 		if err != nil {
 			return nil, fmt.Errorf("limit node %s: %w", n.Name, err)
 		}
@@ -224,20 +227,47 @@ func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
 	return groups, nil
 }
 
-// makeNamespaces makes one network namespace per node and switch. The kernel
-// sets namespaces up in parallel, so as many threads as cores do it.
-func (s *supervisor) makeNamespaces(ctx context.Context) error {
-	var names []string
-	for _, n := range s.start.Plan.Nodes {
-		names = append(names, n.Name)
+// Namespaces is how many network namespaces a plan needs.
+func Namespaces(p *plan.Plan) int { return len(p.Nodes) + len(p.Switches) }
+
+// receivePlan reads the plan, makes the namespaces meanwhile, and gives each
+// node and switch its own. From then on the client's end is noticed.
+func (s *supervisor) receivePlan(ctx context.Context) error {
+	var group errgroup.Group
+	var made []*kernel.Namespace
+	group.Go(func() (err error) {
+		made, err = makeNamespaces(ctx, s.start.Namespaces)
+		return err
+	})
+	received, err := s.startup.plan()
+	err = errors.Join(err, group.Wait())
+	if err == nil && Namespaces(received) != len(made) {
+		err = fmt.Errorf("start message announced %d namespaces, and the plan needs %d", len(made), Namespaces(received))
 	}
-	for _, sw := range s.start.Plan.Switches {
-		names = append(names, sw.Name)
+	if err != nil {
+		for _, namespace := range made {
+			err = errors.Join(err, namespace.Close())
+		}
+		return err
 	}
-	made := make([]*kernel.Namespace, len(names))
+	s.plan = received
+	for i, n := range received.Nodes {
+		s.namespaces[n.Name] = made[i]
+	}
+	for i, sw := range received.Switches {
+		s.namespaces[sw.Name] = made[len(received.Nodes)+i]
+	}
+	go s.watchClient()
+	return nil
+}
+
+// makeNamespaces makes network namespaces, all or none. The kernel sets them up
+// in parallel, so as many threads as cores do it.
+func makeNamespaces(ctx context.Context, count int) ([]*kernel.Namespace, error) {
+	made := make([]*kernel.Namespace, count)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.NumCPU())
-	for i := range names {
+	for i := range made {
 		group.Go(func() (err error) {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -247,12 +277,15 @@ func (s *supervisor) makeNamespaces(ctx context.Context) error {
 		})
 	}
 	err := group.Wait()
-	for i, namespace := range made {
+	if err == nil {
+		return made, nil
+	}
+	for _, namespace := range made {
 		if namespace != nil {
-			s.namespaces[names[i]] = namespace
+			err = errors.Join(err, namespace.Close())
 		}
 	}
-	return err
+	return nil, err
 }
 
 // publish records what the testbed makes outside its run directory, and makes
@@ -284,7 +317,7 @@ func (s *supervisor) publish(groups []*cgroup.Group) error {
 }
 
 func (s *supervisor) publishedPath(name string) string {
-	return filepath.Join(publishDir, s.start.Plan.Name+"-"+name)
+	return filepath.Join(publishDir, s.plan.Name+"-"+name)
 }
 
 func (s *supervisor) namespacePath(namespace *kernel.Namespace) string {
@@ -338,74 +371,4 @@ func (s *supervisor) watchSignals() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
 	<-signals
 	s.stop(errSignalled)
-}
-
-// startupChannel is the supervisor's end of the startup channel.
-type startupChannel struct {
-	file   *os.File
-	reader *frame.Reader
-	writer *frame.Writer
-	// answered says that the client has heard of the end of the bring-up.
-	answered atomic.Bool
-}
-
-func openStartup() (*startupChannel, Start, error) {
-	file := os.NewFile(startupFd, "startup")
-	c := &startupChannel{file: file, reader: frame.NewReader(file), writer: frame.NewWriter(file)}
-	var start Start
-	_, payload, err := c.reader.Read()
-	if err != nil {
-		return nil, start, err
-	}
-	if err := json.Unmarshal(payload, &start); err != nil {
-		return nil, start, err
-	}
-	if start.Plan == nil || start.Dir == "" {
-		return nil, start, errors.New("start message names no plan or no directory")
-	}
-	return c, start, nil
-}
-
-func (c *startupChannel) receive() (string, error) {
-	_, payload, err := c.reader.Read()
-	return string(payload), err
-}
-
-// send tells the client. A client that is gone is noticed by watchClient, so
-// an error here is not news.
-func (c *startupChannel) send(message Startup) { _ = c.writer.WriteJSON(frame.Message, message) }
-
-func (c *startupChannel) progress(phase string, done, total int) {
-	c.send(Startup{Kind: StartupProgress, Text: phase, Done: done, Total: total})
-}
-
-// trace sends a line as long as the client reads, which it does until ready.
-func (c *startupChannel) trace(line string) {
-	if !c.answered.Load() {
-		c.send(Startup{Kind: StartupTrace, Text: line})
-	}
-}
-
-func (c *startupChannel) ready() {
-	c.answered.Store(true)
-	c.send(Startup{Kind: StartupReady})
-}
-
-func (c *startupChannel) failed(err error) {
-	message := Startup{Kind: StartupFailed, Text: err.Error()}
-	errors.As(err, &message.Unsupported)
-	c.send(message)
-}
-
-func (c *startupChannel) close() { c.file.Close() }
-
-// Switch and node states are read in the plan's order.
-func rankNumbers(ranks []plan.Rank, node string) []int {
-	var numbers []int
-	for _, r := range ranks {
-		if r.Node == node {
-			numbers = append(numbers, r.Rank)
-		}
-	}
-	return numbers
 }

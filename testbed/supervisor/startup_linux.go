@@ -1,0 +1,84 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"railbed/testbed/frame"
+	"railbed/testbed/plan"
+)
+
+// startupChannel is the supervisor's end of the startup channel.
+type startupChannel struct {
+	file   *os.File
+	reader *frame.Reader
+	writer *frame.Writer
+	// answered says that the client has heard of the end of the bring-up.
+	answered atomic.Bool
+}
+
+func openStartup() (*startupChannel, Start, error) {
+	file := os.NewFile(startupFd, "startup")
+	c := &startupChannel{file: file, reader: frame.NewReader(file), writer: frame.NewWriter(file)}
+	var start Start
+	_, payload, err := c.reader.Read()
+	if err != nil {
+		return nil, start, err
+	}
+	if err := json.Unmarshal(payload, &start); err != nil {
+		return nil, start, err
+	}
+	if start.Name == "" || start.Dir == "" {
+		return nil, start, errors.New("start message names no testbed or no directory")
+	}
+	return c, start, nil
+}
+
+// plan is the second message.
+func (c *startupChannel) plan() (*plan.Plan, error) {
+	_, payload, err := c.reader.Read()
+	if err != nil {
+		return nil, fmt.Errorf("read plan: %w", err)
+	}
+	received := &plan.Plan{}
+	if err := json.Unmarshal(payload, received); err != nil {
+		return nil, fmt.Errorf("read plan: %w", err)
+	}
+	return received, nil
+}
+
+func (c *startupChannel) receive() (string, error) {
+	_, payload, err := c.reader.Read()
+	return string(payload), err
+}
+
+// send tells the client. A client that is gone is noticed by watchClient, so
+// an error here is not news.
+func (c *startupChannel) send(message Startup) { _ = c.writer.WriteJSON(frame.Message, message) }
+
+func (c *startupChannel) progress(phase string, done, total int) {
+	c.send(Startup{Kind: StartupProgress, Text: phase, Done: done, Total: total})
+}
+
+// trace sends a line as long as the client reads, which it does until ready.
+func (c *startupChannel) trace(line string) {
+	if !c.answered.Load() {
+		c.send(Startup{Kind: StartupTrace, Text: line})
+	}
+}
+
+func (c *startupChannel) ready() {
+	c.answered.Store(true)
+	c.send(Startup{Kind: StartupReady})
+}
+
+func (c *startupChannel) failed(err error) {
+	message := Startup{Kind: StartupFailed, Text: err.Error()}
+	errors.As(err, &message.Unsupported)
+	c.send(message)
+}
+
+func (c *startupChannel) close() { c.file.Close() }
