@@ -267,7 +267,7 @@ checks:
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rundir.Sweep(false) // what the kernel does not take away
+	defer rundir.Sweep(rundir.SweepOptions{}) // what the kernel does not take away
 	want(t, r, verdict.Aborted, verdict.Inconclusive)
 	if !strings.Contains(r.Reason, "supervisor died") || r.Captures[0].Complete {
 		t.Errorf("reason %q, capture %+v; want the death and an incomplete capture", r.Reason, r.Captures[0])

@@ -15,41 +15,98 @@ import (
 	"railbed/testbed/supervisor"
 )
 
+// Words for the state of a testbed in ls.
+const (
+	stateUp      = "up"
+	stateAborted = "aborted"
+)
+
+// listed is a testbed that is up, as ls -o json prints it.
+type listed struct {
+	Condition string `json:"state"`
+	*supervisor.State
+}
+
+// listedAborted is a testbed that died, as ls -o json prints it.
+type listedAborted struct {
+	Condition string `json:"state"`
+	rundir.Aborted
+}
+
 func newLsCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the testbeds that are up",
+		Short:   "List the testbeds that are up, and those that died lately",
+		Long: fmt.Sprintf(`List the calling user's testbeds that are up. Those whose supervisor died without
+taking them down follow as aborted, with the directory that holds what is kept of
+them: supervisor.log and report.json, which railbed report prints. What else they
+left behind is removed by ls.
+
+The latest %d aborted testbeds are kept for %d days; railbed gc removes them at
+once. With -o json each testbed has a state, %q or %q.`,
+			rundir.KeptCount, int(rundir.KeptFor.Hours()/24), stateUp, stateAborted),
+		Example: "  railbed ls\n  railbed ls -o json | jq -r '.[] | select(.state == \"up\") | .name'",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.sweep(rundir.SweepOptions{Try: true})
 			names, err := testbed.Testbeds()
 			if err != nil {
 				return err
 			}
-			states := []*supervisor.State{}
-			for _, name := range names {
-				state, err := inspect(cmd.Context(), name)
-				if errors.Is(err, testbed.ErrNotRunning) {
-					continue // ended since it was listed
-				}
-				if err != nil {
-					// One that does not answer must not hide the others.
-					fmt.Fprintf(a.stderr, "railbed: %v\n", err)
-					continue
-				}
-				states = append(states, state)
+			aborted, err := rundir.ListAborted()
+			if err != nil {
+				return err
 			}
-			if a.output == "json" {
-				return a.printJSON(states)
-			}
-			t := a.newTable("NAME", "NODES", "SWITCHES", "LINKS", "UP SINCE", "PID", "FILE")
-			for _, s := range states {
-				t.AppendRow([]any{s.Name, len(s.Nodes), len(s.Switches), len(s.Links), s.Created.Format(time.DateTime), s.PID, s.File})
-			}
-			t.Render()
-			return nil
+			return a.printTestbeds(a.states(cmd.Context(), names), aborted)
 		},
 	}
+}
+
+// states asks the supervisors of the named testbeds.
+func (a *app) states(ctx context.Context, names []string) []*supervisor.State {
+	var states []*supervisor.State
+	for _, name := range names {
+		state, err := inspect(ctx, name)
+		if errors.Is(err, testbed.ErrNotRunning) {
+			continue // ended since it was listed
+		}
+		if err != nil {
+			// One that does not answer must not hide the others.
+			fmt.Fprintf(a.stderr, "railbed: %v\n", err)
+			continue
+		}
+		states = append(states, state)
+	}
+	return states
+}
+
+func (a *app) printTestbeds(states []*supervisor.State, aborted []rundir.Aborted) error {
+	if a.output == "json" {
+		all := []any{}
+		for _, state := range states {
+			all = append(all, listed{stateUp, state})
+		}
+		for _, one := range aborted {
+			all = append(all, listedAborted{stateAborted, one})
+		}
+		return a.printJSON(all)
+	}
+	t := a.newTable("NAME", "NODES", "SWITCHES", "LINKS", "UP SINCE", "PID", "FILE")
+	for _, s := range states {
+		t.AppendRow([]any{s.Name, len(s.Nodes), len(s.Switches), len(s.Links), s.Created.Format(time.DateTime), s.PID, s.File})
+	}
+	t.Render()
+	if len(aborted) == 0 {
+		return nil
+	}
+	fmt.Fprintln(a.stdout)
+	t = a.newTable("ABORTED", "FOUND DEAD", "LOG AND REPORT")
+	for _, one := range aborted {
+		t.AppendRow([]any{one.Name, one.Found.Local().Format(time.DateTime), one.Dir})
+	}
+	t.Render()
+	return nil
 }
 
 func inspect(ctx context.Context, name string) (*supervisor.State, error) {
@@ -73,6 +130,7 @@ every setting is read back from the kernel and compared with the plan.`,
 		Args:              rangeArgs(0, 1),
 		ValidArgsFunction: completeTestbeds,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			a.sweep(rundir.SweepOptions{Try: true})
 			tb, err := openTestbed(cmd.Context(), strings.Join(args, ""))
 			if err != nil {
 				return err
@@ -153,40 +211,48 @@ func (a *app) printEvent(e supervisor.Event) error {
 }
 
 func newGcCommand(a *app) *cobra.Command {
-	var dryRun bool
+	var dryRun, keep bool
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Remove what dead testbeds left behind",
-		Long: `Remove what testbeds whose supervisor died left behind: their run directories, and
+		Short: "Remove what dead testbeds left behind, their logs included",
+		Long: fmt.Sprintf(`Remove what testbeds whose supervisor died left behind: their run directories, and
 names and cgroups that they recorded as their own. Everything else the kernel has
-removed already. Every up does this as well. Live testbeds and what Railbed did
-not make are never touched.`,
-		Args: exactArgs(0),
+removed already. Live testbeds and what Railbed did not make are never touched.
+
+Every up, down, run, ls and inspect does this as well, but keeps the log and the
+report of what died, the latest %d for %d days (railbed ls says where). Gc removes
+these, too, so that nothing is left; with --keep-aborted it keeps them.`,
+			rundir.KeptCount, int(rundir.KeptFor.Hours()/24)),
+		Example: "  railbed gc --dry-run\n  railbed gc --keep-aborted",
+		Args:    exactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
-			swept, err := rundir.Sweep(dryRun)
-			if err != nil {
-				return err
-			}
-			if a.output == "json" {
-				if swept == nil {
-					swept = []rundir.Swept{}
-				}
-				return a.printJSON(swept)
-			}
-			verb := "removed"
-			if dryRun {
-				verb = "would remove"
-			}
-			for _, testbed := range swept {
-				for _, path := range testbed.Removed {
-					fmt.Fprintf(a.stdout, "%s: %s %s\n", testbed.Name, verb, path)
-				}
-			}
-			return nil
+			swept, err := rundir.Sweep(rundir.SweepOptions{DryRun: dryRun, Forget: !keep})
+			return errors.Join(a.printSwept(swept, dryRun), err)
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
+	cmd.Flags().BoolVar(&keep, "keep-aborted", false, "keep logs and reports of testbeds that died")
 	return cmd
+}
+
+func (a *app) printSwept(swept []rundir.Swept, dryRun bool) error {
+	if a.output == "json" {
+		if swept == nil {
+			swept = []rundir.Swept{}
+		}
+		return a.printJSON(swept)
+	}
+	verb := "removed"
+	if dryRun {
+		verb = "would remove"
+	}
+	for _, testbed := range swept {
+		for _, path := range testbed.Removed {
+			fmt.Fprintf(a.stdout, "%s: %s %s\n", testbed.Name, verb, path)
+		}
+		a.printKept(testbed)
+	}
+	return nil
 }
 
 // version is set when a release is built (-ldflags -X).

@@ -253,7 +253,8 @@ func (k *trial) filesLeft() error {
 	names, _ := filepath.Glob("/run/netns/" + k.name + "-*")
 	cgroups, _ := filepath.Glob("/sys/fs/cgroup/*/railbed*/" + k.name)
 	unified, _ := filepath.Glob("/sys/fs/cgroup/railbed*/" + k.name)
-	if left := slices.Concat(names, cgroups, unified); len(left) > 0 {
+	kept, _ := filepath.Glob(filepath.Join(filepath.Dir(dir.Path), ".aborted", k.name+"-*"))
+	if left := slices.Concat(names, cgroups, unified, kept); len(left) > 0 {
 		return fmt.Errorf("left after gc: %v", left)
 	}
 	return nil

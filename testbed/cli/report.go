@@ -16,7 +16,8 @@ func newReportCommand(a *app) *cobra.Command {
 		Use:   "report DIR",
 		Short: "Print the report of an earlier run again",
 		Long: `Report prints the tables of a run from the report.json in its directory of
-results, and exits with the code of that run.`,
+results, and exits with the code of that run. DIR may also be what is kept of a
+testbed that died; railbed ls lists these.`,
 		Example: "  railbed report quickstart-results",
 		Args:    exactArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -27,7 +28,11 @@ results, and exits with the code of that run.`,
 			if err != nil {
 				return &exitError{Code: verdict.ExitUsage, Err: err}
 			}
-			if err := a.printReport(r, args[0]); err != nil {
+			dir := args[0]
+			if _, err := os.Stat(filepath.Join(dir, report.HTMLFile)); err != nil {
+				dir = "" // of a testbed that died; there is no page to point at
+			}
+			if err := a.printReport(r, dir); err != nil {
 				return err
 			}
 			return ended(r)

@@ -13,6 +13,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/picture"
+	"railbed/testbed/rundir"
 	"railbed/testbed/verdict"
 )
 
@@ -75,7 +76,7 @@ func (a *app) runOptions(path, name, out string) (engine.Options, error) {
 }
 
 func (a *app) run(ctx context.Context, o engine.Options) error {
-	a.sweep()
+	a.sweep(rundir.SweepOptions{})
 	if a.trace {
 		o.Trace = func(line string) { fmt.Fprintln(a.stderr, line) }
 	}
@@ -102,7 +103,7 @@ func (a *app) run(ctx context.Context, o engine.Options) error {
 	return ended(made)
 }
 
-// printReport prints a report as the tables or as JSON.
+// printReport prints a report as the tables or as JSON; dir is where its files are.
 func (a *app) printReport(r *report.Report, dir string) error {
 	if a.output == "json" {
 		return r.WriteJSON(a.stdout)

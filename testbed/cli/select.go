@@ -99,10 +99,21 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// sweep removes the remains of dead testbeds beside a command that makes or
-// ends some. What it cannot remove is told and is no reason to stop.
-func (a *app) sweep() {
-	if _, err := rundir.Sweep(false); err != nil {
+// sweep removes the remains of dead testbeds beside a command that makes, ends
+// or shows some, and says where their logs are now. What it cannot remove is
+// told and is no reason to stop.
+func (a *app) sweep(o rundir.SweepOptions) {
+	swept, err := rundir.Sweep(o)
+	for _, testbed := range swept {
+		a.printKept(testbed)
+	}
+	if err != nil {
 		fmt.Fprintln(a.stderr, "railbed: warning:", err)
+	}
+}
+
+func (a *app) printKept(swept rundir.Swept) {
+	if swept.Kept != "" {
+		fmt.Fprintf(a.stderr, "railbed: testbed %s died without being taken down; its log and report are in %s\n", swept.Name, swept.Kept)
 	}
 }

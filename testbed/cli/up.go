@@ -11,6 +11,7 @@ import (
 
 	"railbed/testbed"
 	"railbed/testbed/plan"
+	"railbed/testbed/rundir"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
@@ -44,7 +45,7 @@ Another file under the same name is an error. Ctrl-C undoes what was made.`,
 }
 
 func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
-	a.sweep()
+	a.sweep(rundir.SweepOptions{})
 	start := time.Now()
 	line := newProgressLine(a.stderr)
 	options := testbed.Options{File: file, Progress: line.show}
@@ -112,7 +113,7 @@ only one that is up. A testbed that is not up is no error.`,
 				// Once asked for, the end of a testbed is completed.
 				failures = errors.Join(failures, a.down(context.WithoutCancel(cmd.Context()), name))
 			}
-			a.sweep()
+			a.sweep(rundir.SweepOptions{})
 			return failures
 		},
 	}

@@ -95,7 +95,7 @@ func List() ([]Dir, error) {
 	}
 	var dirs []Dir
 	for _, entry := range entries {
-		if entry.IsDir() {
+		if entry.IsDir() && entry.Name()[0] != '.' {
 			dirs = append(dirs, Dir{Name: entry.Name(), Path: filepath.Join(root, entry.Name())})
 		}
 	}
@@ -104,7 +104,7 @@ func List() ([]Dir, error) {
 
 // Claim makes the run directory of a new testbed and returns its lock, to be
 // handed to the supervisor. The remains of a dead testbed of the same name are
-// swept first.
+// swept first, and its log kept.
 func Claim(name string) (Dir, *os.File, error) {
 	dir, err := Of(name)
 	if err != nil {
@@ -115,7 +115,7 @@ func Claim(name string) (Dir, *os.File, error) {
 		return Dir{}, nil, err
 	}
 	defer release()
-	if _, err := dir.sweepLocked(); err != nil {
+	if _, err := dir.sweepLocked(true); err != nil {
 		return Dir{}, nil, fmt.Errorf("claim testbed name %s: %w", name, err)
 	}
 	if err := os.Mkdir(dir.Path, 0o700); err != nil {
@@ -175,12 +175,15 @@ func (d Dir) tryLock(create int) (*os.File, error) {
 	return file, nil
 }
 
-func lockRoot(root string) (release func() error, err error) {
+// lockRoot waits for the root lock.
+func lockRoot(root string) (release func() error, err error) { return flockRoot(root, unix.LOCK_EX) }
+
+func flockRoot(root string, how int) (release func() error, err error) {
 	file, err := os.OpenFile(filepath.Join(root, rootLockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock run directories: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+	if err := unix.Flock(int(file.Fd()), how); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("lock run directories: %w", err)
 	}
@@ -191,21 +194,43 @@ func lockRoot(root string) (release func() error, err error) {
 type Swept struct {
 	Name    string   `json:"name"`
 	Removed []string `json:"removed"`
+	// Kept is the directory in which its log and report are now, if they are
+	// kept.
+	Kept string `json:"kept,omitempty"`
+}
+
+// SweepOptions are the options of Sweep. The zero value keeps logs and waits
+// for others that sweep.
+type SweepOptions struct {
+	// DryRun only tells.
+	DryRun bool
+	// Forget keeps nothing of dead testbeds, nor what was kept of earlier ones.
+	Forget bool
+	// Try leaves the work to whoever is at it, instead of waiting.
+	Try bool
 }
 
 // Sweep removes what dead testbeds of the calling user left behind: only
-// names, cgroups and files that their supervisors recorded as their own. With
-// dryRun it only tells.
-func Sweep(dryRun bool) ([]Swept, error) {
-	dirs, err := List()
-	if err != nil {
-		return nil, err
-	}
+// names, cgroups and files that their supervisors recorded as their own. Their
+// logs and reports are kept, within the bounds of this package. Where nothing
+// is to be done it costs a look at each testbed's lock.
+func Sweep(o SweepOptions) ([]Swept, error) {
 	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
-	release, err := lockRoot(root)
+	dirs, err := o.dead(root)
+	if err != nil || dirs == nil {
+		return nil, err
+	}
+	how := unix.LOCK_EX
+	if o.Try {
+		how |= unix.LOCK_NB
+	}
+	release, err := flockRoot(root, how)
+	if o.Try && errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -213,13 +238,11 @@ func Sweep(dryRun bool) ([]Swept, error) {
 	var all []Swept
 	var failures error
 	for _, dir := range dirs {
-		if dryRun {
-			if !dir.Running() {
-				all = append(all, Swept{Name: dir.Name, Removed: dir.remains()})
-			}
+		if o.DryRun {
+			all = append(all, Swept{Name: dir.Name, Removed: dir.remains()})
 			continue
 		}
-		swept, err := dir.sweepLocked()
+		swept, err := dir.sweepLocked(!o.Forget)
 		if err != nil && !errors.Is(err, ErrRunning) {
 			failures = errors.Join(failures, fmt.Errorf("sweep %s: %w", dir.Name, err))
 		}
@@ -227,12 +250,41 @@ func Sweep(dryRun bool) ([]Swept, error) {
 			all = append(all, *swept)
 		}
 	}
-	return all, failures
+	gone, err := trimLocked(root, o.Forget, o.DryRun)
+	for _, aborted := range gone {
+		all = append(all, Swept{Name: aborted.Name, Removed: []string{aborted.Dir}})
+	}
+	return all, errors.Join(failures, err)
 }
 
-// sweepLocked removes the directory of a dead testbed and what it published.
-// It needs the root lock. No directory is no error.
-func (d Dir) sweepLocked() (*Swept, error) {
+// dead are the directories that nobody seems to hold: one that is being claimed
+// looks like it, too, until the root lock is held. It is nil when a sweep has
+// nothing to do.
+func (o SweepOptions) dead(root string) ([]Dir, error) {
+	dirs, err := List()
+	if err != nil {
+		return nil, err
+	}
+	kept, err := listAborted(root)
+	if err != nil {
+		return nil, err
+	}
+	var dead []Dir
+	for _, dir := range dirs {
+		if !dir.Running() {
+			dead = append(dead, dir)
+		}
+	}
+	if dead == nil && (o.Forget && len(kept) > 0 || len(beyondBounds(kept, time.Now())) > 0) {
+		dead = []Dir{}
+	}
+	return dead, nil
+}
+
+// sweepLocked removes the directory of a dead testbed and what it published;
+// with keep its log and report are kept elsewhere. It needs the root lock. No
+// directory is no error.
+func (d Dir) sweepLocked(keep bool) (*Swept, error) {
 	if _, err := os.Lstat(d.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -245,7 +297,15 @@ func (d Dir) sweepLocked() (*Swept, error) {
 		defer lock.Close()
 	}
 	swept := &Swept{Name: d.Name, Removed: d.remains()}
-	return swept, d.removeLocked()
+	if err := d.unpublish(); err != nil {
+		return nil, err
+	}
+	if keep {
+		if swept.Kept, err = d.keepLocked(); err != nil {
+			return nil, err
+		}
+	}
+	return swept, os.RemoveAll(d.Path)
 }
 
 // Remove removes everything that the testbed recorded and then the directory

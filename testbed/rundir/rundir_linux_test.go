@@ -45,7 +45,7 @@ func TestClaimIsExclusive(t *testing.T) {
 	if !dir.Running() {
 		t.Error("a claimed directory is not running")
 	}
-	if _, err := rundir.Sweep(false); err != nil {
+	if _, err := rundir.Sweep(rundir.SweepOptions{Forget: true}); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(dir.Path); err != nil {
@@ -89,7 +89,7 @@ func TestSweepRemovesItsOwnOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock.Close()
-	swept, err := rundir.Sweep(false)
+	swept, err := rundir.Sweep(rundir.SweepOptions{Forget: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestTornRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock.Close()
-	if _, err := rundir.Sweep(false); err != nil {
+	if _, err := rundir.Sweep(rundir.SweepOptions{Forget: true}); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(dir.Path); !errors.Is(err, fs.ErrNotExist) {

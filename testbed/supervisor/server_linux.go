@@ -32,6 +32,8 @@ type server struct {
 	http     *http.Server
 	listener net.Listener
 	served   chan error
+	// reported is closed when the report for a crash is written.
+	reported chan struct{}
 }
 
 // listen opens the control socket in the run directory and serves it.
@@ -46,9 +48,16 @@ func (s *supervisor) listen() (*server, error) {
 	}
 	sv := &server{
 		http:     &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second},
-		listener: listener, served: make(chan error, 1),
+		listener: listener, served: make(chan error, 1), reported: make(chan struct{}),
 	}
 	go func() { sv.served <- sv.http.Serve(listener) }()
+	// The hash of a large plan takes its time, and nobody waits for it.
+	go func() {
+		defer close(sv.reported)
+		if err := s.writeAborted(); err != nil {
+			s.log.Warn("a crash will leave a short report", "error", err)
+		}
+	}()
 	return sv, nil
 }
 
@@ -62,6 +71,7 @@ func (sv *server) close() error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = sv.http.Close()
 	}
+	<-sv.reported // the run directory is about to go
 	if served := <-sv.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}

@@ -1,0 +1,47 @@
+package supervisor
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/capture/report"
+	"railbed/testbed/verdict"
+)
+
+// writeAborted writes the report that stays when this process dies without
+// taking the testbed down: it cannot write one then. A testbed that ends as it
+// should takes the report along with its run directory.
+func (s *supervisor) writeAborted() error {
+	p := s.start.Plan
+	var system unix.Utsname
+	if err := unix.Uname(&system); err != nil {
+		return fmt.Errorf("write the report for a crash: %w", err)
+	}
+	r := &report.Report{
+		Format: report.Format, Verdict: verdict.Aborted,
+		Reason: "the testbed's supervisor died; its log is in supervisor.log",
+		Name:   p.Name, File: s.start.File, PlanHash: p.Hash(), Seed: p.Seed, Started: s.created,
+		Versions: report.Versions{Go: runtime.Version()},
+		Host: report.Host{
+			Name: unix.ByteSliceToString(system.Nodename[:]), Kernel: unix.ByteSliceToString(system.Release[:]),
+			Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Rootless: s.start.Rootless,
+		},
+		Testbed: report.Testbed{Nodes: len(p.Nodes), Switches: len(p.Switches), Links: len(p.Links), Ranks: len(p.Ranks)},
+		Steps:   []report.Step{}, Workloads: []report.Workload{}, Checks: []report.Check{}, Captures: []report.Capture{},
+	}
+	if r.File != "" {
+		r.Repeat = []string{"railbed", "up", r.File, "--name", p.Name}
+	}
+	var text bytes.Buffer
+	if err := r.WriteJSON(&text); err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.dir.Report(), text.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("write the report for a crash: %w", err)
+	}
+	return nil
+}
