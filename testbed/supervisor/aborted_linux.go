@@ -16,7 +16,7 @@ import (
 // taking the testbed down: it cannot write one then. A testbed that ends as it
 // should takes the report along with its run directory.
 func (s *supervisor) writeAborted() error {
-	p := s.start.Plan
+	p := s.plan
 	var system unix.Utsname
 	if err := unix.Uname(&system); err != nil {
 		return fmt.Errorf("write the report for a crash: %w", err)
