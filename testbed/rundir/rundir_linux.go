@@ -305,7 +305,7 @@ func (d Dir) sweepLocked(keep bool) (*Swept, error) {
 			return nil, err
 		}
 	}
-	return swept, os.RemoveAll(d.Path)
+	return swept, d.removeFilesLocked()
 }
 
 // Remove removes everything that the testbed recorded and then the directory
@@ -324,6 +324,27 @@ func (d Dir) Remove() error {
 // remove while another one makes it.
 func (d Dir) removeLocked() error {
 	if err := d.unpublish(); err != nil {
+		return err
+	}
+	return d.removeFilesLocked()
+}
+
+// removeFilesLocked removes the directory, the lock last: who sees no lock
+// concludes from what else is there that something could not be removed.
+func (d Dir) removeFilesLocked() error {
+	entries, err := os.ReadDir(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove run directory: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.Name() != lockName {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(d.Path, entry.Name())))
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return os.RemoveAll(d.Path)
