@@ -100,7 +100,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	})
-	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "output format: table or json")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "output format: table, or json for one JSON document on standard output")
 	root.PersistentFlags().BoolVarP(&a.trace, "trace", "x", false, "print each host change as the ip or tc command that it equals")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.output != "table" && a.output != "json" {

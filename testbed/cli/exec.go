@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"railbed/capture"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
@@ -207,7 +209,11 @@ func newCaptureCommand(a *app) *cobra.Command {
 		Short: "Record packets of a running testbed into one pcapng",
 		Long: `Record packets until Ctrl-C. A TAP is all (the default), nics, switches, a node's
 or switch's name, NODE:PORT, or a glob of these. With -w - the pcapng goes to
-standard output as it happens, for Wireshark.`,
+standard output as it happens, for Wireshark.
+
+With -o json the counts of each tap are printed as JSON at the end: on standard
+output, or with -w - as the last line on standard error. The exit code is 5 when
+packets were dropped.`,
 		Example: `  railbed capture -w all.pcapng
   railbed capture h0:eth0 'leaf*' --filter 'tcp port 18600' -w run.pcapng
   railbed capture -w - | wireshark -k -i -`,
@@ -253,16 +259,25 @@ func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervis
 	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "%d packets recorded, %d dropped, %d over the limit\n", stats.Written(), stats.Dropped(), stats.Limited())
-	if a.output == "json" && path != "-" {
-		if err := a.printJSON(stats); err != nil {
-			return err
-		}
+	if err := a.printCaptured(stats, path == "-"); err != nil {
+		return err
 	}
 	if stats.Dropped() > 0 {
 		return &exitError{Code: verdict.ExitInconclusive, Err: errors.New("the recording lost packets; record fewer taps or a smaller snaplen")}
 	}
 	return nil
+}
+
+// printCaptured prints what was recorded; stdout may be taken by the packets.
+func (a *app) printCaptured(stats capture.Stats, taken bool) error {
+	switch {
+	case a.output != "json":
+		fmt.Fprintf(a.stderr, "%d packets recorded, %d dropped, %d over the limit\n", stats.Written(), stats.Dropped(), stats.Limited())
+		return nil
+	case taken:
+		return json.NewEncoder(a.stderr).Encode(stats)
+	}
+	return a.printJSON(stats)
 }
 
 // lateFile is created with the first byte, so that a capture that cannot start

@@ -32,7 +32,7 @@ func newGenerateCommand(a *app) *cobra.Command {
 		Short: "Print a testbed file to start from",
 		Long: `Generate prints a complete file, with comments, for one of the topologies.
 Parameters that are not given take small values, so every file comes up on a
-laptop. Edit it, or pipe it on.
+laptop. Edit it, or pipe it on. With -o json the file is the text in "file".
 
 ` + topologyHelp(),
 		Example: `  railbed generate leaf-spine > cluster.yaml
@@ -53,6 +53,9 @@ laptop. Edit it, or pipe it on.
 			text, err := generate(args[0], name, params)
 			if err != nil {
 				return &exitError{Code: verdict.ExitUsage, Err: err}
+			}
+			if a.output == "json" {
+				return a.printJSON(map[string]string{"topology": args[0], "file": text})
 			}
 			_, err = fmt.Fprint(a.stdout, text)
 			return err

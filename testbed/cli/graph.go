@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ line's width for its rate.
   dot      for Graphviz: railbed graph FILE --format dot | dot -Tpdf > fabric.pdf
   mermaid  for Markdown that draws Mermaid, as on GitHub
 
-FILE may be - for standard input.`,
+With -o json the picture is the text in "picture". FILE may be - for standard
+input.`,
 		Example: `  railbed graph scenarios/quickstart.yaml > fabric.svg
   railbed generate torus | railbed graph - --format mermaid`,
 		Args:              exactArgs(1),
@@ -37,10 +39,15 @@ FILE may be - for standard input.`,
 			if err != nil {
 				return err
 			}
-			if err := picture.Draw(a.stdout, p, format); err != nil {
+			var drawn bytes.Buffer
+			if err := picture.Draw(&drawn, p, format); err != nil {
 				return fmt.Errorf("graph %s: %w", args[0], err)
 			}
-			return nil
+			if a.output == "json" {
+				return a.printJSON(map[string]string{"format": format, "picture": drawn.String()})
+			}
+			_, err = drawn.WriteTo(a.stdout)
+			return err
 		},
 	}
 	command.Flags().StringVarP(&format, "format", "f", "svg", "dot, mermaid or svg")

@@ -100,7 +100,9 @@ func newDownCommand(a *app) *cobra.Command {
 		Use:   "down [NAME|FILE]...",
 		Short: "Take testbeds down",
 		Long: `Take testbeds down, by name or by the file they came from. Without arguments the
-only one that is up. A testbed that is not up is no error.`,
+only one that is up. A testbed that is not up is no error.
+
+With -o json a list with the state of each: "down", "not up" or "failed".`,
 		Example:           "  railbed down\n  railbed down quickstart\n  railbed down --all",
 		ValidArgsFunction: completeTestbeds,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -109,11 +111,16 @@ only one that is up. A testbed that is not up is no error.`,
 				return err
 			}
 			var failures error
+			ended := []downed{}
 			for _, name := range names {
 				// Once asked for, the end of a testbed is completed.
-				failures = errors.Join(failures, a.down(context.WithoutCancel(cmd.Context()), name))
+				one, err := a.down(context.WithoutCancel(cmd.Context()), name)
+				failures, ended = errors.Join(failures, err), append(ended, one)
 			}
 			a.sweep(rundir.SweepOptions{})
+			if a.output == "json" {
+				failures = errors.Join(a.printJSON(ended), failures)
+			}
 			return failures
 		},
 	}
@@ -147,24 +154,32 @@ func downNames(args []string, all bool) ([]string, error) {
 	return names, nil
 }
 
+// downed is how one testbed was taken down, as down -o json prints it.
+type downed struct {
+	Name    string  `json:"name"`
+	State   string  `json:"state"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
 // down completes even when its client is interrupted: the request is one
 // message, and the supervisor does the rest.
-func (a *app) down(ctx context.Context, name string) error {
+func (a *app) down(ctx context.Context, name string) (downed, error) {
 	start := time.Now()
 	tb, err := testbed.Open(ctx, name)
 	if errors.Is(err, testbed.ErrNotRunning) {
 		fmt.Fprintf(a.stderr, "%s: not up\n", name)
-		return nil
+		return downed{Name: name, State: "not up"}, nil
 	}
+	if err == nil {
+		err = tb.Down(ctx)
+	}
+	took := time.Since(start)
 	if err != nil {
-		return err
+		return downed{Name: name, State: "failed", Seconds: took.Seconds(), Error: err.Error()}, err
 	}
-	if err := tb.Down(ctx); err != nil {
-		return err
+	if a.output != "json" {
+		fmt.Fprintf(a.stdout, "%s: down in %v\n", name, took.Round(time.Millisecond))
 	}
-	if a.output == "json" {
-		return a.printJSON(map[string]any{"name": name, "state": "down", "seconds": time.Since(start).Seconds()})
-	}
-	fmt.Fprintf(a.stdout, "%s: down in %v\n", name, time.Since(start).Round(time.Millisecond))
-	return nil
+	return downed{Name: name, State: "down", Seconds: took.Seconds()}, nil
 }
