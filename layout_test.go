@@ -40,6 +40,7 @@ type folder struct {
 // that they may import every sibling and the test support packages.
 var levels = map[string]folder{
 	"fabric/units":     {level: 0},
+	"fabric/clock":     {level: 0},
 	"fabric/topology":  {level: 0},
 	"testbed/frame":    {level: 0},
 	"testbed/reexec":   {level: 0},
@@ -66,6 +67,15 @@ var levels = map[string]folder{
 	}},
 	"nodes/nodestest": {level: 3, siblings: map[string]string{
 		"nodes": "the conformance suite of its runtimes",
+	}},
+	"fabric/softswitch/packet":  {level: 2},
+	"fabric/softswitch/queue":   {level: 3},
+	"fabric/softswitch/forward": {level: 3},
+	"fabric/softswitch/medium":  {level: 3},
+	"fabric/softswitch": {level: 3, siblings: map[string]string{
+		"fabric/softswitch/queue":   "the egress of its ports",
+		"fabric/softswitch/forward": "how it finds the port",
+		"fabric/softswitch/medium":  "the links between its ports",
 	}},
 	"fabric/link":         {level: 3},
 	"fabric/kernelswitch": {level: 3},

@@ -1,0 +1,132 @@
+// Package packet is a frame on its way through the emulated fabric, and the
+// memory that such frames live in.
+//
+// A packet has one owner at a time: a queue, a link, or the code at work on
+// it. Nothing here is safe for concurrent use; the switch has one thread.
+package packet
+
+import (
+	"fmt"
+
+	"railbed/fabric/clock"
+)
+
+// Packet is one frame.
+type Packet struct {
+	// Data is the frame from its Ethernet header on, without frame check
+	// sequence. It may be resliced up to its capacity.
+	Data []byte
+	// Length is the frame's length on the wire before anything cut it.
+	Length int
+	// Flow is the hash of the packet's flow key (package medium).
+	Flow uint64
+	// Ordinal counts the packets of the flow, from 1, where they left the node.
+	Ordinal uint64
+	// Born is when the frame left its node, Due when it arrives where it is
+	// going next.
+	Born, Due clock.Time
+	// Ingress is the port by which the packet came into the switch that holds
+	// it, for the accounting of lossless classes; -1 where it was made inside.
+	Ingress int32
+	// Priority is the queue of the switch that holds it, 0 to 7.
+	Priority uint8
+	// Trimmed says that the payload was cut away.
+	Trimmed bool
+	// Next links the packets of a queue.
+	Next *Packet
+
+	cell []byte
+	free bool
+}
+
+// Pool is the packet memory of a testbed: cells of one size, taken from a
+// fixed budget as they are first needed.
+type Pool struct {
+	cell  int
+	total int
+	made  int
+	spare *Packet
+	used  int
+	peak  int
+}
+
+// slabCells is how many cells are allocated at once.
+const slabCells = 256
+
+// NewPool returns a pool that holds frames of up to cell bytes in at most
+// budget bytes.
+func NewPool(budget int64, cell int) (*Pool, error) {
+	total := int(budget / int64(cell))
+	if cell <= 0 || total < 1 {
+		return nil, fmt.Errorf("make packet pool: %d bytes hold no frame of %d bytes", budget, cell)
+	}
+	return &Pool{cell: cell, total: total}, nil
+}
+
+// Get takes a packet whose Data is as long as a cell, or nil when the budget
+// is used up.
+func (p *Pool) Get() *Packet {
+	one := p.spare
+	if one == nil {
+		if one = p.grow(); one == nil {
+			return nil
+		}
+	}
+	p.spare = one.Next
+	p.used++
+	p.peak = max(p.peak, p.used)
+	cell := one.cell
+	*one = Packet{Data: cell, cell: cell, Ingress: -1}
+	return one
+}
+
+// grow makes some cells and returns the first, linked to the others.
+func (p *Pool) grow() *Packet {
+	count := min(slabCells, p.total-p.made)
+	if count == 0 {
+		return nil
+	}
+	memory := make([]byte, count*p.cell)
+	packets := make([]Packet, count)
+	for i := range packets {
+		packets[i].cell = memory[i*p.cell : (i+1)*p.cell : (i+1)*p.cell]
+		packets[i].free = true
+		packets[i].Next = p.spare
+		p.spare = &packets[i]
+	}
+	p.made += count
+	return p.spare
+}
+
+// Put gives a packet back.
+func (p *Pool) Put(one *Packet) {
+	if one.free {
+		panic("packet given back twice")
+	}
+	one.free = true
+	one.Next, p.spare = p.spare, one
+	p.used--
+}
+
+// Copy is a second packet with the same content, or nil when the budget is
+// used up.
+func (p *Pool) Copy(of *Packet) *Packet {
+	one := p.Get()
+	if one == nil {
+		return nil
+	}
+	cell := one.cell
+	*one = *of
+	one.cell, one.Next = cell, nil
+	one.Data = cell[:copy(cell, of.Data)]
+	return one
+}
+
+// Cell is the longest frame that a packet holds, in bytes.
+func (p *Pool) Cell() int { return p.cell }
+
+// Used is how many packets are in use now, and Peak the most there were.
+func (p *Pool) Used() int { return p.used }
+
+// Peak is the most packets that were in use at once.
+func (p *Pool) Peak() int { return p.peak }
