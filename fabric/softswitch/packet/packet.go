@@ -25,6 +25,9 @@ type Packet struct {
 	// Born is when the frame left its node, Due when it arrives where it is
 	// going next.
 	Born, Due clock.Time
+	// Queued is when the packet entered the queue that holds it, or held it
+	// last.
+	Queued clock.Time
 	// Ingress is the port by which the packet came into the switch that holds
 	// it, for the accounting of lossless classes; -1 where it was made inside.
 	Ingress int32
