@@ -77,6 +77,10 @@ var levels = map[string]folder{
 		"fabric/softswitch/forward": "how it finds the port",
 		"fabric/softswitch/medium":  "the links between its ports",
 	}},
+	"fabric/port": {level: 3},
+	"fabric/port/porttest": {level: 3, siblings: map[string]string{
+		"fabric/port": "the conformance suite of its drivers",
+	}},
 	"fabric/link":         {level: 3},
 	"fabric/kernelswitch": {level: 3},
 	"fabric": {level: 3, siblings: map[string]string{

@@ -1,0 +1,194 @@
+package port
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/testbed/verdict"
+)
+
+// Handle is an open port that nobody uses yet: its description and its
+// descriptors, to be made a Port here or in another process.
+type Handle struct {
+	Description Description
+	Files       []*os.File
+}
+
+// Close closes the descriptors. A second Close does nothing, nor does one after
+// Port.
+func (h *Handle) Close() error {
+	var errs []error
+	for _, file := range h.Files {
+		errs = append(errs, file.Close())
+	}
+	h.Files = nil
+	return errors.Join(errs...)
+}
+
+// Open opens the port of an interface in the calling thread's network
+// namespace: the switch's end of a veth, or, with Tap, the node's NIC, which it
+// makes. What the kernel lacks or refuses for want of a right is a
+// verdict.UnsupportedError.
+func Open(driver Driver, name string, options Options) (*Handle, error) {
+	if options.MTU < 0 || options.MTU > maxMTU {
+		return nil, fmt.Errorf("open port %s: mtu %d is not between 1 and %d", name, options.MTU, maxMTU)
+	}
+	if options.RingBytes <= 0 {
+		options.RingBytes = DefaultRingBytes
+	}
+	open, known := openers[driver]
+	if !known {
+		return nil, fmt.Errorf("open port %s: no driver %q", name, driver)
+	}
+	return open(name, options)
+}
+
+var openers = map[Driver]func(string, Options) (*Handle, error){
+	Packet: openPacket,
+}
+
+// Port makes a Port of the handle, which is empty afterwards. It needs no
+// privilege.
+func (h *Handle) Port() (Port, error) {
+	files := h.Files
+	if err := h.Description.check(); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	if want := descriptors[h.Description.Driver]; len(files) != want || want == 0 {
+		return nil, errors.Join(fmt.Errorf("make port %s: driver %q with %d descriptors, want %d", h.Description.Name, h.Description.Driver, len(files), want), h.Close())
+	}
+	// A port reads and writes by number and waits by the caller's epoll, so
+	// the descriptors leave the runtime's files.
+	fds := make([]int, len(files))
+	for i, file := range files {
+		fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("make port %s: duplicate descriptor: %w", h.Description.Name, err), closeAll(fds[:i]), h.Close())
+		}
+		fds[i] = fd
+	}
+	if err := h.Close(); err != nil {
+		return nil, errors.Join(err, closeAll(fds))
+	}
+	var port Port
+	var err error
+	switch h.Description.Driver {
+	case Packet:
+		port, err = newPacket(h.Description, fds[0])
+	}
+	if err != nil {
+		return nil, errors.Join(err, closeAll(fds))
+	}
+	// os.File.Fd may have made them blocking.
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, errors.Join(fmt.Errorf("make port %s: %w", h.Description.Name, err), port.Close())
+	}
+	return port, nil
+}
+
+// descriptors is how many descriptors travel with a driver's description.
+var descriptors = map[Driver]int{Packet: 1}
+
+func closeAll(fds []int) error {
+	var errs []error
+	for _, fd := range fds {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
+}
+
+// maxDescription bounds the JSON of a description that Take reads, in bytes.
+const maxDescription = 4096
+
+// Give sends the handle over a unix socket of type seqpacket or datagram and
+// closes it here, whatever comes of it.
+func (h *Handle) Give(to *net.UnixConn) error {
+	text, err := json.Marshal(h.Description)
+	if err != nil {
+		return errors.Join(err, h.Close())
+	}
+	fds := make([]int, len(h.Files))
+	for i, file := range h.Files {
+		fds[i] = int(file.Fd())
+	}
+	n, _, err := to.WriteMsgUnix(text, unix.UnixRights(fds...), nil)
+	if err == nil && n != len(text) {
+		err = fmt.Errorf("%d of %d bytes went out", n, len(text))
+	}
+	if err != nil {
+		err = fmt.Errorf("give port %s: %w", h.Description.Name, err)
+	}
+	return errors.Join(err, h.Close())
+}
+
+// Take receives what Give sent.
+func Take(from *net.UnixConn) (*Handle, error) {
+	text, rights := make([]byte, maxDescription), make([]byte, unix.CmsgSpace(4*4))
+	n, m, flags, _, err := from.ReadMsgUnix(text, rights)
+	if err != nil {
+		return nil, fmt.Errorf("take port: %w", err)
+	}
+	h := &Handle{}
+	messages, err := unix.ParseSocketControlMessage(rights[:m])
+	for _, message := range messages {
+		fds, _ := unix.ParseUnixRights(&message)
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			h.Files = append(h.Files, os.NewFile(uintptr(fd), "port"))
+		}
+	}
+	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = errors.New("message was cut")
+	}
+	if err == nil {
+		err = json.Unmarshal(text[:n], &h.Description)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("take port: %w", err), h.Close())
+	}
+	return h, nil
+}
+
+// interfaceOf is the index and MTU of an interface in the socket's namespace.
+func interfaceOf(fd int, name string) (index, mtu int, err error) {
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, 0, fmt.Errorf("name interface %q: %w", name, err)
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request); err != nil {
+		return 0, 0, fmt.Errorf("find interface %q: %w", name, err)
+	}
+	index = int(request.Uint32())
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFHWADDR, request); err != nil {
+		return 0, 0, fmt.Errorf("read hardware type of %q: %w", name, err)
+	}
+	// Uint16 is the address family field, here the ARPHRD_ type.
+	if hardware := request.Uint16(); hardware != unix.ARPHRD_ETHER {
+		return 0, 0, fmt.Errorf("open port %q: hardware type %d is not Ethernet", name, hardware)
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFMTU, request); err != nil {
+		return 0, 0, fmt.Errorf("read mtu of %q: %w", name, err)
+	}
+	return index, int(request.Uint32()), nil
+}
+
+// smallFrame is the error for a frame whose memory is too small.
+func smallFrame(d Description, frame Frame) error {
+	return fmt.Errorf("receive on %s: frame memory of %d bytes, want %d", d.Name, cap(frame.Data), d.Room())
+}
+
+// needRaw makes an error about rights say what would help.
+func needRaw(err error) error {
+	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return err
+	}
+	return &verdict.UnsupportedError{
+		Feature: "packet-socket", Reason: err.Error(),
+		Remedy: "open the port as root or in a user namespace of your own (CAP_NET_RAW), on a kernel with CONFIG_PACKET",
+	}
+}
