@@ -68,6 +68,7 @@ var levels = map[string]folder{
 	"nodes/nodestest": {level: 3, siblings: map[string]string{
 		"nodes": "the conformance suite of its runtimes",
 	}},
+	"fabric/softswitch/draw":    {level: 2},
 	"fabric/softswitch/packet":  {level: 2},
 	"fabric/softswitch/queue":   {level: 3},
 	"fabric/softswitch/forward": {level: 3},

@@ -1,0 +1,82 @@
+// Package draw is chance that repeats: numbers that look random and are pure
+// functions of what they are drawn for.
+//
+// A sequence of draws is SplitMix64 (Steele, Lea and Flood, Fast Splittable
+// Pseudorandom Number Generators, OOPSLA 2014), whose n-th number is had without
+// the ones before it. math/rand/v2's generators would have to be seeded for each
+// draw: PCG gives correlated first numbers for near seeds, and ChaCha8 takes
+// hundreds of nanoseconds.
+//
+// All functions are safe for concurrent use.
+package draw
+
+import (
+	"math/bits"
+
+	"railbed/fabric/units"
+)
+
+// golden is 2^64 divided by the golden ratio, made odd: SplitMix64's step.
+const golden = 0x9e3779b97f4a7c15
+
+// Mix maps 64 bits to 64 bits, one to one, so that each bit of the result
+// depends on every bit of x. It is Stafford's variant 13 of MurmurHash3's
+// finaliser, as in SplitMix64.
+func Mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Nth is number n of the sequence that a seed starts.
+func Nth(seed, n uint64) uint64 { return Mix(seed + n*golden) }
+
+// Pair is a number for two numbers in this order.
+func Pair(a, b uint64) uint64 { return Nth(Mix(a+golden), b) }
+
+// Seed is a seed for some names under a testbed's seed. The names' borders
+// count: "ab", "c" differs from "a", "bc".
+func Seed(seed uint64, names ...string) uint64 {
+	for _, name := range names {
+		// FNV-1a over the name, then its length, so that a border is seen.
+		hash := uint64(0xcbf29ce484222325)
+		for i := range len(name) {
+			hash = (hash ^ uint64(name[i])) * 0x100000001b3
+		}
+		seed = Pair(Pair(seed, hash), uint64(len(name)))
+	}
+	return seed
+}
+
+// Within maps a drawn number to 0 .. n-1. No value is more than 1 + n/2^64 times
+// as likely as another.
+func Within(drawn, n uint64) uint64 {
+	high, _ := bits.Mul64(drawn, n)
+	return high
+}
+
+// Chance is a probability that draws are compared with, in integers. Its zero
+// value never happens.
+type Chance struct {
+	below  uint64
+	always bool
+}
+
+// NewChance is the chance of an exact ratio: of the 2^64 draws, the ratio's
+// share happens, rounded up to a whole one.
+func NewChance(r units.Ratio) Chance {
+	switch {
+	case r.IsZero():
+		return Chance{}
+	case r.Num >= r.Den:
+		return Chance{always: true}
+	}
+	share, rest := bits.Div64(r.Num, 0, r.Den)
+	if rest != 0 {
+		share++
+	}
+	return Chance{below: share}
+}
+
+// Happens reports whether a draw hits the chance.
+func (c Chance) Happens(drawn uint64) bool { return drawn < c.below || c.always }
