@@ -42,6 +42,7 @@ var levels = map[string]folder{
 	"fabric/units":     {level: 0},
 	"fabric/clock":     {level: 0},
 	"fabric/topology":  {level: 0},
+	"transports/wire":  {level: 0},
 	"testbed/frame":    {level: 0},
 	"testbed/reexec":   {level: 0},
 	"testbed/verdict":  {level: 0},

@@ -1,0 +1,110 @@
+package wire
+
+import "encoding/binary"
+
+// Layout of a MAC control frame's payload: IEEE 802.3 clause 31, annex 31B for
+// pause and annex 31D for PFC (802.1Qbb). Offsets in bytes.
+const (
+	macControlOpcode = 0
+	pauseQuanta      = 2
+	pfcEnable        = 2
+	pfcQuanta        = 4
+
+	pauseLen = 4  // bytes of opcode and quanta
+	PFCLen   = 20 // bytes of opcode, class enable vector and 8 quanta
+
+	// PFCPriorities is the number of priorities that pause on their own.
+	PFCPriorities = 8
+	// PauseQuantumBits is the unit of pause times: the time that this many
+	// bits take on the link.
+	PauseQuantumBits = 512
+	// MaxQuanta is the longest pause that one frame can ask for.
+	MaxQuanta = 0xFFFF
+)
+
+// Opcodes of MAC control: IEEE 802.3 annex 31A.
+const (
+	OpcodePause = 0x0001
+	OpcodePFC   = 0x0101
+)
+
+// MACControlAddress is where pause and PFC frames go: the station at the other
+// end of the link.
+var MACControlAddress = MAC{0x01, 0x80, 0xC2, 0x00, 0x00, 0x01}
+
+// MACControl is a MAC control frame behind its Ethernet header.
+type MACControl []byte
+
+// Valid says that there is an opcode and, for pause and PFC, all that belongs
+// to it. Other opcodes are valid and mean nothing here.
+func (m MACControl) Valid() bool {
+	if len(m) < pauseQuanta {
+		return false
+	}
+	switch m.Opcode() {
+	case OpcodePause:
+		return len(m) >= pauseLen
+	case OpcodePFC:
+		return len(m) >= PFCLen
+	}
+	return true
+}
+
+// Opcode is OpcodePause, OpcodePFC or another.
+func (m MACControl) Opcode() uint16 { return binary.BigEndian.Uint16(m[macControlOpcode:]) }
+
+// PauseQuanta is the pause time of a classic 802.3x pause frame, in quanta; 0
+// ends the pause.
+func (m MACControl) PauseQuanta() uint16 { return binary.BigEndian.Uint16(m[pauseQuanta:]) }
+
+// PFC is a PFC frame behind its Ethernet header. It is valid when MACControl
+// is and the opcode is OpcodePFC.
+type PFC []byte
+
+// PFCFields are the fields of a PFC frame.
+type PFCFields struct {
+	// Enable has bit n set when the time of priority n counts.
+	Enable uint8
+	// Quanta are the pause times by priority; 0 ends a pause.
+	Quanta [PFCPriorities]uint16
+}
+
+// Valid says that the bytes are a PFC frame's.
+func (p PFC) Valid() bool { return len(p) >= PFCLen && MACControl(p).Opcode() == OpcodePFC }
+
+// Enable is the class enable vector: bit n says that the time of priority n
+// counts. The reserved upper byte is ignored.
+func (p PFC) Enable() uint8 { return p[pfcEnable+1] }
+
+// Enabled says that the time of a priority, 0 to 7, counts.
+func (p PFC) Enabled(priority int) bool { return p.Enable()>>(priority&7)&1 != 0 }
+
+// Quanta is the time to pause a priority, 0 to 7, in units of 512 bit times; 0
+// ends its pause. It means nothing unless the priority is enabled.
+func (p PFC) Quanta(priority int) uint16 {
+	return binary.BigEndian.Uint16(p[pfcQuanta+2*(priority&7):])
+}
+
+// Encode writes opcode, class enable vector and times. Times of priorities
+// that are not enabled are written as 0.
+func (p PFC) Encode(f *PFCFields) {
+	_ = p[PFCLen-1]
+	binary.BigEndian.PutUint16(p[macControlOpcode:], OpcodePFC)
+	binary.BigEndian.PutUint16(p[pfcEnable:], uint16(f.Enable))
+	for i, quanta := range f.Quanta {
+		if f.Enable>>i&1 == 0 {
+			quanta = 0
+		}
+		binary.BigEndian.PutUint16(p[pfcQuanta+2*i:], quanta)
+	}
+}
+
+// EncodePFCFrame writes a whole PFC frame into the first EthernetMinLen bytes
+// of frame, padded with zeros, and returns its length.
+func EncodePFCFrame(frame []byte, src MAC, f *PFCFields) int {
+	frame = frame[:EthernetMinLen]
+	Ethernet(frame).Encode(&EthernetFields{Dst: MACControlAddress, Src: src, EtherType: EtherTypeMACControl})
+	PFC(frame[EthernetLen:]).Encode(f)
+	clear(frame[EthernetLen+PFCLen:])
+	return EthernetMinLen
+}

@@ -1,0 +1,82 @@
+package wire
+
+import "encoding/binary"
+
+// Layout of a UDP header, RFC 768: offsets in bytes.
+const (
+	udpSrcPort  = 0
+	udpDstPort  = 2
+	udpLength   = 4
+	udpChecksum = 6
+
+	UDPLen = 8 // bytes of the header
+)
+
+// UDP is a UDP datagram from its header on.
+type UDP []byte
+
+// UDPFields are the fields of a UDP header. A Checksum of 0 is none.
+type UDPFields struct {
+	SrcPort, DstPort uint16
+	Length           uint16 // bytes, header included
+	Checksum         uint16
+}
+
+// Valid says that the bytes hold a UDP header and as much as its length says,
+// at least the header.
+func (u UDP) Valid() bool {
+	return len(u) >= UDPLen && u.Length() >= UDPLen && int(u.Length()) <= len(u)
+}
+
+// SrcPort is the source port.
+func (u UDP) SrcPort() uint16 { return binary.BigEndian.Uint16(u[udpSrcPort:]) }
+
+// DstPort is the destination port.
+func (u UDP) DstPort() uint16 { return binary.BigEndian.Uint16(u[udpDstPort:]) }
+
+// Length is the length of header and payload, in bytes.
+func (u UDP) Length() uint16 { return binary.BigEndian.Uint16(u[udpLength:]) }
+
+// Checksum is the checksum as it stands; 0 is none.
+func (u UDP) Checksum() uint16 { return binary.BigEndian.Uint16(u[udpChecksum:]) }
+
+// Payload is what the datagram carries.
+func (u UDP) Payload() []byte { return u[UDPLen:u.Length()] }
+
+// SetSrcPort sets the source port, not the checksum.
+func (u UDP) SetSrcPort(p uint16) { binary.BigEndian.PutUint16(u[udpSrcPort:], p) }
+
+// SetDstPort sets the destination port, not the checksum.
+func (u UDP) SetDstPort(p uint16) { binary.BigEndian.PutUint16(u[udpDstPort:], p) }
+
+// SetLength sets the length in bytes, header included, not the checksum.
+func (u UDP) SetLength(n uint16) { binary.BigEndian.PutUint16(u[udpLength:], n) }
+
+// SetChecksum sets the checksum field.
+func (u UDP) SetChecksum(c uint16) { binary.BigEndian.PutUint16(u[udpChecksum:], c) }
+
+// FillChecksum computes the checksum from the sum of the pseudo-header and
+// sets it. One that comes out as 0 is sent as 0xFFFF: 0 says that there is none.
+func (u UDP) FillChecksum(pseudo uint16) {
+	u.SetChecksum(0)
+	c := ^Sum(u[:u.Length()], pseudo)
+	if c == 0 {
+		c = 0xFFFF
+	}
+	u.SetChecksum(c)
+}
+
+// ChecksumValid says that the checksum is right with this sum of the
+// pseudo-header, or absent, which IPv6 forbids but for tunnels.
+func (u UDP) ChecksumValid(pseudo uint16) bool {
+	return u.Checksum() == 0 || Sum(u[:u.Length()], pseudo) == 0xFFFF
+}
+
+// Encode writes the header.
+func (u UDP) Encode(f *UDPFields) {
+	_ = u[UDPLen-1]
+	u.SetSrcPort(f.SrcPort)
+	u.SetDstPort(f.DstPort)
+	u.SetLength(f.Length)
+	u.SetChecksum(f.Checksum)
+}
