@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"railbed/fabric/clock"
+	"railbed/transports/wire"
 )
 
 // Packet is one frame.
@@ -16,6 +17,9 @@ type Packet struct {
 	// Data is the frame from its Ethernet header on, without frame check
 	// sequence. It may be resliced up to its capacity.
 	Data []byte
+	// Headers say where the headers in Data are and what is in them (Parse). Who
+	// changes Data keeps them true.
+	Headers wire.Headers
 	// Length is the frame's length on the wire before anything cut it.
 	Length int
 	// Flow is the hash of the packet's flow key (package medium).
@@ -41,6 +45,9 @@ type Packet struct {
 	cell []byte
 	free bool
 }
+
+// Parse reads Headers off Data.
+func (p *Packet) Parse() { p.Headers = wire.Parse(p.Data) }
 
 // Pool is the packet memory of a testbed: cells of one size, taken from a
 // fixed budget as they are first needed.
