@@ -1,16 +1,31 @@
 // Package medium is one direction of an emulated link: how long a frame takes
 // to be sent and to arrive, and what happens to it on the way.
 //
-// Every random draw is a pure function of the seed, the link, the direction,
-// the flow's key and the packet's index in its flow, so that a flow that sends
-// the same packets meets the same faults. The package is pure, and not safe for
-// concurrent use.
+// Every random draw is a pure function of the link's seed, the packet's flow and
+// its ordinal in the flow, so that a flow that sends the same packets meets the
+// same faults, whatever else is on the link. Flows says what a flow is. The
+// package is pure: it has no clock, and nothing of it is safe for concurrent
+// use.
+//
+// # What happens, in this order
+//
+// A packet is lost while the link is down; where it is the flow's DropList or
+// DropEvery that names it; where the Gilbert-Elliott chain loses it; and with
+// the probability Loss. What is not lost arrives after Delay and its jitter, but
+// not before the packet sent before it. With the probability Reorder it is held
+// back by ReorderBy instead, and what follows does not wait for it. With the
+// probability Corrupt one bit behind the Ethernet header is flipped, and with
+// the probability Duplicate it arrives twice, at the same time. Each of these
+// draws is independent of the others.
 package medium
 
 import (
+	"math/bits"
+	"slices"
 	"time"
 
 	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
 	"railbed/testbed/plan"
 )
@@ -27,13 +42,33 @@ const (
 	LinkDown
 )
 
+// ethernetHeader is never corrupted: the frame still arrives where it should.
+const ethernetHeader = 14
+
+// purpose tells the draws of one packet apart. The numbers are part of what a
+// seed means: a changed one changes every run.
+type purpose uint64
+
+const (
+	forLoss purpose = 1 + iota
+	forState
+	forBurst
+	forJitter
+	forReorder
+	forCorrupt
+	forBit
+	forDuplicate
+	forEpoch
+)
+
 // Transit is what happens to a packet on the way.
 type Transit struct {
 	Reason Reason // Arrives, or why it does not
 	// At is when it arrives; Again, unless it is clock.Never, when its
 	// duplicate does.
 	At, Again clock.Time
-	// Corrupt is the bit of the frame that is flipped, or -1.
+	// Corrupt is the bit of the frame that is flipped, or -1: bit Corrupt%8, of
+	// value 1<<(Corrupt%8), of byte Corrupt/8.
 	Corrupt int
 }
 
@@ -41,32 +76,182 @@ type Transit struct {
 type Medium struct {
 	direction plan.Direction
 	seed      uint64
+	// remainder is what of a nanosecond the frames so far were longer than the
+	// times that were told, in 1/Rate nanoseconds.
 	remainder uint64
+	// last is when the latest packet that keeps its order arrives.
+	last clock.Time
+	// began is what flaps are counted from.
+	began clock.Time
+
+	drawn                             bool // a packet's fate depends on a draw
+	loss, reorder, corrupt, duplicate draw.Chance
+	jitter                            jitter
+	bursts                            *bursts
+}
+
+// Seed is the seed of one direction of a link of a testbed.
+func Seed(testbed uint64, link string, aToB bool) uint64 {
+	direction := "b-to-a"
+	if aToB {
+		direction = "a-to-b"
+	}
+	return draw.Seed(testbed, "link", link, direction)
 }
 
 // New returns the direction of a link; seed is of the testbed, link and
-// direction.
-func New(d plan.Direction, seed uint64) *Medium { return &Medium{direction: d, seed: seed} }
+// direction (Seed).
+func New(d plan.Direction, seed uint64) *Medium {
+	m := &Medium{seed: seed}
+	m.Set(d)
+	return m
+}
 
 // Set changes what the direction does to packets that are sent from now on.
-func (m *Medium) Set(d plan.Direction) { m.direction = d }
+func (m *Medium) Set(d plan.Direction) {
+	if old := uint64(m.direction.Rate); old != 0 {
+		// The fraction of a nanosecond stays the same fraction.
+		high, low := bits.Mul64(m.remainder, uint64(d.Rate))
+		m.remainder, _ = bits.Div64(high, low, old)
+	}
+	d.DropList = slices.Clone(d.DropList)
+	m.direction = d
+	m.loss, m.reorder = draw.NewChance(d.Loss), draw.NewChance(d.Reorder)
+	m.corrupt, m.duplicate = draw.NewChance(d.Corrupt), draw.NewChance(d.Duplicate)
+	m.jitter = newJitter(d)
+	m.bursts = newBursts(d.GilbertElliott)
+	m.drawn = d.Jitter != 0 || m.bursts != nil ||
+		!d.Loss.IsZero() || !d.Reorder.IsZero() || !d.Corrupt.IsZero() || !d.Duplicate.IsZero()
+}
+
+// Begin says that flaps are counted from now. Without it they are counted from
+// time 0.
+func (m *Medium) Begin(now clock.Time) { m.began = now }
 
 // Direction is what the medium was last set to.
 func (m *Medium) Direction() plan.Direction { return m.direction }
 
-// Serialise is how long a frame of some bytes occupies the link. The fractions
-// of nanoseconds add up and are never lost.
+// Serialise is how long a frame of some bytes, from its Ethernet header on and
+// without frame check sequence, occupies the link; the direction's Overhead is
+// added. The fractions of nanoseconds add up and are never lost: n frames take
+// the time of their bits to the nanosecond, rounded down once. A rate of 0 is
+// an unlimited one and takes no time.
 func (m *Medium) Serialise(bytes int) time.Duration {
 	rate := uint64(m.direction.Rate)
 	if rate == 0 {
 		return 0
 	}
-	units := uint64(bytes)*8*uint64(time.Second) + m.remainder
-	m.remainder = units % rate
-	return time.Duration(units / rate)
+	high, low := bits.Mul64((uint64(bytes)+uint64(m.direction.Overhead))*8, uint64(time.Second))
+	low, carry := bits.Add64(low, m.remainder, 0)
+	high += carry
+	if high >= rate { // over 2^64 ns, 584 years
+		return 1<<63 - 1
+	}
+	whole, rest := bits.Div64(high, low, rate)
+	m.remainder = rest
+	return time.Duration(min(whole, 1<<63-1))
 }
 
-// Send is the fate of a packet whose last bit leaves at sent.
-func (m *Medium) Send(sent clock.Time, one *packet.Packet) Transit {
-	return Transit{At: sent.Add(time.Duration(m.direction.Delay)), Again: clock.Never, Corrupt: -1}
+// Up reports whether the flap schedule has the link up.
+func (m *Medium) Up(now clock.Time) bool {
+	since, ok := m.flap(now)
+	return !ok || since >= clock.Time(m.direction.Flap.For)
 }
+
+// NextChange is when the flap schedule takes the link down or up next, after
+// now; clock.Never without one.
+func (m *Medium) NextChange(now clock.Time) clock.Time {
+	every, down := clock.Time(m.direction.Flap.Every), clock.Time(m.direction.Flap.For)
+	if every <= 0 || down <= 0 {
+		return clock.Never
+	}
+	since, fell := m.flap(now)
+	switch {
+	case !fell:
+		return m.began + every
+	case since < down && down < every:
+		return now + down - since
+	case down < every:
+		return now + every - since
+	}
+	return clock.Never // down for good
+}
+
+// flap is the time since the schedule's last fall.
+func (m *Medium) flap(now clock.Time) (since clock.Time, fell bool) {
+	every := clock.Time(m.direction.Flap.Every)
+	if every <= 0 || m.direction.Flap.For <= 0 || now-m.began < every {
+		return 0, false
+	}
+	return (now - m.began) % every, true
+}
+
+// Send is the fate of a packet whose last bit leaves at sent. Calls come in the
+// order of the packets on the link.
+func (m *Medium) Send(sent clock.Time, one *packet.Packet) Transit {
+	t := Transit{Again: clock.Never, Corrupt: -1}
+	d := &m.direction
+	if d.Flap.Every != 0 && !m.Up(sent) {
+		t.Reason = LinkDown
+		return t
+	}
+	if m.listed(one.Ordinal) {
+		t.Reason = Nth
+		return t
+	}
+	if !m.drawn {
+		m.last = max(m.last, sent.Add(time.Duration(d.Delay)))
+		t.At = m.last
+		return t
+	}
+	flow := draw.Pair(m.seed, one.Flow)
+	base := draw.Nth(flow, one.Ordinal)
+	switch {
+	case m.bursts != nil && m.bursts.lost(flow, base, one.Ordinal):
+		t.Reason = Burst
+	case m.loss.Happens(of(base, forLoss)):
+		t.Reason = Loss
+	default:
+		m.arrive(&t, sent, base, len(one.Data))
+	}
+	return t
+}
+
+// arrive decides when and how a packet that is not lost arrives.
+func (m *Medium) arrive(t *Transit, sent clock.Time, base uint64, length int) {
+	delay := time.Duration(m.direction.Delay)
+	if m.jitter.spread != 0 {
+		delay = max(0, delay+m.jitter.drawn(of(base, forJitter)))
+	}
+	if t.At = max(m.last, sent.Add(delay)); m.reorder.Happens(of(base, forReorder)) {
+		t.At = t.At.Add(time.Duration(m.direction.ReorderBy))
+	} else {
+		m.last = t.At
+	}
+	if length > ethernetHeader && m.corrupt.Happens(of(base, forCorrupt)) {
+		bits := uint64(length-ethernetHeader) * 8
+		t.Corrupt = ethernetHeader*8 + int(draw.Within(of(base, forBit), bits))
+	}
+	if m.duplicate.Happens(of(base, forDuplicate)) {
+		t.Again = t.At
+	}
+}
+
+// of is a packet's draw for a purpose.
+func of(base uint64, p purpose) uint64 { return draw.Nth(base, uint64(p)) }
+
+// listed reports whether the packet's place in its flow says that it is lost.
+func (m *Medium) listed(ordinal uint64) bool {
+	if every := m.direction.DropEvery; every != 0 && ordinal%every == 0 {
+		return true
+	}
+	if len(m.direction.DropList) == 0 {
+		return false
+	}
+	_, found := slices.BinarySearch(m.direction.DropList, ordinal)
+	return found
+}
+
+// Twin is the Flow for a packet's duplicate, which meets faults of its own on
+// the links ahead.
+func Twin(flow uint64) uint64 { return draw.Pair(flow, 2) }
