@@ -73,7 +73,7 @@ func TestLinksAreChangedLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := linkState(t, f, "h0--leaf1")
-	if got.AToB.Direction != slow || got.BToA.Direction != p.Links[0].BToA {
+	if !got.AToB.Direction.Equal(slow) || !got.BToA.Direction.Equal(p.Links[0].BToA) {
 		t.Errorf("after the change %+v and %+v", got.AToB, got.BToA)
 	}
 	if err := f.Verify(ctx); err != nil {

@@ -211,17 +211,9 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 func ParseRatio(text string) (Ratio, error) {
 	bad := fmt.Errorf("ratio %q: want a share between 0%% and 100%%, as in 0.1%%, 0.001 or 1/1000", text)
 	number, percent := strings.CutSuffix(text, "%")
-	over, under, fraction := strings.Cut(number, "/")
-	value, ok := decimal(over)
-	if !ok || percent && fraction {
+	value, ok := fraction(number)
+	if !ok || percent && strings.Contains(number, "/") {
 		return Ratio{}, bad
-	}
-	if fraction {
-		divisor, ok := decimal(under)
-		if !ok || divisor.Sign() == 0 {
-			return Ratio{}, bad
-		}
-		value.Quo(value, divisor)
 	}
 	if percent {
 		value.Quo(value, big.NewRat(100, 1))
@@ -230,6 +222,20 @@ func ParseRatio(text string) (Ratio, error) {
 		return Ratio{}, bad
 	}
 	return Ratio{Num: value.Num().Uint64(), Den: value.Denom().Uint64()}, nil
+}
+
+// fraction parses a decimal number, or two with a slash between them.
+func fraction(text string) (*big.Rat, bool) {
+	over, under, slash := strings.Cut(text, "/")
+	value, ok := decimal(over)
+	if !ok || !slash {
+		return value, ok
+	}
+	divisor, ok := decimal(under)
+	if !ok || divisor.Sign() == 0 {
+		return nil, false
+	}
+	return value.Quo(value, divisor), true
 }
 
 // IsZero reports whether the ratio is zero or not set.

@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -162,7 +163,10 @@ func (r *run) carryOut(ctx context.Context) error {
 
 // require asks the host for what the plan and the steps need.
 func (r *run) require(ctx context.Context) error {
-	needs := append(r.Plan.Requires[:len(r.Plan.Requires):len(r.Plan.Requires)], stepRequirements(r.File)...)
+	needs := r.Plan.Requires
+	if !r.Plan.Soft() {
+		needs = slices.Concat(needs, stepRequirements(r.File))
+	}
 	answers := map[string]error{}
 	for _, need := range needs {
 		answer, known := answers[need.Feature]
@@ -187,7 +191,7 @@ func (r *run) require(ctx context.Context) error {
 func stepRequirements(file *spec.Testbed) []plan.Requirement {
 	var needs []plan.Requirement
 	for i, step := range file.Steps {
-		if step.Link != nil && step.Link.Set != nil && overlay(plan.Direction{}, *step.Link.Set).NeedsNetem() {
+		if step.Link != nil && step.Link.Set != nil && (plan.Direction{}).With(*step.Link.Set).NeedsNetem() {
 			needs = append(needs, plan.Requirement{
 				Feature: plan.Netem, Reason: "delay, loss or the like on " + step.Link.Where,
 				Where: file.Source.Pos(fmt.Sprintf("steps[%d].link.set", i)).String(),

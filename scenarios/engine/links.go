@@ -112,20 +112,8 @@ func (b *linkBook) settings(link *plan.Link, direction string) plan.Direction {
 	}
 	for _, c := range b.standing {
 		if c.Set != nil && slices.Contains(c.links, link) && (c.direction == "" || c.direction == direction) {
-			d = overlay(d, *c.Set)
+			d = d.With(*c.Set)
 		}
 	}
 	return d
-}
-
-// overlay sets what the file sets of a direction.
-func overlay(base plan.Direction, set spec.Direction) plan.Direction {
-	over := set.Over(spec.Direction{
-		Rate: base.Rate, Delay: base.Delay, Jitter: base.Jitter, Loss: base.Loss,
-		Duplicate: base.Duplicate, Corrupt: base.Corrupt, Queue: base.Queue,
-	})
-	return plan.Direction{
-		Rate: over.Rate, Delay: over.Delay, Jitter: over.Jitter, Loss: over.Loss,
-		Duplicate: over.Duplicate, Corrupt: over.Corrupt, Queue: over.Queue,
-	}
 }

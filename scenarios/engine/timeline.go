@@ -314,7 +314,7 @@ func linkText(l *spec.LinkChange) string {
 	if l.Set == nil {
 		return l.State
 	}
-	d := overlay(plan.Direction{}, *l.Set)
+	d := plan.Direction{}.With(*l.Set)
 	words := []string{"set"}
 	for _, field := range []struct {
 		name  string

@@ -85,7 +85,7 @@ func (a *app) printPlanLinks(p *plan.Plan) {
 	rows := a.newTable("link", "ends", "mtu", "a to b", "b to a")
 	for _, l := range p.Links {
 		back := describe(l.BToA)
-		if l.BToA == l.AToB {
+		if l.BToA.Equal(l.AToB) {
 			back = "same"
 		}
 		rows.AppendRow(table.Row{l.Name, fmt.Sprintf("%s:%s %s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port), l.MTU, describe(l.AToB), back})

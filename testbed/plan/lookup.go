@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+
+	"railbed/testbed/spec"
 )
 
 // Hash identifies what the plan decides: it is the SHA-256 of the plan's JSON
@@ -43,4 +45,14 @@ func (p *Plan) Link(name string) *Link {
 		return &p.Links[i]
 	}
 	return nil
+}
+
+// Soft reports whether the switches are soft ones. A plan has switches of one
+// kind only.
+func (p *Plan) Soft() bool { return len(p.Switches) > 0 && p.Switches[0].Kind == spec.Soft }
+
+// Bridged reports whether the switch forwards by hardware address and its nodes
+// share a subnet.
+func (s *Switch) Bridged() bool {
+	return s.Kind == spec.Bridge || s.Kind == spec.Soft && s.Forwarding == spec.L2
 }

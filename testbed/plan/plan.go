@@ -53,6 +53,9 @@ type Plan struct {
 	// Hosts is the hosts file of every node: name to loopback addresses (or,
 	// in a shared subnet, NIC addresses).
 	Hosts []HostEntry `json:"hosts"`
+	// PacketMemory is for all packets in soft switches, links and emulated NICs
+	// together; 0 where no switch is soft.
+	PacketMemory units.Bytes `json:"packet_memory,omitempty"`
 	// Requires are host features that the plan cannot do without, as doctor
 	// names them ("netem", ...), with the reason.
 	Requires []Requirement `json:"requires,omitempty"`
@@ -86,6 +89,12 @@ type Interface struct {
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
 	// Neighbors are permanent neighbour entries.
 	Neighbors []Neighbor `json:"neighbors,omitempty"`
+	// INTRoom is the bytes of the MTU, of a node's NIC, that workloads leave
+	// free in each packet for what switches write into it.
+	INTRoom int `json:"int_room,omitempty"`
+	// PFC and GFC are what a port of a soft switch tells its peer.
+	PFC *PortPFC `json:"pfc,omitempty"`
+	GFC *PortGFC `json:"gfc,omitempty"`
 }
 
 // Neighbor is a permanent neighbour entry.
@@ -110,12 +119,23 @@ type Node struct {
 	Env     map[string]string `json:"env,omitempty"`
 	CPU     float64           `json:"cpu,omitempty"`
 	Memory  units.Bytes       `json:"memory,omitempty"`
+	// NICQueue is what each of the eight priorities of a NIC can queue before its
+	// link to a soft switch.
+	NICQueue units.Bytes `json:"nic_queue,omitempty"`
 }
 
 // Switch is a switch of the fabric.
 type Switch struct {
 	Name string `json:"name"`
-	Kind string `json:"kind"` // spec.Router, spec.Bridge
+	Kind string `json:"kind"` // spec.Router, spec.Bridge, spec.Soft
+	// ID numbers soft switches from 1, in the order of the plan: INT's switch.
+	ID uint32 `json:"id,omitempty"`
+	// Forwarding of a soft switch is spec.L3, for which Routes, addresses and
+	// neighbours are those of a router, or spec.L2, for which they are those of
+	// a bridge.
+	Forwarding string `json:"forwarding,omitempty"`
+	// Soft is the rest of a soft switch.
+	Soft *SoftSwitch `json:"soft,omitempty"`
 	// Tier counts from 0 at the servers' side; Group is the pod, rail or
 	// plane that the generator put the switch in, for pictures.
 	Tier  int    `json:"tier"`
@@ -157,23 +177,6 @@ type Rule struct {
 type End struct {
 	Node string `json:"node"` // a node's or a switch's name
 	Port string `json:"port"`
-}
-
-// Direction is what one direction of a link does.
-type Direction struct {
-	Rate      units.Rate     `json:"rate"`
-	Delay     units.Duration `json:"delay,omitzero"`
-	Jitter    units.Duration `json:"jitter,omitzero"`
-	Loss      units.Ratio    `json:"loss,omitzero"`
-	Duplicate units.Ratio    `json:"duplicate,omitzero"`
-	Corrupt   units.Ratio    `json:"corrupt,omitzero"`
-	// Queue is the drop-tail queue in front of the link in this direction.
-	Queue units.Bytes `json:"queue"`
-}
-
-// NeedsNetem reports whether the direction asks for more than rate and queue.
-func (d Direction) NeedsNetem() bool {
-	return d.Delay != 0 || d.Jitter != 0 || !d.Loss.IsZero() || !d.Duplicate.IsZero() || !d.Corrupt.IsZero()
 }
 
 // Link is a point-to-point link.

@@ -8,8 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"railbed/fabric/units"
 )
 
 // MaxNodes bounds the nodes that one file can name.
@@ -96,7 +94,8 @@ func (c *checker) constraints(v reflect.Value, path string) {
 		for i := range v.Len() {
 			c.constraints(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
 		}
-	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[units.Ratio]():
+	case isOff(v):
+	case v.Kind() == reflect.Struct && !isUnit(v.Type()):
 		for _, f := range fieldsOf(v.Type()) {
 			inner := joined(path, f.key)
 			if c.constrain(f, v.FieldByIndex(f.index), path, inner) {
@@ -138,7 +137,7 @@ func requiredWant(f field, t reflect.Type) string {
 		return oneOf(f.enum)
 	case t.Kind() == reflect.Slice:
 		return "a list with at least one entry"
-	case t.Kind() == reflect.Struct && t != reflect.TypeFor[units.Ratio]():
+	case t.Kind() == reflect.Struct && !isUnit(t):
 		return "a mapping with " + keyList(fieldsOf(t))
 	}
 	return exampleOf(t)

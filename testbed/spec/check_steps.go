@@ -182,7 +182,7 @@ func (c *checker) link(at string, l *LinkChange) {
 	}
 	if l.Set != nil {
 		c.direction(at+".set", *l.Set)
-		if *l.Set == (Direction{}) {
+		if reflect.DeepEqual(*l.Set, Direction{}) {
 			c.report(at+".set", at+".set changes nothing", "name what to change, as in {loss: 1%}")
 		}
 	}

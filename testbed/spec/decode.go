@@ -112,6 +112,8 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 		d.decodeScalar(node, into, t)
 	case isOrdered(into.Type()):
 		d.decodeOrdered(node, into, t)
+	case isSwitch(into.Type()) && node.Kind == yaml.ScalarNode:
+		d.decodeSwitch(node, into, t)
 	case into.Kind() == reflect.Struct:
 		d.decodeStruct(node, into, t)
 	case into.Kind() == reflect.Map:
@@ -233,6 +235,17 @@ func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
 		// That the key which was meant is missing is the same mistake.
 		d.wrong[path] = d.wrong[path] || !d.source.Has(path)
 	}
+}
+
+// decodeSwitch decodes true or false in place of a mapping.
+func (d *decoder) decodeSwitch(node *yaml.Node, into reflect.Value, t target) {
+	var on bool
+	if node.Tag != "!!bool" {
+		d.fail(node, t.path, called(t.path)+" is "+described(node), "write true, false or a mapping with "+keyList(fieldsOf(into.Type())))
+		return
+	}
+	d.decodeScalar(node, reflect.ValueOf(&on).Elem(), t)
+	into.FieldByName("Off").SetBool(!on)
 }
 
 func isZero(v reflect.Value) bool {

@@ -104,6 +104,26 @@ func exampleOf(t reflect.Type) string {
 		return "a duration such as 10us"
 	case reflect.TypeFor[units.Ratio]():
 		return "a share such as 0.1%"
+	case reflect.TypeFor[units.Factor]():
+		return "a number such as 0.5"
 	}
 	return "text"
 }
+
+// isUnit recognises quantities that are structs in Go and one value in a file.
+func isUnit(t reflect.Type) bool {
+	return t == reflect.TypeFor[units.Ratio]() || t == reflect.TypeFor[units.Factor]()
+}
+
+// isSwitch recognises settings that are a mapping, or true for all defaults, or
+// false for none of it: those with a field Off.
+func isSwitch(t reflect.Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	_, found := t.FieldByName("Off")
+	return found
+}
+
+// isOff reports whether such settings are switched off.
+func isOff(v reflect.Value) bool { return isSwitch(v.Type()) && v.FieldByName("Off").Bool() }

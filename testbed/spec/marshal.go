@@ -69,6 +69,8 @@ func (e *encoder) value(v reflect.Value) *yaml.Node {
 	switch {
 	case isOrdered(v.Type()):
 		return e.ordered(v)
+	case isOff(v):
+		return scalarNode("", "false")
 	case v.Kind() == reflect.Struct:
 		return e.structure(v)
 	case v.Kind() == reflect.Map:
@@ -109,6 +111,9 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 	}
 	if v.Type() != reflect.TypeFor[Testbed]() && v.Type() != reflect.TypeFor[Fabric]() {
 		inline(node)
+	}
+	if isSwitch(v.Type()) && len(node.Content) == 0 {
+		return scalarNode("", "true")
 	}
 	return node
 }

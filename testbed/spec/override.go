@@ -22,20 +22,22 @@ const (
 const (
 	defaultRate       = units.Rate(1e9)
 	defaultMTU        = 1500
+	defaultWeight     = 1
 	defaultBuffer     = units.Bytes(256 << 10)
+	defaultNICQueue   = units.Bytes(256 << 10)
+	defaultMemory     = units.Bytes(256 << 20)
 	defaultRanks      = 1
 	defaultRuntime    = "netns"
-	defaultSwitchKind = Router
 	DefaultLoopbacks4 = "10.0.0.0/16"
 	DefaultLinks4     = "10.128.0.0/10"
 	DefaultLoopbacks6 = "fd00:a1::/64"
 	DefaultLinks6     = "fd00:a2::/64"
 )
 
-// Zeros says which fields of a Direction, a Node or a Workload are zero on purpose, so that
+// Zeros says which fields of a struct are zero or empty on purpose, so that
 // "loss: 0%" for one link overrides a loss that holds for all. The decoder sets
 // it; a testbed built in Go sets it by hand where it needs it.
-type Zeros uint16
+type Zeros uint32
 
 // The fields that can be zero on purpose.
 const (
@@ -48,11 +50,17 @@ const (
 	ZeroCPU
 	ZeroMemory
 	ZeroWarmup
+	ZeroDropEvery
+	ZeroDropList
+	ZeroReorder
+	ZeroOverhead
+	ZeroStrict
 )
 
 var zeroOf = map[string]Zeros{
 	"delay": ZeroDelay, "jitter": ZeroJitter, "loss": ZeroLoss, "duplicate": ZeroDuplicate, "corrupt": ZeroCorrupt,
 	"ranks": ZeroRanks, "cpu": ZeroCPU, "memory": ZeroMemory, "warmup": ZeroWarmup,
+	"drop-every": ZeroDropEvery, "drop-list": ZeroDropList, "reorder": ZeroReorder, "overhead": ZeroOverhead, "strict": ZeroStrict,
 }
 
 // over is the more specific value where it is set, zero on purpose included.
@@ -63,20 +71,12 @@ func over[T comparable](specific, base T, onPurpose bool) T {
 	return cmp.Or(specific, base)
 }
 
-// Over returns the direction with each field that it does not set taken from
-// base.
-func (d Direction) Over(base Direction) Direction {
-	z := d.Zero
-	return Direction{
-		Rate:      cmp.Or(d.Rate, base.Rate),
-		Delay:     over(d.Delay, base.Delay, z&ZeroDelay != 0),
-		Jitter:    over(d.Jitter, base.Jitter, z&ZeroJitter != 0),
-		Loss:      over(d.Loss, base.Loss, z&ZeroLoss != 0),
-		Duplicate: over(d.Duplicate, base.Duplicate, z&ZeroDuplicate != 0),
-		Corrupt:   over(d.Corrupt, base.Corrupt, z&ZeroCorrupt != 0),
-		Queue:     cmp.Or(d.Queue, base.Queue),
-		Zero:      z,
+// overList is over for lists.
+func overList[T any](specific, base []T, onPurpose bool) []T {
+	if onPurpose || len(specific) > 0 {
+		return specific
 	}
+	return base
 }
 
 // IsGlob reports whether a key or a name in a list is a pattern.
@@ -153,13 +153,14 @@ func settings[T any](o Ordered[T], name, class string, apply func(T)) {
 // NodeFor is everything that the file says about a node, with defaults. Env and
 // Sysctls are merged key by key.
 func (t *Testbed) NodeFor(name string) Node {
-	merged := Node{Runtime: defaultRuntime, Ranks: defaultRanks}
+	merged := Node{Runtime: defaultRuntime, Ranks: defaultRanks, NICQueue: defaultNICQueue}
 	settings(t.Nodes, name, "", func(n Node) {
 		merged.Runtime = cmp.Or(n.Runtime, merged.Runtime)
 		merged.NICs = cmp.Or(n.NICs, merged.NICs)
 		merged.Ranks = over(n.Ranks, merged.Ranks, n.Zero&ZeroRanks != 0)
 		merged.CPU = over(n.CPU, merged.CPU, n.Zero&ZeroCPU != 0)
 		merged.Memory = over(n.Memory, merged.Memory, n.Zero&ZeroMemory != 0)
+		merged.NICQueue = cmp.Or(n.NICQueue, merged.NICQueue)
 		merged.Env = mergedMap(merged.Env, n.Env)
 		merged.Sysctls = mergedMap(merged.Sysctls, n.Sysctls)
 	})
@@ -176,18 +177,6 @@ func mergedMap(base, specific map[string]string) map[string]string {
 	return merged
 }
 
-// SwitchFor is everything that the file says about a switch, with defaults.
-func (f *Fabric) SwitchFor(name string) Switch {
-	merged := Switch{Kind: defaultSwitchKind, Buffer: defaultBuffer}
-	apply := func(s Switch) {
-		merged.Kind = cmp.Or(s.Kind, merged.Kind)
-		merged.Buffer = cmp.Or(s.Buffer, merged.Buffer)
-	}
-	apply(f.Switch)
-	settings(f.Switches, name, "", apply)
-	return merged
-}
-
 // LinkFor is everything that the file says about a link of a class, with
 // defaults. In the result AToB and BToA are set and complete, but for a Queue
 // that no entry names, which is zero. What an entry says about one direction
@@ -195,7 +184,7 @@ func (f *Fabric) SwitchFor(name string) Switch {
 func (f *Fabric) LinkFor(name, class string) Link {
 	both := Direction{Rate: defaultRate}
 	ab, ba := both, both
-	mtu := defaultMTU
+	mtu, weight := defaultMTU, defaultWeight
 	settings(f.Links, name, class, func(l Link) {
 		both = l.Direction.Over(both)
 		ab, ba = l.Direction.Over(ab), l.Direction.Over(ba)
@@ -206,7 +195,8 @@ func (f *Fabric) LinkFor(name, class string) Link {
 			ba = l.BToA.Over(ba)
 		}
 		mtu = cmp.Or(l.MTU, mtu)
+		weight = cmp.Or(l.Weight, weight)
 	})
 	both.Zero, ab.Zero, ba.Zero = 0, 0, 0
-	return Link{Direction: both, MTU: mtu, AToB: &ab, BToA: &ba}
+	return Link{Direction: both, MTU: mtu, Weight: weight, AToB: &ab, BToA: &ba}
 }

@@ -81,7 +81,7 @@ func TestLinkFor(t *testing.T) {
 	}
 	bare := (&Fabric{}).LinkFor("a--b", HostLink)
 	want := Direction{Rate: gbit}
-	if bare.MTU != 1500 || *bare.AToB != want || *bare.BToA != want {
+	if bare.MTU != 1500 || !cmp.Equal(*bare.AToB, want) || !cmp.Equal(*bare.BToA, want) {
 		t.Errorf("without a file: %+v %+v", bare, *bare.AToB)
 	}
 }
@@ -151,11 +151,12 @@ func TestNodeFor(t *testing.T) {
 		"h2": {Runtime: "netns", Ranks: 3, Env: map[string]string{"A": "glob", "B": "glob", "C": "default"}},
 		"x":  {Runtime: "netns", Ranks: 2, CPU: 1, Env: map[string]string{"C": "default"}},
 	} {
+		want.NICQueue = defaultNICQueue
 		if diff := cmp.Diff(want, testbed.NodeFor(name)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if diff := cmp.Diff(Node{Runtime: "netns", Ranks: 1}, (&Testbed{}).NodeFor("h0")); diff != "" {
+	if diff := cmp.Diff(Node{Runtime: "netns", Ranks: 1, NICQueue: defaultNICQueue}, (&Testbed{}).NodeFor("h0")); diff != "" {
 		t.Errorf("without a file: %s", diff)
 	}
 }
@@ -168,12 +169,12 @@ func TestSwitchFor(t *testing.T) {
 		"leaf2":  {Kind: Router, Buffer: 4 << 20},
 		"spine2": {Kind: Bridge, Buffer: 4 << 20},
 	} {
-		if got := f.SwitchFor(name); got != want {
-			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		if diff := cmp.Diff(want, f.SwitchFor(name)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if got := (&Fabric{}).SwitchFor("s"); got != (Switch{Kind: Router, Buffer: 256 << 10}) {
-		t.Errorf("without a file: %+v", got)
+	if diff := cmp.Diff(Switch{Kind: Router, Buffer: 256 << 10}, (&Fabric{}).SwitchFor("s")); diff != "" {
+		t.Errorf("without a file: %s", diff)
 	}
 }
 

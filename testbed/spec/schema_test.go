@@ -30,6 +30,10 @@ var unitForms = map[reflect.Type]jsonschema.Schema{
 		{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?)?$`},
 		{Type: "number", Minimum: "0", Maximum: "1"},
 	}},
+	reflect.TypeFor[units.Factor](): {Description: "A number above 0 such as 0.5, 8 or 1/3.", AnyOf: []*jsonschema.Schema{
+		{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(/[0-9]+(\.[0-9]+)?)?$`},
+		{Type: "number", ExclusiveMinimum: "0"},
+	}},
 }
 
 // newReflector maps what JSON Schema's reflection does not know.
@@ -93,6 +97,20 @@ func makeSchema(t *testing.T) []byte {
 	property(t, s, "Exec.command").Items = &jsonschema.Schema{AnyOf: scalar}
 	property(t, s, "Node.env").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
 	property(t, s, "Node.sysctls").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
+	for _, path := range []string{"Switch.ecn", "Switch.trim", "Switch.pfc", "Switch.gfc", "Switch.aggregation", "Direction.gilbert-elliott", "Direction.flap",
+		"Link.gilbert-elliott", "Link.flap"} {
+		p := property(t, s, path)
+		p.Ref, p.AnyOf = "", []*jsonschema.Schema{{Ref: p.Ref}, {Type: "boolean"}}
+	}
+	for _, path := range []string{"Scheduler.strict", "ECN.priorities", "Trim.priorities", "PFC.priorities", "GFC.priorities"} {
+		p := property(t, s, path)
+		p.UniqueItems, p.Items = true, &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: "7"}
+	}
+	for path, keys := range map[string]string{"Switch.priorities": `^([0-9]|[1-5][0-9]|6[0-3])$`, "Scheduler.weights": `^[0-7]$`} {
+		property(t, s, path).PropertyNames = &jsonschema.Schema{Pattern: keys}
+	}
+	property(t, s, "Switch.priorities").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: "7"}
+	property(t, s, "Scheduler.weights").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "1000"}
 	family := property(t, s, "Workload.ip")
 	family.Type, family.Enum = "", []any{"4", "6", 4, 6}
 	for typ, choices := range map[string][]string{
@@ -266,6 +284,7 @@ func TestUnitPatternsAgreeWithParsers(t *testing.T) {
 		reflect.TypeFor[units.Bytes]():    {"40KB", "16MiB", "0B", "1500", "1kB", "1.5KB", "1GiB", "B", "1TB"},
 		reflect.TypeFor[units.Duration](): {"10us", "10µs", "1.5s", "1m30s", "0s", "0", "-1s", "10", "1d", "s", "2h"},
 		reflect.TypeFor[units.Ratio]():    {"0.1%", "0.001", "1/1000", "0%", "100%", "%", "1/", "-1%", "x"},
+		reflect.TypeFor[units.Factor]():   {"1", "0.5", "8", "1/3", "x", "-1", "1/", "1%", ".5", "1e3"},
 	}
 	for typ, list := range texts {
 		schema := map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema"}

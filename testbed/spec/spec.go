@@ -88,21 +88,9 @@ type Fabric struct {
 	// Links maps "default", a class ("host", "fabric") or a link's name or
 	// glob ("leaf1--spine2") to settings; later and more exact ones win.
 	Links Ordered[Link] `yaml:"links,omitempty" json:"links,omitempty"`
-}
-
-// Switch kinds.
-const (
-	Router = "router"
-	Bridge = "bridge"
-)
-
-// Switch is the settings of one switch or of all.
-type Switch struct {
-	// Kind is router (default), which forwards by address over equal-cost
-	// paths, or bridge, which needs a fabric without loops.
-	Kind string `yaml:"kind,omitempty" json:"kind,omitempty" jsonschema:"enum=router,enum=bridge"`
-	// Buffer is the egress queue of each port. Default 256KiB.
-	Buffer units.Bytes `yaml:"buffer,omitempty" json:"buffer,omitempty"`
+	// Memory is for all packets in soft switches, links and emulated NICs
+	// together. Default 256MiB.
+	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
 }
 
 // Link is the settings of a link; AToB and BToA override one direction, where
@@ -111,31 +99,13 @@ type Link struct {
 	Direction `yaml:",inline"`
 	// MTU is the largest IP packet in bytes, at both ends. Default 1500.
 	MTU int `yaml:"mtu,omitempty" json:"mtu,omitempty" jsonschema:"minimum=1280,maximum=65535"`
+	// Weight is the share of traffic that the link gets of several with
+	// equal-cost paths, by routers and soft switches that route. Default 1.
+	Weight int `yaml:"weight,omitempty" json:"weight,omitempty" jsonschema:"minimum=1,maximum=256"`
 	// AToB is what differs from a to b.
 	AToB *Direction `yaml:"a-to-b,omitempty" json:"a-to-b,omitempty"`
 	// BToA is what differs from b to a.
 	BToA *Direction `yaml:"b-to-a,omitempty" json:"b-to-a,omitempty"`
-}
-
-// Direction is what one direction of a link does to packets.
-type Direction struct {
-	// Rate is in bit/s of layer 2. Default 1gbit.
-	Rate units.Rate `yaml:"rate,omitempty" json:"rate,omitempty"`
-	// Delay is the propagation delay. Default none.
-	Delay units.Duration `yaml:"delay,omitempty" json:"delay,omitempty"`
-	// Jitter varies the delay by up to this much. Default none.
-	Jitter units.Duration `yaml:"jitter,omitempty" json:"jitter,omitempty"`
-	// Loss is the share of packets that are lost at random. Default none.
-	Loss units.Ratio `yaml:"loss,omitempty" json:"loss,omitzero"`
-	// Duplicate is the share of packets that arrive twice. Default none.
-	Duplicate units.Ratio `yaml:"duplicate,omitempty" json:"duplicate,omitzero"`
-	// Corrupt is the share of packets with a flipped bit. Default none.
-	Corrupt units.Ratio `yaml:"corrupt,omitempty" json:"corrupt,omitzero"`
-	// Queue is what can wait for the link. Default: the switch's buffer.
-	Queue units.Bytes `yaml:"queue,omitempty" json:"queue,omitempty"`
-
-	// Zero names the fields that are zero on purpose.
-	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
 // Node is the settings of a node.
@@ -152,6 +122,9 @@ type Node struct {
 	CPU float64 `yaml:"cpu,omitempty" json:"cpu,omitempty" jsonschema:"minimum=0,maximum=4096"`
 	// Memory limits the node's memory; 0B (default) is no limit.
 	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
+	// NICQueue is what each of the eight priorities of a NIC can queue before the
+	// link to a soft switch. Default 256KiB.
+	NICQueue units.Bytes `yaml:"nic-queue,omitempty" json:"nic-queue,omitempty"`
 	// Env is added to the environment of every command in the node.
 	Env map[string]string `yaml:"env,omitempty" json:"env,omitempty" scalar:"any"`
 	// Sysctls are set in the node's network namespace: net.* only.

@@ -231,7 +231,7 @@ func (s *supervisor) converge(ctx context.Context) error {
 		for direction, pair := range map[string][2]plan.Direction{
 			"a-to-b": {state.AToB.Direction, planned.AToB}, "b-to-a": {state.BToA.Direction, planned.BToA},
 		} {
-			if pair[0] == pair[1] {
+			if pair[0].Equal(pair[1]) {
 				continue
 			}
 			if err := s.changeLink(ctx, LinkRequest{Where: state.Name + " " + direction, Set: &pair[1]}); err != nil {
