@@ -53,6 +53,12 @@ var ErrNotFound = nodes.ErrNotFound
 // ErrNoSuchObject is wrapped when a testbed has no node, link or tap of a name.
 var ErrNoSuchObject = supervisor.ErrNoSuchObject
 
+// ErrEventsLost is wrapped when a reader of events was too slow.
+var ErrEventsLost = errors.New("events are missing")
+
+// ErrNoAnswer is wrapped when a supervisor runs and does not answer in time.
+var ErrNoAnswer = errors.New("no answer from the testbed's supervisor")
+
 // Init runs the part of Railbed that this process was started for, if any, and
 // then does not return. Parts are added to the supervisor's and the node's own.
 func Init(parts ...reexec.Parts) {
@@ -118,6 +124,11 @@ func Open(ctx context.Context, name string) (*Testbed, error) {
 	}
 }
 
+// answerTimeout bounds every call that a supervisor answers at once or after some
+// system calls for each link: 1,024 nodes take a second. A caller's context may
+// end it earlier. It is a variable for tests.
+var answerTimeout = time.Minute
+
 // openTimeout is how long Open waits for a testbed that is on its way up or
 // down.
 const openTimeout = 10 * time.Second
@@ -126,6 +137,8 @@ func newTestbed(dir rundir.Dir) *Testbed {
 	t := &Testbed{dir: dir}
 	t.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) },
+		// Calls end sooner; this is for streams, whose beginning comes at once.
+		ResponseHeaderTimeout: answerTimeout + time.Second,
 	}}
 	return t
 }
@@ -171,7 +184,9 @@ func (t *Testbed) ChangeLink(ctx context.Context, change supervisor.LinkRequest)
 }
 
 // Events calls handle for every event so far and, with follow, for those to
-// come until ctx ends or the testbed does.
+// come until ctx ends or the testbed does. A reader that falls too far behind
+// gets a last event of kind supervisor.EventsLost, and Events returns
+// ErrEventsLost.
 func (t *Testbed) Events(ctx context.Context, follow bool, handle func(supervisor.Event) error) error {
 	path := "/v1/events"
 	if follow {
@@ -194,6 +209,9 @@ func (t *Testbed) Events(ctx context.Context, follow bool, handle func(superviso
 		}
 		if err := handle(event); err != nil {
 			return err
+		}
+		if event.Kind == supervisor.EventsLost {
+			return fmt.Errorf("read events of %s: %w: %s", t.dir.Name, ErrEventsLost, event.Detail)
 		}
 	}
 }
@@ -224,8 +242,25 @@ func (t *Testbed) owned() bool {
 	return t.process != nil
 }
 
-// call makes one request and decodes the answer into result unless it is nil.
+// call makes one request and decodes the answer into result unless it is nil,
+// within answerTimeout.
 func (t *Testbed) call(ctx context.Context, method, path string, body, result any) error {
+	ctx, cancel := t.limited(ctx)
+	defer cancel()
+	err := t.exchange(ctx, method, path, body, result)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrNoAnswer) {
+		return cause
+	}
+	return err
+}
+
+// limited ends after answerTimeout, with an error that says so.
+func (t *Testbed) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, answerTimeout,
+		fmt.Errorf("%w: %s, within %v; its log is %s", ErrNoAnswer, t.dir.Name, answerTimeout, t.dir.Log()))
+}
+
+func (t *Testbed) exchange(ctx context.Context, method, path string, body, result any) error {
 	response, err := t.do(ctx, method, path, body)
 	if err != nil {
 		return err
@@ -325,21 +360,22 @@ type frames struct {
 func (f *frames) Read() (frame.Type, []byte, error)        { return f.Reader.Read() }
 func (f *frames) Write(t frame.Type, payload []byte) error { return f.Writer.Write(t, payload) }
 
-// upgrade opens a connection of frames and sends the request as the first one.
+// upgrade opens a connection of frames and sends the request as the first one,
+// within answerTimeout.
 func (t *Testbed) upgrade(ctx context.Context, path string, first any) (*frames, error) {
+	ctx, cancel := t.limited(ctx)
+	defer cancel()
 	conn, err := t.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// Whatever blocks below ends with ctx.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	f, err := upgradeConn(ctx, conn, path, first)
+	if !stop() {
+		err = context.Cause(ctx) // which has spoilt the connection
+	}
 	if err != nil {
 		conn.Close()
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
 		return nil, err
 	}
 	return f, nil

@@ -13,6 +13,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/rundir"
 	"railbed/testbed/supervisor"
+	"railbed/testbed/verdict"
 )
 
 // Words for the state of a testbed in ls.
@@ -109,7 +110,13 @@ func (a *app) printTestbeds(states []*supervisor.State, aborted []rundir.Aborted
 	return nil
 }
 
+// lsTimeout is how long ls waits for each testbed: a stopped one must not hide
+// the others for long.
+const lsTimeout = 5 * time.Second
+
 func inspect(ctx context.Context, name string) (*supervisor.State, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lsTimeout, fmt.Errorf("%w: %s, within %v", testbed.ErrNoAnswer, name, lsTimeout))
+	defer cancel()
 	tb, err := testbed.Open(ctx, name)
 	if err != nil {
 		return nil, err
@@ -184,8 +191,14 @@ func newEventsCommand(a *app) *cobra.Command {
 	var name string
 	var follow bool
 	cmd := &cobra.Command{
-		Use:     "events [--follow]",
-		Short:   "Show what happened to a testbed",
+		Use:   "events [--follow]",
+		Short: "Show what happened to a testbed",
+		Long: `Show what happened to a testbed: when it came up, links were changed, programs
+started and exited, and recordings began and ended. The latest thousand events
+are kept. With -o json each event is a document in a line of its own.
+
+A reader that does not keep up with --follow gets a last event, events.lost, that
+says how many it missed, and the exit code is 5.`,
 		Example: "  railbed events --follow -o json | jq .kind",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -193,7 +206,11 @@ func newEventsCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return tb.Events(cmd.Context(), follow, a.printEvent)
+			err = tb.Events(cmd.Context(), follow, a.printEvent)
+			if errors.Is(err, testbed.ErrEventsLost) {
+				return &exitError{Code: verdict.ExitInconclusive, Err: err}
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until Ctrl-C or the testbed's end")

@@ -191,7 +191,8 @@ type CaptureRequest struct {
 type Event struct {
 	Time time.Time `json:"time"`
 	// Kind is "testbed.up", "testbed.down", "process.start", "process.exit",
-	// "link.up", "link.down", "link.set", "capture.start" or "capture.stop".
+	// "link.up", "link.down", "link.set", "capture.start", "capture.stop" or,
+	// last for a reader that fell behind, EventsLost.
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Detail  string `json:"detail,omitempty"`

@@ -24,6 +24,13 @@ import (
 // maxBody bounds a request's JSON, in bytes.
 const maxBody = 1 << 20
 
+const (
+	// requestTime is how long a client may take to send a request whole, and
+	// idleTime how long it may keep a connection without one.
+	requestTime = 10 * time.Second
+	idleTime    = 2 * time.Minute
+)
+
 // farewell is how long a session may go on sending at the testbed's end.
 const farewell = time.Second
 
@@ -47,7 +54,7 @@ func (s *supervisor) listen() (*server, error) {
 		return nil, fmt.Errorf("open control socket: %w", err)
 	}
 	sv := &server{
-		http:     &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second},
+		http:     &http.Server{Handler: s.handler(), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime},
 		listener: listener, served: make(chan error, 1), reported: make(chan struct{}),
 	}
 	go func() { sv.served <- sv.http.Serve(listener) }()
@@ -135,7 +142,13 @@ func failureOf(err error) Failure {
 // ErrNoSuchObject is wrapped when a node, link or tap does not exist.
 var ErrNoSuchObject = errors.New("no such object in the testbed")
 
-func readJSON(r *http.Request, v any) error {
+// readJSON reads the body of a request, which must arrive within requestTime.
+func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	conn := http.NewResponseController(w)
+	if err := conn.SetReadDeadline(time.Now().Add(requestTime)); err != nil {
+		return fmt.Errorf("read request: %w", err)
+	}
+	defer conn.SetReadDeadline(time.Time{})
 	decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(v); err != nil {
@@ -251,7 +264,7 @@ func (s *supervisor) serveDown(w http.ResponseWriter, _ *http.Request) {
 
 func (s *supervisor) serveLink(w http.ResponseWriter, r *http.Request) {
 	var request LinkRequest
-	if err := readJSON(r, &request); err != nil {
+	if err := readJSON(w, r, &request); err != nil {
 		writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
 		return
 	}
@@ -299,7 +312,8 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 	return nil
 }
 
-// serveEvents streams events as JSON lines until the client leaves.
+// serveEvents streams events as JSON lines until the client leaves or is left
+// behind, which it is told.
 func (s *supervisor) serveEvents(w http.ResponseWriter, r *http.Request) {
 	past, future := s.events.subscribe()
 	defer s.events.unsubscribe(future)
@@ -321,11 +335,12 @@ func (s *supervisor) serveEvents(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
-		case event, open := <-future:
-			if !open || encoder.Encode(event) != nil {
+		case event := <-future.events:
+			if encoder.Encode(event) != nil || event.Kind == "testbed.down" {
 				return
 			}
-			if event.Kind == "testbed.down" {
+			if gap, lost := s.events.gap(future); lost {
+				_ = encoder.Encode(gap) // the last word, heard or not
 				return
 			}
 		}
@@ -360,7 +375,7 @@ func (s *supervisor) session(serve func(*frameConn)) http.HandlerFunc {
 				conn.SetWriteDeadline(time.Now().Add(farewell))
 			})
 			defer stop()
-			serve(&frameConn{Reader: frame.NewReader(buffered), Writer: frame.NewWriter(conn), conn: conn})
+			serve(&frameConn{Reader: frame.NewReader(buffered), Writer: frame.NewWriter(conn), conn: conn, ending: s.ending})
 			return nil
 		})
 	}
@@ -371,11 +386,18 @@ type frameConn struct {
 	*frame.Reader
 	*frame.Writer
 	conn net.Conn
+	// ending is over when the testbed is; reading has ended then.
+	ending context.Context
 }
 
-// request reads the first frame into v.
+// request reads the first frame into v; it must arrive within requestTime.
 func (c *frameConn) request(v any) error {
+	c.conn.SetReadDeadline(time.Now().Add(requestTime))
 	_, payload, err := c.Read()
+	c.conn.SetReadDeadline(time.Time{})
+	if c.ending.Err() != nil {
+		c.conn.SetReadDeadline(time.Now()) // as session's, which this may have undone
+	}
 	if err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
