@@ -274,15 +274,19 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return both.Bytes(), err
 }
 
-// channel is the client's side of a command's descriptor 3. What arrives is
-// handed over without a bound in bytes, because a worker's messages are few
-// and small and must never hold up its output.
+// channel is the client's side of a command's descriptor 3. What has arrived
+// and is not read is at most frame.ChannelAhead frames, and what the command left
+// at its end: the supervisor sends no more until it hears of frames that were
+// read. So a worker that nobody listens to waits, and does not hold up output.
 type channel struct {
 	mu      sync.Mutex
 	arrived *sync.Cond
 	buffer  bytes.Buffer
-	ended   bool
-	conn    *frames
+	// unread are the lengths of the frames in buffer, the first without what
+	// was read of it.
+	unread []int
+	ended  bool
+	conn   *frames
 }
 
 func newChannel() *channel {
@@ -300,7 +304,10 @@ func (c *channel) attach(conn *frames) {
 func (c *channel) receive(payload []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.buffer.Write(payload)
+	if len(payload) > 0 {
+		c.buffer.Write(payload)
+		c.unread = append(c.unread, len(payload))
+	}
 	c.ended = c.ended || len(payload) == 0
 	c.arrived.Broadcast()
 }
@@ -309,12 +316,34 @@ func (c *channel) end() { c.receive(nil) }
 
 // Read implements io.Reader.
 func (c *channel) Read(p []byte) (int, error) {
+	n, taken, err := c.take(p)
+	conn := c.connection()
+	for range taken {
+		// A connection that is closed has nothing more to grant.
+		if conn.Write(frame.ChannelTaken, nil) != nil {
+			break
+		}
+	}
+	return n, err
+}
+
+// take waits for bytes, and tells how many frames they were the last ones of.
+func (c *channel) take(p []byte) (n, taken int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.buffer.Len() == 0 && !c.ended {
 		c.arrived.Wait()
 	}
-	return c.buffer.Read(p)
+	n, err = c.buffer.Read(p)
+	left := n
+	for taken < len(c.unread) && left >= c.unread[taken] {
+		left -= c.unread[taken]
+		taken++
+	}
+	if c.unread = c.unread[taken:]; left > 0 {
+		c.unread[0] -= left
+	}
+	return n, taken, err
 }
 
 // Write implements io.Writer.

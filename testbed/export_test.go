@@ -8,3 +8,11 @@ func SetAnswerTimeout(limit time.Duration) (restore func()) {
 	answerTimeout = limit
 	return func() { answerTimeout = was }
 }
+
+// Unread is how many bytes of the command's channel have arrived and are not
+// read.
+func Unread(c *Cmd) int {
+	c.channel.mu.Lock()
+	defer c.channel.mu.Unlock()
+	return c.channel.buffer.Len()
+}

@@ -36,7 +36,9 @@ func newExecCommand(a *app) *cobra.Command {
 		Short: "Run a command in a node",
 		Long: `Run a command in a node with this terminal's input and output, and exit with its
 exit code. Ctrl-C and other signals go to the command; a second one ends it. The
-end of railbed exec is the end of the command.`,
+end of railbed exec is the end of the command: it and its process group get SIGHUP
+and SIGTERM, and two seconds later SIGKILL. A program that made itself a session
+of its own (setsid) stays until the testbed's end.`,
 		Example: `  railbed exec h0 -- ping -c1 h7
   railbed exec h0 -e UCX_TLS=tcp -- ucx_perftest -t tag_bw`,
 		Args:              rangeArgs(2, -1),

@@ -35,13 +35,21 @@ const (
 	Failure    Type = 8  // last frame to the client: {"error":"..."}; nothing was started
 	Started    Type = 9  // first frame to the client: {"pid":7}
 	StdinTaken Type = 10 // to the client: one Stdin frame was passed on
-	Message    Type = 64 // a worker's JSON message
+	// ChannelTaken is to the process: one Channel frame to the client was read;
+	// at most ChannelAhead are not.
+	ChannelTaken Type = 11
+	Message      Type = 64 // a worker's JSON message
 )
 
 // StdinAhead is how many Stdin frames a client may have under way, so that a
 // command that does not read costs bounded memory and never hides a signal or
 // the client's end behind unread input.
 const StdinAhead = 8
+
+// ChannelAhead is how many Channel frames to a client may be under way or
+// unread there, so that a process whose messages nobody reads waits, and costs
+// neither side more memory. What is left at the process's end comes on top.
+const ChannelAhead = 16
 
 // Writer writes frames. It is safe for concurrent use.
 type Writer struct {

@@ -21,9 +21,6 @@ import (
 )
 
 const (
-	// execGrace is how long a command whose client went away may take to end
-	// before it is killed.
-	execGrace = 2 * time.Second
 	// drainTime is how long output is still read after the command's end.
 	// What it wrote is there at once; only a process that it left behind with
 	// its descriptors makes the wait run out.
@@ -91,14 +88,16 @@ func (s *supervisor) nodeNames() string {
 // relay carries bytes both ways until the command has ended.
 func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (nodes.Exit, error) {
 	if err := c.WriteJSON(frame.Started, ExecStarted{PID: process.Pid()}); err != nil {
-		nodes.Terminate(process, execGrace)
+		terminate(process)
 		return process.Wait()
 	}
+	unread := newWindow(frame.ChannelAhead)
 	go func() {
 		// Reading ends with the client, or when the connection is closed
-		// after the Exit frame; then the command has ended already.
-		if err := fromClient(c, process, pipes); err != nil {
-			nodes.Terminate(process, execGrace)
+		// after the Exit frame; then the command has ended already, and what
+		// it left running is meant to.
+		if err := fromClient(c, process, pipes, unread); err != nil && !unread.isOpen() {
+			terminate(process)
 		}
 	}()
 	var outputs sync.WaitGroup
@@ -107,20 +106,72 @@ func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (n
 		kind frame.Type
 	}{{pipes.stdout, frame.Stdout}, {pipes.stderr, frame.Stderr}, {pipes.channel, frame.Channel}} {
 		if output.file != nil {
-			outputs.Go(func() { toClient(c, output.file, output.kind) })
+			outputs.Go(func() { toClient(c, output.file, output.kind, unread) })
 		}
 	}
 	exit, err := process.Wait()
+	unread.open() // what is left is little, and nobody may be there to read it
 	pipes.setReadDeadline(time.Now().Add(drainTime))
 	outputs.Wait()
 	return exit, err
 }
 
-// toClient sends what the command writes as frames of one kind. A terminal
-// whose other side is closed reads as EIO; that is its end of file.
-func toClient(c *frameConn, from *os.File, kind frame.Type) {
+// window bounds how many frames are sent that the receiver has not taken.
+type window struct {
+	tokens chan struct{}
+	opened chan struct{}
+}
+
+func newWindow(size int) *window {
+	w := &window{tokens: make(chan struct{}, size), opened: make(chan struct{})}
+	for range size {
+		w.tokens <- struct{}{}
+	}
+	return w
+}
+
+// wait waits until a frame may be sent.
+func (w *window) wait() {
+	select {
+	case <-w.tokens:
+	case <-w.opened:
+	}
+}
+
+// taken lets one more frame pass. More than were sent is the receiver's error.
+func (w *window) taken() error {
+	select {
+	case w.tokens <- struct{}{}:
+		return nil
+	default:
+		if w.isOpen() {
+			return nil
+		}
+		return errors.New("client took more messages of the command's channel than it got")
+	}
+}
+
+// open ends the waiting. It is called once.
+func (w *window) open() { close(w.opened) }
+
+func (w *window) isOpen() bool {
+	select {
+	case <-w.opened:
+		return true
+	default:
+		return false
+	}
+}
+
+// toClient sends what the command writes as frames of one kind; those of its
+// channel wait for unread. A terminal whose other side is closed reads as EIO;
+// that is its end of file.
+func toClient(c *frameConn, from *os.File, kind frame.Type, unread *window) {
 	buffer := make([]byte, chunkSize)
 	for {
+		if kind == frame.Channel {
+			unread.wait()
+		}
 		n, err := from.Read(buffer)
 		if n > 0 && c.Write(kind, buffer[:n]) != nil {
 			return
@@ -160,7 +211,7 @@ func drain(c *frameConn, from *os.File, kind frame.Type, buffer []byte) {
 }
 
 // fromClient handles the client's frames until it goes away.
-func fromClient(c *frameConn, process nodes.Process, pipes *pipes) error {
+func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *window) error {
 	input, messages := make(chan []byte, frame.StdinAhead), make(chan []byte, channelAhead)
 	defer close(input)
 	defer close(messages)
@@ -198,6 +249,8 @@ func fromClient(c *frameConn, process nodes.Process, pipes *pipes) error {
 			default:
 				err = fmt.Errorf("client sent more than %d messages ahead on the command's channel", channelAhead)
 			}
+		case frame.ChannelTaken:
+			err = unread.taken()
 		case frame.WindowSize:
 			err = pipes.resize(payload)
 		case frame.Signal:

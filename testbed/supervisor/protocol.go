@@ -26,7 +26,7 @@ const ExitLeftovers = 10
 
 // Protocol is the version of the control protocol; a client and a supervisor
 // of different versions refuse each other.
-const Protocol = "1"
+const Protocol = "2"
 
 // ProtocolHeader carries Protocol in every request and response.
 const ProtocolHeader = "Railbed-Protocol"

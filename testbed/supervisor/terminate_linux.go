@@ -1,0 +1,85 @@
+package supervisor
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/nodes"
+)
+
+// execGrace is how long a command whose client went away, and what it started
+// in its process group, may take to end after SIGHUP and SIGTERM before they are
+// killed.
+const execGrace = 2 * time.Second
+
+// terminate ends a command and the rest of its process group, as the end of
+// its terminal would, and returns when they have ended or were killed. What has
+// made itself a session of its own stays, as it would on any machine.
+func terminate(process nodes.Process) {
+	deadline := time.Now().Add(execGrace)
+	nodes.Terminate(process, execGrace)
+	for {
+		members := groupMembers(process.Pid())
+		if len(members) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			for _, pid := range members {
+				killMember(pid, process.Pid())
+			}
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// groupMembers are the processes, zombies excepted, of the group of a leader
+// that has ended. While it has members its number is not used again; so where a
+// process has the number, the group is a stranger's.
+func groupMembers(group int) []int {
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", group)); err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var members []int
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && inGroup(pid, group) {
+			members = append(members, pid)
+		}
+	}
+	return members
+}
+
+// inGroup reads the process group from /proc/PID/stat, whose second field, in
+// brackets, may hold anything (proc_pid_stat(5)).
+func inGroup(pid, group int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false // it has ended
+	}
+	var state rune
+	var parent, of int
+	_, err = fmt.Sscanf(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " %c %d %d", &state, &parent, &of)
+	return err == nil && of == group && state != 'Z' && state != 'X'
+}
+
+// killMember kills a process of the group; the descriptor keeps it from being
+// another one by the time that the signal is sent.
+func killMember(pid, group int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // it has ended
+	}
+	defer unix.Close(fd)
+	if inGroup(pid, group) {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // an error is its end, too
+	}
+}
