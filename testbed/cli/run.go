@@ -38,7 +38,7 @@ exists must be empty or of an earlier run, whose files are replaced.
 
 Exit code: 0 PASS, 1 FAIL or ABORTED, 2 bad input, 3 UNSUPPORTED here,
 4 OVERLOADED, 5 INCONCLUSIVE. Ctrl-C ends the run as ABORTED, takes everything
-down and still writes the results.`,
+down and still writes the results; a second one kills the testbed first.`,
 		Example: `  railbed run scenarios/quickstart.yaml
   railbed run scenarios/link-flap.yaml --out results -o json | jq .verdict`,
 		Args:              exactArgs(1),
@@ -77,6 +77,7 @@ func (a *app) runOptions(path, name, out string) (engine.Options, error) {
 
 func (a *app) run(ctx context.Context, o engine.Options) error {
 	a.sweep(rundir.SweepOptions{})
+	defer a.onInterrupt("taking "+o.Plan.Name+" down and writing the results", a.killStarted)()
 	if a.trace {
 		o.Trace = func(line string) { fmt.Fprintln(a.stderr, line) }
 	}

@@ -26,7 +26,8 @@ in the file are not run; railbed run does that.
 
 Bringing up the same file twice undoes changes of links, verifies everything
 else, and succeeds when all is as planned.
-Another file under the same name is an error. Ctrl-C undoes what was made.`,
+Another file under the same name is an error. Ctrl-C undoes what was made, a
+second one kills it.`,
 		Example: `  railbed up scenarios/quickstart.yaml
   railbed exec h0 -- ping -c1 h7
   railbed down`,
@@ -46,6 +47,7 @@ Another file under the same name is an error. Ctrl-C undoes what was made.`,
 
 func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
 	a.sweep(rundir.SweepOptions{})
+	defer a.onInterrupt("undoing what was made of "+p.Name, a.killStarted)()
 	start := time.Now()
 	line := newProgressLine(a.stderr)
 	options := testbed.Options{File: file, Progress: line.show}
@@ -100,7 +102,8 @@ func newDownCommand(a *app) *cobra.Command {
 		Use:   "down [NAME|FILE]...",
 		Short: "Take testbeds down",
 		Long: `Take testbeds down, by name or by the file they came from. Without arguments the
-only one that is up. A testbed that is not up is no error.
+only one that is up. A testbed that is not up is no error. What was begun is
+completed after Ctrl-C; a second one kills the testbed.
 
 With -o json a list with the state of each: "down", "not up" or "failed".`,
 		Example:           "  railbed down\n  railbed down quickstart\n  railbed down --all",
@@ -166,13 +169,10 @@ type downed struct {
 // message, and the supervisor does the rest.
 func (a *app) down(ctx context.Context, name string) (downed, error) {
 	start := time.Now()
-	tb, err := testbed.Open(ctx, name)
+	err := a.takeDown(ctx, name)
 	if errors.Is(err, testbed.ErrNotRunning) {
 		fmt.Fprintf(a.stderr, "%s: not up\n", name)
 		return downed{Name: name, State: "not up"}, nil
-	}
-	if err == nil {
-		err = tb.Down(ctx)
 	}
 	took := time.Since(start)
 	if err != nil {
@@ -182,4 +182,41 @@ func (a *app) down(ctx context.Context, name string) (downed, error) {
 		fmt.Fprintf(a.stdout, "%s: down in %v\n", name, took.Round(time.Millisecond))
 	}
 	return downed{Name: name, State: "down", Seconds: took.Seconds()}, nil
+}
+
+// errKilled is the end of a testbed that was asked for twice.
+var errKilled = errors.New("interrupted twice, and killed")
+
+// takeDown takes a testbed down, and kills its supervisor when it is interrupted
+// twice meanwhile, also when the supervisor does not answer.
+func (a *app) takeDown(ctx context.Context, name string) error {
+	end := func() error {
+		tb, err := testbed.Open(ctx, name)
+		if err != nil {
+			return err
+		}
+		return tb.Down(ctx)
+	}
+	supervisor, err := testbed.FindSupervisor(name)
+	if err != nil {
+		return end() // it is not up, or on its way down already
+	}
+	defer supervisor.Close()
+	var killErr error
+	forced := false
+	stop := a.onInterrupt("completing the end of "+name, func() {
+		forced = true
+		if killErr = supervisor.Kill(); killErr == nil {
+			a.killed(name)
+		}
+	})
+	err = end()
+	stop() // after it, both are settled
+	switch {
+	case killErr != nil:
+		return errors.Join(err, killErr)
+	case forced:
+		return fmt.Errorf("take down %s: %w", name, errKilled)
+	}
+	return err
 }
