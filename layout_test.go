@@ -57,6 +57,7 @@ var levels = map[string]folder{
 	"capture/pcapng": {level: 2},
 	"capture/layers": {level: 2},
 	"capture/filter": {level: 2},
+	"capture/feed":   {level: 2},
 	"testbed/rundir": {level: 1},
 
 	"testbed/plan/picture": {level: 2},

@@ -1,0 +1,210 @@
+// Package feed hands what a software switch saw to a recorder in another
+// process: a ring in shared memory with one writer and one reader.
+//
+// The writer never waits. What finds no room is counted, by tap, and the count
+// travels with the next record of that tap and in Lost.
+package feed
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Verdict is what a switch did with a frame.
+type Verdict uint8
+
+// Verdicts. The names are those of the capture's comments.
+const (
+	Receive Verdict = iota // it came off the line
+	Send                   // its first bit went onto the line
+	Enqueue                // it was put into a queue
+	Mark                   // it was put into a queue and marked
+	Trim                   // it was put into a queue without its payload
+	Drop                   // it was dropped
+)
+
+var verdicts = [...]string{"receive", "send", "enqueue", "mark", "trim", "drop"}
+
+// String is the verdict's name.
+func (v Verdict) String() string {
+	if int(v) < len(verdicts) {
+		return verdicts[v]
+	}
+	return "unknown"
+}
+
+// Record is a frame at a tap.
+type Record struct {
+	// Time is when it was there, in nanoseconds of CLOCK_REALTIME.
+	Time int64
+	// Late is by how many nanoseconds Time is after the time that the model
+	// gave.
+	Late int64
+	// Depth is the bytes that waited in the queue before the frame.
+	Depth int64
+	// Lost is how many records of the tap were lost before this one.
+	Lost uint64
+	// Length is the frame's length, of which Data may be the beginning.
+	Length  int
+	Tap     uint16
+	Verdict Verdict
+	Reason  uint8 // of Drop and Trim, by the switch's numbers
+	Queue   uint8
+	Data    []byte
+}
+
+// Layout of the shared memory: a page of counters, then the ring.
+const (
+	headAt     = 0   // bytes that were ever written
+	tailAt     = 64  // bytes that were ever read; on a cache line of its own
+	magicAt    = 128 // so that nobody maps something else
+	lostAt     = 256 // records lost, by tap
+	maxTaps    = 4096
+	ringAt     = lostAt + maxTaps*8
+	magic      = 0x52424645 // "RBFE"
+	headerSize = 48
+)
+
+// header offsets
+const (
+	sizeAt    = 0 // of the whole record, a multiple of 8; with skipBit, of unused room
+	tapAt     = 4
+	verdictAt = 6
+	reasonAt  = 7
+	timeAt    = 8
+	lateAt    = 16
+	depthAt   = 24
+	lengthAt  = 32
+	dataAt    = 36 // bytes of data
+	queueAt   = 40
+	droppedAt = 44
+	skipBit   = 1 << 31
+)
+
+// ring is the shared memory.
+type ring struct {
+	memory []byte
+	data   []byte
+}
+
+func newRing(memory []byte, fresh bool) (*ring, error) {
+	if len(memory) < ringAt+4096 {
+		return nil, fmt.Errorf("map feed: %d bytes, want at least %d", len(memory), ringAt+4096)
+	}
+	r := &ring{memory: memory, data: memory[ringAt : ringAt+(len(memory)-ringAt)&^7]}
+	if fresh {
+		binary.NativeEndian.PutUint32(memory[magicAt:], magic)
+	}
+	if binary.NativeEndian.Uint32(memory[magicAt:]) != magic {
+		return nil, errors.New("map feed: this is none")
+	}
+	return r, nil
+}
+
+func (r *ring) counter(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&r.memory[at])) }
+
+// Writer is the switch's end. One thread uses it.
+type Writer struct {
+	*ring
+	head uint64
+	lost []uint32 // since the tap's last record
+}
+
+// Write hands a record on, at most snap bytes of its Data. It reports whether
+// there was room.
+func (w *Writer) Write(r *Record) bool {
+	if int(r.Tap) >= maxTaps {
+		return false
+	}
+	size := (headerSize + len(r.Data) + 7) &^ 7
+	at := int(w.head % uint64(len(w.data)))
+	skip := 0
+	if at+size > len(w.data) {
+		skip = len(w.data) - at // records are whole
+	}
+	tail := w.counter(tailAt).Load()
+	if w.head-tail+uint64(skip+size) > uint64(len(w.data)) {
+		w.lost[r.Tap]++
+		total := w.counter(lostAt + 8*int(r.Tap))
+		total.Store(total.Load() + 1)
+		return false
+	}
+	if skip > 0 {
+		binary.NativeEndian.PutUint32(w.data[at:], uint32(skip)|skipBit)
+		at = 0
+	}
+	b := w.data[at : at+size]
+	binary.NativeEndian.PutUint32(b[sizeAt:], uint32(size))
+	binary.NativeEndian.PutUint16(b[tapAt:], r.Tap)
+	b[verdictAt], b[reasonAt], b[queueAt] = uint8(r.Verdict), r.Reason, r.Queue
+	binary.NativeEndian.PutUint64(b[timeAt:], uint64(r.Time))
+	binary.NativeEndian.PutUint64(b[lateAt:], uint64(r.Late))
+	binary.NativeEndian.PutUint64(b[depthAt:], uint64(r.Depth))
+	binary.NativeEndian.PutUint32(b[lengthAt:], uint32(r.Length))
+	binary.NativeEndian.PutUint32(b[dataAt:], uint32(len(r.Data)))
+	binary.NativeEndian.PutUint32(b[droppedAt:], w.lost[r.Tap])
+	copy(b[headerSize:], r.Data)
+	w.lost[r.Tap] = 0
+	w.head += uint64(skip + size)
+	w.counter(headAt).Store(w.head)
+	return true
+}
+
+// Reader is the recorder's end. One thread uses it.
+type Reader struct {
+	*ring
+	tail   uint64
+	record Record // what Read shows, so that none is allocated
+}
+
+// Read calls fn for records that wait, at most limit, and returns how many there
+// were. A record and its Data are valid during the call. A writer that breaks
+// the format is an error: nothing more can be read then.
+func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
+	head := r.counter(headAt).Load()
+	if head-r.tail > uint64(len(r.data)) {
+		return 0, fmt.Errorf("read feed: the writer is %d bytes ahead, of %d", head-r.tail, len(r.data))
+	}
+	count := 0
+	for r.tail != head && count < limit {
+		at := int(r.tail % uint64(len(r.data)))
+		b := r.data[at:]
+		size := int(binary.NativeEndian.Uint32(b[sizeAt:]))
+		if size&skipBit != 0 {
+			if size &^= skipBit; size != len(b) || uint64(size) > head-r.tail {
+				return count, fmt.Errorf("read feed: room of %d bytes is skipped, %d are left", size, len(b))
+			}
+			r.tail += uint64(size)
+			continue
+		}
+		if size < headerSize || size > len(b) || uint64(size) > head-r.tail || size%8 != 0 {
+			return count, fmt.Errorf("read feed: a record of %d bytes, %d are left", size, len(b))
+		}
+		length := int(binary.NativeEndian.Uint32(b[dataAt:]))
+		if length > size-headerSize {
+			return count, fmt.Errorf("read feed: %d bytes of data in a record of %d", length, size)
+		}
+		r.record = Record{
+			Time: int64(binary.NativeEndian.Uint64(b[timeAt:])), Late: int64(binary.NativeEndian.Uint64(b[lateAt:])),
+			Depth: int64(binary.NativeEndian.Uint64(b[depthAt:])), Length: int(binary.NativeEndian.Uint32(b[lengthAt:])),
+			Lost: uint64(binary.NativeEndian.Uint32(b[droppedAt:])), Tap: binary.NativeEndian.Uint16(b[tapAt:]),
+			Verdict: Verdict(b[verdictAt]), Reason: b[reasonAt], Queue: b[queueAt], Data: b[headerSize : headerSize+length : headerSize+length],
+		}
+		fn(&r.record)
+		r.tail += uint64(size)
+		count++
+	}
+	r.counter(tailAt).Store(r.tail)
+	return count, nil
+}
+
+// Lost is how many records of a tap found no room.
+func (r *Reader) Lost(tap uint16) uint64 {
+	if int(tap) >= maxTaps {
+		return 0
+	}
+	return r.counter(lostAt + 8*int(tap)).Load()
+}

@@ -1,0 +1,74 @@
+package feed
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Create makes a feed of about size bytes and returns its descriptor, which
+// both ends map.
+func Create(size int) (*os.File, error) {
+	fd, err := unix.MemfdCreate("railbed-feed", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("make feed: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "feed")
+	err = unix.Ftruncate(fd, int64(ringAt+(size+4095)&^4095))
+	if err == nil {
+		// Nobody can take mapped memory away from the other end.
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("make feed: %w", err)
+	}
+	return file, nil
+}
+
+// NewWriter maps a feed for its only writer. The descriptor may be closed then.
+func NewWriter(file *os.File) (*Writer, error) {
+	r, err := mapRing(file, true)
+	if err != nil {
+		return nil, err
+	}
+	return &Writer{ring: r, lost: make([]uint32, maxTaps)}, nil
+}
+
+// NewReader maps a feed for its only reader, once it has its writer. The
+// descriptor may be closed then.
+func NewReader(file *os.File) (*Reader, error) {
+	r, err := mapRing(file, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{ring: r}, nil
+}
+
+func mapRing(file *os.File, fresh bool) (*ring, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("map feed: %w", err)
+	}
+	memory, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map feed: %w", err)
+	}
+	r, err := newRing(memory, fresh)
+	if err != nil {
+		unix.Munmap(memory)
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close unmaps the feed.
+func (r *ring) Close() error {
+	memory := r.memory
+	r.memory, r.data = nil, nil
+	if memory == nil {
+		return nil
+	}
+	return unix.Munmap(memory)
+}
