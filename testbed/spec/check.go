@@ -126,7 +126,7 @@ func (c *checker) constrain(f field, v reflect.Value, outer, path string) bool {
 		}
 		c.report(path, fmt.Sprintf("%s %q does not exist", path, clipped(v.String())), hint)
 	case f.min != nil && outside(v, *f.min, f.max):
-		c.report(path, fmt.Sprintf("%s is %v", path, v.Interface()), "want "+bounds(f))
+		c.report(path, fmt.Sprintf("%s is %v", path, v.Interface()), "want "+bounds(f)+f.why)
 	}
 	return true
 }

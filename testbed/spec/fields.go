@@ -21,6 +21,9 @@ type field struct {
 	// published schema share.
 	enum     []string
 	min, max *int
+	// why says of a bound that surprises what it comes from, and what to do
+	// instead.
+	why string
 }
 
 // fieldsOf lists a struct's fields in order, those of inlined structs included.
@@ -37,7 +40,7 @@ func fieldsOf(t reflect.Type) []field {
 				fields = append(fields, inner)
 			}
 		default:
-			made := field{key: key, index: f.Index, required: !strings.Contains(options, "omitempty"), anyScalar: f.Tag.Get("scalar") == "any"}
+			made := field{key: key, index: f.Index, required: !strings.Contains(options, "omitempty"), anyScalar: f.Tag.Get("scalar") == "any", why: f.Tag.Get("why")}
 			made.constrain(f.Tag.Get("jsonschema"))
 			fields = append(fields, made)
 		}

@@ -19,8 +19,9 @@ type Testbed struct {
 	// Seed feeds every random draw and hash seed of the testbed. Default 1.
 	Seed uint64 `yaml:"seed,omitempty" json:"seed,omitempty" jsonschema:"minimum=1"`
 	// Dilation slows links and stretches delays by this factor. Default 1;
-	// other values are refused until a clock honours them.
-	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty" jsonschema:"minimum=1,maximum=1"`
+	// other values are refused until a clock honours them: kernel switches and
+	// TCP's timers cannot be dilated.
+	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty" jsonschema:"minimum=1,maximum=1" why:": kernel switches, TCP's timers and programs keep real time and cannot be dilated; where the host is too slow, divide the links' rates by that factor and multiply their delays"`
 	// Addressing overrides the address pools.
 	Addressing Addressing `yaml:"addressing,omitempty" json:"addressing,omitempty"`
 	// Fabric is everything between the nodes.

@@ -77,7 +77,7 @@ var wrongFiles = []struct {
 
 	// Ranges and words.
 	{"seed 0", head + "seed: " + here + "0\n", "seed is 0", "want at least 1"},
-	{"dilation", head + "dilation: " + here + "10\n", "dilation is 10", "want 1"},
+	{"dilation", head + "dilation: " + here + "10\n", "dilation is 10", "want 1: kernel switches, TCP's timers and programs keep real time and cannot be dilated; where"},
 	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n", `topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
 	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
 	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want router or bridge"},
