@@ -2,17 +2,55 @@
 // emulated NIC: priority queues over a shared buffer, their scheduler, what
 // they mark, trim and drop, and the pauses that they ask for and obey.
 //
-// It is pure: it has no clock and no thread of its own, and every call is
-// given the time. It is not safe for concurrent use.
+// # Memory
+//
+// A switch has one buffer, divided as plan.SoftSwitch says. What is reserved for
+// lossless priorities is theirs by ingress port. The rest is shared: a lossy queue
+// takes packets while it holds at most alpha times what is free of it (Choudhury
+// and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches,
+// IEEE/ACM Transactions on Networking 6(2), 1998); with n queues at their
+// thresholds each holds alpha/(1+n*alpha) of it, and a frame at most. Lengths are
+// those of packet.Packet's Data, to the byte.
+//
+// # Scheduling
+//
+// Strict queues are served first, in their order, and the others by deficit
+// round robin (Shreedhar and Varghese, Efficient Fair Queuing using Deficit
+// Round Robin, SIGCOMM 1995) with quanta of at least one frame, so that a choice
+// takes constant time.
+//
+// # Purity
+//
+// The package has no clock and no thread of its own, and every call is given the
+// time. Every draw is a pure function of the seed, the flow and the packet's
+// ordinal in it. Nothing is allocated for a packet. Nothing here is safe for
+// concurrent use.
 package queue
 
-import (
-	"railbed/fabric/clock"
-	"railbed/fabric/softswitch/packet"
-)
+import "math/bits"
 
 // Priorities is the number of queues of a port.
 const Priorities = 8
+
+// Mask is a set of priorities, a bit each.
+type Mask uint8
+
+// MaskOf is the set of some priorities.
+func MaskOf(priorities ...int) (m Mask) {
+	for _, q := range priorities {
+		m |= 1 << (q & (Priorities - 1))
+	}
+	return m
+}
+
+// Has reports whether a priority is in the set.
+func (m Mask) Has(priority uint8) bool { return m>>priority&1 != 0 }
+
+// Len is how many priorities are in the set.
+func (m Mask) Len() int { return bits.OnesCount8(uint8(m)) }
+
+// first is the lowest priority of a set that is not empty.
+func (m Mask) first() uint8 { return uint8(bits.TrailingZeros8(uint8(m))) }
 
 // Reason says why a packet was dropped or trimmed.
 type Reason uint8
@@ -20,10 +58,12 @@ type Reason uint8
 // Reasons. The names are those of counters and of the capture's comments.
 const (
 	Accepted   Reason = iota
-	Tail              // the queue's dynamic threshold or own limit
+	Tail              // the queue's dynamic threshold, or the link's own limit
 	Buffer            // the shared buffer is full
 	Headroom          // a lossless class overran its headroom
 	NICOverrun        // the emulated NIC's queue is full
+	Express           // trimmed, and the express queue has no room for the header
+	reasons
 )
 
 // Outcome is what became of an offered packet.
@@ -31,103 +71,32 @@ type Outcome struct {
 	// Reason is Accepted, or why the packet was dropped (Dropped) or cut
 	// (Packet.Trimmed).
 	Reason  Reason
-	Dropped bool // the packet is the caller's again
+	Dropped bool // the packet is the caller's again, as it was
 	Marked  bool // congestion experienced was set
 	Queue   uint8
-	// Depth is the queue's length in bytes before the packet.
+	// Depth is the length in bytes, before the packet, of the queue that the
+	// packet came for.
 	Depth int64
 }
 
 // Signals is what a shared buffer tells the sender at the far end of an
-// ingress port. Calls are made during Enqueue and Dequeue.
+// ingress port. Calls are made during Enqueue, Dequeue and Report.
 type Signals interface {
-	// Pause asks for a stop (on) or an end of the stop of one priority: PFC.
+	// Pause asks for a stop (on) or an end of the stop of one priority: PFC. It
+	// is called once for each change; renewing pauses is the caller's.
 	Pause(ingress int, priority uint8, on bool)
 	// Stage tells the sender to send one priority at rate / 2^stage: GFC.
 	Stage(ingress int, priority uint8, stage uint8)
 }
 
-// Sender is what an egress port has been told by the far end.
-// (see Port.Pause, Port.Limit)
-
-// Memory is the shared packet buffer of one switch.
-type Memory struct{}
-
-// NewMemory returns the buffer of a switch.
-func NewMemory() *Memory { return &Memory{} }
-
-// Port is the egress side of one port.
-type Port struct {
-	head, tail [Priorities]*packet.Packet
-	bytes      [Priorities]int64
-	paused     [Priorities]bool
-	limit      int64
+// RateSignals are Signals that can also tell a rate in fine steps, as
+// time-based GFC does. Without Rate it tells the stage next below.
+type RateSignals interface {
+	Signals
+	// Rate tells the sender to send one priority at share/FullRate of its line's
+	// rate; share is never 0.
+	Rate(ingress int, priority uint8, share uint16)
 }
 
-// NewNIC returns the egress of an emulated NIC: bounded queues of limit bytes
-// each, strict by priority, whose overflow is NICOverrun.
-func NewNIC(limit int64) *Port { return &Port{limit: limit} }
-
-// Enqueue offers a packet.
-func (p *Port) Enqueue(now clock.Time, one *packet.Packet) Outcome {
-	q := one.Priority
-	o := Outcome{Queue: q, Depth: p.bytes[q]}
-	if p.bytes[q]+int64(len(one.Data)) > p.limit {
-		o.Reason, o.Dropped = NICOverrun, true
-		return o
-	}
-	one.Next = nil
-	if p.tail[q] == nil {
-		p.head[q] = one
-	} else {
-		p.tail[q].Next = one
-	}
-	p.tail[q] = one
-	p.bytes[q] += int64(len(one.Data))
-	return o
-}
-
-// Dequeue takes the packet to be sent next, or nil when none may be sent now;
-// then Next says from when on another call can have a result.
-func (p *Port) Dequeue(now clock.Time) *packet.Packet {
-	for q := Priorities - 1; q >= 0; q-- {
-		one := p.head[q]
-		if one == nil || p.paused[q] {
-			continue
-		}
-		if p.head[q] = one.Next; p.head[q] == nil {
-			p.tail[q] = nil
-		}
-		one.Next = nil
-		p.bytes[q] -= int64(len(one.Data))
-		return one
-	}
-	return nil
-}
-
-// Next is when a packet that waits may be sent, without further calls:
-// clock.Never while all are paused or none waits. Only rates below the line's
-// (GFC) give another time than now.
-func (p *Port) Next(now clock.Time) clock.Time {
-	for q := range Priorities {
-		if p.head[q] != nil && !p.paused[q] {
-			return now
-		}
-	}
-	return clock.Never
-}
-
-// Pause stops a priority, or lets it go on; whoever calls keeps the time of
-// the pause's quanta.
-func (p *Port) Pause(now clock.Time, priority uint8, on bool) { p.paused[priority] = on }
-
-// Depth is the bytes that wait at one priority.
-func (p *Port) Depth(priority uint8) int64 { return p.bytes[priority] }
-
-// Bytes is the bytes that wait at all priorities.
-func (p *Port) Bytes() (total int64) {
-	for _, b := range p.bytes {
-		total += b
-	}
-	return total
-}
+// FullRate is the share of the whole line.
+const FullRate = 65535

@@ -1,0 +1,115 @@
+package queue
+
+import (
+	"math/bits"
+
+	"railbed/fabric/clock"
+)
+
+// Gentle Flow Control (Qian, Cheng, Zhang and Ren, Gentle Flow Control: Avoiding
+// Deadlock in Lossless Networks, SIGCOMM 2019) slows the sender down as its
+// share of the buffer fills, and never stops it: without a stop there is no hold
+// and wait, and so no deadlock.
+//
+// Buffer-based, the receiver tells a stage when the length crosses a threshold:
+// in stage k the sender sends at C/2^k. Stage 1 begins above B1, and each
+// following one where half of what is left up to Bm is used. With tau from the
+// crossing to the last bit that was sent at the old rate, B1 <= Bm - 2*C*tau
+// never overflows: what comes in during the tau after B1 is at most C*tau, half
+// of what is left, so that stage 1 is in force where stage 2 begins, and so on.
+// Frames are not a fluid: two of them belong on top of 2*C*tau.
+//
+// Time-based, the receiver tells a rate every Period T, which falls in
+// proportion from C at B0 to 0 at Bm. Without delay the paper asks for
+// B0 <= Bm - 4*C*tau; a rate is at most tau+T old, so that
+// B0 <= Bm - 4*C*(tau+T) is on the safe side: x' = -x(t-r)*C/(Bm-B0), of what is
+// left x, has no zero for r*C/(Bm-B0) <= 1/e (Gyori and Ladas, Oscillation
+// Theory of Delay Differential Equations, 1991).
+
+// takeGently accounts a packet of a priority of GFC.
+func (m *Memory) takeGently(in *ingress, from int32, q uint8, length int64) Reason {
+	if in.bytes[q]+length > in.bm {
+		return Headroom
+	}
+	in.bytes[q] += length
+	m.held += length
+	stage := int(in.stage[q])
+	for stage < len(in.stages) && in.bytes[q] >= in.stages[stage] {
+		stage++
+	}
+	m.enter(in, from, q, uint8(stage))
+	return Accepted
+}
+
+// giveGently ends the account of such a packet.
+func (m *Memory) giveGently(in *ingress, from int32, q uint8, length int64) {
+	in.bytes[q] -= length
+	m.held -= length
+	stage := in.stage[q]
+	for stage > 0 && len(in.stages) > 0 && in.bytes[q] < in.stages[stage-1] {
+		stage--
+	}
+	m.enter(in, from, q, stage)
+}
+
+// enter tells the sender about a stage that is new.
+func (m *Memory) enter(in *ingress, from int32, q, stage uint8) {
+	if stage != in.stage[q] {
+		in.stage[q] = stage
+		m.signals.Stage(int(from), q, stage)
+	}
+}
+
+// repeats is how often the full rate is told before nothing more is: a report
+// may be lost on its way, and an idle port needs none.
+const repeats = 3
+
+// Report tells the senders of time-based GFC their rates when it is time to,
+// and returns when it is next: clock.Never for all other switches.
+func (m *Memory) Report(now clock.Time) clock.Time {
+	if now < m.report {
+		return m.report
+	}
+	m.report = now + m.period
+	for i := range m.ingress {
+		for left := m.gfc; left != 0; left &= left - 1 {
+			m.tell(&m.ingress[i], i, left.first())
+		}
+	}
+	return m.report
+}
+
+// tell tells one sender its rate.
+func (m *Memory) tell(in *ingress, from int, q uint8) {
+	share := shareOf(in.bytes[q], in.b1, in.bm)
+	if share < FullRate {
+		in.quiet[q] = 0
+	} else if in.quiet[q] >= repeats {
+		return
+	} else {
+		in.quiet[q]++
+	}
+	in.stage[q] = stageOf(share)
+	if m.rates != nil {
+		m.rates.Rate(from, q, share)
+	} else {
+		m.signals.Stage(from, q, in.stage[q])
+	}
+}
+
+// shareOf is the rate of time-based GFC: the whole up to B0, and from there in
+// proportion to what is left up to Bm, but never nothing.
+func shareOf(length, b0, bm int64) uint16 {
+	if length <= b0 {
+		return FullRate
+	}
+	return uint16(max(1, FullRate*(bm-length)/(bm-b0)))
+}
+
+// stageOf is the first stage whose rate is at most a share.
+func stageOf(share uint16) uint8 {
+	if share == FullRate {
+		return 0
+	}
+	return uint8(17 - bits.Len16(share))
+}

@@ -1,0 +1,247 @@
+package queue
+
+import (
+	"fmt"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/draw"
+	"railbed/fabric/softswitch/packet"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// maxAlpha bounds the terms of alpha, so that their products with a number of
+// bytes below maxBuffer fit into 64 bits.
+const (
+	maxAlpha  = 1 << 20
+	maxBuffer = 1 << 42
+)
+
+// Memory is the shared packet buffer of one switch.
+type Memory struct {
+	sw       *plan.Switch
+	signals  Signals
+	rates    RateSignals // signals, when they can tell rates
+	pfc, gfc Mask
+	lossless Mask // both
+
+	// used is what is taken of the shared bytes, held what is taken of those that
+	// are reserved.
+	shared, used, held int64
+	alpha              struct{ num, den uint64 }
+
+	ports   []*Port
+	ingress []ingress
+	seen    []bool // by ingress, for Waits
+	period  clock.Time
+	report  clock.Time // when the next is due
+}
+
+// ingress is the account of what came in by one port and still waits.
+type ingress struct {
+	bytes  [Priorities]int64
+	paused Mask
+	stage  [Priorities]uint8
+	quiet  [Priorities]uint8 // reports in a row of the full rate
+
+	xoff, xon, limit int64 // of PFC; limit is XOff and the headroom
+	b1, bm           int64 // of GFC
+	stages           []int64
+}
+
+// NewMemory returns the buffer of a soft switch, whose ports are numbered as in
+// the plan. The switch's settings are read now and not again. Signals may be nil
+// where no priority is lossless.
+func NewMemory(sw *plan.Switch, signals Signals) (*Memory, error) {
+	s := sw.Soft
+	if s == nil {
+		return nil, fmt.Errorf("make buffer of %s: it is no soft switch", sw.Name)
+	}
+	m := &Memory{
+		sw: sw, signals: signals, shared: int64(s.Shared), report: clock.Never,
+		ports: make([]*Port, len(sw.Ports)), ingress: make([]ingress, len(sw.Ports)), seen: make([]bool, len(sw.Ports)),
+	}
+	m.alpha.num, m.alpha.den = s.Alpha.Num, s.Alpha.Den
+	m.rates, _ = signals.(RateSignals)
+	if s.PFC != nil {
+		m.pfc = MaskOf(s.PFC.Priorities...)
+	}
+	if s.GFC != nil {
+		m.gfc = MaskOf(s.GFC.Priorities...)
+	}
+	m.lossless = m.pfc | m.gfc
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("make buffer of %s: %w", sw.Name, err)
+	}
+	return m, m.addIngresses()
+}
+
+// check refuses what would make the sums below overflow or loop.
+func (m *Memory) check() error {
+	s := m.sw.Soft
+	switch {
+	case s.Buffer == 0 || s.Buffer > maxBuffer:
+		return fmt.Errorf("it has %s, want 1B to %dB", s.Buffer, uint64(maxBuffer))
+	case s.Reserved > s.Buffer || s.Shared > s.Buffer-s.Reserved:
+		return fmt.Errorf("%s shared and %s reserved are more than the %s it has", s.Shared, s.Reserved, s.Buffer)
+	case s.Alpha.Num == 0 || s.Alpha.Den == 0 || s.Alpha.Num > maxAlpha || s.Alpha.Den > maxAlpha:
+		return fmt.Errorf("alpha is %d/%d, want terms of 1 to %d", s.Alpha.Num, s.Alpha.Den, maxAlpha)
+	case m.pfc&m.gfc != 0:
+		return fmt.Errorf("priorities %08b are lossless by both PFC and GFC, want one of them", m.pfc&m.gfc)
+	case m.lossless != 0 && m.signals == nil:
+		return fmt.Errorf("priorities %08b are lossless, and there is nobody to signal to", m.lossless)
+	case len(s.Scheduler.Strict) > Priorities:
+		return fmt.Errorf("%d strict priorities, want at most %d", len(s.Scheduler.Strict), Priorities)
+	}
+	return nil
+}
+
+// addIngresses reads what each port keeps for its lossless priorities.
+func (m *Memory) addIngresses() error {
+	reserved := int64(0)
+	for i := range m.sw.Ports {
+		planned, in := &m.sw.Ports[i], &m.ingress[i]
+		if m.pfc != 0 {
+			if planned.PFC == nil || planned.PFC.XOn > planned.PFC.XOff {
+				return fmt.Errorf("make buffer of %s: port %s has no PFC thresholds with xon <= xoff", m.sw.Name, planned.Name)
+			}
+			in.xoff, in.xon = int64(planned.PFC.XOff), int64(planned.PFC.XOn)
+			in.limit = in.xoff + int64(planned.PFC.Headroom)
+		}
+		if m.gfc != 0 {
+			if planned.GFC == nil || planned.GFC.B1 >= planned.GFC.BM {
+				return fmt.Errorf("make buffer of %s: port %s has no GFC thresholds with b1 < bm", m.sw.Name, planned.Name)
+			}
+			m.addGFC(in, planned.GFC)
+		}
+		reserved += in.limit*int64(m.pfc.Len()) + in.bm*int64(m.gfc.Len())
+	}
+	if reserved > int64(m.sw.Soft.Reserved) {
+		return fmt.Errorf("make buffer of %s: its ports keep %d bytes for lossless priorities, and %s are reserved", m.sw.Name, reserved, m.sw.Soft.Reserved)
+	}
+	return nil
+}
+
+// NewPort returns the egress of a port by its number in the plan.
+func (m *Memory) NewPort(index int) *Port {
+	s := m.sw.Soft
+	p := &Port{
+		memory: m, index: index, scheduler: newScheduler(&s.Scheduler), trim: newTrimmer(s.Trim),
+		marker: newMarker(s.ECN, draw.Seed(uint64(m.sw.HashSeed), "ecn", m.sw.Name, m.sw.Ports[index].Name)),
+	}
+	p.trim.priorities &^= m.lossless
+	m.ports[index] = p
+	return p
+}
+
+// free is what is free of the shared bytes.
+func (m *Memory) free() int64 { return m.shared - m.used }
+
+// within reports whether a length is at most alpha times what is free.
+func (m *Memory) within(length int64) bool {
+	return uint64(length)*m.alpha.den <= uint64(m.free())*m.alpha.num
+}
+
+// account is the ingress of a packet of a lossless priority, or nil where there
+// is nobody to signal to: it shares the memory of the lossy ones then.
+func (m *Memory) account(from int32) *ingress {
+	if uint(from) < uint(len(m.ingress)) {
+		return &m.ingress[from]
+	}
+	return nil
+}
+
+// take accounts a packet of a lossless priority.
+func (m *Memory) take(from int32, q uint8, length int64) Reason {
+	in := m.account(from)
+	switch {
+	case in == nil:
+		if length > m.free() {
+			return Buffer
+		}
+		m.used += length
+		return Accepted
+	case m.gfc.Has(q):
+		return m.takeGently(in, from, q, length)
+	}
+	after := in.bytes[q] + length
+	fits := after <= in.limit
+	// Who is paused for a packet that was dropped has to go on when others leave:
+	// there have to be some.
+	if after > in.xoff && !in.paused.Has(q) && (fits || in.bytes[q] > in.xon) {
+		in.paused |= 1 << q
+		m.signals.Pause(int(from), q, true)
+	}
+	if !fits {
+		return Headroom
+	}
+	in.bytes[q] = after
+	m.held += length
+	return Accepted
+}
+
+// resume lets a paused sender go on when so little waits that it may.
+func (m *Memory) resume(in *ingress, from int32, q uint8) {
+	if in.paused.Has(q) && in.bytes[q] <= in.xon {
+		in.paused &^= 1 << q
+		m.signals.Pause(int(from), q, false)
+	}
+}
+
+// keep accounts a packet of a lossy priority.
+func (m *Memory) keep(from int32, q uint8, length int64) {
+	m.used += length
+	if in := m.account(from); in != nil {
+		in.bytes[q] += length
+	}
+}
+
+// give ends the account of a packet.
+func (m *Memory) give(one *packet.Packet, q uint8, length int64) {
+	in := m.account(one.Ingress)
+	switch {
+	case in == nil:
+		m.used -= length
+	case m.gfc.Has(q):
+		m.giveGently(in, one.Ingress, q, length)
+	case m.pfc.Has(q):
+		in.bytes[q] -= length
+		m.held -= length
+		m.resume(in, one.Ingress, q)
+	default:
+		in.bytes[q] -= length
+		m.used -= length
+	}
+}
+
+// Used is the bytes that wait in the whole switch. It is never more than the
+// buffer has.
+func (m *Memory) Used() int64 { return m.used + m.held }
+
+// Size is the whole buffer in bytes.
+func (m *Memory) Size() int64 { return int64(m.sw.Soft.Buffer) }
+
+// Held is the bytes of one priority that came in by a port and still wait.
+func (m *Memory) Held(ingress int, priority uint8) int64 { return m.ingress[ingress].bytes[priority] }
+
+// Asked is what the sender at a port was last told of a priority: that it is
+// paused, and GFC's stage.
+func (m *Memory) Asked(ingress int, priority uint8) (paused bool, stage uint8) {
+	in := &m.ingress[ingress]
+	return in.paused.Has(priority), in.stage[priority]
+}
+
+// addGFC reads the thresholds of GFC.
+func (m *Memory) addGFC(in *ingress, planned *plan.PortGFC) {
+	in.b1, in.bm = int64(planned.B1), int64(planned.BM)
+	if m.sw.Soft.GFC.Kind != spec.GFCTime {
+		for _, threshold := range planned.Stages {
+			in.stages = append(in.stages, int64(threshold))
+		}
+		return
+	}
+	// One report tells all ports: the shortest period of any is safe for all.
+	if period := clock.Time(planned.Period); m.report == clock.Never || period < m.period {
+		m.period, m.report = max(period, 1), 0
+	}
+}

@@ -1,0 +1,78 @@
+package queue
+
+import (
+	"math/bits"
+
+	"railbed/fabric/softswitch/packet"
+	"railbed/testbed/plan"
+)
+
+// scheduler chooses the queue that sends next.
+type scheduler struct {
+	order  [Priorities]uint8 // strict queues, the first first
+	strict Mask
+
+	quantum [Priorities]int64
+	deficit [Priorities]int64
+	turn    uint8 // whose turn it is among the others
+	granted bool  // that queue has had its quantum in this turn
+}
+
+// newScheduler gives queues quanta by their weights, the smallest a frame, so
+// that a queue sends at each of its turns and a turn costs constant time
+// (Shreedhar and Varghese, SIGCOMM 1995, section 3).
+func newScheduler(c *plan.Scheduler) (s scheduler) {
+	for i, q := range c.Strict {
+		s.order[i], s.strict = uint8(q), s.strict|MaskOf(q)
+	}
+	for q, weight := range c.Weights {
+		s.quantum[q] = max(int64(weight), 1) * max(int64(c.Quantum), 1)
+	}
+	return s
+}
+
+// choose chooses among queues that may send; there is one.
+func (s *scheduler) choose(ready Mask, head *[Priorities]*packet.Packet) uint8 {
+	if strict := ready & s.strict; strict != 0 {
+		if strict&(strict-1) == 0 { // one alone
+			return strict.first()
+		}
+		for _, q := range s.order {
+			if strict.Has(q) {
+				return q
+			}
+		}
+	}
+	for {
+		q := s.turn
+		if ready.Has(q) {
+			if !s.granted {
+				// A queue that was paused in its turn keeps what it had left of it,
+				// and no more than that.
+				s.deficit[q] = min(s.deficit[q], s.quantum[q]) + s.quantum[q]
+				s.granted = true
+			}
+			if length := int64(len(head[q].Data)); length <= s.deficit[q] {
+				s.deficit[q] -= length
+				return q
+			}
+		}
+		s.pass(ready)
+	}
+}
+
+// pass gives the turn to the next queue that may send.
+func (s *scheduler) pass(ready Mask) {
+	after := bits.RotateLeft8(uint8(ready), -int(s.turn+1))
+	s.turn = (s.turn + 1 + uint8(bits.TrailingZeros8(after))) & (Priorities - 1)
+	s.granted = false
+}
+
+// emptied ends the turn of a queue that has nothing left to send: it loses what
+// it has not used.
+func (s *scheduler) emptied(q uint8) {
+	s.deficit[q] = 0
+	if q == s.turn && !s.strict.Has(q) {
+		s.turn, s.granted = (q+1)&(Priorities-1), false
+	}
+}

@@ -1,0 +1,111 @@
+package queue
+
+import (
+	"railbed/fabric/softswitch/packet"
+	"railbed/testbed/plan"
+	"railbed/transports/wire"
+)
+
+// Trimming cuts a packet that its queue has no room for to its headers, gives it
+// another DSCP and puts it into the express queue, so that the receiver learns
+// of the loss within a round trip (Handley et al., Re-architecting datacenter
+// networks and stacks for low latency and high performance, SIGCOMM 2017; Ultra
+// Ethernet 1.0; SAI's packet trimming, whose settings are size, DSCP and queue).
+//
+// What is left is a whole IP packet: IPv4's total length and checksum, IPv6's
+// payload length and UDP's length are those of what is left, and so is a UDP
+// checksum that was there. NDP and Ultra Ethernet do not need the last two,
+// because their NICs read trimmed packets themselves; a kernel's UDP socket drops
+// a datagram that is shorter than it says. Packet.Length keeps the length from
+// before.
+//
+// Never cut are packets that were trimmed before, here or, by their DSCP, at
+// another switch, what is no well-formed IP packet, and what would not get
+// shorter.
+
+// minTransport is what is left behind a UDP header at least: UEC's smallest
+// trimmed packet keeps 24 bytes from the UDP header on.
+const minTransport = 16
+
+// trimmer is how packets are cut.
+type trimmer struct {
+	priorities Mask
+	size       int
+	dscp       uint8
+	queue      uint8
+}
+
+func newTrimmer(c *plan.Trim) trimmer {
+	if c == nil {
+		return trimmer{}
+	}
+	// A trimmed packet is not trimmed again.
+	priorities := MaskOf(c.Priorities...) &^ MaskOf(c.Queue)
+	return trimmer{priorities: priorities, size: int(c.Size), dscp: c.DSCP, queue: uint8(c.Queue) & (Priorities - 1)}
+}
+
+// cut tries to trim a packet that queue q refused, and returns the queue where
+// it goes; or it is dropped, as it was.
+func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
+	o.Dropped = true
+	h := &one.Headers
+	if one.Trimmed || !p.trim.priorities.Has(q) || h.Verdict != wire.WellFormed || h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0 || h.DSCP == p.trim.dscp {
+		return q
+	}
+	size := max(p.trim.size, headersEnd(h))
+	if size >= int(h.End) {
+		return q
+	}
+	express := p.trim.queue
+	if p.admit(express, int64(size)) != Accepted {
+		o.Reason = Express
+		return q
+	}
+	shorten(one, size)
+	if ip := one.Data[h.L3:]; h.Has(wire.IsIPv4) {
+		wire.IPv4(ip).RewriteDSCP(p.trim.dscp)
+	} else {
+		wire.IPv6(ip).SetDSCP(p.trim.dscp)
+	}
+	h.DSCP, h.End = p.trim.dscp, uint32(size)
+	one.Trimmed, one.Priority = true, express
+	o.Dropped, o.Queue = false, express
+	return express
+}
+
+// headersEnd is where the headers end that have to be kept.
+func headersEnd(h *wire.Headers) int {
+	if h.Protocol == wire.ProtocolUDP && !h.Has(wire.LaterFragment) {
+		return int(h.Payload) + minTransport
+	}
+	return int(h.Payload)
+}
+
+// shorten cuts a frame to size bytes, which lie within its IP packet. A
+// fragment's transport header speaks of the whole datagram, and stays. So does
+// TCP's checksum: a receiver is to drop the segment, not to take it for a short
+// one.
+func shorten(one *packet.Packet, size int) {
+	h := &one.Headers
+	one.Data = one.Data[:size]
+	ip := one.Data[h.L3:]
+	if h.Has(wire.IsIPv4) {
+		wire.IPv4(ip).RewriteTotalLength(uint16(len(ip)))
+	} else {
+		wire.IPv6(ip).SetPayloadLength(uint16(len(ip) - wire.IPv6Len))
+	}
+	if h.Protocol != wire.ProtocolUDP || h.Has(wire.Fragment) {
+		return
+	}
+	datagram := wire.UDP(one.Data[h.L4:])
+	datagram.SetLength(uint16(len(datagram)))
+	if datagram.Checksum() == 0 {
+		return
+	}
+	datagram.SetChecksum(0)
+	if h.Has(wire.IsIPv4) {
+		datagram.FillChecksum(wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP, len(datagram)))
+	} else {
+		datagram.FillChecksum(wire.PseudoIPv6(h.Src, h.Dst, wire.ProtocolUDP, len(datagram)))
+	}
+}

@@ -1,0 +1,83 @@
+package queue
+
+// Wait is an edge of the wait-for graph of a switch: the sender at Ingress is
+// paused while packets that came from it wait at Egress, which is paused itself.
+// So the sender waits, at that priority, for whoever Egress sends to.
+type Wait struct {
+	Ingress, Egress int
+	// Priority is that of both queues, the one where the packets wait and the one
+	// that is paused at the sender.
+	Priority uint8
+}
+
+// Waits adds the switch's edges to a list. A deadlock is a cycle of these edges
+// over all switches, joined where the egress of one switch and the ingress of
+// another are the ends of a link, that stays for longer than any pause takes to
+// end. It looks at every packet that waits at a paused queue, and is meant for
+// an occasional look.
+func (m *Memory) Waits(list []Wait) []Wait {
+	for egress, p := range m.ports {
+		if p == nil {
+			continue
+		}
+		for left := p.paused & p.backlog & m.pfc; left != 0; left &= left - 1 {
+			q := left.first()
+			begin := len(list)
+			for one := p.head[q]; one != nil; one = one.Next {
+				in := m.account(one.Ingress)
+				if in == nil || m.seen[one.Ingress] || !in.paused.Has(q) {
+					continue
+				}
+				m.seen[one.Ingress] = true
+				list = append(list, Wait{int(one.Ingress), egress, q})
+			}
+			for _, edge := range list[begin:] {
+				m.seen[edge.Ingress] = false
+			}
+		}
+	}
+	return list
+}
+
+// Cycle finds a cycle among edges between numbered places, and returns the
+// places on it in the order in which each waits for the next, or nil. The same
+// edges give the same cycle.
+func Cycle(edges [][2]int) []int {
+	next := map[int][]int{}
+	for _, e := range edges {
+		next[e[0]] = append(next[e[0]], e[1])
+	}
+	const open, done = 1, 2
+	state := map[int]int{}
+	for _, e := range edges {
+		if state[e[0]] != 0 {
+			continue
+		}
+		// A depth-first search without recursion: path holds what is open, at how
+		// many of its edges were followed.
+		path, at := []int{e[0]}, []int{0}
+		state[e[0]] = open
+		for len(path) > 0 {
+			top := len(path) - 1
+			from := path[top]
+			if at[top] == len(next[from]) {
+				state[from] = done
+				path, at = path[:top], at[:top]
+				continue
+			}
+			to := next[from][at[top]]
+			at[top]++
+			switch state[to] {
+			case open:
+				for path[0] != to {
+					path = path[1:]
+				}
+				return path
+			case 0:
+				state[to] = open
+				path, at = append(path, to), append(at, 0)
+			}
+		}
+	}
+	return nil
+}
