@@ -1,0 +1,194 @@
+package forward
+
+import (
+	"encoding/binary"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/draw"
+	"railbed/fabric/softswitch/packet"
+	"railbed/testbed/spec"
+	"railbed/transports/wire"
+)
+
+// hop is one next hop of a route.
+type hop struct {
+	port   int
+	mac    wire.MAC
+	weight uint32
+}
+
+// group is a set of equal-cost next hops.
+type group struct {
+	number uint32
+	hops   []hop
+	live   []hop    // those whose port is up, in the order of hops
+	upTo   []uint64 // the sum of the weights of live hops up to each
+	even   bool     // all live hops have one weight
+	turn   int      // round robin: whose turn it is in live
+	credit []int64  // smooth weighted round robin, by live
+}
+
+func newGroup(number uint32, hops []hop) *group {
+	g := &group{
+		number: number, hops: hops,
+		live: make([]hop, 0, len(hops)), upTo: make([]uint64, 0, len(hops)), credit: make([]int64, 0, len(hops)),
+	}
+	g.update(nil)
+	return g
+}
+
+// update finds out which next hops are live.
+func (g *group) update(down []bool) {
+	g.live, g.upTo, g.credit, g.turn, g.even = g.live[:0], g.upTo[:0], g.credit[:0], 0, true
+	sum := uint64(0)
+	for _, h := range g.hops {
+		if down != nil && down[h.port] {
+			continue
+		}
+		sum += uint64(h.weight)
+		g.live, g.upTo, g.credit = append(g.live, h), append(g.upTo, sum), append(g.credit, 0)
+		g.even = g.even && h.weight == g.live[0].weight
+	}
+}
+
+// share is the live next hop that a drawn number falls on, by weight: hash
+// threshold (RFC 2992), as Linux does it.
+func (g *group) share(drawn uint64) int {
+	if g.even {
+		return int(draw.Within(drawn, uint64(len(g.live))))
+	}
+	at := draw.Within(drawn, g.upTo[len(g.upTo)-1])
+	i := 0
+	for g.upTo[i] <= at {
+		i++
+	}
+	return i
+}
+
+// next is the live next hop whose turn it is. With weights the turns are spread
+// out: each hop gains its weight, the richest pays the sum of all (smooth
+// weighted round robin, as in nginx).
+func (g *group) next() int {
+	if g.even {
+		i := g.turn
+		if g.turn++; g.turn == len(g.live) {
+			g.turn = 0
+		}
+		return i
+	}
+	best := 0
+	for i := range g.live {
+		g.credit[i] += int64(g.live[i].weight)
+		if g.credit[i] > g.credit[best] {
+			best = i
+		}
+	}
+	g.credit[best] -= int64(g.upTo[len(g.upTo)-1])
+	return best
+}
+
+// flowlets is the size of the table of flowlets. Flows whose hashes share a
+// place share their flowlets, too, as in LetFlow's tables (Vanini et al., Let It
+// Flow, NSDI 2017).
+const flowlets = 1 << 12
+
+// flowlet is where the packets of some flow go until they pause.
+type flowlet struct {
+	last  clock.Time
+	group uint32 // its number and 1, or 0
+	port  int32
+}
+
+// balancer chooses among equal-cost next hops.
+type balancer struct {
+	kind      string
+	hashSeed  uint64
+	drawSeed  uint64
+	flowLabel bool
+	gap       time.Duration
+	flowlets  []flowlet
+	depths    Depths
+}
+
+// choose is the next hop for a packet. The group has a live one.
+func (b *balancer) choose(now clock.Time, g *group, one *packet.Packet) *hop {
+	if len(g.live) == 1 {
+		return &g.live[0]
+	}
+	switch b.kind {
+	case spec.Spray:
+		return &g.live[g.share(b.random(one))]
+	case spec.RoundRobin:
+		return &g.live[g.next()]
+	case spec.LeastQueue:
+		return &g.live[b.leastQueue(g, one)]
+	case spec.Flowlet:
+		return b.flowlet(now, g, one)
+	}
+	return &g.live[g.share(b.hash(one))]
+}
+
+// random is a draw for the packet at this switch.
+func (b *balancer) random(one *packet.Packet) uint64 {
+	return draw.Nth(draw.Pair(b.drawSeed, one.Flow), one.Ordinal)
+}
+
+// leastQueue is the hop with the fewest bytes waiting for its weight. Among
+// equals the first from a drawn place on is taken: the first of all would get
+// every packet of an idle switch.
+func (b *balancer) leastQueue(g *group, one *packet.Packet) int {
+	n := len(g.live)
+	best := int(draw.Within(b.random(one), uint64(n)))
+	least := b.depths.Waiting(g.live[best].port)
+	for i, left := best, n-1; left > 0; left-- {
+		if i++; i == n {
+			i = 0
+		}
+		waiting := b.depths.Waiting(g.live[i].port)
+		if waiting*int64(g.live[best].weight) < least*int64(g.live[i].weight) {
+			best, least = i, waiting
+		}
+	}
+	return best
+}
+
+// flowlet is the hop of the packet's flowlet; after a pause a flow draws a new
+// one.
+func (b *balancer) flowlet(now clock.Time, g *group, one *packet.Packet) *hop {
+	place := &b.flowlets[b.hash(one)%flowlets]
+	if place.group == g.number+1 && now.Sub(place.last) <= b.gap {
+		for i := range g.live {
+			if g.live[i].port == int(place.port) {
+				place.last = now
+				return &g.live[i]
+			}
+		}
+	}
+	chosen := &g.live[g.share(b.random(one))]
+	*place = flowlet{last: now, group: g.number + 1, port: int32(chosen.port)}
+	return chosen
+}
+
+// hash is the hash of the packet's flow: addresses, protocol and ports. Those of
+// fragments are the addresses alone, for only the first fragment has ports.
+func (b *balancer) hash(one *packet.Packet) uint64 {
+	h := &one.Headers
+	var x uint64
+	if h.Has(wire.IsIPv4) {
+		x = draw.Mix(b.hashSeed + (uint64(binary.BigEndian.Uint32(h.Src[12:]))<<32 | uint64(binary.BigEndian.Uint32(h.Dst[12:]))))
+	} else {
+		src, dst := keyOf(&h.Src), keyOf(&h.Dst)
+		x = draw.Mix(b.hashSeed + src.high)
+		x = draw.Mix(x + src.low)
+		x = draw.Mix(x + dst.high)
+		x = draw.Mix(x + dst.low)
+		if b.flowLabel {
+			x = draw.Mix(x + uint64(wire.IPv6(one.Data[h.L3:]).FlowLabel()))
+		}
+	}
+	if h.Has(wire.Fragment) {
+		return x
+	}
+	return draw.Mix(x + (uint64(h.Protocol)<<32 | uint64(h.SrcPort)<<16 | uint64(h.DstPort) | 1<<40))
+}

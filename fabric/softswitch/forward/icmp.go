@@ -1,0 +1,214 @@
+package forward
+
+import (
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/draw"
+	"railbed/fabric/softswitch/packet"
+	"railbed/transports/wire"
+)
+
+// failure is why a packet goes no further, and how its sender is told.
+type failure struct {
+	reason       Reason
+	type4, code4 uint8
+	type6, code6 uint8
+}
+
+// The codes are those that Linux sends. ICMPv4 has no code of its own for "no
+// neighbour has the address" but that of a host.
+var (
+	noRoute     = failure{NoRoute, wire.ICMPv4Unreachable, wire.ICMPv4NetUnreachable, wire.ICMPv6Unreachable, wire.ICMPv6NoRoute}
+	noNeighbor  = failure{NoRoute, wire.ICMPv4Unreachable, wire.ICMPv4HostUnreachable, wire.ICMPv6Unreachable, wire.ICMPv6AddressUnreachable}
+	ttlExceeded = failure{TTLExceeded, wire.ICMPv4TimeExceeded, wire.ICMPv4TTLExceeded, wire.ICMPv6TimeExceeded, wire.ICMPv6HopLimitExceeded}
+	tooBig      = failure{TooBig, wire.ICMPv4Unreachable, wire.ICMPv4FragNeeded, wire.ICMPv6PacketTooBig, 0}
+	noPort      = failure{Consumed, wire.ICMPv4Unreachable, wire.ICMPv4PortUnreachable, wire.ICMPv6Unreachable, wire.ICMPv6PortUnreachable}
+)
+
+const (
+	// ttl is Linux's default (RFC 1700's successor at IANA): what nodes have.
+	ttl = 64
+	// quoted4 is what an ICMPv4 error has of the packet that it is about: as
+	// much as fits into 576 bytes (RFC 1812, 4.3.2.3); quoted6 as much as fits
+	// into the smallest MTU of IPv6, 1,280 bytes (RFC 4443, 2.4(c)).
+	quoted4 = 576 - wire.IPv4MinLen - wire.ICMPLen
+	quoted6 = 1280 - wire.IPv6Len - wire.ICMPLen
+	// networkControl is the DSCP of ICMPv4 errors, precedence 6: RFC 1812,
+	// 4.3.2.5. Linux leaves those of ICMPv6 at 0, and so do we.
+	networkControl = 48
+	// redirect6 is the one ICMPv6 message under which no error is sent though it
+	// is none itself: RFC 4443, 2.4(e.2).
+	redirect6 = 137
+)
+
+// fail drops a packet and tells its sender where that is allowed.
+func (r *router) fail(now clock.Time, one *packet.Packet, why failure, mtu int) Decision {
+	refused := Decision{Reason: why.reason}
+	h := &one.Headers
+	if !mayComplain(one) {
+		return refused
+	}
+	v4 := h.Has(wire.IsIPv4)
+	back := r.lookup(&h.Src, v4).usable()
+	if back == nil || back.kind != routed || !r.answers.take(now, 1) {
+		return refused
+	}
+	src := back.src
+	if why == noPort {
+		src = h.Dst
+	}
+	quote := one.Data[h.L3:h.End]
+	message := wire.ICMPFields{Type: why.type4, Code: why.code4, Rest: uint32(mtu)}
+	header := wire.EthernetLen + wire.IPv4MinLen
+	if v4 {
+		quote = quote[:min(len(quote), quoted4)]
+	} else {
+		quote = quote[:min(len(quote), quoted6)]
+		message.Type, message.Code = why.type6, why.code6
+		header = wire.EthernetLen + wire.IPv6Len
+	}
+	reply := r.get(one, header+wire.ICMPLen+len(quote))
+	if reply == nil {
+		return refused
+	}
+	copy(reply.Data[header+wire.ICMPLen:], quote)
+	if v4 {
+		wire.ICMPv4(reply.Data[header:]).Encode(&message)
+		r.header4(reply, src, h.Src, networkControl, wire.NotECT)
+	} else {
+		wire.ICMPv6(reply.Data[header:]).Encode(&message, src, h.Src)
+		r.header6(reply, src, h.Src, 0, wire.NotECT)
+	}
+	return r.answer(now, reply, back, why.reason)
+}
+
+// mayComplain says that an error about the packet may be sent: RFC 1812,
+// 4.3.2.7, and RFC 4443, 2.4(e). Packets to or from groups did not come so far.
+func mayComplain(one *packet.Packet) bool {
+	h := &one.Headers
+	if h.Has(wire.LaterFragment) || h.Verdict == wire.BadExtension {
+		return false // what is behind extension headers might be an error
+	}
+	isICMP := h.Has(wire.IsIPv4) && h.Protocol == wire.ProtocolICMPv4 || h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6
+	if !isICMP {
+		return true
+	}
+	if h.Verdict == wire.ShortTransport {
+		return false
+	}
+	if h.Has(wire.IsIPv4) {
+		return !wire.ICMPv4(one.Data[h.L4:h.End]).IsError()
+	}
+	message := wire.ICMPv6(one.Data[h.L4:h.End])
+	return !message.IsError() && message.Type() != redirect6
+}
+
+// deliver takes what is for one of the router's own addresses.
+func (r *router) deliver(now clock.Time, one *packet.Packet, ingress int) Decision {
+	h := &one.Headers
+	switch {
+	case h.Verdict != wire.WellFormed:
+		return Decision{Reason: Malformed}
+	case h.Has(wire.Fragment):
+		return Decision{Reason: Consumed} // nothing is put together again
+	case h.Protocol == wire.ProtocolUDP:
+		return r.fail(now, one, noPort, 0)
+	case h.Has(wire.IsIPv4) && h.Protocol == wire.ProtocolICMPv4:
+		return r.icmp4(now, one)
+	case h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6:
+		return r.icmp6(now, one, ingress)
+	}
+	return Decision{Reason: Consumed}
+}
+
+func (r *router) icmp4(now clock.Time, one *packet.Packet) Decision {
+	h := &one.Headers
+	request := wire.ICMPv4(one.Data[h.L4:h.End])
+	if !request.ChecksumValid() {
+		return Decision{Reason: Malformed}
+	}
+	back := r.lookup(&h.Src, true).usable()
+	if request.Type() != wire.ICMPv4Echo || request.Code() != 0 || back == nil || back.kind != routed {
+		return Decision{Reason: Consumed}
+	}
+	const header = wire.EthernetLen + wire.IPv4MinLen
+	reply := r.get(one, header+len(request))
+	if reply == nil {
+		return Decision{Reason: Consumed}
+	}
+	copy(reply.Data[header:], request)
+	wire.ICMPv4(reply.Data[header:]).MakeReply()
+	r.header4(reply, h.Dst, h.Src, h.DSCP, wire.NotECT)
+	return r.answer(now, reply, back, Consumed)
+}
+
+func (r *router) icmp6(now clock.Time, one *packet.Packet, ingress int) Decision {
+	h := &one.Headers
+	request := wire.ICMPv6(one.Data[h.L4:h.End])
+	if !request.ChecksumValid(h.Src, h.Dst) {
+		return Decision{Reason: Malformed}
+	}
+	if request.Type() == wire.ICMPv6NeighborSolicitation {
+		return r.solicited(one, ingress)
+	}
+	back := r.lookup(&h.Src, false).usable()
+	if request.Type() != wire.ICMPv6Echo || request.Code() != 0 || back == nil || back.kind != routed {
+		return Decision{Reason: Consumed}
+	}
+	const header = wire.EthernetLen + wire.IPv6Len
+	reply := r.get(one, header+len(request))
+	if reply == nil {
+		return Decision{Reason: Consumed}
+	}
+	copy(reply.Data[header:], request)
+	wire.ICMPv6(reply.Data[header:]).Encode(&wire.ICMPFields{
+		Type: wire.ICMPv6EchoReply, Rest: wire.EchoRest(request.ID(), request.Seq()),
+	}, h.Dst, h.Src)
+	r.header6(reply, h.Dst, h.Src, h.DSCP, wire.NotECT)
+	return r.answer(now, reply, back, Consumed)
+}
+
+// get takes a frame for an answer to a packet, or nil.
+func (r *router) get(to *packet.Packet, length int) *packet.Packet {
+	if length > r.pool.Cell() {
+		return nil
+	}
+	reply := r.pool.Get()
+	if reply == nil {
+		return nil
+	}
+	reply.Data = reply.Data[:length]
+	reply.Length = length
+	reply.Flow, reply.Ordinal = draw.Pair(r.replySeed, to.Flow), to.Ordinal
+	return reply
+}
+
+// header4 writes the headers below an IPv4 payload that is in place.
+func (r *router) header4(reply *packet.Packet, src, dst [16]byte, dscp uint8, ecn wire.ECN) {
+	wire.Ethernet(reply.Data).SetEtherType(wire.EtherTypeIPv4)
+	r.ipID++
+	wire.IPv4(reply.Data[wire.EthernetLen:]).Encode(&wire.IPv4Fields{
+		DSCP: dscp, ECN: ecn, TotalLength: uint16(len(reply.Data) - wire.EthernetLen), ID: r.ipID,
+		TTL: ttl, Protocol: wire.ProtocolICMPv4, Src: [4]byte(src[12:]), Dst: [4]byte(dst[12:]),
+	})
+}
+
+// header6 is header4 for IPv6.
+func (r *router) header6(reply *packet.Packet, src, dst [16]byte, dscp uint8, ecn wire.ECN) {
+	wire.Ethernet(reply.Data).SetEtherType(wire.EtherTypeIPv6)
+	wire.IPv6(reply.Data[wire.EthernetLen:]).Encode(&wire.IPv6Fields{
+		DSCP: dscp, ECN: ecn, PayloadLength: uint16(len(reply.Data) - wire.EthernetLen - wire.IPv6Len),
+		NextHeader: wire.ProtocolICMPv6, HopLimit: ttl, Src: src, Dst: dst,
+	})
+}
+
+// answer sends a reply on its way.
+func (r *router) answer(now clock.Time, reply *packet.Packet, back *entry, why Reason) Decision {
+	reply.Parse()
+	to := r.balance.choose(now, back.group, reply)
+	if len(reply.Data)-wire.EthernetLen > r.ports[to.port].mtu {
+		r.pool.Put(reply)
+		return Decision{Reason: TooBig}
+	}
+	r.address(reply, to)
+	return Decision{Action: Reply, Reason: why, Port: to.port, Reply: reply}
+}

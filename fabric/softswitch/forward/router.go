@@ -1,0 +1,226 @@
+package forward
+
+import (
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/draw"
+	"railbed/fabric/softswitch/packet"
+	"railbed/testbed/plan"
+	"railbed/transports/wire"
+)
+
+// router forwards by address, as a Linux router of this project does it: the
+// same routes, the same answers from the same addresses.
+//
+// It has no reassembly and asks no neighbour, for the plan names them all; it
+// leaves IP options and extension headers as they are. What is larger than the
+// MTU of its way out is refused, whether it may be fragmented or not, as switch
+// hardware does; the sender is told the MTU.
+type router struct {
+	balance balancer
+	pool    *packet.Pool
+	ports   []routerPort
+	groups  []*group
+	v4, v6  *lookupTable
+	down    []bool
+
+	answers   bucket // what the router may say unasked
+	replySeed uint64
+	ipID      uint16
+}
+
+type routerPort struct {
+	mac wire.MAC
+	mtu int
+	v6  [][16]byte // addresses for which it answers neighbour solicitations
+}
+
+// ICMP errors are limited, as RFC 1812, 4.3.2.8, and RFC 4443, 2.4(f), want it.
+// The limit is there to bound the work; the kernel's routers of this project
+// have none that a traceroute would meet, and neither has this.
+const (
+	errorsPerSecond = 100_000
+	errorsAtOnce    = 10_000
+)
+
+func newRouter(o Options, p *plan.Plan, sw *plan.Switch, pool *packet.Pool, depths Depths) (*router, error) {
+	routes, err := newRoutes(sw)
+	if err != nil {
+		return nil, err
+	}
+	r := &router{
+		pool: pool, groups: routes.order, down: make([]bool, len(sw.Ports)),
+		v4:        newLookupTable(routes.prefixes[0], key{0, 0xffff_0000_0000}),
+		v6:        newLookupTable(routes.prefixes[1], key{}),
+		answers:   newBucket(errorsPerSecond, errorsAtOnce),
+		replySeed: draw.Seed(p.Seed, "reply", sw.Name),
+		balance: balancer{
+			hashSeed: draw.Mix(uint64(sw.HashSeed)), drawSeed: draw.Seed(p.Seed, "balance", sw.Name),
+			flowLabel: o.FlowLabel, flowlets: make([]flowlet, flowlets), depths: depths,
+		},
+	}
+	if sw.Soft != nil {
+		r.balance.kind, r.balance.gap = sw.Soft.LoadBalance, time.Duration(sw.Soft.FlowletGap)
+	}
+	for _, port := range sw.Ports {
+		one := routerPort{mac: wire.MAC(port.MAC), mtu: port.MTU}
+		for _, a := range port.Addrs {
+			if a.Addr().Is6() {
+				one.v6 = append(one.v6, a.Addr().As16())
+			}
+		}
+		r.ports = append(r.ports, one)
+	}
+	return r, nil
+}
+
+// SetPortUp implements Table.
+func (r *router) SetPortUp(port int, up bool) {
+	if r.down[port] == !up {
+		return
+	}
+	r.down[port] = !up
+	for _, g := range r.groups {
+		g.update(r.down)
+	}
+}
+
+// Decide implements Table.
+func (r *router) Decide(now clock.Time, one *packet.Packet, ingress int) Decision {
+	h := &one.Headers
+	if len(one.Data) < wire.EthernetLen {
+		return Decision{Reason: Malformed}
+	}
+	station := wire.Ethernet(one.Data).Dst()
+	group := station.IsMulticast()
+	switch {
+	case !group && station != r.ports[ingress].mac:
+		return Decision{Reason: NotForUs}
+	case h.Has(wire.Tagged) && (h.TCI&0x0fff != 0 || h.L3 > wire.EthernetLen+wire.TagLen):
+		return Decision{Reason: Unsupported} // a tag of VLAN 0 has a priority and no more
+	case h.EtherType == wire.EtherTypeARP:
+		return r.arp(one, ingress)
+	case h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0:
+		if h.EtherType == wire.EtherTypeIPv4 || h.EtherType == wire.EtherTypeIPv6 {
+			return Decision{Reason: Malformed}
+		}
+		return Decision{Reason: Unsupported}
+	case !h.Verdict.Routable():
+		return Decision{Reason: Malformed}
+	}
+	scope := scopeOf(h)
+	switch {
+	case scope == onLink:
+		return r.onLink(one, ingress)
+	case scope == nowhere:
+		return Decision{Reason: Martian}
+	case scope == toGroup, group:
+		// No multicast routing; and a router forwards nothing that came by a
+		// broadcast of the link (RFC 1812, 5.3.4).
+		return Decision{Reason: NotForUs}
+	}
+	return r.route(now, one, ingress)
+}
+
+// route sends a packet on, or answers it.
+func (r *router) route(now clock.Time, one *packet.Packet, ingress int) Decision {
+	h := &one.Headers
+	e := r.lookup(&h.Dst, h.Has(wire.IsIPv4)).usable()
+	switch {
+	case e == nil:
+		return r.fail(now, one, noRoute, 0)
+	case e.kind == local:
+		return r.deliver(now, one, ingress)
+	case e.kind == connected:
+		return r.fail(now, one, noNeighbor, 0)
+	case h.TTL <= 1:
+		return r.fail(now, one, ttlExceeded, 0)
+	}
+	to := r.balance.choose(now, e.group, one)
+	port := &r.ports[to.port]
+	if int(h.End)-int(h.L3) > port.mtu {
+		return r.fail(now, one, tooBig, port.mtu)
+	}
+	r.address(one, to)
+	if h.Has(wire.IsIPv4) {
+		wire.IPv4(one.Data[h.L3:]).DecrementTTL()
+	} else {
+		wire.IPv6(one.Data[h.L3:]).DecrementHopLimit()
+	}
+	h.TTL--
+	dropPadding(one)
+	return Decision{Action: Send, Port: to.port}
+}
+
+// address sets the station addresses of a packet that leaves for a next hop.
+func (r *router) address(one *packet.Packet, to *hop) {
+	frame := wire.Ethernet(one.Data)
+	frame.SetDst(to.mac)
+	frame.SetSrc(r.ports[to.port].mac)
+}
+
+// dropPadding takes away what the frame has behind the IP packet and beyond the
+// length of the shortest frame: padding belongs to the link that a frame came by,
+// and could make it longer than the next one carries.
+func dropPadding(one *packet.Packet) {
+	if length := max(int(one.Headers.End), wire.EthernetMinLen); length < len(one.Data) {
+		one.Length = max(length, one.Length-len(one.Data)+length)
+		one.Data = one.Data[:length]
+	}
+}
+
+// lookup is what holds for an address, or nil.
+func (r *router) lookup(a *[16]byte, v4 bool) *entry {
+	k := keyOf(a)
+	if v4 {
+		return r.v4.find4(k.low)
+	}
+	return r.v6.find(k)
+}
+
+// scope is where a packet may go by its addresses alone.
+type scope uint8
+
+const (
+	anywhere scope = iota
+	onLink         // not beyond the link that it is on
+	toGroup        // beyond the link, to many
+	nowhere        // an address that never is on a link
+)
+
+// scopeOf looks at both addresses: RFC 1812, 5.3.7, and RFC 4291, 2.5 to 2.7.
+func scopeOf(h *wire.Headers) scope {
+	if h.Has(wire.IsIPv4) {
+		return scopeOf4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]))
+	}
+	src, dst := keyOf(&h.Src), keyOf(&h.Dst)
+	switch {
+	case src.high>>56 == 0xff, src == key{0, 1}, dst.high == 0 && dst.low <= 1:
+		return nowhere // from a group, from or to loopback, to nobody
+	case dst.high>>56 == 0xff:
+		if dst.high>>48&0xf <= 2 { // interface-local or link-local scope
+			return onLink
+		}
+		return toGroup
+	case src == key{}:
+		return nowhere // from nobody
+	case src.high>>54 == 0xfe80>>6, dst.high>>54 == 0xfe80>>6:
+		return onLink
+	}
+	return anywhere
+}
+
+func scopeOf4(src, dst [4]byte) scope {
+	switch {
+	case src[0] == 127, src[0] >= 224, dst[0] == 127, dst[0] == 0:
+		return nowhere
+	case dst == [4]byte{255, 255, 255, 255}, dst[0] == 224 && dst[1] == 0 && dst[2] == 0:
+		return onLink
+	case dst[0] >= 240, src[0] == 0:
+		return nowhere
+	case dst[0] >= 224:
+		return toGroup
+	}
+	return anywhere
+}
