@@ -87,8 +87,21 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "railbed",
-		Short:         "Emulated AI clusters with real network stacks, and the packets that prove what happened",
+		Use:   "railbed",
+		Short: "Emulated AI clusters with real network stacks, and the packets that prove what happened",
+		Long: `Railbed brings up an emulated AI cluster on this machine: nodes with real network
+stacks, joined by links and switches as a YAML file describes them. Run programs
+in the nodes, change links, record every packet; or run a file's steps and checks
+as a test.
+
+Results go to standard output, everything else to standard error. Exit codes:
+0 well, 1 failed, 2 bad input or usage, 3 the host lacks something (railbed doctor
+says what), 4 the emulation was overloaded, 5 nothing was proved or evidence lost.
+Exec and shell exit as the program that they ran.`,
+		Example: `  railbed generate leaf-spine > cluster.yaml     # a file to start from
+  railbed up cluster.yaml                        # the cluster, until railbed down
+  railbed exec h0 -- ping -c3 h7                 # a program in a node
+  railbed run scenarios/quickstart.yaml          # a test: cluster, steps, checks`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noSuchCommand,
@@ -100,8 +113,8 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	})
-	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "output format: table, or json for one JSON document on standard output")
-	root.PersistentFlags().BoolVarP(&a.trace, "trace", "x", false, "print each host change as the ip or tc command that it equals")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "output `FORMAT`: table, or json for one JSON document on standard output")
+	root.PersistentFlags().BoolVarP(&a.trace, "trace", "x", false, "with up and run, print each change of the host as the ip or tc command that it equals, on standard error")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.output != "table" && a.output != "json" {
 			return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("output format %q: want table or json", a.output)}

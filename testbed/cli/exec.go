@@ -35,10 +35,14 @@ func newExecCommand(a *app) *cobra.Command {
 		Use:   "exec NODE [--testbed NAME] -- COMMAND [ARG]...",
 		Short: "Run a command in a node",
 		Long: `Run a command in a node with this terminal's input and output, and exit with its
-exit code. Ctrl-C and other signals go to the command; a second one ends it. The
-end of railbed exec is the end of the command: it and its process group get SIGHUP
-and SIGTERM, and two seconds later SIGKILL. A program that made itself a session
-of its own (setsid) stays until the testbed's end.`,
+exit code: 127 when the node has no such program, 128 and the signal's number when
+a signal ended it. A node sees the host's programs and files, and has a network,
+a /tmp and processes of its own.
+
+Ctrl-C and other signals go to the command; a second one ends it. The end of railbed
+exec is the end of the command: it and its process group get SIGHUP and SIGTERM, and
+two seconds later SIGKILL. A program that made itself a session of its own (setsid)
+stays until the testbed's end.`,
 		Example: `  railbed exec h0 -- ping -c1 h7
   railbed exec h0 -e UCX_TLS=tcp -- ucx_perftest -t tag_bw`,
 		Args:              rangeArgs(2, -1),
@@ -56,9 +60,9 @@ of its own (setsid) stays until the testbed's end.`,
 		},
 	}
 	cmd.Flags().SetInterspersed(true)
-	cmd.Flags().StringVarP(&dir, "workdir", "w", workingDirectory(), "working directory in the node; / when the node does not see it")
-	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE for the command's environment")
-	cmd.Flags().BoolVar(&tty, "tty", false, "give the command a terminal")
+	cmd.Flags().StringVarP(&dir, "workdir", "w", workingDirectory(), "working directory `DIR` in the node; / when the node does not see it")
+	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "`NAME=VALUE` for the command's environment; may be repeated; of yours only TERM, LANG, TZ and their like are passed on")
+	cmd.Flags().BoolVar(&tty, "tty", false, "give the command a terminal, as a shell or an editor needs")
 	testbedFlag(cmd, &name)
 	return cmd
 }
@@ -66,8 +70,10 @@ of its own (setsid) stays until the testbed's end.`,
 func newShellCommand(a *app) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:               "shell NODE [--testbed NAME]",
-		Short:             "Open a shell in a node",
+		Use:   "shell NODE [--testbed NAME]",
+		Short: "Open a shell in a node",
+		Long: `Open bash, or sh where the host has no bash, on a terminal in a node. It ends with
+exit or Ctrl-D, and when this command does.`,
 		Example:           "  railbed shell h0",
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeNodes(&name),
@@ -209,9 +215,10 @@ func newCaptureCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture [TAP]...",
 		Short: "Record packets of a running testbed into one pcapng",
-		Long: `Record packets until Ctrl-C. A TAP is all (the default), nics, switches, a node's
-or switch's name, NODE:PORT, or a glob of these. With -w - the pcapng goes to
-standard output as it happens, for Wireshark.
+		Long: `Record packets until Ctrl-C. Every port is a tap, and a packet is recorded at each
+that it passes, with an id that is the same at all of them. TAP says which: all
+(the default), nics, switches, a node's or switch's name, NODE:PORT, or a glob of
+these. With -w - the pcapng goes to standard output as it happens, for Wireshark.
 
 With -o json the counts of each tap are printed as JSON at the end: on standard
 output, or with -w - as the last line on standard error. The exit code is 5 when
@@ -231,10 +238,10 @@ packets were dropped.`,
 			return a.capture(cmd.Context(), tb, request, path)
 		},
 	}
-	cmd.Flags().StringVarP(&path, "write", "w", "", "file to write, or - for standard output (required)")
-	cmd.Flags().StringVarP(&request.Filter, "filter", "f", "", "pcap-filter(7) expression")
-	cmd.Flags().IntVarP(&request.SnapLen, "snaplen", "s", 0, "bytes kept of each packet; 0 is all")
-	cmd.Flags().Int64Var(&request.Limit, "limit", 0, "stop writing after this many bytes; 0 is no limit")
+	cmd.Flags().StringVarP(&path, "write", "w", "", "`FILE` to write, or - for standard output (required)")
+	cmd.Flags().StringVarP(&request.Filter, "filter", "f", "", "`EXPRESSION` of pcap-filter(7), as tcpdump takes it")
+	cmd.Flags().IntVarP(&request.SnapLen, "snaplen", "s", 0, "`BYTES` kept of each packet; 0 is all")
+	cmd.Flags().Int64Var(&request.Limit, "limit", 0, "write no packet after this many `BYTES` and count those left out; 0 is no limit")
 	testbedFlag(cmd, &name)
 	return cmd
 }

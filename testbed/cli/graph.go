@@ -50,7 +50,7 @@ input.`,
 			return err
 		},
 	}
-	command.Flags().StringVarP(&format, "format", "f", "svg", "dot, mermaid or svg")
+	command.Flags().StringVarP(&format, "format", "f", "svg", "`FORMAT` of the picture: dot, mermaid or svg")
 	_ = command.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(picture.Formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return command
 }

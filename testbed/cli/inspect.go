@@ -132,8 +132,9 @@ func newInspectCommand(a *app) *cobra.Command {
 		Long: `Show what exists now: nodes with their addresses and processes, switches, and each
 direction of each link with the rate asked for, the shaper's burst, the rate that
 the calibration reached with it, and the kernel's live counters. With --verify
-every setting is read back from the kernel and compared with the plan.`,
-		Example:           "  railbed inspect\n  railbed inspect quickstart -o json | jq '.links[0]'",
+every setting is read back from the kernel and compared with the plan first; what
+differs is told and the exit code is 1. TESTBED is needed only when several are up.`,
+		Example:           "  railbed inspect\n  railbed inspect --verify\n  railbed inspect quickstart -o json | jq '.links[0]'",
 		Args:              rangeArgs(0, 1),
 		ValidArgsFunction: completeTestbeds,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -158,7 +159,7 @@ every setting is read back from the kernel and compared with the plan.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&verify, "verify", false, "compare every setting in the kernel with the plan")
+	cmd.Flags().BoolVar(&verify, "verify", false, "compare every setting in the kernel with the plan first")
 	return cmd
 }
 
@@ -279,7 +280,9 @@ func newVersionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  exactArgs(0),
+		Long: `Print the version, and that of the control protocol: a testbed answers only a
+railbed that speaks the same, which is the one that brought it up.`,
+		Args: exactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			goVersion := "unknown"
 			if info, ok := debug.ReadBuildInfo(); ok {

@@ -20,8 +20,11 @@ func newLinkCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link",
 		Short: "Show and change the links of a running testbed",
-		Args:  noSuchCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: `Show and change the links of a running testbed. A link is named by its ends, as in
+leaf1--spine2 or h0--leaf1; its direction a-to-b leads from the first to the second.
+Railbed up of the testbed's file undoes the changes.`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLinkShowCommand(a), newLinkSetCommand(a),
 		newLinkStateCommand(a, "up", "Bring a link back up"),
@@ -32,8 +35,16 @@ func newLinkCommand(a *app) *cobra.Command {
 func newLinkShowCommand(a *app) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:               "show [LINK]",
-		Short:             "Show links, both directions, with live counters",
+		Use:   "show [LINK]",
+		Short: "Show links, both directions, with live counters",
+		Long: `Show each direction of every link, or of one: -> is a-to-b, from the first end of
+the link's name to the second.
+
+ASKED is the rate asked for, BURST what the shaper lets pass at once, REACHED the
+share of the rate that it reached on this host when it was measured, QUEUE the
+drop-tail queue in front of the link, OTHER delay, loss and the like. SENT, PACKETS
+and DROPS count since the testbed came up, BACKLOG is what waits now.`,
+		Example:           "  railbed link show\n  railbed link show h0--leaf1 -o json | jq '.[0].a_to_b.shaper'",
 		Args:              rangeArgs(0, 1),
 		ValidArgsFunction: completeLinks(&name),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -149,7 +160,8 @@ func newLinkSetCommand(a *app) *cobra.Command {
 		Use:   "set LINK [a-to-b|b-to-a]",
 		Short: "Change a link's rate, queue or impairments while it runs",
 		Long: `Change a link in both directions, or in one. What is not named stays as it is.
-Every setting is read back from the kernel.`,
+Every setting is read back from the kernel. Delay, jitter, loss, duplicate and
+corrupt need netem (railbed doctor netem says whether the host has it).`,
 		Example: `  railbed link set leaf1--spine2 --rate 100mbit
   railbed link set leaf1--spine2 a-to-b --loss 0.1%`,
 		Args:              rangeArgs(1, 2),
@@ -179,13 +191,13 @@ Every setting is read back from the kernel.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&rate, "rate", "", "as in 1gbit")
-	flags.StringVar(&queue, "queue", "", "drop-tail queue in front of the link, as in 256KiB")
-	flags.DurationVar(&delay, "delay", 0, "propagation delay, as in 10us")
-	flags.DurationVar(&jitter, "jitter", 0, "variation of the delay")
-	flags.StringVar(&loss, "loss", "", "as in 0.1%")
-	flags.StringVar(&duplicate, "duplicate", "", "as in 0.1%")
-	flags.StringVar(&corrupt, "corrupt", "", "as in 0.1%")
+	flags.StringVar(&rate, "rate", "", "`RATE` of the link, as in 1gbit")
+	flags.StringVar(&queue, "queue", "", "`SIZE` of the drop-tail queue in front of the link, as in 256KiB")
+	flags.DurationVar(&delay, "delay", 0, "propagation `DELAY`, as in 10us")
+	flags.DurationVar(&jitter, "jitter", 0, "`TIME` by which the delay varies either way, as in 2us")
+	flags.StringVar(&loss, "loss", "", "`SHARE` of the packets that is lost, as in 0.1%")
+	flags.StringVar(&duplicate, "duplicate", "", "`SHARE` of the packets that is sent twice, as in 0.1%")
+	flags.StringVar(&corrupt, "corrupt", "", "`SHARE` of the packets in which a bit is flipped, as in 0.1%")
 	testbedFlag(cmd, &name)
 	return cmd
 }

@@ -51,8 +51,8 @@ down and still writes the results; a second one kills the testbed first.`,
 			return a.run(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "directory for the results (default NAME-results)")
-	cmd.Flags().StringVar(&name, "name", "", "run it under another name than the file's")
+	cmd.Flags().StringVar(&out, "out", "", "directory `DIR` for the results (default NAME-results)")
+	cmd.Flags().StringVar(&name, "name", "", "run it under this `NAME` instead of the file's")
 	_ = cmd.MarkFlagDirname("out") // fails only for an unknown flag
 	return cmd
 }

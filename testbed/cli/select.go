@@ -35,7 +35,7 @@ func rangeArgs(low, high int) cobra.PositionalArgs {
 
 // testbedFlag adds --testbed, the testbed that a command is about.
 func testbedFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVarP(name, "testbed", "t", "", "testbed; needed only when several are up")
+	cmd.Flags().StringVarP(name, "testbed", "t", "", "`NAME` of the testbed; needed only when several are up")
 	_ = cmd.RegisterFlagCompletionFunc("testbed", completeTestbeds) // fails only for an unknown flag
 }
 

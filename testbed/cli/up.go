@@ -22,7 +22,8 @@ func newUpCommand(a *app) *cobra.Command {
 		Use:   "up FILE",
 		Short: "Bring a testbed up and leave it running",
 		Long: `Bring up the cluster that FILE describes and leave it running. Steps and checks
-in the file are not run; railbed run does that.
+in the file are not run; railbed run does that. It stays up until railbed down,
+also when this command's terminal goes.
 
 Bringing up the same file twice undoes changes of links, verifies everything
 else, and succeeds when all is as planned.
@@ -41,7 +42,7 @@ second one kills it.`,
 			return a.up(cmd.Context(), p, args[0])
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "bring it up under another name than the file's")
+	cmd.Flags().StringVar(&name, "name", "", "bring it up under this `NAME` instead of the file's")
 	return cmd
 }
 
@@ -101,8 +102,8 @@ func newDownCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down [NAME|FILE]...",
 		Short: "Take testbeds down",
-		Long: `Take testbeds down, by name or by the file they came from. Without arguments the
-only one that is up. A testbed that is not up is no error. What was begun is
+		Long: `Take testbeds down, by name or by the file they came from, with every program that
+runs in them. Without arguments the only one that is up. A testbed that is not up is no error. What was begun is
 completed after Ctrl-C; a second one kills the testbed.
 
 With -o json a list with the state of each: "down", "not up" or "failed".`,

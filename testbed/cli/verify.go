@@ -53,13 +53,13 @@ A check whose evidence is missing or incomplete is INCONCLUSIVE, exit code 5.`,
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.verify(cmd, args[0], flags) },
 	}
-	cmd.Flags().StringVar(&flags.testbedFile, "testbed-file", "", "the testbed's file, whose plan is compiled")
-	cmd.Flags().StringVar(&flags.plan, "plan", "", `the testbed's plan, as "railbed plan -o json" prints it`)
-	cmd.Flags().StringVar(&flags.workload, "workload", "", "a JSON file that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, port, expected}]}")
-	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%", "how far the bytes of a rank may be from the expected ones")
-	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%", "the least load of an equal-cost path, of its fair part; 0% demands some")
-	cmd.Flags().StringVar(&flags.fidelity, "fidelity", verify.Faithful, "the worst fidelity that passes: faithful or degraded")
-	cmd.Flags().IntVar(&flags.mtu, "mtu", 0, "the MTU of links that no plan knows; 0 leaves them out")
+	cmd.Flags().StringVar(&flags.testbedFile, "testbed-file", "", "the testbed's `FILE`, whose plan is compiled")
+	cmd.Flags().StringVar(&flags.plan, "plan", "", "`FILE` with the testbed's plan, as railbed plan -o json prints it")
+	cmd.Flags().StringVar(&flags.workload, "workload", "", "JSON `FILE` that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, port, expected}]}")
+	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%", "`SHARE` by which the bytes of a rank may differ from the expected ones")
+	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%", "least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
+	cmd.Flags().StringVar(&flags.fidelity, "fidelity", verify.Faithful, "worst `VERDICT` on fidelity that passes: faithful or degraded")
+	cmd.Flags().IntVar(&flags.mtu, "mtu", 0, "`MTU` of links that no plan knows; 0 leaves them out")
 	return cmd
 }
 
