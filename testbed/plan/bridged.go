@@ -18,14 +18,20 @@ const maxPermanent = 256
 const maxBridgePorts = 1<<10 - 1
 
 // checkKinds refuses fabrics whose switches cannot work together: a loop of
-// bridges, in which one broadcast would circle for ever, and bridges beside
+// bridges, in which one broadcast would circle for ever; bridges beside
 // routers, where a shared subnet would have several gateways and no one rule
-// for which of them a node uses.
+// for which of them a node uses; and soft switches beside the kernel's, whose
+// frames would cross from one kind of port to the other.
 func (c *compiler) checkKinds() {
 	for i := range c.plan.Switches {
 		sw, first := &c.plan.Switches[i], &c.plan.Switches[0]
 		if sw.Kind != first.Kind {
-			c.wrong(c.switchKind(sw.Name), "want one kind for all switches", "switch %s is a %s and %s a %s", sw.Name, sw.Kind, first.Name, first.Kind)
+			c.wrong(c.switchKind(sw.Name), "want one kind for all switches", "switch %s is a %s and %s a %s", sw.Name, called(sw.Kind), first.Name, called(first.Kind))
+			return
+		}
+		if sw.Forwarding != first.Forwarding {
+			path := c.switchSetting(sw.Name, "forwarding", func(s spec.Switch) bool { return s.Forwarding != "" })
+			c.wrong(path, "want one forwarding for all switches", "switch %s forwards by %s and %s by %s", sw.Name, sw.Forwarding, first.Name, first.Forwarding)
 			return
 		}
 	}
@@ -33,15 +39,19 @@ func (c *compiler) checkKinds() {
 		return
 	}
 	for _, sw := range c.plan.Switches {
-		if len(sw.Ports) > maxBridgePorts {
+		if sw.Kind == spec.Bridge && len(sw.Ports) > maxBridgePorts {
 			c.wrong(c.switchKind(sw.Name), fmt.Sprintf("want kind: router, or at most %d ports on each switch", maxBridgePorts),
 				"bridge %s has %d ports", sw.Name, len(sw.Ports))
 			return
 		}
 	}
 	if cycle := c.cycle(); len(cycle) > 0 {
-		c.wrong(c.switchKind(cycle[0]), "want kind: router, or links that form a tree",
-			"bridges form a loop: %s", strings.Join(append(cycle, cycle[0]), " -- "))
+		path, what := c.switchKind(cycle[0]), "bridges"
+		if c.plan.Soft() {
+			path = c.switchSetting(cycle[0], "forwarding", func(s spec.Switch) bool { return s.Forwarding != "" })
+			what = "switches that forward by l2"
+		}
+		c.wrong(path, fmt.Sprintf("want %s, or links that form a tree", c.routing()), "%s form a loop: %s", what, strings.Join(append(cycle, cycle[0]), " -- "))
 	}
 	for _, l := range c.plan.Links {
 		if first := c.plan.Links[0]; l.MTU != first.MTU {
@@ -59,7 +69,23 @@ func (c *compiler) checkKinds() {
 // bridged reports whether the switches are bridges; without any, there is
 // nothing to bridge.
 func (c *compiler) bridged() bool {
-	return len(c.plan.Switches) > 0 && c.plan.Switches[0].Kind == spec.Bridge
+	return len(c.plan.Switches) > 0 && c.plan.Switches[0].Bridged()
+}
+
+// routing is the setting that makes routers of bridged switches.
+func (c *compiler) routing() string {
+	if c.plan.Soft() {
+		return "forwarding: l3"
+	}
+	return "kind: router"
+}
+
+// called is what a switch of a kind is called.
+func called(kind string) string {
+	if kind == spec.Soft {
+		return "soft switch"
+	}
+	return kind
 }
 
 // cycle returns the names of switches around a loop of links, or nil: the

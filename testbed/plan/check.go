@@ -103,7 +103,7 @@ func (c *compiler) tooNarrow(l, from Link, reported map[string]bool) {
 func (c *compiler) checkReach() {
 	parts := c.components()
 	if c.bridged() && c.home(parts) < 0 {
-		c.wrong("fabric.topology", "want a link that joins them, or kind: router", "no bridged network has a NIC of every node")
+		c.wrong("fabric.topology", "want a link that joins them, or "+c.routing(), "no bridged network has a NIC of every node")
 		return
 	}
 	// Nodes with NICs in the same parts reach the same nodes: compare one of each.

@@ -16,10 +16,13 @@ import (
 type compiler struct {
 	t        *spec.Testbed
 	problems spec.Problems
+	reported map[string]bool // paths, see once
 	graph    *topology.Graph
 	plan     *Plan
 	// nodeAt and switchAt are indices in the plan by name.
 	nodeAt, switchAt map[string]int
+	// settings are the file's of each switch.
+	settings []spec.Switch
 	// wires are the plan's links with their ends resolved, in the same order.
 	wires []wire
 	// ports are the switches' ports with what is at the other end.
@@ -61,7 +64,8 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 	phases := [][]func(){
 		{c.shape},
 		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides, c.checkSteps},
-		{c.checkKinds, c.checkMTU, c.checkReach},
+		{c.checkKinds, c.checkSoftOnly},
+		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
 		{c.addRanks, c.addRequirements},
 	}

@@ -54,9 +54,16 @@ func (c *compiler) addSwitches() {
 	for i, sw := range c.graph.Switches {
 		c.switchAt[sw.Name] = i
 		settings := c.t.Fabric.SwitchFor(sw.Name)
+		c.settings = append(c.settings, settings)
 		planned := Switch{
 			Name: sw.Name, Kind: settings.Kind, Tier: sw.Tier, Role: sw.Role, Group: sw.Group, At: sw.At,
 			HashSeed: c.hashSeed(sw.Name),
+		}
+		if settings.Kind == spec.Soft {
+			planned.ID, planned.Forwarding = uint32(i+1), settings.Forwarding
+			if settings.LoadBalance == spec.Polarised {
+				planned.HashSeed = c.hashSeed("") // no switch has this name
+			}
 		}
 		for _, name := range sw.Ports {
 			ordinal++
@@ -121,8 +128,12 @@ func (c *compiler) addLinks() {
 func (c *compiler) addLink(l Link, w wire) {
 	settings := c.t.Fabric.LinkFor(l.Name, l.Class)
 	l.MTU = settings.MTU
-	l.AToB = c.direction(*settings.AToB, l.MTU, c.buffer(w.a, w.b))
-	l.BToA = c.direction(*settings.BToA, l.MTU, c.buffer(w.b, w.a))
+	l.Weight = settings.Weight
+	if l.Weight == 1 {
+		l.Weight = 0
+	}
+	l.AToB = c.direction(*settings.AToB, l.MTU, w.a, w.b)
+	l.BToA = c.direction(*settings.BToA, l.MTU, w.b, w.a)
 	c.checkDirections(l)
 	c.plan.Links = append(c.plan.Links, l)
 	for _, side := range [2]struct {

@@ -182,13 +182,16 @@ type End struct {
 // Link is a point-to-point link.
 type Link struct {
 	// Name is "a--b", or "a:port--b:port" where two ends share several links.
-	Name  string    `json:"name"`
-	Class string    `json:"class"` // host: one end is a node; fabric: both are switches
-	A     End       `json:"a"`
-	B     End       `json:"b"`
-	MTU   int       `json:"mtu"`
-	AToB  Direction `json:"a_to_b"`
-	BToA  Direction `json:"b_to_a"`
+	Name  string `json:"name"`
+	Class string `json:"class"` // host: one end is a node; fabric: both are switches
+	A     End    `json:"a"`
+	B     End    `json:"b"`
+	MTU   int    `json:"mtu"`
+	// Weight is the share of traffic among equal-cost paths, 0 for 1; routes
+	// have it in their next hops.
+	Weight int       `json:"weight,omitempty"`
+	AToB   Direction `json:"a_to_b"`
+	BToA   Direction `json:"b_to_a"`
 }
 
 // Rank is a rank of a workload and the NIC that it is bound to.

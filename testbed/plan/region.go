@@ -55,10 +55,14 @@ func aggregate(entries []entry, order []*pool) []entry {
 	return merged
 }
 
-// routes turns entries into routes of both families, IPv4 first. gateway is
-// what a route through an interface goes via, and src the two addresses that
-// packets of the device itself take, zero for the outgoing interface's.
-func routes(entries []entry, ifaces []Interface, gateway func(iface int) [2]netip.Addr, table int, src func(entry) [2]netip.Addr) []Route {
+// gateway is what a route through an interface goes via: the addresses of both
+// families, and the weight of the link.
+type gateway func(iface int) (via [2]netip.Addr, weight int)
+
+// routes turns entries into routes of both families, IPv4 first. src are the two
+// addresses that packets of the device itself take, zero for the outgoing
+// interface's.
+func routes(entries []entry, ifaces []Interface, gateway gateway, table int, src func(entry) [2]netip.Addr) []Route {
 	all := make([]Route, 0, 2*len(entries))
 	for family := range 2 {
 		for _, e := range entries {
@@ -71,10 +75,19 @@ func routes(entries []entry, ifaces []Interface, gateway func(iface int) [2]neti
 	return all
 }
 
-func nextHops(through []int, ifaces []Interface, gateway func(iface int) [2]netip.Addr, family int) []NextHop {
+// nextHops have weights where these differ.
+func nextHops(through []int, ifaces []Interface, gateway gateway, family int) []NextHop {
 	hops := make([]NextHop, len(through))
+	differ := false
 	for i, iface := range through {
-		hops[i] = NextHop{Via: gateway(iface)[family], Dev: ifaces[iface].Name}
+		via, weight := gateway(iface)
+		hops[i] = NextHop{Via: via[family], Dev: ifaces[iface].Name, Weight: weight}
+		differ = differ || weight != hops[0].Weight
+	}
+	for i := range hops {
+		if !differ || hops[i].Weight == 1 {
+			hops[i].Weight = 0
+		}
 	}
 	return hops
 }

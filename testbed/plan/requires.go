@@ -15,6 +15,9 @@ func (c *compiler) addRequirements() {
 	for i, feature := range c.t.Requires {
 		c.require(feature, "the file requires it", fmt.Sprintf("requires[%d]", i))
 	}
+	if c.plan.Soft() {
+		return // its links delay, lose and change packets by themselves
+	}
 	type use struct {
 		path, text, link string
 		more             int

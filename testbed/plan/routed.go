@@ -22,6 +22,7 @@ type routed struct {
 	regions          []region
 	// at is the offset of each node's and each switch's loopback.
 	nodeLoopback, switchLoopback []uint64
+	weights                      map[string]int // of links, by name
 }
 
 // addressRouted decides the addresses and routes of a fabric of routers.
@@ -31,7 +32,10 @@ type routed struct {
 // of all nodes of one switch. A switch far away has one route to each block,
 // and only the switch itself has a route for each of its nodes.
 func (c *compiler) addressRouted(loopbacks, links *pool) {
-	r := &routed{compiler: c, loopbacks: loopbacks, links: links, order: []*pool{loopbacks, links}}
+	r := &routed{compiler: c, loopbacks: loopbacks, links: links, order: []*pool{loopbacks, links}, weights: map[string]int{}}
+	for i := range c.plan.Links {
+		r.weights[c.plan.Links[i].Name] = max(1, c.plan.Links[i].Weight)
+	}
 	r.takeLoopbacks()
 	r.takeLinks()
 	c.checkRoom(loopbacks)
@@ -152,9 +156,9 @@ func (r *routed) routeSwitch(i int) {
 	for _, node := range nodes {
 		entries = append(entries, entry{r.loopbacks, block{r.nodeLoopback[node], 1}, own[node]})
 	}
-	gateway := func(p int) [2]netip.Addr {
+	gateway := func(p int) ([2]netip.Addr, int) {
 		peer := r.iface(r.ports[i][p].peer)
-		return [2]netip.Addr{peer.Addrs[0].Addr(), peer.Addrs[1].Addr()}
+		return [2]netip.Addr{peer.Addrs[0].Addr(), peer.Addrs[1].Addr()}, max(1, r.plan.Links[r.ports[i][p].link].Weight)
 	}
 	src := func(entry) [2]netip.Addr {
 		return [2]netip.Addr{sw.Loopbacks[0].Addr(), sw.Loopbacks[1].Addr()}
@@ -170,9 +174,9 @@ func (r *routed) routeSwitch(i int) {
 // a peer that comes from another one.
 func (r *routed) routeNode(i int) {
 	node := &r.plan.Nodes[i]
-	gateway := func(nic int) [2]netip.Addr {
+	gateway := func(nic int) ([2]netip.Addr, int) {
 		port := node.NICs[nic].Neighbors
-		return [2]netip.Addr{port[0].Addr, port[1].Addr}
+		return [2]netip.Addr{port[0].Addr, port[1].Addr}, r.weights[node.NICs[nic].Link]
 	}
 	all := make([]int, len(node.NICs))
 	for nic := range all {
@@ -238,7 +242,7 @@ func (r *routed) isSubnet(reg region, attached []int) bool {
 
 var defaults = [2]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
-func defaultRoutes(through []int, nics []Interface, gateway func(int) [2]netip.Addr, table int, src [2]netip.Addr) []Route {
+func defaultRoutes(through []int, nics []Interface, gateway gateway, table int, src [2]netip.Addr) []Route {
 	both := make([]Route, 2)
 	for family := range both {
 		both[family] = Route{Dst: defaults[family], Table: table, Src: src[family], NextHops: nextHops(through, nics, gateway, family)}

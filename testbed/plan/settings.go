@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -16,28 +17,41 @@ const (
 	// otherwise hold seconds; minQueueFrames keeps it from starving bursts.
 	maxQueueTime   = 100 * time.Millisecond
 	minQueueFrames = 16
+	// reorderFrames is how many frames overtake a reordered one by default.
+	reorderFrames = 4
 )
 
-// direction is the spec's direction with its queue decided.
-func (c *compiler) direction(d spec.Direction, mtu int, buffer units.Bytes) Direction {
-	queue := d.Queue
-	if queue == 0 {
-		frame := units.Bytes(mtu + frameOverhead)
-		inTime := units.Bytes(d.Rate.BytesPerSecond() / uint64(time.Second/maxQueueTime))
-		queue = max(min(buffer, inTime), minQueueFrames*frame)
+// direction is the spec's direction of the wire from one end to the other, with
+// everything decided.
+func (c *compiler) direction(d spec.Direction, mtu int, from, to endpoint) Direction {
+	sw := to.index
+	if from.isSwitch {
+		sw = from.index
 	}
-	return Direction{
-		Rate: d.Rate, Delay: d.Delay, Jitter: d.Jitter, Loss: d.Loss, Duplicate: d.Duplicate, Corrupt: d.Corrupt, Queue: queue,
+	soft := c.settings[sw].Kind == spec.Soft
+	made := Direction{}.With(d)
+	if made.Queue == 0 {
+		made.Queue = c.defaultQueue(d.Rate, mtu, c.settings[sw].Buffer)
+		switch {
+		case soft && from.isSwitch:
+			made.Queue = c.settings[sw].Buffer // its dynamic thresholds decide
+		case soft:
+			node := c.t.NodeFor(c.plan.Nodes[from.index].Name)
+			made.Queue = c.defaultQueue(d.Rate, mtu, node.NICQueue)
+		}
 	}
+	if soft {
+		made.JitterKind = cmp.Or(made.JitterKind, spec.Uniform)
+		made.ReorderBy = cmp.Or(made.ReorderBy, units.Duration(d.Rate.SerialisationTime(reorderFrames*(units.Bytes(mtu+frameOverhead)+d.Overhead))))
+	}
+	return made
 }
 
-// buffer is the buffer in front of the wire from one end to the other: the
-// switch's, and for a NIC one of the size of its switch's.
-func (c *compiler) buffer(from, to endpoint) units.Bytes {
-	if !from.isSwitch {
-		from = to
-	}
-	return c.t.Fabric.SwitchFor(c.plan.Switches[from.index].Name).Buffer
+// defaultQueue is the drop-tail queue in front of a link of which the file says
+// nothing: the buffer, or less where that would take too long to send.
+func (c *compiler) defaultQueue(rate units.Rate, mtu int, buffer units.Bytes) units.Bytes {
+	inTime := units.Bytes(rate.BytesPerSecond() / uint64(time.Second/maxQueueTime))
+	return max(min(buffer, inTime), minQueueFrames*units.Bytes(mtu+frameOverhead))
 }
 
 // checkDirections looks at the settings of a link that depend on each other and
@@ -51,7 +65,7 @@ func (c *compiler) checkDirections(l Link) {
 			path := c.linkSetting(l, side.name, "queue", func(d spec.Direction) bool { return d.Queue != 0 })
 			c.wrong(path, fmt.Sprintf("want at least %s, one frame of mtu %d", frame, l.MTU), "queue is %s", side.d.Queue)
 		}
-		if side.d.Jitter > side.d.Delay {
+		if side.d.Jitter > side.d.Delay && side.d.JitterKind != spec.Exponential {
 			path := c.linkSetting(l, side.name, "jitter", func(d spec.Direction) bool { return d.Jitter != 0 })
 			c.wrong(path, "want a delay at least as long as the jitter: no packet arrives before it was sent", "jitter is %s and delay %s", side.d.Jitter, side.d.Delay)
 		}
@@ -111,12 +125,18 @@ func (c *compiler) nodeSetting(name, field string, has func(spec.Node) bool) str
 
 // switchKind is the path of the value that decides a switch's kind.
 func (c *compiler) switchKind(name string) string {
+	return c.switchSetting(name, "kind", func(s spec.Switch) bool { return s.Kind != "" })
+}
+
+// switchSetting is the path of the value that decides a setting of a switch:
+// the last of the entries in the order of their precedence that has it.
+func (c *compiler) switchSetting(name, field string, has func(spec.Switch) bool) string {
 	for _, key := range slices.Backward(precedence(c.t.Fabric.Switches, name, "")) {
-		if entry, _ := c.t.Fabric.Switches.Get(key); entry.Kind != "" {
-			return fmt.Sprintf("fabric.switches[%q].kind", key)
+		if entry, _ := c.t.Fabric.Switches.Get(key); has(entry) {
+			return fmt.Sprintf("fabric.switches[%q].%s", key, field)
 		}
 	}
-	return "fabric.switch.kind"
+	return "fabric.switch." + field
 }
 
 // precedence are the keys that hold for a name, from the least to the most

@@ -225,3 +225,6 @@ func (s *Switch) PriorityOf(dscp int) int {
 	}
 	return dscp / Priorities
 }
+
+// PacketMemory is Memory, or its default.
+func (f *Fabric) PacketMemory() units.Bytes { return cmp.Or(f.Memory, defaultMemory) }
