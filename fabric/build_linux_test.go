@@ -433,6 +433,7 @@ func TestRootless(t *testing.T) {
 		TestHopsAreThePlans(t)
 		TestCloseLeavesNothing(t)
 		TestVerifySeesEveryAlteration(t)
+		TestRepairUndoesEveryAlteration(t)
 		TestLinksAreChangedLive(t)
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
+	"time"
 
 	"railbed/fabric/kernel"
 	"railbed/fabric/kernelswitch"
+	"railbed/fabric/link"
 )
 
 // Verify reads back everything that the plan asks of the kernel, as SetLink and
@@ -19,31 +22,81 @@ func (f *Fabric) Verify(ctx context.Context) error {
 	if !f.built {
 		return errors.New("verify fabric: it is closed")
 	}
-	found := make([]error, len(f.hosts))
+	found, err := f.look(ctx)
+	var errs []error
+	for _, d := range found {
+		errs = append(errs, d.errors(), d.carrierErrors())
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// latePatience bounds the wait for what the kernel does a moment later.
+const latePatience = time.Second
+
+// look compares every host with what is asked for; the result is in the order
+// of the hosts. What the kernel does a moment later has that moment.
+func (f *Fabric) look(ctx context.Context) ([]*differences, error) {
+	found := make([]*differences, len(f.hosts))
 	position := map[*host]int{}
 	for i, h := range f.hosts {
 		position[h] = i
+		found[i] = &differences{}
 	}
 	err := f.each(ctx, f.hosts, func(h *host) error {
+		deadline := time.Now().Add(latePatience)
 		d, err := f.compare(h, true)
-		found[position[h]] = errors.Join(d.errors(), d.carrierErrors())
+		for err == nil && len(d.late) > 0 && ctx.Err() == nil && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+			d, err = f.compare(h, true)
+		}
+		d.found, d.late = append(d.found, d.late...), nil
+		found[position[h]] = d
 		return err
 	}, func(int) {})
-	return errors.Join(append(found, err)...)
+	return found, err
 }
 
-// differences are what a namespace has and should not, or the other way round.
-type differences struct {
-	errs    []error
-	carrier []error // ports that only wait for the other end
-	waiting bool
+// reading is what a namespace has.
+type reading struct {
+	links     []kernel.Link
+	byIndex   map[int]kernel.Link
+	qdiscs    []kernel.Qdisc
+	addresses []kernel.Address
+	neighbors []kernel.Neighbor
+	routes    []kernel.Route      // of all tables but the local one
+	local     map[netip.Addr]bool // addresses with a route in the local table
+	rules     []kernel.Rule
 }
 
-func (d *differences) errors() error        { return errors.Join(d.errs...) }
-func (d *differences) carrierErrors() error { return errors.Join(d.carrier...) }
-
-func (d *differences) add(format string, args ...any) {
-	d.errs = append(d.errs, fmt.Errorf(format, args...))
+func read(conn *kernel.Conn) (r reading, err error) {
+	if r.links, err = conn.Links(false); err != nil {
+		return r, err
+	}
+	r.byIndex = make(map[int]kernel.Link, len(r.links))
+	for _, l := range r.links {
+		r.byIndex[l.Index] = l
+	}
+	if r.qdiscs, err = conn.Qdiscs(); err != nil {
+		return r, err
+	}
+	if r.addresses, err = conn.Addresses(); err != nil {
+		return r, err
+	}
+	if r.neighbors, err = conn.Neighbors(); err != nil {
+		return r, err
+	}
+	if r.routes, err = conn.AllRoutes(); err != nil {
+		return r, err
+	}
+	r.local = make(map[netip.Addr]bool, len(r.addresses))
+	r.routes = slices.DeleteFunc(r.routes, func(route kernel.Route) bool {
+		if route.Table == kernel.LocalTable {
+			r.local[route.Dst.Addr()] = true
+		}
+		return route.Table == kernel.LocalTable
+	})
+	r.rules, err = conn.AllRules()
+	return r, err
 }
 
 // compare reads one namespace. The calling thread is in it. Settings are read
@@ -56,37 +109,21 @@ func (f *Fabric) compare(h *host, sysctls bool) (*differences, error) {
 	}
 	defer conn.Close()
 	if sysctls {
-		if err := kernel.CheckSysctls(h.sysctls); err != nil {
-			d.add("set %s: %w", h.name, err)
-		}
+		f.compareSysctls(h, d)
 	}
-	links, err := conn.Links(false)
+	got, err := read(conn)
 	if err != nil {
 		return d, err
 	}
-	if err := f.compareLinks(h, conn, links, d); err != nil {
+	if err := f.compareLinks(h, conn, got, d); err != nil {
 		return d, err
 	}
-	addresses, err := conn.Addresses()
-	if err != nil {
-		return d, err
-	}
-	f.compareAddresses(h, addresses, d)
-	neighbors, err := conn.Neighbors()
-	if err != nil {
-		return d, err
-	}
-	f.compareNeighbors(h, neighbors, d)
-	routes, err := conn.Routes()
-	if err != nil {
-		return d, err
-	}
-	f.compareRoutes(h, routes, d)
-	rules, err := conn.Rules()
-	if err != nil {
-		return d, err
-	}
-	compareRules(h, rules, d)
+	f.compareAddresses(h, got, d)
+	f.compareLocal(h, got, d)
+	f.compareNeighbors(h, got, d)
+	f.compareRoutes(h, got, d)
+	f.compareConnected(h, got, d)
+	compareRules(h, got.rules, d)
 	return d, nil
 }
 
@@ -96,78 +133,140 @@ func (f *Fabric) cut(p port) bool {
 	return l.down && p.atA == l.cutAtA()
 }
 
-func (f *Fabric) compareLinks(h *host, conn *kernel.Conn, links []kernel.Link, d *differences) error {
-	byIndex := map[int]kernel.Link{}
-	for _, l := range links {
-		byIndex[l.Index] = l
-	}
-	if !byIndex[loopbackIndex].Up {
-		d.add("set %s:lo up: kernel has it down", h.name)
-	}
+// at names a port in errors.
+func (h *host) at(name string) string { return h.name + ":" + name }
+
+func (f *Fabric) compareLinks(h *host, conn *kernel.Conn, got reading, d *differences) error {
+	f.compareLoopback(h, got.byIndex[loopbackIndex], d)
+	f.compareStrangers(h, got, d)
 	if h.bridge {
-		compareBridge(h, byIndex[bridgeIndex], d)
-	}
-	qdiscs, err := conn.Qdiscs()
-	if err != nil {
-		return err
+		compareBridge(h, got.byIndex[bridgeIndex], d)
 	}
 	for _, p := range h.ports {
-		got, exists := byIndex[p.index]
-		if !exists || got.Name != p.Name {
-			d.add("make %s:%s: kernel has no such interface", h.name, p.Name)
+		l := got.byIndex[p.index]
+		if peer := endIndex(p.link, !p.atA); l.Kind != "veth" || l.PeerIndex != peer {
+			d.broken = append(d.broken, p.link)
+			if l.Name != p.Name {
+				d.add(h.at(p.Name), nil, "make %s:%s: kernel has no such interface", h.name, p.Name)
+			} else {
+				d.add(h.at(p.Name), nil, "make %s:%s: kernel has a %s whose peer has index %d, want a veth and %d", h.name, p.Name, l.Kind, l.PeerIndex, peer)
+			}
 			continue
 		}
-		f.comparePort(h, p, got, d)
-		on, err := conn.OffloadsOn(p.Name)
-		if err != nil {
+		if l.Name != p.Name {
+			d.add(h.at(p.Name), rename(got, l, p.Name), "make %s:%s: kernel has no such interface, its name is %s now", h.name, p.Name, l.Name)
+		}
+		f.comparePort(h, p, l, d)
+		if err := f.compareOffloads(h, p, l, conn, d); err != nil {
 			return err
 		}
-		if len(on) > 0 {
-			d.add("turn off offloads of %s:%s: kernel has %v on", h.name, p.Name, on)
-		}
-		own := slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool { return q.Index != p.index })
-		for _, err := range f.shaping(f.links[p.link], p.atA).Compare(own) {
-			d.add("shape %s:%s: %w", h.name, p.Name, err)
-		}
+		f.compareShaping(h, p, got.qdiscs, d)
 	}
 	return nil
 }
 
+// compareStrangers finds interfaces of others that have a planned one's name,
+// or the bridge's index. One that has a port's index goes with the broken link.
+func (f *Fabric) compareStrangers(h *host, got reading, d *differences) {
+	ours := func(index int) bool {
+		for _, planned := range h.portIndex {
+			if planned == index {
+				return true
+			}
+		}
+		return false
+	}
+	for _, l := range got.links {
+		_, planned := h.portIndex[l.Name]
+		noBridge := h.bridge && l.Index == bridgeIndex && l.Bridge == nil
+		if planned && !ours(l.Index) || noBridge {
+			away := request(passClear, func(b *kernel.Batch) { b.DeleteLink(l.Name, l.Index) })
+			d.add(h.at(l.Name), []fix{away}, "make %s:%s: kernel has an interface of kind %q there, which nobody asked for", h.name, l.Name, l.Kind)
+		}
+	}
+}
+
+// rename gives one of our interfaces its name back. Two that have each other's
+// need a third name.
+func rename(got reading, l kernel.Link, name string) []fix {
+	var fixes []fix
+	if slices.ContainsFunc(got.links, func(other kernel.Link) bool { return other.Name == name }) {
+		l.Name = fmt.Sprintf("if%d", l.Index)
+		fixes = append(fixes, renamed(passClear, l, l.Name))
+	}
+	return append(fixes, renamed(passName, l, name))
+}
+
+// renamed is a fix that renames an interface, which older kernels do only while
+// it is down; the next look finds it so.
+func renamed(at pass, l kernel.Link, name string) fix {
+	return fix{at, func(m *mender) error {
+		m.batch.SetName(l.Name, l.Index, name)
+		err := m.send()
+		if errors.Is(err, syscall.EBUSY) {
+			m.batch.SetUp(l.Name, l.Index, false)
+			m.batch.SetName(l.Name, l.Index, name)
+			err = m.send()
+		}
+		return err
+	}}
+}
+
 func compareBridge(h *host, got kernel.Link, d *differences) {
-	if got.Name != kernelswitch.BridgeName || got.Bridge == nil {
-		d.add("make bridge %s:%s: kernel has none", h.name, kernelswitch.BridgeName)
+	const name = kernelswitch.BridgeName
+	up := request(passPort, func(b *kernel.Batch) { b.SetUp(name, bridgeIndex, true) })
+	if got.Bridge == nil {
+		add := request(passName, func(b *kernel.Batch) { b.AddBridge(name, bridgeIndex, linkGroup) })
+		d.add(h.at(name), []fix{add, up}, "make bridge %s:%s: kernel has none", h.name, name)
 		return
 	}
+	if got.Name != name {
+		d.add(h.at(name), []fix{renamed(passName, got, name)}, "make bridge %s:%s: kernel has none, its name is %s now", h.name, name, got.Name)
+	}
 	if *got.Bridge != (kernel.BridgeState{}) {
-		d.add("make bridge %s:%s: kernel has stp %d, forward delay %d, multicast snooping %t, want 0, 0, false", h.name, got.Name,
+		set := request(passPort, func(b *kernel.Batch) { b.SetBridge(name, bridgeIndex) })
+		d.add(h.at(name), []fix{set}, "make bridge %s:%s: kernel has stp %d, forward delay %d, multicast snooping %t, want 0, 0, false", h.name, name,
 			got.Bridge.STP, got.Bridge.ForwardDelay, got.Bridge.McastSnooping)
 	}
 	if !got.Up {
-		d.add("set %s:%s up: kernel has it down", h.name, got.Name)
+		d.add(h.at(name), []fix{up}, "set %s:%s up: kernel has it down", h.name, name)
 	}
 }
 
 func (f *Fabric) comparePort(h *host, p port, got kernel.Link, d *differences) {
-	name := h.name + ":" + p.Name
-	if got.MTU != p.MTU {
-		d.add("set MTU of %s: kernel has %d, want %d", name, got.MTU, p.MTU)
+	name := h.at(p.Name)
+	differs := func(ask func(*kernel.Batch), format string, args ...any) {
+		d.add(name, []fix{request(passPort, ask)}, format, args...)
 	}
-	if got.MAC != kernel.MAC(p.MAC) {
-		d.add("set MAC of %s: kernel has %s, want %s", name, kernel.MACText(got.MAC), kernel.MACText(kernel.MAC(p.MAC)))
+	if got.MTU != p.MTU {
+		differs(func(b *kernel.Batch) { b.SetMTU(p.Name, p.index, p.MTU) }, "set MTU of %s: kernel has %d, want %d", name, got.MTU, p.MTU)
+	}
+	if mac := kernel.MAC(p.MAC); got.MAC != mac {
+		differs(func(b *kernel.Batch) { b.SetMAC(p.Name, p.index, mac) },
+			"set MAC of %s: kernel has %s, want %s", name, kernel.MACText(got.MAC), kernel.MACText(mac))
 	}
 	if want := f.shaping(f.links[p.link], p.atA).MaxSegments(); got.MaxSegments != want {
-		d.add("bound segmentation of %s: kernel has gso_max_segs %d, want %d", name, got.MaxSegments, want)
+		differs(func(b *kernel.Batch) { b.SetMaxSegments(p.Name, p.index, want) },
+			"bound segmentation of %s: kernel has gso_max_segs %d, want %d", name, got.MaxSegments, want)
 	}
-	if master := map[bool]int{true: bridgeIndex}[h.bridge]; got.Master != master {
-		d.add("set master of %s: kernel has index %d, want %d", name, got.Master, master)
-	}
-	if peer := endIndex(p.link, !p.atA); got.PeerIndex != peer {
-		d.add("make %s: its peer has index %d, want %d", name, got.PeerIndex, peer)
-	}
-	down := f.links[p.link].down
 	switch {
-	case got.Up == f.cut(p):
-		d.add("set %s: kernel has up %t, want %t", name, got.Up, !f.cut(p))
+	case h.bridge && got.Master != bridgeIndex:
+		differs(func(b *kernel.Batch) { b.SetMasterUp(p.Name, p.index, bridgeIndex, kernelswitch.BridgeName) },
+			"set master of %s: kernel has index %d, want %d", name, got.Master, bridgeIndex)
+	case !h.bridge && got.Master != 0:
+		differs(func(b *kernel.Batch) { b.SetNoMaster(p.Name, p.index) }, "set master of %s: kernel has index %d, want 0", name, got.Master)
+	}
+	f.compareState(h, p, got, d)
+	f.compareSettings(h, p, got, d)
+}
+
+// compareState looks whether a port is up, and hears the other end.
+func (f *Fabric) compareState(h *host, p port, got kernel.Link, d *differences) {
+	name, down, want := h.at(p.Name), f.links[p.link].down, !f.cut(p)
+	switch {
+	case got.Up != want:
+		set := request(passPort, func(b *kernel.Batch) { b.SetUp(p.Name, p.index, want) })
+		d.add(name, []fix{set}, "set %s: kernel has up %t, want %t", name, got.Up, want)
 	case !down && (!got.Carrier || got.Operstate != "up"):
 		d.waiting = true
 		d.carrier = append(d.carrier, fmt.Errorf("set %s up: kernel has state %s", name, got.Operstate))
@@ -175,153 +274,46 @@ func (f *Fabric) comparePort(h *host, p port, got kernel.Link, d *differences) {
 		d.waiting = true
 		d.carrier = append(d.carrier, fmt.Errorf("set %s down: kernel has state %s", name, got.Operstate))
 	}
-	f.compareSettings(h, p, got, d)
 }
 
-func (f *Fabric) compareAddresses(h *host, got []kernel.Address, d *differences) {
-	want := map[kernel.Address]bool{}
-	for _, a := range h.loopbacks {
-		want[a] = true
+// compareOffloads asks by the name that the port has now.
+func (f *Fabric) compareOffloads(h *host, p port, got kernel.Link, conn *kernel.Conn, d *differences) error {
+	on, err := conn.OffloadsOn(got.Name)
+	if err != nil || len(on) == 0 {
+		return err
 	}
-	for _, p := range h.ports {
-		for _, prefix := range p.Addrs {
-			if !f.cut(p) || prefix.Addr().Is4() { // the kernel drops IPv6 addresses of an interface that goes down
-				want[kernel.Address{Index: p.index, Prefix: prefix}] = true
+	off := fix{passPort, func(m *mender) error {
+		if f.options.Trace != nil {
+			f.options.Trace(kernel.OffloadsOffLine(h.name, p.Name))
+		}
+		return m.conn.TurnOffloadsOff(p.Name)
+	}}
+	d.add(h.at(p.Name), []fix{off}, "turn off offloads of %s:%s: kernel has %v on", h.name, p.Name, on)
+	return nil
+}
+
+func (f *Fabric) compareShaping(h *host, p port, qdiscs []kernel.Qdisc, d *differences) {
+	qdiscs = slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool { return q.Index != p.index })
+	want := f.shaping(f.links[p.link], p.atA)
+	fixes := []fix{request(passPort, func(b *kernel.Batch) { reshapeAnew(b, p, want, qdiscs) })}
+	for _, err := range want.Compare(qdiscs) {
+		d.add(h.at(p.Name), fixes, "shape %s:%s: %w", h.name, p.Name, err)
+		fixes = nil // the first one's does it
+	}
+}
+
+// reshapeAnew shapes a port whatever its disciplines are: in place where
+// nothing but settings differ, so that what is queued stays queued.
+func reshapeAnew(b *kernel.Batch, p port, want link.Shaping, qdiscs []kernel.Qdisc) {
+	if !want.SameTree(qdiscs) {
+		for _, q := range qdiscs {
+			switch q.Parent {
+			case kernel.Root:
+				b.DeleteQdisc(p.Name, p.index)
+			case kernel.Ingress:
+				b.DeleteIngress(p.Name, p.index)
 			}
 		}
 	}
-	for _, a := range got {
-		if a.Tentative {
-			d.add("add address %s to %s:%s: kernel has it tentative", a.Prefix, h.name, h.portName(a.Index))
-		}
-		a.Tentative = false
-		if !want[a] && !a.Prefix.Addr().IsLoopback() {
-			d.add("add address to %s:%s: kernel has %s, which nobody asked for", h.name, h.portName(a.Index), a.Prefix)
-		}
-		delete(want, a)
-	}
-	for a := range want {
-		d.add("add address %s to %s:%s: kernel has it not", a.Prefix, h.name, h.portName(a.Index))
-	}
-}
-
-func (h *host) portName(index int) string {
-	for name, i := range h.portIndex {
-		if i == index {
-			return name
-		}
-	}
-	return fmt.Sprintf("if%d", index)
-}
-
-func (f *Fabric) compareNeighbors(h *host, got []kernel.Neighbor, d *differences) {
-	type key struct {
-		index int
-		addr  netip.Addr
-	}
-	have := map[key]kernel.MAC{}
-	for _, n := range got {
-		have[key{n.Index, n.Addr}] = n.MAC
-	}
-	for _, p := range h.ports {
-		for _, n := range p.Neighbors {
-			mac, exists := have[key{p.index, n.Addr}]
-			switch {
-			case f.cut(p): // the kernel forgets them when an interface goes down
-			case !exists:
-				d.add("add neighbour %s to %s:%s: kernel has it not", n.Addr, h.name, p.Name)
-			case mac != kernel.MAC(n.MAC):
-				d.add("add neighbour %s to %s:%s: kernel has %s, want %s", n.Addr, h.name, p.Name, kernel.MACText(mac), kernel.MACText(kernel.MAC(n.MAC)))
-			}
-			delete(have, key{p.index, n.Addr})
-		}
-	}
-	for k := range have {
-		if k.index != loopbackIndex && k.index != bridgeIndex && !k.addr.IsMulticast() {
-			d.add("add neighbour to %s:%s: kernel has %s, which nobody asked for", h.name, h.portName(k.index), k.addr)
-		}
-	}
-}
-
-func (f *Fabric) compareRoutes(h *host, got []kernel.Route, d *differences) {
-	type key struct {
-		dst   netip.Prefix
-		table int
-	}
-	have := map[key]kernel.Route{}
-	for _, r := range got {
-		if k := (key{r.Dst, mainTable(r.Table)}); !r.Kernel || have[k].Hops == nil {
-			have[k] = r
-		}
-	}
-	for _, want := range h.routes {
-		k := key{want.Dst.Masked(), mainTable(want.Table)}
-		r, exists := have[k]
-		switch {
-		case f.crossesCut(h, want): // gone, or without the path that is down
-		case !exists:
-			d.add("add route %s to %s: kernel has it not", want, h.name)
-		case !sameRoute(r, want):
-			d.add("add route to %s: kernel has %s, want %s", h.name, h.named(r), want)
-		}
-		delete(have, k)
-	}
-	for _, r := range have {
-		if !r.Kernel {
-			d.add("add route to %s: kernel has %s, which nobody asked for", h.name, h.named(r))
-		}
-	}
-}
-
-func mainTable(table int) int {
-	if table == 0 {
-		return kernel.MainTable
-	}
-	return table
-}
-
-func (f *Fabric) crossesCut(h *host, r kernel.Route) bool {
-	return slices.ContainsFunc(h.ports, func(p port) bool {
-		return f.cut(p) && slices.ContainsFunc(r.Hops, func(hop kernel.NextHop) bool { return hop.Index == p.index })
-	})
-}
-
-// named fills in the interface names of a route that was read.
-func (h *host) named(r kernel.Route) kernel.Route {
-	r.Hops = slices.Clone(r.Hops)
-	for i := range r.Hops {
-		r.Hops[i].Dev = h.portName(r.Hops[i].Index)
-	}
-	return r
-}
-
-// sameRoute ignores the order of next hops: IPv6 keeps its own.
-func sameRoute(got, want kernel.Route) bool {
-	sorted := func(hops []kernel.NextHop) []kernel.NextHop {
-		hops = slices.Clone(hops)
-		for i := range hops {
-			hops[i].Dev = ""
-		}
-		slices.SortFunc(hops, func(a, b kernel.NextHop) int {
-			if a.Index != b.Index {
-				return a.Index - b.Index
-			}
-			return a.Via.Compare(b.Via)
-		})
-		return hops
-	}
-	return got.Unicast() && (got.Src == want.Src || !want.Src.IsValid() && got.Kernel) && slices.Equal(sorted(got.Hops), sorted(want.Hops))
-}
-
-func compareRules(h *host, got []kernel.Rule, d *differences) {
-	for _, want := range h.rules {
-		if i := slices.Index(got, want); i >= 0 {
-			got = slices.Delete(got, i, i+1)
-		} else {
-			d.add("add rule from %s lookup %d to %s: kernel has it not", want.From, want.Table, h.name)
-		}
-	}
-	for _, r := range got {
-		d.add("add rule to %s: kernel has priority %d from %s lookup %d, which nobody asked for", h.name, r.Priority, r.From, r.Table)
-	}
+	want.Apply(b, p.Name, p.index, nil)
 }

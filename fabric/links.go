@@ -203,12 +203,15 @@ func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
 	if err != nil {
 		return err
 	}
-	h, p := l.end(l.cutAtA())
-	conn, err := kernel.OpenIn(h.ns)
-	if err != nil {
-		return err
+	if err := f.setState(ctx, l, up); err != nil {
+		return fmt.Errorf("set link %s: %w", name, err)
 	}
-	defer conn.Close()
+	return nil
+}
+
+// setState needs the lock.
+func (f *Fabric) setState(ctx context.Context, l *planLink, up bool) error {
+	h, p := l.end(l.cutAtA())
 	batch := kernel.NewBatch(h.name, f.options.Trace)
 	l.down = !up
 	if up {
@@ -221,13 +224,10 @@ func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
 	} else {
 		batch.SetUp(p.Name, p.index, false)
 	}
-	if err := conn.Do(batch); err != nil {
-		return fmt.Errorf("set link %s: %w", name, err)
+	if err := doIn(h, batch); err != nil {
+		return err
 	}
-	if err := f.each(ctx, []*host{l.a, l.b}, func(h *host) error { return f.settle(ctx, h) }, func(int) {}); err != nil {
-		return fmt.Errorf("set link %s: %w", name, err)
-	}
-	return nil
+	return f.each(ctx, []*host{l.a, l.b}, func(h *host) error { return f.settle(ctx, h) }, func(int) {})
 }
 
 // alive is a route without the next hops behind other links that are down: the

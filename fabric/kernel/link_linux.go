@@ -109,15 +109,24 @@ func (b *Batch) AddBridge(name string, index int, group uint32) {
 	b.ifinfo(index, 0, 0)
 	b.attrString(unix.IFLA_IFNAME, name)
 	b.attrU32(unix.IFLA_GROUP, group)
-	info := b.nest(unix.IFLA_LINKINFO)
-	b.attrString(unix.IFLA_INFO_KIND, "bridge")
-	data := b.nest(unix.IFLA_INFO_DATA)
+	b.linkInfo("bridge", b.bridgeData)
+	b.end()
+}
+
+func (b *Batch) bridgeData() {
 	b.attrU32(unix.IFLA_BR_STP_STATE, 0)
 	b.attrU32(unix.IFLA_BR_FORWARD_DELAY, 0)
 	b.attrU8(unix.IFLA_BR_MCAST_SNOOPING, 0)
-	b.unnest(data)
+}
+
+// linkInfo appends what only interfaces of one kind have.
+func (b *Batch) linkInfo(kind string, data func()) {
+	info := b.nest(unix.IFLA_LINKINFO)
+	b.attrString(unix.IFLA_INFO_KIND, kind)
+	start := b.nest(unix.IFLA_INFO_DATA)
+	data()
+	b.unnest(start)
 	b.unnest(info)
-	b.end()
 }
 
 // SetUp sets an interface up or down.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,10 +19,14 @@ type Route struct {
 	Src   netip.Addr // preferred source address, or the zero Addr
 	Hops  []NextHop
 	// Kernel is set by Routes on routes that the kernel made itself for an
-	// address of an interface.
+	// address of an interface. AddRoute makes such a route pass for one.
 	Kernel bool
 	// Type is set by Routes: unix.RTN_UNICAST for what AddRoute makes.
 	Type uint8
+	// Metric and TOS are set by Routes: the kernel keeps a route for each of
+	// them. AddRoute leaves both out.
+	Metric int
+	TOS    uint8
 }
 
 // NextHop is one path of a route.
@@ -35,6 +40,11 @@ type NextHop struct {
 // MainTable is the table of routes for which no rule names another.
 const MainTable = unix.RT_TABLE_MAIN
 
+// LocalTable is the table in which the kernel keeps a route for each address of
+// its own. It adds that of an IPv6 address from a work queue: what arrives for
+// the address until then is dropped.
+const LocalTable = unix.RT_TABLE_LOCAL
+
 // Unicast reports whether the route leads anywhere, which a blackhole does not.
 func (r Route) Unicast() bool { return r.Type == unix.RTN_UNICAST }
 
@@ -46,8 +56,11 @@ func (b *Batch) AddRoute(r Route) {
 	if addr.Is4() && len(r.Hops) == 1 && !r.Hops[0].Via.IsValid() {
 		scope = unix.RT_SCOPE_LINK // or the kernel would refuse it as a gateway's way
 	}
-	table := r.table()
-	b.u8(family(addr), uint8(r.Dst.Bits()), 0, 0, uint8(min(table, unix.RT_TABLE_COMPAT)), unix.RTPROT_STATIC, scope, unix.RTN_UNICAST)
+	table, protocol := r.table(), uint8(unix.RTPROT_STATIC)
+	if r.Kernel {
+		protocol = unix.RTPROT_KERNEL
+	}
+	b.u8(family(addr), uint8(r.Dst.Bits()), 0, 0, uint8(min(table, unix.RT_TABLE_COMPAT)), protocol, scope, unix.RTN_UNICAST)
 	b.u32(0) // flags
 	b.attrU32(unix.RTA_TABLE, uint32(table))
 	if r.Dst.Bits() > 0 {
@@ -129,6 +142,12 @@ func (r Route) String() string {
 // Routes lists the routes of every table but the local one, which the kernel
 // keeps by itself.
 func (c *Conn) Routes() ([]Route, error) {
+	routes, err := c.AllRoutes()
+	return slices.DeleteFunc(routes, func(r Route) bool { return r.Table == LocalTable }), err
+}
+
+// AllRoutes lists the routes of every table.
+func (c *Conn) AllRoutes() ([]Route, error) {
 	var routes []Route
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		request := NewBatch("", nil)
@@ -139,9 +158,7 @@ func (c *Conn) Routes() ([]Route, error) {
 		before := len(routes)
 		err := c.dump("routes", request, func() { routes = routes[:before] }, func(_ uint16, body []byte) error {
 			route, err := parseRoute(body)
-			if route.Table != unix.RT_TABLE_LOCAL {
-				routes = append(routes, route)
-			}
+			routes = append(routes, route)
 			return err
 		})
 		if err != nil {
@@ -159,7 +176,7 @@ func parseRoute(body []byte) (Route, error) {
 	if body[0] == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()
 	}
-	route := Route{Table: int(body[4]), Kernel: body[5] == unix.RTPROT_KERNEL || body[5] == unix.RTPROT_RA, Type: body[7]}
+	route := Route{Table: int(body[4]), Kernel: body[5] == unix.RTPROT_KERNEL || body[5] == unix.RTPROT_RA, Type: body[7], TOS: body[3]}
 	single := NextHop{Weight: 1}
 	var hops error
 	err := eachAttr(body[unix.SizeofRtMsg:], func(kind uint16, value []byte) {
@@ -168,6 +185,8 @@ func parseRoute(body []byte) (Route, error) {
 			dst, _ = netip.AddrFromSlice(value)
 		case unix.RTA_TABLE:
 			route.Table = int(u32(value))
+		case unix.RTA_PRIORITY:
+			route.Metric = int(u32(value))
 		case unix.RTA_PREFSRC:
 			route.Src, _ = netip.AddrFromSlice(value)
 		case unix.RTA_OIF:
@@ -238,11 +257,7 @@ func (b *Batch) DeleteRule(r Rule) { b.rule(unix.RTM_DELRULE, 0, "delete", r) }
 
 func (b *Batch) rule(kind, flags uint16, verb string, r Rule) {
 	b.begin(kind, flags, func() string {
-		version := "-4"
-		if r.From.Addr().Is6() {
-			version = "-6"
-		}
-		return fmt.Sprintf("ip %s -n %s rule %s priority %d from %s lookup %d", version, b.node, verb, r.Priority, r.From, r.Table)
+		return fmt.Sprintf("ip %s -n %s rule %s priority %d from %s lookup %d", r.version(), b.node, verb, r.Priority, r.From, r.Table)
 	})
 	b.u8(family(r.From.Addr()), 0, uint8(r.From.Bits()), 0, uint8(min(r.Table, unix.RT_TABLE_COMPAT)), 0, 0, unix.FR_ACT_TO_TBL)
 	b.u32(0) // flags
@@ -254,9 +269,23 @@ func (b *Batch) rule(kind, flags uint16, verb string, r Rule) {
 	b.end()
 }
 
-// Rules lists the rules that send a source to a table. The kernel's own three
-// (local, main and default, from everywhere) are left out.
+func (r Rule) version() string {
+	if r.From.Addr().Is6() {
+		return "-6"
+	}
+	return "-4"
+}
+
+// Rules lists the rules that send a source to a table, without those of
+// DefaultRules.
 func (c *Conn) Rules() ([]Rule, error) {
+	rules, err := c.AllRules()
+	defaults := DefaultRules()
+	return slices.DeleteFunc(rules, func(r Rule) bool { return slices.Contains(defaults, r) }), err
+}
+
+// AllRules lists the rules that send a source to a table.
+func (c *Conn) AllRules() ([]Rule, error) {
 	var rules []Rule
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		request := NewBatch("", nil)
@@ -267,9 +296,7 @@ func (c *Conn) Rules() ([]Rule, error) {
 		before := len(rules)
 		err := c.dump("rules", request, func() { rules = rules[:before] }, func(_ uint16, body []byte) error {
 			rule, err := parseRule(body)
-			if rule.From.Bits() > 0 || !isDefaultRule(rule) {
-				rules = append(rules, rule)
-			}
+			rules = append(rules, rule)
 			return err
 		})
 		if err != nil {
@@ -279,17 +306,24 @@ func (c *Conn) Rules() ([]Rule, error) {
 	return rules, nil
 }
 
-// isDefaultRule reports whether a new namespace has the rule.
-func isDefaultRule(r Rule) bool {
-	switch r.Priority {
-	case 0:
-		return r.Table == unix.RT_TABLE_LOCAL
-	case 32766:
-		return r.Table == unix.RT_TABLE_MAIN
-	case 32767:
-		return r.Table == unix.RT_TABLE_DEFAULT
+// Priorities of a new namespace's rules.
+const (
+	priorityLocal   = 0
+	priorityMain    = 32766
+	priorityDefault = 32767
+)
+
+// DefaultRules are the rules of a new namespace. Without them only the other
+// rules lead anywhere.
+func DefaultRules() []Rule {
+	v4, v6 := netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	return []Rule{
+		{Priority: priorityLocal, From: v4, Table: unix.RT_TABLE_LOCAL},
+		{Priority: priorityMain, From: v4, Table: unix.RT_TABLE_MAIN},
+		{Priority: priorityDefault, From: v4, Table: unix.RT_TABLE_DEFAULT},
+		{Priority: priorityLocal, From: v6, Table: unix.RT_TABLE_LOCAL},
+		{Priority: priorityMain, From: v6, Table: unix.RT_TABLE_MAIN},
 	}
-	return false
 }
 
 func parseRule(body []byte) (Rule, error) {
