@@ -31,7 +31,7 @@ func (t *Testbed) Node(name string) *Node { return &Node{testbed: t, name: name}
 func (n *Node) Name() string { return n.name }
 
 // Plan is what the plan says of the node, or nil.
-func (n *Node) Plan() *plan.Node { return n.testbed.plan.Node(n.name) }
+func (n *Node) Plan() *plan.Node { return n.testbed.Plan().Node(n.name) }
 
 // Command is a command in the node, to be started like an exec.Cmd. It is
 // ended when ctx is.

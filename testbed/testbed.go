@@ -87,13 +87,13 @@ func Load(path string) (*spec.Testbed, *plan.Plan, error) {
 // Testbed is a running testbed. Its methods are safe for concurrent use.
 type Testbed struct {
 	dir  rundir.Dir
-	plan *plan.Plan
 	http *http.Client
+	mu   sync.Mutex // guards plan and process
+	plan *plan.Plan
 
 	// Of a testbed that this process brought up and has not detached from:
 	startup *os.File
 	exited  chan struct{} // closed when process has ended
-	mu      sync.Mutex    // guards process
 	process *exec.Cmd
 }
 
@@ -154,8 +154,12 @@ func (t *Testbed) dial(ctx context.Context) (net.Conn, error) {
 // Name is the testbed's name.
 func (t *Testbed) Name() string { return t.dir.Name }
 
-// Plan is what the testbed was built from.
-func (t *Testbed) Plan() *plan.Plan { return t.plan }
+// Plan is what the testbed was built from, or has become since.
+func (t *Testbed) Plan() *plan.Plan {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.plan
+}
 
 // LogPath is the supervisor's log, which is there as long as the testbed.
 func (t *Testbed) LogPath() string { return t.dir.Log() }
@@ -172,10 +176,48 @@ func (t *Testbed) Verify(ctx context.Context) error {
 	return t.call(ctx, http.MethodPost, "/v1/verify", nil, nil)
 }
 
-// Converge undoes changes of links since the testbed came up, and then does
-// what Verify does.
-func (t *Testbed) Converge(ctx context.Context) error {
-	return t.call(ctx, http.MethodPost, "/v1/converge", nil, nil)
+// OtherPlanError says that a testbed is up from a plan that it cannot become
+// while it runs.
+type OtherPlanError struct {
+	Name        string
+	Differences []string // lines for people
+}
+
+// Error implements error.
+func (e *OtherPlanError) Error() string {
+	return fmt.Sprintf("testbed %s is up from another plan:\n  %s", e.Name, strings.Join(e.Differences, "\n  "))
+}
+
+// Converge makes the testbed what the plan says, and touches nothing that is
+// so: it undoes what ChangeLink did, repairs what somebody changed behind the
+// testbed's back, and verifies everything. Processes go on running. The plan may
+// differ from the testbed's in what links do, and is the testbed's then; any
+// other one is an OtherPlanError, and nothing is changed.
+//
+// What could not be repaired is an error beside the result. Of the options
+// Progress is not used.
+func (t *Testbed) Converge(ctx context.Context, p *plan.Plan, o Options) (*supervisor.Converged, error) {
+	request := supervisor.ConvergeRequest{File: o.File, Trace: o.Trace != nil}
+	if running := t.Plan(); p.Hash() != running.Hash() {
+		if d := plan.Compare(running, p); !d.Live() {
+			return nil, &OtherPlanError{Name: t.dir.Name, Differences: d.Rest}
+		}
+		request.Plan = p
+	}
+	converged := &supervisor.Converged{}
+	if err := t.call(ctx, http.MethodPost, "/v1/converge", request, converged); err != nil {
+		return nil, err
+	}
+	for _, line := range converged.Commands {
+		o.Trace(line)
+	}
+	if converged.Failure != nil {
+		return converged, failureError(*converged.Failure)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.plan = p
+	return converged, nil
 }
 
 // ChangeLink changes a link's state or settings while it runs.

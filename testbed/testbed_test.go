@@ -361,7 +361,7 @@ func TestLinkAndEvents(t *testing.T) {
 	if err != nil || state.Links[0].AToB.Rate != slower.Rate || state.Links[0].BToA.Rate != slower.Rate*10 {
 		t.Errorf("state %+v, error %v", state.Links[0], err)
 	}
-	if err := tb.Converge(ctx); err != nil {
+	if _, err := tb.Converge(ctx, tb.Plan(), testbed.Options{}); err != nil {
 		t.Error(err)
 	}
 	if state, err = tb.Inspect(ctx); err != nil || state.Links[0].AToB.Rate != slower.Rate*10 {

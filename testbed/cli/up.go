@@ -13,6 +13,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/rundir"
 	"railbed/testbed/spec"
+	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
 )
 
@@ -25,10 +26,17 @@ func newUpCommand(a *app) *cobra.Command {
 in the file are not run; railbed run does that. It stays up until railbed down,
 also when this command's terminal goes.
 
-Bringing up the same file twice undoes changes of links, verifies everything
-else, and succeeds when all is as planned.
-Another file under the same name is an error. Ctrl-C undoes what was made, a
-second one kills it.`,
+A testbed that is up already is repaired: changes made with railbed link are
+undone, and so is whatever else differs from the plan, as routes that were
+deleted, qdiscs that were changed or links that were removed; each repair is
+told. What is as planned is left alone, and processes go on running. What could
+not be repaired is told, too, with exit code 1.
+
+A file that has changed since is taken over as far as that can be done while
+the testbed runs: rates, queues, delays and losses of links. Other changes are
+told and are an error; take the testbed down first.
+
+Ctrl-C undoes what was made, a second one kills it; a repair is completed.`,
 		Example: `  railbed up scenarios/quickstart.yaml
   railbed exec h0 -- ping -c1 h7
   railbed down`,
@@ -58,7 +66,7 @@ func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
 	tb, err := testbed.Up(ctx, p, options)
 	line.clear()
 	if errors.Is(err, testbed.ErrRunning) {
-		return a.converge(ctx, p)
+		return a.converge(ctx, p, options)
 	}
 	if err != nil {
 		return err
@@ -66,34 +74,64 @@ func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
 	if err := tb.Detach(); err != nil {
 		return errors.Join(err, tb.Close())
 	}
-	return a.printUp(p, "up", time.Since(start))
+	return a.printUp(p, "up", time.Since(start), nil)
 }
 
 // converge handles a name that is up already.
-func (a *app) converge(ctx context.Context, p *plan.Plan) error {
+func (a *app) converge(ctx context.Context, p *plan.Plan, options testbed.Options) error {
 	start := time.Now()
 	tb, err := testbed.Open(ctx, p.Name)
 	if err != nil {
 		return err
 	}
-	if tb.Plan().Hash() != p.Hash() {
-		return usage("testbed %s is up from another plan; take it down first (railbed down %s) or choose another --name", p.Name, p.Name)
+	another := tb.Plan().Hash() != p.Hash()
+	done, err := tb.Converge(ctx, p, options)
+	var other *testbed.OtherPlanError
+	if errors.As(err, &other) {
+		return usage("%w\ntake it down first (railbed down %s) or choose another --name", other, p.Name)
 	}
-	if err := tb.Converge(ctx); err != nil {
-		return fmt.Errorf("testbed %s is up but not as planned: %w", p.Name, err)
+	if done == nil {
+		return err
 	}
-	return a.printUp(p, "up already, verified", time.Since(start))
+	state := "up already, verified"
+	switch {
+	case err != nil:
+		state = "up, but not as planned"
+		err = fmt.Errorf("testbed %s is up but not as planned, and this could not be repaired; take it down and up again (railbed down %s): %w", p.Name, p.Name, err)
+	case another:
+		state = "up already, changed to the new plan"
+	case len(done.Changed)+len(done.Repaired) > 0:
+		state = "up already, repaired"
+	}
+	return errors.Join(a.printUp(p, state, time.Since(start), done), err)
 }
 
-func (a *app) printUp(p *plan.Plan, state string, took time.Duration) error {
+// printUp prints that a testbed is up, and what that took of one that was up
+// already.
+func (a *app) printUp(p *plan.Plan, state string, took time.Duration, done *supervisor.Converged) error {
 	if a.output == "json" {
-		return a.printJSON(map[string]any{
+		document := map[string]any{
 			"name": p.Name, "state": state, "seconds": took.Seconds(),
 			"nodes": len(p.Nodes), "switches": len(p.Switches), "links": len(p.Links),
-		})
+		}
+		if done != nil {
+			document["changed"], document["repaired"] = done.Changed, done.Repaired
+			if done.Failure != nil {
+				document["remaining"] = strings.Split(done.Failure.Error, "\n")
+			}
+		}
+		return a.printJSON(document)
 	}
 	fmt.Fprintf(a.stdout, "%s: %s in %v: %d nodes, %d switches, %d links\n", p.Name, state,
 		took.Round(time.Millisecond), len(p.Nodes), len(p.Switches), len(p.Links))
+	if done != nil {
+		for _, change := range done.Changed {
+			fmt.Fprintf(a.stdout, "changed: %s\n", change.What)
+		}
+		for _, repair := range done.Repaired {
+			fmt.Fprintf(a.stdout, "repaired: %s\n", repair.What)
+		}
+	}
 	return nil
 }
 

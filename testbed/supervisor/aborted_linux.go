@@ -16,7 +16,7 @@ import (
 // taking the testbed down: it cannot write one then. A testbed that ends as it
 // should takes the report along with its run directory.
 func (s *supervisor) writeAborted() error {
-	p := s.plan
+	p, file := s.running()
 	var system unix.Utsname
 	if err := unix.Uname(&system); err != nil {
 		return fmt.Errorf("write the report for a crash: %w", err)
@@ -24,7 +24,7 @@ func (s *supervisor) writeAborted() error {
 	r := &report.Report{
 		Format: report.Format, Verdict: verdict.Aborted,
 		Reason: "the testbed's supervisor died; its log is in supervisor.log",
-		Name:   p.Name, File: s.start.File, PlanHash: p.Hash(), Seed: p.Seed, Started: s.created,
+		Name:   p.Name, File: file, PlanHash: p.Hash(), Seed: p.Seed, Started: s.created,
 		Versions: report.Versions{Go: runtime.Version()},
 		Host: report.Host{
 			Name: unix.ByteSliceToString(system.Nodename[:]), Kernel: unix.ByteSliceToString(system.Release[:]),

@@ -176,6 +176,29 @@ type LinkRequest struct {
 	Set   *plan.Direction `json:"set,omitempty"`
 }
 
+// ConvergeRequest asks for what the testbed should be.
+type ConvergeRequest struct {
+	// Plan differs from the testbed's in what links do, and in nothing else.
+	// Without one the testbed keeps the plan that it has.
+	Plan *plan.Plan `json:"plan,omitempty"`
+	// File is the path of the user's file, for people.
+	File string `json:"file,omitempty"`
+	// Trace asks for each host change as the ip or tc line that it equals.
+	Trace bool `json:"trace,omitempty"`
+}
+
+// Converged is what was done to make the testbed what its plan says.
+type Converged struct {
+	// Changed are the links that were asked for otherwise, by an earlier plan
+	// or by a LinkRequest.
+	Changed []fabric.Repair `json:"changed"`
+	// Repaired is what somebody else had altered.
+	Repaired []fabric.Repair `json:"repaired"`
+	Commands []string        `json:"commands,omitempty"`
+	// Failure is what still differs. Then the plan is not taken over.
+	Failure *Failure `json:"failure,omitempty"`
+}
+
 // CaptureRequest is the first frame of a capture connection. The supervisor
 // answers with Started, then Stdout frames that carry the pcapng, and after
 // the client's empty Stdin frame the rest of it and an Exit frame with
@@ -191,8 +214,10 @@ type CaptureRequest struct {
 type Event struct {
 	Time time.Time `json:"time"`
 	// Kind is "testbed.up", "testbed.down", "process.start", "process.exit",
-	// "link.up", "link.down", "link.set", "capture.start", "capture.stop" or,
-	// last for a reader that fell behind, EventsLost.
+	// "link.up", "link.down", "link.set", "capture.start", "capture.stop",
+	// "testbed.repair" for each thing that was not as planned and is again,
+	// "testbed.plan" when the testbed takes another plan over or, last for a
+	// reader that fell behind, EventsLost.
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Detail  string `json:"detail,omitempty"`

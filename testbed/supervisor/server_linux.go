@@ -88,10 +88,12 @@ func (sv *server) close() error {
 func (s *supervisor) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/version", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"protocol": Protocol, "name": s.plan.Name, "plan_hash": s.plan.Hash()})
+		p, _ := s.running()
+		writeJSON(w, http.StatusOK, map[string]string{"protocol": Protocol, "name": p.Name, "plan_hash": p.Hash()})
 	})
 	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, s.plan)
+		p, _ := s.running()
+		writeJSON(w, http.StatusOK, p)
 	})
 	mux.HandleFunc("GET /v1/state", s.serveState)
 	mux.HandleFunc("POST /v1/verify", s.serveVerify)
@@ -167,13 +169,13 @@ func (s *supervisor) serveState(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *supervisor) state(ctx context.Context) (*State, error) {
-	p := s.plan
+	p, file := s.running()
 	links, err := s.fabric.Links(ctx)
 	if err != nil {
 		return nil, err
 	}
 	state := &State{
-		Name: p.Name, File: s.start.File, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
+		Name: p.Name, File: file, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
 		Created: s.created, Links: links, Nodes: []NodeState{}, Switches: []SwitchState{},
 	}
 	for _, n := range p.Nodes {
@@ -208,51 +210,6 @@ func (s *supervisor) published(name string) (namespace, path string) {
 		namespace = s.plan.Name + "-" + name
 	}
 	return namespace, s.namespacePath(s.namespaces[name])
-}
-
-// serveVerify reads everything back and compares it with the plan.
-func (s *supervisor) serveVerify(w http.ResponseWriter, r *http.Request) {
-	if err := s.fabric.Verify(r.Context()); err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, struct{}{})
-}
-
-// serveConverge puts back what was changed since the testbed came up and then
-// verifies everything.
-func (s *supervisor) serveConverge(w http.ResponseWriter, r *http.Request) {
-	if err := s.converge(r.Context()); err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, struct{}{})
-}
-
-func (s *supervisor) converge(ctx context.Context) error {
-	states, err := s.fabric.Links(ctx)
-	if err != nil {
-		return err
-	}
-	for _, state := range states {
-		planned := s.plan.Link(state.Name)
-		if !state.Up {
-			if err := s.changeLink(ctx, LinkRequest{Where: state.Name, State: "up"}); err != nil {
-				return err
-			}
-		}
-		for direction, pair := range map[string][2]plan.Direction{
-			"a-to-b": {state.AToB.Direction, planned.AToB}, "b-to-a": {state.BToA.Direction, planned.BToA},
-		} {
-			if pair[0].Equal(pair[1]) {
-				continue
-			}
-			if err := s.changeLink(ctx, LinkRequest{Where: state.Name + " " + direction, Set: &pair[1]}); err != nil {
-				return err
-			}
-		}
-	}
-	return s.fabric.Verify(ctx)
 }
 
 // serveDown answers first: the connection does not outlive the testbed. The

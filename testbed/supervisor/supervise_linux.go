@@ -55,6 +55,8 @@ type supervisor struct {
 	fabric     *fabric.Fabric
 	taken      map[string]bool // published names that were somebody else's
 
+	// adoption is the plan that the testbed has become since it came up.
+	adoption adoption
 	// leftovers is what could not be taken down.
 	leftovers error
 	// stop ends the testbed; it may be called from anywhere.
