@@ -1,7 +1,9 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,6 +37,7 @@ func (c *checker) fabric() {
 	c.hosts()
 	c.entries("fabric.switches", len(f.Switches))
 	c.entries("fabric.links", len(f.Links))
+	c.between("fabric.memory", f.Memory, minMemoryBytes, maxMemoryBytes)
 	c.switchSettings("fabric.switch", f.Switch)
 	for _, entry := range f.Switches {
 		at := keyed("fabric.switches", entry.Key)
@@ -92,11 +95,6 @@ func (c *checker) overrideKey(at, key, kind string, name *regexp.Regexp, form st
 	}
 }
 
-func (c *checker) switchSettings(at string, s Switch) {
-	c.positive(at+".buffer", uint64(s.Buffer), "a buffer of no bytes drops everything", "want the bytes that a port can queue, such as 256KiB")
-	c.atMost(at+".buffer", uint64(s.Buffer), uint64(units.Bytes(1<<32)), s.Buffer, "want at most 4GiB")
-}
-
 // positive reports a value that the file gives as zero where only an absent one
 // has a meaning.
 func (c *checker) positive(path string, value uint64, what, want string) {
@@ -117,6 +115,11 @@ const (
 	minRate  = units.Rate(1e3)
 	maxRate  = units.Rate(1.6e12)
 	maxDelay = units.Duration(60e9)
+	maxFlap  = units.Duration(24 * 3600e9)
+	// maxOverhead is far above that of any tunnel.
+	maxOverhead = units.Bytes(256)
+	// maxDropList keeps the search in it short.
+	maxDropList = 4096
 )
 
 func (c *checker) direction(at string, d Direction) {
@@ -127,6 +130,33 @@ func (c *checker) direction(at string, d Direction) {
 	c.atMost(at+".jitter", uint64(d.Jitter), uint64(maxDelay), d.Jitter, "want at most 1m0s")
 	c.positive(at+".queue", uint64(d.Queue), "a queue of no bytes drops everything", "want the bytes that can wait for the link, such as 256KiB")
 	c.atMost(at+".queue", uint64(d.Queue), 1<<32, d.Queue, "want at most 4GiB")
+	if len(d.DropList) > maxDropList {
+		c.report(at+".drop-list", fmt.Sprintf("a drop-list of %d packets", len(d.DropList)), fmt.Sprintf("want at most %d", maxDropList))
+	} else {
+		c.distinct(at+".drop-list", d.DropList, 1, math.MaxInt32, "packet of a flow, which are counted from 1")
+	}
+	c.positive(at+".reorder-by", uint64(d.ReorderBy), "a reorder-by of no time reorders nothing", "want a duration such as 50us, or reorder: 0%")
+	c.atMost(at+".reorder-by", uint64(d.ReorderBy), uint64(maxDelay), d.ReorderBy, "want at most 1m0s")
+	c.atMost(at+".overhead", uint64(d.Overhead), uint64(maxOverhead), d.Overhead, "want at most "+maxOverhead.String()+"; Ethernet's is 24B")
+	if g := d.GilbertElliott; g != nil && !g.Off {
+		c.gilbertElliott(at+".gilbert-elliott", g)
+	}
+	if f := d.Flap; f != nil && !f.Off {
+		c.positive(at+".flap.for", uint64(f.For), "a flap of no time", "want a duration such as 10ms, or flap: false")
+		c.atMost(at+".flap.every", uint64(f.Every), uint64(maxFlap), f.Every, "want at most "+maxFlap.String())
+		if f.For != 0 && f.For >= f.Every {
+			c.report(at+".flap.for", fmt.Sprintf("down for %s of every %s", f.For, f.Every), "want for below every, or a link step with state: down")
+		}
+	}
+}
+
+func (c *checker) gilbertElliott(at string, g *GilbertElliott) {
+	c.positive(at+".enter", g.Enter.Num, "an enter of nothing never loses a burst", "want a share such as 1%, or gilbert-elliott: false")
+	c.positive(at+".leave", g.Leave.Num, "a leave of nothing never ends the first burst", "want a share such as 20%")
+	c.positive(at+".loss", g.Loss.Num, "a bad state that loses nothing", "want a share such as 50%, or remove the key for 100%")
+	if loss := cmp.Or(g.Loss, units.Ratio{Num: 1, Den: 1}); g.LossGood.Float() > loss.Float() {
+		c.report(at+".loss-good", fmt.Sprintf("loss-good is %s and loss %s", g.LossGood, loss), "want the good state to lose less than the bad one")
+	}
 }
 
 var (
@@ -146,6 +176,8 @@ func (c *checker) nodes() {
 		if node.Memory != 0 && node.Memory < minMemory {
 			c.report(at+".memory", fmt.Sprintf("%s.memory is %s", at, node.Memory), "want at least "+minMemory.String()+", or 0B for no limit")
 		}
+		c.positive(at+".nic-queue", uint64(node.NICQueue), "a NIC's queue of no bytes drops everything", "want the bytes of each priority, such as 256KiB")
+		c.atMost(at+".nic-queue", uint64(node.NICQueue), uint64(maxBuffer), node.NICQueue, "want at most 4GiB")
 		for _, name := range sortedKeys(node.Env) {
 			if !envName.MatchString(name) {
 				c.reportKey(keyed(at+".env", name), fmt.Sprintf("environment variable %q", clipped(name)), "want letters, digits and _, the first no digit")
