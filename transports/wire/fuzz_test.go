@@ -202,3 +202,69 @@ func fuzzMACControl(t *testing.T, b []byte) {
 		}
 	}
 }
+
+// FuzzINT pushes into any bytes: nothing outside the block may change, nothing
+// at all when it is invalid, and the checksum of a datagram around it holds.
+func FuzzINT(f *testing.F) {
+	f.Add(example(f, "int-probe"))
+	f.Add(sample(f, intOfSpecification))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		if len(payload) > 0xFFFF-UDPLen {
+			return
+		}
+		datagram := append(make([]byte, UDPLen), payload...)
+		udp := UDP(datagram)
+		udp.Encode(&UDPFields{DstPort: PortINT, Length: uint16(len(datagram))})
+		udp.FillChecksum(1)
+		b := INT(udp.Payload())
+		before, valid := bytes.Clone(datagram), b.Valid()
+		delta, result := b.Push(&INTHop{Known: 0xFFFF, Node: 1, Queue: 2, QueueBytes: 3, EgressTime: 4, Utilisation: 5})
+		if valid != (result != INTInvalid) {
+			t.Fatalf("valid %v, pushed %d", valid, result)
+		}
+		if !valid {
+			if !bytes.Equal(datagram, before) {
+				t.Fatal("changed what is invalid")
+			}
+			return
+		}
+		if !b.Valid() {
+			t.Fatal("a push made it invalid")
+		}
+		end := UDPLen + b.Len()
+		if !bytes.Equal(datagram[end:], before[end:]) || !bytes.Equal(datagram[:UDPLen+4], before[:UDPLen+4]) {
+			t.Fatal("changed what is outside")
+		}
+		udp.AdjustChecksum(delta)
+		if !udp.ChecksumValid(1) {
+			t.Fatalf("checksum of % x", datagram)
+		}
+		for i := range b.Hops() {
+			b.Hop(i)
+		}
+		if result == INTWritten && b.Instructions()&INTNodeID != 0 && b.Hop(b.Hops()-1).Node != 1 {
+			t.Fatalf("the last hop is %+v", b.Hop(b.Hops()-1))
+		}
+	})
+}
+
+// FuzzAggregation encodes again what is valid.
+func FuzzAggregation(f *testing.F) {
+	for _, name := range []string{"update", "result", "reject"} {
+		f.Add(example(f, "aggregation-"+name))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a := Aggregation(b)
+		if !a.Valid() {
+			return
+		}
+		fields := a.Fields()
+		made := make([]byte, len(b))
+		Aggregation(made).Encode(&fields)
+		same(t, made[:AggregationLen], b)
+		for i := range int(a.Elements()) {
+			a.Fixed(i)
+			Aggregation(made).SetFloat(i, a.Float(i))
+		}
+	})
+}

@@ -66,6 +66,20 @@ func (u UDP) FillChecksum(pseudo uint16) {
 	u.SetChecksum(c)
 }
 
+// AdjustChecksum updates the checksum for a change of the payload that adds
+// delta to its one's complement sum; a wrong checksum stays wrong, and none
+// stays none. It is RFC 1624 for more than one word.
+func (u UDP) AdjustChecksum(delta uint16) {
+	if u.Checksum() == 0 {
+		return
+	}
+	c := ^fold(uint64(^u.Checksum()) + uint64(delta))
+	if c == 0 {
+		c = 0xFFFF
+	}
+	u.SetChecksum(c)
+}
+
 // ChecksumValid says that the checksum is right with this sum of the
 // pseudo-header, or absent, which IPv6 forbids but for tunnels.
 func (u UDP) ChecksumValid(pseudo uint16) bool {

@@ -1,0 +1,309 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Layout of an in-network aggregation message, fabric/softswitch/PROTOCOL.md:
+// offsets in bytes from the UDP payload.
+const (
+	aggVersionKind = 0 // 4 bits each
+	aggFlags       = 1
+	aggType        = 2
+	aggCode        = 3
+	aggJob         = 4
+	aggEpoch       = 6
+	aggSlot        = 8
+	aggWorker      = 10
+	aggFanIn       = 11
+	aggKey         = 12
+	aggRound       = 16
+	aggOffset      = 20
+	aggBitmap      = 24
+	aggElements    = 32
+	aggScale       = 34
+	aggNextScale   = 35
+
+	AggregationLen = 36 // bytes of the header
+
+	// AggregationVersion is the version that this package reads and writes.
+	AggregationVersion = 1
+	// AggregationMaxFanIn is how many workers one slot can add up: the bits of
+	// the bitmap.
+	AggregationMaxFanIn = 64
+	// AggregationMaxElements is how many elements fit a UDP datagram over IPv6
+	// of 64 KiB; an MTU allows fewer.
+	AggregationMaxElements = (0xFFFF - UDPLen - AggregationLen) / 4
+)
+
+// AggregationKind is what a message is.
+type AggregationKind uint8
+
+// Kinds of messages.
+const (
+	AggregationUpdate AggregationKind = 1 // a worker's contribution, to the switch
+	AggregationResult AggregationKind = 2 // the sum, to a worker
+	AggregationReject AggregationKind = 3 // the switch will not take an update
+)
+
+// AggregationType is the type of the elements.
+type AggregationType uint8
+
+// Types of elements, 4 bytes each.
+const (
+	AggregationFloat32 AggregationType = 1 // IEEE 754 binary32
+	AggregationFixed   AggregationType = 2 // two's complement, times 2^Scale
+)
+
+// Flags of a message.
+const (
+	// AggregationSet is the version bit of the slot: which of its two sets. It
+	// is the lowest bit of the round.
+	AggregationSet uint8 = 0x01
+	// AggregationRepeat: the worker sent this update before; of a result: it
+	// answers an update that was sent again. Nothing depends on it.
+	AggregationRepeat uint8 = 0x02
+	// AggregationSaturated: a fixed-point sum left the range of an int32 and
+	// was held at its end.
+	AggregationSaturated uint8 = 0x04
+
+	aggKnownFlags = AggregationSet | AggregationRepeat | AggregationSaturated
+)
+
+// AggregationCode says why an update was rejected.
+type AggregationCode uint8
+
+// Codes of a reject.
+const (
+	AggregationVersionUnknown AggregationCode = 1 + iota // this switch speaks the version of the reject
+	AggregationJobUnknown
+	AggregationEpochOld    // Epoch is the current one
+	AggregationWorkerWrong // worker, fan-in or key do not fit the job
+	AggregationSlotUnknown
+	AggregationMismatch // round, type, offset, scale or elements do not fit the slot's
+	AggregationTimeout  // the slot gave up waiting for the workers in Bitmap's zeros
+
+	// AggregationCodes is one more than the last code.
+	AggregationCodes = int(AggregationTimeout) + 1
+)
+
+var aggregationCodeNames = [AggregationCodes]string{
+	"none", "version-unknown", "job-unknown", "epoch-old", "worker-wrong", "slot-unknown", "mismatch", "timeout",
+}
+
+// String is the code in words with hyphens.
+func (c AggregationCode) String() string {
+	if int(c) < AggregationCodes {
+		return aggregationCodeNames[c]
+	}
+	return "unknown"
+}
+
+// Aggregation is an aggregation message.
+type Aggregation []byte
+
+// AggregationFields are the fields of a message's header.
+type AggregationFields struct {
+	Kind  AggregationKind
+	Flags uint8
+	Type  AggregationType
+	Code  AggregationCode
+	Job   uint16
+	Epoch uint16 // which life of the job
+	Slot  uint16 // index in the job's pool
+	// Worker is who contributed, or who a result is for; FanIn how many the
+	// job has.
+	Worker, FanIn uint8
+	// Key is the worker's secret of this job and epoch.
+	Key uint32
+	// Round counts the chunks of the slot, from 0.
+	Round uint32
+	// Offset is the first element's index in the tensor.
+	Offset uint32
+	// Bitmap has bit n set when worker n is in the elements.
+	Bitmap   uint64
+	Elements uint16
+	// Scale of fixed point: an element means its integer times 2^Scale.
+	Scale int8
+	// NextScale of an update is the least scale that the worker's next chunk in
+	// this slot needs, of a result the greatest that a worker asked for.
+	NextScale int8
+}
+
+// AggregationMessageLen is the length of a message with so many elements, in
+// bytes.
+func AggregationMessageLen(elements int) int { return AggregationLen + 4*elements }
+
+// Valid says that the bytes hold a message of this version that makes sense by
+// itself: known kind, type and flags, the set of its round, a worker below its
+// fan-in, a bitmap within it, and all the elements. A reject has none. An update is of exactly
+// one worker.
+func (a Aggregation) Valid() bool {
+	if len(a) < AggregationLen || a.Version() != AggregationVersion || a[aggFlags]&^aggKnownFlags != 0 {
+		return false
+	}
+	if a.Set() != int(a.Round()&1) || a.Type() != AggregationFloat32 && a.Type() != AggregationFixed {
+		return false
+	}
+	fanIn, worker, bitmap := a.FanIn(), a.Worker(), a.Bitmap()
+	if fanIn == 0 || fanIn > AggregationMaxFanIn || worker >= fanIn || bitmap>>(fanIn-1)>>1 != 0 {
+		return false
+	}
+	switch a.Kind() {
+	case AggregationUpdate:
+		if bitmap != 1<<worker || a.Elements() == 0 || a.Code() != 0 {
+			return false
+		}
+	case AggregationResult:
+		if bitmap == 0 || a.Elements() == 0 || a.Code() != 0 {
+			return false
+		}
+	case AggregationReject:
+		if a.Elements() != 0 || a.Code() == 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	return len(a) == AggregationMessageLen(int(a.Elements()))
+}
+
+// Version is the version of the message, for those that are not valid because
+// of it; the bytes must be AggregationLen.
+func (a Aggregation) Version() uint8 { return a[aggVersionKind] >> 4 }
+
+// Kind is what the message is.
+func (a Aggregation) Kind() AggregationKind { return AggregationKind(a[aggVersionKind] & 0x0F) }
+
+// Flags are all flags.
+func (a Aggregation) Flags() uint8 { return a[aggFlags] }
+
+// Set is the slot's set that the message is about, 0 or 1: the version bit.
+func (a Aggregation) Set() int { return int(a[aggFlags] & AggregationSet) }
+
+// Type is the type of the elements.
+func (a Aggregation) Type() AggregationType { return AggregationType(a[aggType]) }
+
+// Code is why an update was rejected.
+func (a Aggregation) Code() AggregationCode { return AggregationCode(a[aggCode]) }
+
+// Job is the job's number at the switch.
+func (a Aggregation) Job() uint16 { return binary.BigEndian.Uint16(a[aggJob:]) }
+
+// Epoch is the life of the job.
+func (a Aggregation) Epoch() uint16 { return binary.BigEndian.Uint16(a[aggEpoch:]) }
+
+// Slot is the index in the job's pool.
+func (a Aggregation) Slot() uint16 { return binary.BigEndian.Uint16(a[aggSlot:]) }
+
+// Worker is who contributed, or who a result is for.
+func (a Aggregation) Worker() uint8 { return a[aggWorker] }
+
+// FanIn is how many workers the job has.
+func (a Aggregation) FanIn() uint8 { return a[aggFanIn] }
+
+// Key is the worker's secret.
+func (a Aggregation) Key() uint32 { return binary.BigEndian.Uint32(a[aggKey:]) }
+
+// Round is the number of the slot's chunk.
+func (a Aggregation) Round() uint32 { return binary.BigEndian.Uint32(a[aggRound:]) }
+
+// Offset is the first element's index in the tensor.
+func (a Aggregation) Offset() uint32 { return binary.BigEndian.Uint32(a[aggOffset:]) }
+
+// Bitmap has a bit for each worker in the elements.
+func (a Aggregation) Bitmap() uint64 { return binary.BigEndian.Uint64(a[aggBitmap:]) }
+
+// Elements is the number of elements.
+func (a Aggregation) Elements() uint16 { return binary.BigEndian.Uint16(a[aggElements:]) }
+
+// Scale is the exponent of fixed-point elements.
+func (a Aggregation) Scale() int8 { return int8(a[aggScale]) }
+
+// NextScale is the exponent asked for, or agreed on, for the slot's next chunk.
+func (a Aggregation) NextScale() int8 { return int8(a[aggNextScale]) }
+
+// Data are the elements as bytes, 4 each.
+func (a Aggregation) Data() []byte { return a[AggregationLen:] }
+
+// Fixed is element i of fixed point.
+func (a Aggregation) Fixed(i int) int32 {
+	return int32(binary.BigEndian.Uint32(a[AggregationLen+4*i:]))
+}
+
+// Float is element i of float32.
+func (a Aggregation) Float(i int) float32 {
+	return math.Float32frombits(binary.BigEndian.Uint32(a[AggregationLen+4*i:]))
+}
+
+// SetFixed sets element i of fixed point.
+func (a Aggregation) SetFixed(i int, v int32) {
+	binary.BigEndian.PutUint32(a[AggregationLen+4*i:], uint32(v))
+}
+
+// SetFloat sets element i of float32.
+func (a Aggregation) SetFloat(i int, v float32) {
+	binary.BigEndian.PutUint32(a[AggregationLen+4*i:], math.Float32bits(v))
+}
+
+// Fields are all fields of the header.
+func (a Aggregation) Fields() AggregationFields {
+	return AggregationFields{
+		Kind: a.Kind(), Flags: a.Flags(), Type: a.Type(), Code: a.Code(), Job: a.Job(), Epoch: a.Epoch(), Slot: a.Slot(),
+		Worker: a.Worker(), FanIn: a.FanIn(), Key: a.Key(), Round: a.Round(), Offset: a.Offset(), Bitmap: a.Bitmap(), Elements: a.Elements(),
+		Scale: a.Scale(), NextScale: a.NextScale(),
+	}
+}
+
+// Encode writes the header, with the set of the round among its flags. The
+// elements are the caller's to set.
+func (a Aggregation) Encode(f *AggregationFields) {
+	_ = a[AggregationLen-1]
+	a[aggVersionKind] = AggregationVersion<<4 | uint8(f.Kind&0x0F)
+	a[aggFlags] = f.Flags&^AggregationSet | uint8(f.Round&1)
+	a[aggType], a[aggCode] = uint8(f.Type), uint8(f.Code)
+	binary.BigEndian.PutUint16(a[aggJob:], f.Job)
+	binary.BigEndian.PutUint16(a[aggEpoch:], f.Epoch)
+	binary.BigEndian.PutUint16(a[aggSlot:], f.Slot)
+	a[aggWorker], a[aggFanIn] = f.Worker, f.FanIn
+	binary.BigEndian.PutUint32(a[aggKey:], f.Key)
+	binary.BigEndian.PutUint32(a[aggRound:], f.Round)
+	binary.BigEndian.PutUint32(a[aggOffset:], f.Offset)
+	binary.BigEndian.PutUint64(a[aggBitmap:], f.Bitmap)
+	binary.BigEndian.PutUint16(a[aggElements:], f.Elements)
+	a[aggScale], a[aggNextScale] = uint8(f.Scale), uint8(f.NextScale)
+}
+
+// ToFixed is a number as the integer that stands for it at a scale, rounded to
+// the nearest even. It is false when the integer does not fit an int32, which
+// is then at the end of its range (0 for NaN).
+func ToFixed(v float32, scale int8) (int32, bool) {
+	scaled := math.RoundToEven(math.Ldexp(float64(v), -int(scale)))
+	switch {
+	case scaled > math.MaxInt32:
+		return math.MaxInt32, false
+	case scaled < math.MinInt32:
+		return math.MinInt32, false
+	case math.IsNaN(scaled):
+		return 0, false
+	}
+	return int32(scaled), true
+}
+
+// FromFixed is the number that an integer stands for at a scale.
+func FromFixed(v int32, scale int8) float32 { return float32(math.Ldexp(float64(v), int(scale))) }
+
+// ScaleFor is the least scale at which the sum of fanIn numbers, each at most
+// limit in size, fits an int32 whatever their signs. The limit must be finite
+// and not negative.
+func ScaleFor(limit float32, fanIn int) int8 {
+	// |v| < 2^e, so the sum is below 2^e * fanIn, and 31 bits hold it when
+	// 2^e * fanIn <= 2^(31+scale). One more for rounding up.
+	_, e := math.Frexp(float64(limit))
+	scale := e - 31 + 1
+	for n := 1; n < fanIn; n *= 2 {
+		scale++
+	}
+	return int8(min(max(scale, math.MinInt8), math.MaxInt8))
+}

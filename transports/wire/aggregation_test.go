@@ -1,0 +1,162 @@
+package wire
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// The examples of PROTOCOL.md, in the words that stand around them.
+func TestAggregationExamples(t *testing.T) {
+	update := AggregationFields{
+		Kind: AggregationUpdate, Flags: AggregationSet, Type: AggregationFixed, Job: 5, Epoch: 2, Slot: 3, Worker: 1, FanIn: 4,
+		Key: 0xc0ffee42, Round: 7, Offset: 1024, Bitmap: 0b10, Elements: 4, Scale: -20, NextScale: -19,
+	}
+	result := update
+	result.Kind, result.Flags, result.Bitmap, result.NextScale = AggregationResult, AggregationSet|AggregationSaturated, 0b1111, -18
+	reject := update
+	reject.Kind, reject.Code, reject.Epoch, reject.Bitmap = AggregationReject, AggregationEpochOld, 4, 0
+	reject.Elements, reject.Scale, reject.NextScale = 0, 0, 0
+	for _, test := range []struct {
+		name     string
+		fields   AggregationFields
+		elements []int32
+	}{
+		{"update", update, []int32{1 << 20, -1 << 19, 0, math.MaxInt32}},
+		{"result", result, []int32{1 << 22, -1 << 21, 1, math.MaxInt32}},
+		{"reject", reject, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := example(t, "aggregation-"+test.name)
+			a := Aggregation(b)
+			cut(t, a, AggregationMessageLen(len(test.elements)), Aggregation.Valid)
+			equal(t, "longer", Aggregation(append(bytes.Clone(b), 0, 0, 0, 0)).Valid(), false)
+			equal(t, "fields", a.Fields(), test.fields)
+			equal(t, "set", a.Set(), 1)
+			equal(t, "version", a.Version(), 1)
+			made := make([]byte, len(b))
+			Aggregation(made).Encode(&test.fields)
+			for i, want := range test.elements {
+				equal(t, "element", a.Fixed(i), want)
+				Aggregation(made).SetFixed(i, want)
+			}
+			if !bytes.Equal(made, b) {
+				t.Errorf("encoded % x", made)
+			}
+			equal(t, "bytes of elements", len(a.Data()), 4*len(test.elements))
+		})
+	}
+}
+
+func TestAggregationInvalid(t *testing.T) {
+	for _, test := range []struct {
+		name, of string
+		at       int
+		value    byte
+	}{
+		{"version", "update", 0, 0x21},
+		{"kind", "update", 0, 0x14},
+		{"unknown flag", "update", 1, 0x09},
+		{"set of another round", "update", 1, 0x00},
+		{"type", "update", 2, 0x03},
+		{"no type", "update", 2, 0x00},
+		{"code in an update", "update", 3, 0x01},
+		{"worker beyond the fan-in", "update", 10, 4},
+		{"no fan-in", "update", 11, 0},
+		{"fan-in over 64", "update", 11, 65},
+		{"another worker's bit", "update", 31, 0x01},
+		{"two bits", "update", 31, 0x03},
+		{"bit beyond the fan-in", "result", 31, 0x1f},
+		{"high bit", "result", 24, 0x80},
+		{"no bit", "result", 31, 0},
+		{"more elements", "update", 33, 5},
+		{"fewer elements", "update", 33, 3},
+		{"no element", "update", 33, 0},
+		{"elements in a reject", "reject", 33, 1},
+		{"reject without code", "reject", 3, 0},
+	} {
+		b := example(t, "aggregation-"+test.of)
+		b[test.at] = test.value
+		equal(t, test.name, Aggregation(b).Valid(), false)
+	}
+	// With 64 workers every bit is allowed.
+	b := example(t, "aggregation-result")
+	b[11] = 64
+	for i := range 8 {
+		b[24+i] = 0xff
+	}
+	equal(t, "64 workers", Aggregation(b).Valid(), true)
+}
+
+// IEEE 754: 1.5 is 3fc00000, minus infinity ff800000.
+func TestAggregationFloat(t *testing.T) {
+	a := Aggregation(make([]byte, AggregationMessageLen(2)))
+	a.SetFloat(0, 1.5)
+	a.SetFloat(1, float32(math.Inf(-1)))
+	if want := sample(t, "3fc00000 ff800000"); !bytes.Equal(a.Data(), want) {
+		t.Errorf("elements % x", a.Data())
+	}
+	equal(t, "element", a.Float(0), 1.5)
+}
+
+func TestFixed(t *testing.T) {
+	for _, test := range []struct {
+		v     float32
+		scale int8
+		want  int32
+		ok    bool
+	}{
+		{1, -20, 1 << 20, true},
+		{-0.5, -20, -1 << 19, true},
+		{2.5, 0, 2, true}, // to even
+		{3.5, 0, 4, true},
+		{1 << 31, 0, math.MaxInt32, false},
+		{-1 << 31, 0, math.MinInt32, true},
+		{-1 << 32, 0, math.MinInt32, false},
+		{1 << 31, 1, 1 << 30, true},
+		{float32(math.Inf(1)), 100, math.MaxInt32, false},
+		{float32(math.NaN()), 0, 0, false},
+	} {
+		got, ok := ToFixed(test.v, test.scale)
+		if got != test.want || ok != test.ok {
+			t.Errorf("%v at scale %d is %d, %v; want %d, %v", test.v, test.scale, got, ok, test.want, test.ok)
+		}
+	}
+	equal(t, "back", FromFixed(-1<<19, -20), -0.5)
+}
+
+// The promise of ScaleFor, on the worst sums: every worker at the limit.
+func TestScaleFor(t *testing.T) {
+	draw := rand.New(rand.NewPCG(3, 4))
+	for range 20000 {
+		limit := math.Float32frombits(draw.Uint32() & 0x7fffffff)
+		if math.IsNaN(float64(limit)) || math.IsInf(float64(limit), 0) {
+			continue
+		}
+		fanIn := 1 + draw.IntN(AggregationMaxFanIn)
+		scale := ScaleFor(limit, fanIn)
+		one, ok := ToFixed(limit, scale)
+		if sum := int64(one) * int64(fanIn); !ok || sum > math.MaxInt32 || -sum < math.MinInt32 {
+			t.Fatalf("%v times %d at scale %d is %d", limit, fanIn, scale, sum)
+		}
+		// A scale two below would not do, so no precision is given away but
+		// for rounding.
+		if scale > math.MinInt8+4 {
+			tight, ok := ToFixed(limit, scale-3)
+			if sum := int64(tight) * int64(fanIn); ok && sum <= math.MaxInt32 {
+				t.Fatalf("%v times %d needs no scale %d", limit, fanIn, scale)
+			}
+		}
+	}
+	equal(t, "zero", ScaleFor(0, 1) < 0, true)
+}
+
+func TestAggregationCodeNames(t *testing.T) {
+	for c := range AggregationCodes {
+		if name := AggregationCode(c).String(); name == "" || name == "unknown" {
+			t.Errorf("code %d is named %q", c, name)
+		}
+	}
+	equal(t, "beyond", AggregationCode(AggregationCodes).String(), "unknown")
+}
