@@ -48,6 +48,8 @@ var levels = map[string]folder{
 	"testbed/verdict":  {level: 0},
 	"testbed/hosttest": {level: 0},
 
+	"testbed/hosttest/vmtest": {level: 1},
+
 	"testbed/spec": {level: 1},
 	"testbed/plan": {level: 1, siblings: map[string]string{
 		"testbed/spec": "it compiles a spec",
@@ -75,6 +77,10 @@ var levels = map[string]folder{
 	"fabric/softswitch/queue":   {level: 3},
 	"fabric/softswitch/forward": {level: 3},
 	"fabric/softswitch/medium":  {level: 3},
+	"fabric/softswitch/live": {level: 3, siblings: map[string]string{
+		"fabric/port":       "the ways to the nodes",
+		"fabric/softswitch": "it runs an engine in real time",
+	}},
 	"fabric/softswitch": {level: 3, siblings: map[string]string{
 		"fabric/softswitch/queue":   "the egress of its ports",
 		"fabric/softswitch/forward": "how it finds the port",
@@ -87,8 +93,11 @@ var levels = map[string]folder{
 	"fabric/link":         {level: 3},
 	"fabric/kernelswitch": {level: 3},
 	"fabric": {level: 3, siblings: map[string]string{
-		"fabric/link":         "it makes a plan's links",
-		"fabric/kernelswitch": "it makes a plan's switches",
+		"fabric/link":            "it makes a plan's links",
+		"fabric/port":            "it opens the ways between nodes and soft switches",
+		"fabric/softswitch":      "it shows the state of their ports",
+		"fabric/softswitch/live": "it starts a plan's soft switches",
+		"fabric/kernelswitch":    "it makes a plan's switches",
 	}},
 	"transports": {level: 3},
 	"transports/tcp": {level: 3, siblings: map[string]string{

@@ -22,7 +22,8 @@ type Feature string
 // Netns is the right to make network, mount, PID, IPC and UTS namespaces;
 // UserNS is an ordinary user's right to make a user namespace with a network
 // namespace in it. Testbed is the right to bring a testbed up: Netns for root,
-// UserNS for everyone else.
+// UserNS for everyone else. VM is QEMU and a kernel that it boots, for package
+// vmtest.
 const (
 	Root    Feature = "root"
 	Netns   Feature = "netns"
@@ -57,7 +58,7 @@ var probes = map[Feature]func() error{
 	OpenMPI: program("mpirun", "--version"),
 	UCX:     program("ucx_info", "-v"),
 	Docker:  program("docker", "version"),
-	VM:      program("qemu-system-x86_64", "--version"),
+	VM:      probeVM,
 }
 
 // probed holds one sync.OnceValue per feature: a probe runs once per process.
