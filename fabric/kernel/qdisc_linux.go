@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -63,6 +64,10 @@ type Netem struct {
 	Limit uint32
 	// Seed makes the draws repeatable on kernels since 6.6; others ignore it.
 	Seed uint64
+	// Others is read only: what the kernel's has and SetNetem never asks for,
+	// in tc's words. A table of delays ("distribution") is not among it: the
+	// kernel keeps it to itself.
+	Others []string
 }
 
 // Qdisc is a queueing discipline as the kernel has it.
@@ -123,10 +128,17 @@ func (b *Batch) rateSpec(bytesPerSecond uint32) {
 
 // Attributes of netem that the netlink module does not name.
 const (
+	tcaNetemLoss      = 5
+	tcaNetemECN       = 7
 	tcaNetemLatency64 = 10
 	tcaNetemJitter64  = 11
+	tcaNetemSlot      = 12
 	tcaNetemPRNGSeed  = 14
 )
+
+// sizeofNetemSlot is the size of a struct tc_netem_slot: four 64-bit and two
+// 32-bit fields, in an order that does not matter to who sends zeros.
+const sizeofNetemSlot = 40
 
 // inOrderRate is netem's own rate when there is jitter. Netem lets packets
 // overtake each other under jitter unless it has a rate; a link does not. At
@@ -164,6 +176,10 @@ func (b *Batch) SetNetem(dev string, index int, parent, handle QdiscHandle, q Ne
 	b.buf = append(b.buf, make([]byte, 12)...) // no overhead, no cells
 	b.unnest(rate)
 	b.attrU64(nl.TCA_NETEM_RATE64, q.rate())
+	b.attrU32(tcaNetemECN, 0)
+	slot := b.nest(tcaNetemSlot)
+	b.buf = append(b.buf, make([]byte, sizeofNetemSlot)...)
+	b.unnest(slot)
 	b.attrU64(tcaNetemLatency64, uint64(q.Delay))
 	b.attrU64(tcaNetemJitter64, uint64(q.Jitter))
 	b.attrU64(tcaNetemPRNGSeed, q.Seed)
@@ -345,19 +361,46 @@ func parseNetem(options []byte) (*Netem, error) {
 		Duplicate: share(u32(options[16:])),
 		Jitter:    tick * time.Duration(u32(options[20:])),
 	}
+	other := func(what string, set bool) {
+		if set {
+			q.Others = append(q.Others, what)
+		}
+	}
+	other("gap", u32(options[12:]) != 0)
+	var rate uint64
 	err := eachAttr(options[sizeofNetemQopt:], func(kind uint16, value []byte) {
 		switch {
 		case kind == nl.TCA_NETEM_CORRUPT && len(value) >= 8:
 			q.Corrupt = share(u32(value))
+			other("correlation of corruption", u32(value[4:]) != 0)
 		case kind == tcaNetemLatency64 && len(value) >= 8:
 			q.Delay = time.Duration(binary.NativeEndian.Uint64(value))
 		case kind == tcaNetemJitter64 && len(value) >= 8:
 			q.Jitter = time.Duration(binary.NativeEndian.Uint64(value))
 		case kind == tcaNetemPRNGSeed && len(value) >= 8:
 			q.Seed = binary.NativeEndian.Uint64(value)
+		case kind == nl.TCA_NETEM_RATE && len(value) >= 4:
+			rate = max(rate, uint64(u32(value)))
+		case kind == nl.TCA_NETEM_RATE64 && len(value) >= 8:
+			rate = binary.NativeEndian.Uint64(value)
+		case kind == nl.TCA_NETEM_CORR:
+			other("correlation", !zero(value))
+		case kind == nl.TCA_NETEM_REORDER:
+			other("reorder", !zero(value))
+		case kind == tcaNetemECN:
+			other("ecn", !zero(value))
+		case kind == tcaNetemLoss: // told for states and Gilbert-Elliott, not for plain shares
+			other("loss model", true)
+		case kind == tcaNetemSlot:
+			other("slot", !zero(value))
 		}
 	})
+	other(fmt.Sprintf("rate %s", units.Rate(8*rate)), rate != q.rate())
 	return q, err
+}
+
+func zero(value []byte) bool {
+	return !slices.ContainsFunc(value, func(b byte) bool { return b != 0 })
 }
 
 func share(scaled uint32) units.Ratio {

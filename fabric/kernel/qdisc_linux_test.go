@@ -76,6 +76,7 @@ func TestNetemBytesEqualThoseOfTC(t *testing.T) {
 	for kind, want := range map[uint16]string{
 		1: "00000000 00000000 00000000", 3: "00000000 00000000",
 		10: "80969800 00000000", 11: "40420f00 00000000", 14: "88776655 44332211",
+		7: "00000000", 12: strings.Repeat("00", 40), // no ECN, no slots
 	} {
 		if !bytes.Equal(got[kind], unhex(t, want)) {
 			t.Errorf("attribute %d: % x, want %s", kind, got[kind], want)
@@ -92,6 +93,9 @@ func TestNetemIsReadBack(t *testing.T) {
 		!SameShare(got.Loss, netemAsked.Loss) || !SameShare(got.Duplicate, netemAsked.Duplicate) || !SameShare(got.Corrupt, netemAsked.Corrupt) {
 		t.Errorf("read %+v from tc's bytes, want %+v", got, netemAsked)
 	}
+	if len(got.Others) > 0 {
+		t.Errorf("read %q from tc's bytes, which nobody asked for", got.Others)
+	}
 	if SameShare(got.Loss, netemAsked.Corrupt) {
 		t.Error("0.1 % and 0.3 % are the same share")
 	}
@@ -101,7 +105,7 @@ func TestNetemIsReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if own.Netem == nil || own.Netem.Seed != netemAsked.Seed || own.Netem.Delay != netemAsked.Delay || own.Parent != Root {
+	if own.Netem == nil || own.Netem.Seed != netemAsked.Seed || own.Netem.Delay != netemAsked.Delay || len(own.Netem.Others) > 0 || own.Parent != Root {
 		t.Errorf("read %+v back", own)
 	}
 }
