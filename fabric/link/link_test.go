@@ -354,6 +354,24 @@ func TestTreesOfShaping(t *testing.T) {
 	}
 }
 
+// Netem counts what the shaper below it drops; TestNetem of the fabric holds
+// the sum against what was lost.
+func TestDropsAreCountedOnce(t *testing.T) {
+	shaper, netem := kernel.QdiscStats{Packets: 7, Drops: 3}, kernel.QdiscStats{Packets: 7, Drops: 5}
+	for _, c := range []struct {
+		qdiscs []kernel.Qdisc
+		want   kernel.QdiscStats
+	}{
+		{[]kernel.Qdisc{{Handle: plainHandle, Stats: shaper}}, shaper},
+		{[]kernel.Qdisc{{Handle: netemHandle, Stats: netem}}, netem},
+		{[]kernel.Qdisc{{Handle: netemHandle, Stats: netem}, {Handle: innerHandle, Stats: shaper}}, kernel.QdiscStats{Packets: 7, Drops: 5}},
+	} {
+		if got := (Shaping{}).Stats(c.qdiscs); got != c.want {
+			t.Errorf("%+v: got %+v, want %+v", c.qdiscs, got, c.want)
+		}
+	}
+}
+
 func TestCompareTellsEveryDifference(t *testing.T) {
 	s := shaping(withNetem)
 	good := func() []kernel.Qdisc {
@@ -378,7 +396,15 @@ func TestCompareTellsEveryDifference(t *testing.T) {
 		"kernel has loss 0%, want 0.1%":                       func(q []kernel.Qdisc) []kernel.Qdisc { q[0].Netem.Loss = units.Ratio{}; return q },
 		"kernel has duplication 50%, want 0%":                 func(q []kernel.Qdisc) []kernel.Qdisc { q[0].Netem.Duplicate = units.Ratio{Num: 1, Den: 2}; return q },
 		"kernel has corruption 50%, want 0%":                  func(q []kernel.Qdisc) []kernel.Qdisc { q[0].Netem.Corrupt = units.Ratio{Num: 1, Den: 2}; return q },
-		"kernel has no netem, want delay 1ms, loss 0.1%":      func(q []kernel.Qdisc) []kernel.Qdisc { return q[1:] },
+		"kernel has loss 2%, want 0.1%": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[0].Netem.Loss = units.Ratio{Num: 85_899_346, Den: math.MaxUint32} // as it is read back
+			return q
+		},
+		"kernel's netem has reorder, which nobody asked for": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[0].Netem.Others = []string{"reorder"}
+			return q
+		},
+		"kernel has no netem, want delay 1ms, loss 0.1%": func(q []kernel.Qdisc) []kernel.Qdisc { return q[1:] },
 		"kernel has a pfifo 8: that nobody asked for": func(q []kernel.Qdisc) []kernel.Qdisc {
 			return append(q, kernel.Qdisc{Kind: "pfifo", Handle: kernel.Handle(8, 0)})
 		},

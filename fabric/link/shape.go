@@ -222,6 +222,9 @@ func (s Shaping) compareNetem(got *kernel.Qdisc) (errs []error) {
 	if got.Netem.Limit != want.Limit {
 		differ("a netem limit of packets of", got.Netem.Limit, want.Limit)
 	}
+	for _, other := range got.Netem.Others {
+		errs = append(errs, fmt.Errorf("kernel's netem has %s, which nobody asked for", other))
+	}
 	for _, share := range []struct {
 		what      string
 		got, want units.Ratio
@@ -231,14 +234,16 @@ func (s Shaping) compareNetem(got *kernel.Qdisc) (errs []error) {
 		{"corruption", got.Netem.Corrupt, want.Corrupt},
 	} {
 		if !kernel.SameShare(share.got, share.want) {
-			differ(share.what, share.got, share.want)
+			// The kernel's is a fraction of 2^32-1, which nobody can read.
+			differ(share.what, fmt.Sprintf("%.4g%%", 100*share.got.Float()), share.want)
 		}
 	}
 	return errs
 }
 
 // Stats are the counters of the shaping's queue: of the shaper where there is
-// one, with netem's drops added.
+// one. The drops are netem's where there is netem: beside its own it counts
+// those of the shaper below it.
 func (s Shaping) Stats(qdiscs []kernel.Qdisc) (stats kernel.QdiscStats) {
 	netem := find(qdiscs, netemHandle)
 	shaper := find(qdiscs, plainHandle)
@@ -248,7 +253,7 @@ func (s Shaping) Stats(qdiscs []kernel.Qdisc) (stats kernel.QdiscStats) {
 	switch {
 	case shaper != nil && netem != nil:
 		stats = shaper.Stats
-		stats.Drops += netem.Stats.Drops
+		stats.Drops = netem.Stats.Drops
 	case shaper != nil:
 		stats = shaper.Stats
 	case netem != nil:
