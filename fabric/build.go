@@ -24,14 +24,18 @@ import (
 // changed; so is, by measuring, a rate that the host does not reach. When a
 // later step fails or ctx ends, Build takes away what it made.
 func Build(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, o Options) (*Fabric, error) {
-	f, err := prepare(p, ns, o)
+	f, err := prepare(kernelSide(p), ns, o)
 	if err != nil {
 		return nil, err
 	}
 	if err := f.calibrate(ctx); err != nil {
 		return nil, err
 	}
-	if err := f.construct(ctx); err != nil {
+	err = f.construct(ctx)
+	if err == nil && p.Soft() {
+		f.soft, err = startSoft(ctx, p, ns[SoftSide])
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -350,6 +354,16 @@ func (f *Fabric) Close() error {
 		return nil
 	}
 	f.built = false
+	if f.soft != nil { // before its ports are gone
+		if err := f.soft.process.Close(); err != nil {
+			return errors.Join(err, f.clearAll())
+		}
+	}
+	return f.clearAll()
+}
+
+// clearAll empties all namespaces.
+func (f *Fabric) clearAll() error {
 	ctx := context.Background() // undoing is not to be interrupted
 	nobody := func(int) {}
 	// Switches first: with their ends go all links of most plans.

@@ -35,10 +35,11 @@ type Fabric struct {
 	hosts   []*host
 	bursts  map[shape]link.Entry
 
-	lock  sync.Mutex // held during changes and readings
-	links []*planLink
+	lock  sync.Mutex  // held during changes and readings
+	links []*planLink // those of the kernel: see kernelSide
 	named map[string]*planLink
 	built bool
+	soft  *softPart // nil without soft switches
 }
 
 // planLink is a link of the plan as it is now asked for: SetLink and
@@ -65,6 +66,18 @@ const (
 	AToB
 	BToA
 )
+
+// sides are the ends that send in the direction: true is A.
+func (d Direction) sides() []bool {
+	switch d {
+	case AToB:
+		return []bool{true}
+	case BToA:
+		return []bool{false}
+	default:
+		return []bool{true, false}
+	}
+}
 
 // linkGroup marks the interfaces that Build made, for Close. It reads "RALB".
 const linkGroup = 0x52414c42

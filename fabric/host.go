@@ -96,8 +96,9 @@ func newHosts(p *plan.Plan, namespaces map[string]*kernel.Namespace) ([]*host, e
 	for _, s := range p.Switches {
 		h := add(s.Name, s.Ports)
 		errs = append(errs, h.setRouting(s.Loopbacks, s.Routes, nil))
-		if s.Kind == spec.Soft {
-			errs = append(errs, fmt.Errorf("build %s: a soft switch is none of the kernel's", s.Name))
+		if s.Name == SoftSide {
+			h.sysctls = kernelswitch.SilentSysctls()
+			continue
 		}
 		if h.bridge = s.Kind == spec.Bridge; h.bridge {
 			h.sysctls = kernelswitch.BridgeSysctls()

@@ -9,6 +9,7 @@ import (
 
 	"railbed/fabric/kernel"
 	"railbed/fabric/link"
+	"railbed/fabric/softswitch"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
 )
@@ -34,6 +35,8 @@ type EndState struct {
 	Index     int             `json:"index"`
 	Operstate string          `json:"operstate"` // "up", "down", "lowerlayerdown"
 	Counters  kernel.Counters `json:"counters"`
+	// Soft is the port of a soft switch, or a node's emulated NIC.
+	Soft *softswitch.PortState `json:"soft,omitempty"`
 }
 
 // DirectionState is one direction of a link: what is asked for, the burst with
@@ -63,6 +66,9 @@ func (f *Fabric) Links(ctx context.Context) ([]LinkState, error) {
 	err := f.each(ctx, f.hosts, func(h *host) error { return f.readEnds(h, states) }, func(int) {})
 	if err != nil {
 		return nil, fmt.Errorf("read links: %w", err)
+	}
+	if f.soft != nil {
+		return f.soft.fill(states)
 	}
 	return states, nil
 }
@@ -115,6 +121,14 @@ func (f *Fabric) readEnds(h *host, states []LinkState) error {
 func (f *Fabric) SetLink(ctx context.Context, name string, dir Direction, d plan.Direction) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
+	if f.soft != nil {
+		return f.setSoftLink(ctx, name, dir, d)
+	}
+	return f.setKernelLink(ctx, name, dir, d)
+}
+
+// setKernelLink is SetLink for a link of the kernel's.
+func (f *Fabric) setKernelLink(ctx context.Context, name string, dir Direction, d plan.Direction) error {
 	l, err := f.find(name)
 	if err != nil {
 		return err
@@ -122,7 +136,7 @@ func (f *Fabric) SetLink(ctx context.Context, name string, dir Direction, d plan
 	if err := f.burst(ctx, shape{d.Rate, l.MTU}, name); err != nil {
 		return err
 	}
-	sides := map[Direction][]bool{AToB: {true}, BToA: {false}, Both: {true, false}}[dir]
+	sides := dir.sides()
 	for _, atA := range sides { // before anything is changed
 		trial := *l
 		trial.set(atA, d)
@@ -199,6 +213,14 @@ func (l *planLink) cutAtA() bool { return l.b.node && !l.a.node }
 func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
+	if f.soft != nil {
+		return f.setSoftState(ctx, name, up)
+	}
+	return f.setKernelState(ctx, name, up)
+}
+
+// setKernelState is SetLinkState for a link of the kernel's.
+func (f *Fabric) setKernelState(ctx context.Context, name string, up bool) error {
 	l, err := f.find(name)
 	if err != nil {
 		return err

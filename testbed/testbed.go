@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"railbed/capture"
+	"railbed/fabric/softswitch/live"
 	"railbed/nodes"
 	"railbed/nodes/netns"
 	"railbed/testbed/frame"
@@ -63,7 +64,7 @@ var ErrNoAnswer = errors.New("no answer from the testbed's supervisor")
 // then does not return. Parts are added to the supervisor's and the node's own.
 func Init(parts ...reexec.Parts) {
 	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main}
-	for _, more := range append(parts, capture.Parts()) {
+	for _, more := range append(parts, capture.Parts(), live.Parts()) {
 		for name, run := range more {
 			all[name] = run
 		}

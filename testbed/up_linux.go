@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/fabric"
 	"railbed/testbed/doctor"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
@@ -127,7 +128,7 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 	}
 	writer := frame.NewWriter(t.startup)
 	err = writer.WriteJSON(frame.Message, supervisor.Start{
-		Name: t.plan.Name, Namespaces: supervisor.Namespaces(t.plan), Dir: t.dir.Path, UID: os.Getuid(), GID: os.Getgid(), Rootless: os.Geteuid() != 0,
+		Name: t.plan.Name, Namespaces: len(fabric.Namespaces(t.plan)), Dir: t.dir.Path, UID: os.Getuid(), GID: os.Getgid(), Rootless: os.Geteuid() != 0,
 		Trace: o.Trace != nil, Calibration: calibration, File: o.File,
 	})
 	if err == nil {

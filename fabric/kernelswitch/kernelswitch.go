@@ -120,6 +120,17 @@ func BridgeSysctls() []kernel.Sysctl {
 	}
 }
 
+// SilentSysctls are the settings of a namespace whose interfaces only hand frames
+// to a soft switch: its kernel says nothing and answers nothing.
+func SilentSysctls() []kernel.Sysctl {
+	return []kernel.Sysctl{
+		{Path: "net/ipv4/ip_forward", Value: "0"},
+		{Path: "net/ipv4/conf/all/arp_ignore", Value: "8"},
+		{Path: "net/ipv6/conf/all/disable_ipv6", Value: "1", Optional: true},
+		{Path: "net/ipv6/conf/default/disable_ipv6", Value: "1", Optional: true},
+	}
+}
+
 // common are settings of nodes and routers.
 func common() []kernel.Sysctl {
 	return []kernel.Sysctl{

@@ -1,3 +1,341 @@
-// Package softswitch is the emulated fabric: switches, links and NICs that
-// carry the real frames of nodes in one time.
+// Package softswitch is the emulated fabric between the nodes of a testbed:
+// software switches, the links between them, and the emulated NICs by which
+// nodes are joined to them.
+//
+// An Engine is pure. It has no clock, thread or socket of its own: frames that
+// nodes send are handed to Receive with the time at which they left, Advance
+// moves the time on, and frames that reach a node are handed to Deliver with the
+// time at which they are due. Package live runs an Engine in real time over the
+// ports of a testbed; tests run one in virtual time, exactly.
+//
+// # The model
+//
+// A link is store and forward: a frame occupies it for its length over the rate,
+// to the bit, and arrives as a whole a propagation delay later. Between a node
+// and its switch stands an emulated NIC: eight bounded queues, strict by
+// priority, whose overflow is the drop reason nic-overrun and no loss of the
+// fabric. A switch takes no time to decide. A frame that is being sent counts as
+// having left its queue and the shared buffer.
+//
+// An Engine is not safe for concurrent use.
 package softswitch
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/forward"
+	"railbed/fabric/softswitch/medium"
+	"railbed/fabric/softswitch/packet"
+	"railbed/fabric/softswitch/queue"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/transports/wire"
+)
+
+// DefaultMemory is the packet memory of a testbed that does not say, in bytes.
+const DefaultMemory = 256 << 20
+
+// Options are the options of New.
+type Options struct {
+	// Deliver takes over a frame that arrives at a node's NIC; Packet.Due is the
+	// time at which it does, at or before the time that Advance was given. The
+	// packet is to be given back to Pool.
+	Deliver func(nic int, one *packet.Packet)
+	// Memory is the packet memory in bytes. Default DefaultMemory.
+	Memory int64
+	// Observer is told what happens to packets at observed ports. It may be nil.
+	Observer Observer
+}
+
+// Engine is all soft switches, links and emulated NICs of a plan in one time.
+type Engine struct {
+	plan     *plan.Plan
+	pool     *packet.Pool
+	options  Options
+	now      clock.Time
+	events   agenda
+	ports    []*port
+	switches []*station
+	nics     []*station
+	links    []*link
+	byLink   map[string]*link
+	byPort   map[plan.End]*port
+	dropped  [reasons]uint64
+	totals   Totals
+	// signalled are ports with something to say to their far ends.
+	signalled []*port
+	seen      Observation
+}
+
+// station is a switch or an emulated NIC.
+type station struct {
+	index  int
+	name   string // switch, or "node:nic"
+	nic    bool
+	table  forward.Table // of a switch
+	memory *queue.Memory // of a switch
+	flows  *numbers      // of a NIC: numbers what the node sends
+	ports  []*port       // of a switch, by the plan's order; of a NIC its line side
+	class  [64]uint8     // priority by DSCP
+	engine *Engine
+}
+
+// link is both directions of a link.
+type link struct {
+	plan plan.Link
+	a, b *port
+	up   bool
+	// epoch counts changes of state: what was on the link when it went down
+	// does not arrive.
+	epoch uint32
+}
+
+// New makes the engine of a plan whose switches are all soft.
+func New(p *plan.Plan, o Options) (*Engine, error) {
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	longest := 0
+	for _, l := range p.Links {
+		longest = max(longest, l.MTU)
+	}
+	pool, err := packet.NewPool(o.Memory, cellSize(longest))
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{plan: p, pool: pool, options: o, byLink: map[string]*link{}, byPort: map[plan.End]*port{}}
+	if err := e.makeStations(); err != nil {
+		return nil, err
+	}
+	return e, e.makeLinks()
+}
+
+// cellSize is the memory of one packet: Ethernet with a tag beside the MTU and
+// what package port wants besides, in whole cache lines; never less than a pause
+// frame or an ICMP error needs.
+func cellSize(mtu int) int { return max(mtu+20+63, 640) &^ 63 }
+
+func (e *Engine) makeStations() error {
+	for i := range e.plan.Switches {
+		sw := &e.plan.Switches[i]
+		if sw.Kind != spec.Soft {
+			return fmt.Errorf("make soft switches: %s is a %s", sw.Name, sw.Kind)
+		}
+		if err := e.makeSwitch(i, sw); err != nil {
+			return fmt.Errorf("make switch %s: %w", sw.Name, err)
+		}
+	}
+	for i := range e.plan.Nodes {
+		node := &e.plan.Nodes[i]
+		for _, nic := range node.NICs {
+			e.makeNIC(node, nic)
+		}
+	}
+	return nil
+}
+
+// makeSwitch makes a switch with its ports.
+func (e *Engine) makeSwitch(index int, sw *plan.Switch) error {
+	if sw.Soft == nil {
+		return errors.New("the plan has no settings for it")
+	}
+	s := &station{index: index, name: sw.Name, engine: e, class: sw.Soft.Priorities}
+	e.switches = append(e.switches, s)
+	var err error
+	if s.memory, err = queue.NewMemory(sw, s); err != nil {
+		return err
+	}
+	for i, planned := range sw.Ports {
+		end := plan.End{Node: sw.Name, Port: planned.Name}
+		e.addPort(s, end, s.memory.NewPort(i)).mac = wire.MAC(planned.MAC)
+	}
+	s.table, err = forward.New(e.plan, sw, e.pool, s)
+	return err
+}
+
+// Waiting implements forward.Depths.
+func (s *station) Waiting(out int) int64 { return s.ports[out].egress.Bytes() }
+
+// makeNIC makes an emulated NIC, which sorts packets into priorities as the
+// switch does that it is joined to.
+func (e *Engine) makeNIC(node *plan.Node, nic plan.Interface) {
+	s := &station{index: len(e.nics), name: node.Name + ":" + nic.Name, nic: true, engine: e, flows: &numbers{}}
+	if sw := e.plan.Switch(peerOf(nic)); sw != nil && sw.Soft != nil {
+		s.class = sw.Soft.Priorities
+	}
+	e.nics = append(e.nics, s)
+	end := plan.End{Node: node.Name, Port: nic.Name}
+	e.addPort(s, end, queue.NewNIC(int64(node.NICQueue))).mac = wire.MAC(nic.MAC)
+}
+
+// peerOf is the name of the station at the far end of an interface.
+func peerOf(i plan.Interface) string {
+	name, _, _ := strings.Cut(i.Peer, ":")
+	return name
+}
+
+// addPort gives a station a port.
+func (e *Engine) addPort(s *station, end plan.End, egress *queue.Port) *port {
+	one := &port{
+		index: len(e.ports), number: len(s.ports), end: end, name: end.Node + ":" + end.Port, station: s, egress: egress, engine: e,
+	}
+	e.ports = append(e.ports, one)
+	s.ports = append(s.ports, one)
+	e.byPort[end] = one
+	return one
+}
+
+func (e *Engine) makeLinks() error {
+	for _, planned := range e.plan.Links {
+		l := &link{plan: planned, a: e.byPort[planned.A], b: e.byPort[planned.B], up: true}
+		if l.a == nil || l.b == nil {
+			return fmt.Errorf("make link %s: an end is at no NIC or switch of the plan", planned.Name)
+		}
+		l.a.join(l, l.b, medium.New(planned.AToB, medium.Seed(e.plan.Seed, planned.Name, true)))
+		l.b.join(l, l.a, medium.New(planned.BToA, medium.Seed(e.plan.Seed, planned.Name, false)))
+		e.links = append(e.links, l)
+		e.byLink[planned.Name] = l
+	}
+	for _, one := range e.ports {
+		if one.far == nil {
+			return fmt.Errorf("make port %s: no link ends here", one.name)
+		}
+	}
+	return nil
+}
+
+// Pool is the engine's packet memory.
+func (e *Engine) Pool() *packet.Pool { return e.pool }
+
+// Now is the time that the engine has reached.
+func (e *Engine) Now() clock.Time { return e.now }
+
+// NICs is the number of emulated NICs, which are numbered in the order of the
+// plan's nodes and their NICs.
+func (e *Engine) NICs() int { return len(e.nics) }
+
+// Receive takes over a frame that a node sent by a NIC at a time, and of which
+// Data is set. A time before the engine's is a frame that was noticed late: it
+// still is sent on from its own time, as far as that lies ahead of what has
+// happened.
+func (e *Engine) Receive(nic int, one *packet.Packet, at clock.Time) {
+	e.totals.Received++
+	one.Born, one.Due = at, at
+	if at <= e.now {
+		e.fromNode(e.nics[nic], one)
+		e.settle()
+		return
+	}
+	e.events.push(event{at: at, kind: nodeSends, port: int32(e.nics[nic].ports[0].index), packet: one})
+}
+
+// Advance makes everything happen that is due until now, and returns the time of
+// what is next, clock.Never when nothing is.
+func (e *Engine) Advance(now clock.Time) clock.Time {
+	for {
+		next := e.events.next()
+		if next > now {
+			e.now = max(e.now, now)
+			return next
+		}
+		due := e.events.pop()
+		e.now = max(e.now, due.at)
+		e.handle(&due)
+	}
+}
+
+func (e *Engine) handle(due *event) {
+	one := e.ports[due.port]
+	switch due.kind {
+	case nodeSends:
+		e.fromNode(one.station, due.packet)
+	case arrives:
+		one.arrive(due.packet, due.epoch)
+	case lineFree:
+		one.waking = false
+		one.kick()
+	case pauseEnds:
+		one.pauseEnds()
+	case pauseRefresh:
+		one.refreshPause()
+	case reports:
+		one.station.report()
+	}
+	e.settle()
+}
+
+// fromNode puts a frame into the emulated NIC's queue.
+func (e *Engine) fromNode(nic *station, one *packet.Packet) {
+	line := nic.ports[0]
+	one.Length = len(one.Data)
+	one.Parse()
+	if len(one.Data) < wire.EthernetLen {
+		e.drop(line, one, Malformed, 0)
+		return
+	}
+	nic.flows.Assign(e.now, one)
+	one.Ingress = -1
+	one.Priority = nic.class[one.Headers.DSCP]
+	line.offer(one)
+}
+
+// toNode hands a frame to the node.
+func (e *Engine) toNode(nic *station, one *packet.Packet) {
+	e.totals.Delivered++
+	e.options.Deliver(nic.index, one)
+}
+
+// drop ends a packet.
+func (e *Engine) drop(at *port, one *packet.Packet, why Reason, depth int64) {
+	e.dropped[why]++
+	at.count.Dropped[why]++
+	if at.observed {
+		e.observe(Observation{Port: at.index, Kind: Dropped, Time: e.now, Packet: one, Reason: why, Queue: one.Priority, Depth: depth})
+	}
+	e.pool.Put(one)
+}
+
+// Totals count packets of the whole fabric. Received and Made is what came into
+// being, Delivered, Consumed and Dropped what ended; the rest is in queues and
+// on links (Engine.Held).
+type Totals struct {
+	Received  uint64 // from nodes
+	Made      uint64 // replies, pauses, duplicates and copies made by the fabric
+	Delivered uint64 // to nodes
+	Consumed  uint64 // frames for the fabric itself: pauses, what was answered
+	Dropped   uint64 // for whatever reason
+}
+
+// Totals are the counts up to now.
+func (e *Engine) Totals() Totals {
+	t := e.totals
+	for _, n := range e.dropped {
+		t.Dropped += n
+	}
+	return t
+}
+
+// Held is the number of packets in queues and on links, counted there.
+func (e *Engine) Held() (total int) {
+	for _, one := range e.ports {
+		total += one.egress.Packets()
+	}
+	for i := range e.events.heap {
+		if e.events.heap[i].packet != nil {
+			total++
+		}
+	}
+	return total
+}
+
+// quantum is the time of one pause quantum, 512 bit times (IEEE 802.3 31B.2).
+func quantum(quanta uint16, rate uint64) time.Duration {
+	if rate == 0 {
+		return 0
+	}
+	return time.Duration(uint64(quanta) * 512 * uint64(time.Second) / rate)
+}

@@ -204,8 +204,11 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 }
 
 // published is the name for ip-netns(8), empty where there is none, and the
-// path of the namespace on the host.
+// path of the namespace on the host; soft switches have neither.
 func (s *supervisor) published(name string) (namespace, path string) {
+	if s.namespaces[name] == nil {
+		return "", ""
+	}
 	if !s.start.Rootless && !s.taken[s.publishedPath(name)] {
 		namespace = s.plan.Name + "-" + name
 	}

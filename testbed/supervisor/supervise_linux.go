@@ -229,9 +229,6 @@ func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
 	return groups, nil
 }
 
-// Namespaces is how many network namespaces a plan needs.
-func Namespaces(p *plan.Plan) int { return len(p.Nodes) + len(p.Switches) }
-
 // receivePlan reads the plan, makes the namespaces meanwhile, and gives each
 // node and switch its own. From then on the client's end is noticed.
 func (s *supervisor) receivePlan(ctx context.Context) error {
@@ -243,8 +240,12 @@ func (s *supervisor) receivePlan(ctx context.Context) error {
 	})
 	received, err := s.startup.plan()
 	err = errors.Join(err, group.Wait())
-	if err == nil && Namespaces(received) != len(made) {
-		err = fmt.Errorf("start message announced %d namespaces, and the plan needs %d", len(made), Namespaces(received))
+	var names []string
+	if err == nil {
+		names = fabric.Namespaces(received)
+	}
+	if err == nil && len(names) != len(made) {
+		err = fmt.Errorf("start message announced %d namespaces, and the plan needs %d", len(made), len(names))
 	}
 	if err != nil {
 		for _, namespace := range made {
@@ -253,11 +254,8 @@ func (s *supervisor) receivePlan(ctx context.Context) error {
 		return err
 	}
 	s.plan = received
-	for i, n := range received.Nodes {
-		s.namespaces[n.Name] = made[i]
-	}
-	for i, sw := range received.Switches {
-		s.namespaces[sw.Name] = made[len(received.Nodes)+i]
+	for i, name := range names {
+		s.namespaces[name] = made[i]
 	}
 	go s.watchClient()
 	return nil
@@ -305,6 +303,9 @@ func (s *supervisor) publish(groups []*cgroup.Group) error {
 	for name, namespace := range s.namespaces {
 		if s.start.Rootless {
 			break // /run/netns is root's
+		}
+		if name == fabric.SoftSide {
+			continue // nothing to see: its frames are the soft switches'
 		}
 		record.Links = append(record.Links, rundir.Link{
 			Path: s.publishedPath(name), Target: s.namespacePath(namespace),

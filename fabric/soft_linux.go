@@ -1,0 +1,157 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+
+	"railbed/fabric/kernel"
+	softports "railbed/fabric/port"
+	"railbed/fabric/softswitch/live"
+	"railbed/testbed/plan"
+)
+
+// softPart is the soft switches of a fabric.
+type softPart struct {
+	plan    *plan.Plan
+	process *live.Process
+	links   []*planLink // all of the plan, as they are now asked for
+	named   map[string]*planLink
+}
+
+// startSoft opens the far ends of the NICs and starts the soft switches on them.
+func startSoft(ctx context.Context, p *plan.Plan, side *kernel.Namespace) (*softPart, error) {
+	s := &softPart{plan: p, named: map[string]*planLink{}}
+	position := map[plan.End]int{} // of a link, by either end
+	for i, l := range p.Links {
+		position[l.A], position[l.B] = i, i
+		made := &planLink{Link: l}
+		s.links = append(s.links, made)
+		s.named[l.Name] = made
+	}
+	var ends []plan.End
+	var handles []*softports.Handle
+	err := kernel.Each(ctx, []*kernel.Namespace{side}, 1, func(int) error {
+		for _, n := range p.Nodes {
+			for _, nic := range n.NICs {
+				end := plan.End{Node: n.Name, Port: nic.Name}
+				h, err := softports.Open(softports.Packet, softPort(position[end]), softports.Options{MTU: nic.MTU})
+				if err != nil {
+					return fmt.Errorf("join %s:%s to the soft switches: %w", n.Name, nic.Name, err)
+				}
+				ends, handles = append(ends, end), append(handles, h)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		for _, h := range handles {
+			h.Close()
+		}
+		return nil, err
+	}
+	s.process, err = live.Start(p, ends, handles)
+	return s, err
+}
+
+// fill completes the states of the kernel's links with what the soft switches
+// have, and adds the links between them.
+func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, error) {
+	state, err := s.process.State()
+	if err != nil {
+		return nil, err
+	}
+	of := map[string]LinkState{}
+	for _, l := range kernelSide {
+		of[l.Name] = l
+	}
+	ports := map[string]int{}
+	for i, p := range state.Ports {
+		ports[p.Port] = i
+	}
+	all := make([]LinkState, len(s.links))
+	for i, l := range s.links {
+		have := of[l.Name]
+		one := LinkState{Name: l.Name, Class: l.Class, MTU: l.MTU, Up: !l.down, A: have.A, B: have.B, AToB: have.AToB, BToA: have.BToA}
+		one.AToB.Direction, one.BToA.Direction = l.AToB, l.BToA
+		for _, side := range []struct {
+			planned plan.End
+			end     *EndState
+		}{{l.A, &one.A}, {l.B, &one.B}} {
+			soft := state.Ports[ports[side.planned.Node+":"+side.planned.Port]]
+			if side.end.Node != side.planned.Node { // the far end, or none of the kernel's
+				*side.end = EndState{Node: side.planned.Node, Port: side.planned.Port, Operstate: "down"}
+				if soft.Up {
+					side.end.Operstate = "up"
+				}
+				count := soft.Counters
+				side.end.Counters = kernel.Counters{
+					RxPackets: count.Received.Packets, RxBytes: count.Received.Bytes, TxPackets: count.Sent.Packets, TxBytes: count.Sent.Bytes,
+				}
+				for _, n := range soft.Drops {
+					side.end.Counters.TxDropped += n
+				}
+			}
+			side.end.Soft = &soft
+		}
+		all[i] = one
+	}
+	return all, nil
+}
+
+// find is a link of the soft switches'.
+func (s *softPart) find(name string) (*planLink, error) {
+	l, known := s.named[name]
+	if !known {
+		return nil, fmt.Errorf("change link %s: no such link", name)
+	}
+	return l, nil
+}
+
+// setSoftLink is SetLink where switches are soft. The node's shaper follows the
+// rate.
+func (f *Fabric) setSoftLink(ctx context.Context, name string, dir Direction, d plan.Direction) error {
+	l, err := f.soft.find(name)
+	if err != nil {
+		return err
+	}
+	changed := *l
+	for _, atA := range dir.sides() {
+		changed.set(atA, d)
+	}
+	if side, joined := f.named[name]; joined {
+		for _, atA := range dir.sides() {
+			if h, _ := side.end(atA); !h.node {
+				continue
+			}
+			only := BToA
+			if atA {
+				only = AToB
+			}
+			if err := f.setKernelLink(ctx, name, only, nodeSide(d)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := f.soft.process.SetLink(name, changed.AToB, changed.BToA); err != nil {
+		return err
+	}
+	*l = changed
+	return nil
+}
+
+// setSoftState is SetLinkState where switches are soft. A node sees its carrier
+// go.
+func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
+	l, err := f.soft.find(name)
+	if err != nil {
+		return err
+	}
+	if err := f.soft.process.SetLinkState(name, up); err != nil {
+		return err
+	}
+	l.down = !up
+	if _, joined := f.named[name]; joined {
+		return f.setKernelState(ctx, name, up)
+	}
+	return nil
+}

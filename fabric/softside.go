@@ -1,0 +1,86 @@
+package fabric
+
+import (
+	"fmt"
+	"slices"
+
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// SoftSide is the name of the namespace in which the far ends of the NICs lie
+// that are joined to soft switches. No node or switch can have it.
+const SoftSide = "@soft"
+
+// Namespaces are the names of the network namespaces that a plan needs: nodes
+// and kernel switches, in the plan's order, then SoftSide where it has soft
+// switches.
+func Namespaces(p *plan.Plan) []string {
+	var names []string
+	for _, n := range p.Nodes {
+		names = append(names, n.Name)
+	}
+	for _, s := range p.Switches {
+		if s.Kind != spec.Soft {
+			names = append(names, s.Name)
+		}
+	}
+	if p.Soft() {
+		names = append(names, SoftSide)
+	}
+	return names
+}
+
+// kernelSide is the kernel's part of a plan with soft switches: the nodes, and
+// one switch in place of all soft ones, whose ports do nothing but hand frames
+// to the soft switches. What a node sends is shaped to the link's rate, so that
+// its sockets are held back; all else that a link does, the soft switches do.
+func kernelSide(p *plan.Plan) *plan.Plan {
+	if !p.Soft() {
+		return p
+	}
+	soft := map[string]bool{}
+	for _, s := range p.Switches {
+		soft[s.Name] = s.Kind == spec.Soft
+	}
+	side := plan.Switch{Name: SoftSide, Kind: spec.Soft}
+	kernel := *p
+	kernel.Switches = slices.DeleteFunc(slices.Clone(p.Switches), func(s plan.Switch) bool { return soft[s.Name] })
+	kernel.Links = nil
+	for i, l := range p.Links {
+		if soft[l.A.Node] && soft[l.B.Node] {
+			continue
+		}
+		if soft[l.A.Node] || soft[l.B.Node] {
+			l = hostSide(l, soft[l.A.Node], softPort(i))
+			side.Ports = append(side.Ports, plan.Interface{Name: softPort(i), MAC: softMAC(i), MTU: l.MTU, Link: l.Name})
+		}
+		kernel.Links = append(kernel.Links, l)
+	}
+	kernel.Switches = append(kernel.Switches, side)
+	return &kernel
+}
+
+// softPort is the interface at the far end of the plan's i-th link.
+func softPort(link int) string { return fmt.Sprintf("s%d", link) }
+
+// softMAC is that interface's address, which no frame is sent to: the kernel
+// then throws away what it sees, once the soft switches have it.
+func softMAC(link int) plan.MAC {
+	return plan.MAC{0x06, 0x52, 0x42, byte(link >> 16), byte(link >> 8), byte(link)}
+}
+
+// hostSide is the kernel's part of a link between a node and a soft switch, which
+// is A or B.
+func hostSide(l plan.Link, switchIsA bool, name string) plan.Link {
+	far := plan.End{Node: SoftSide, Port: name}
+	if switchIsA {
+		l.A, l.AToB, l.BToA = far, plan.Direction{}, nodeSide(l.BToA)
+	} else {
+		l.B, l.BToA, l.AToB = far, plan.Direction{}, nodeSide(l.AToB)
+	}
+	return l
+}
+
+// nodeSide is the shaper at the node.
+func nodeSide(d plan.Direction) plan.Direction { return plan.Direction{Rate: d.Rate, Queue: d.Queue} }

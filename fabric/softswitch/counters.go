@@ -1,0 +1,62 @@
+package softswitch
+
+import "railbed/fabric/softswitch/queue"
+
+// Count is packets and their bytes.
+type Count struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+func (c *Count) add(bytes int) {
+	c.Packets++
+	c.Bytes += uint64(bytes)
+}
+
+// Counters are what a port counts. Bytes are of frames without frame check
+// sequence.
+type Counters struct {
+	Received       Count                    `json:"received"` // from the line
+	Sent           Count                    `json:"sent"`     // to the line
+	SentByPriority [queue.Priorities]uint64 `json:"sent_by_priority"`
+	Marked         uint64                   `json:"marked"`
+	Trimmed        uint64                   `json:"trimmed"`
+	Corrupted      uint64                   `json:"corrupted"`
+	Duplicated     uint64                   `json:"duplicated"`
+	PausesSent     [queue.Priorities]uint64 `json:"pauses_sent"`
+	PausesReceived [queue.Priorities]uint64 `json:"pauses_received"`
+	Dropped        [reasons]uint64          `json:"-"`
+}
+
+// PortState is a port as it is now.
+type PortState struct {
+	Port     string                  `json:"port"` // "leaf1:p0"
+	Link     string                  `json:"link"`
+	Up       bool                    `json:"up"`
+	Counters Counters                `json:"counters"`
+	Drops    map[string]uint64       `json:"drops,omitempty"` // by reason
+	Depth    [queue.Priorities]int64 `json:"depth"`           // bytes that wait, by priority
+	Paused   [queue.Priorities]bool  `json:"paused"`
+}
+
+// Ports are all ports of switches and emulated NICs as they are now.
+func (e *Engine) Ports() []PortState {
+	states := make([]PortState, len(e.ports))
+	for i, one := range e.ports {
+		state := PortState{Port: one.name, Link: one.link.plan.Name, Up: one.link.up, Counters: one.count}
+		for q := range uint8(queue.Priorities) {
+			state.Depth[q] = one.egress.Depth(q)
+			state.Paused[q] = one.told[q] > e.now
+		}
+		for r, n := range one.count.Dropped {
+			if n > 0 {
+				if state.Drops == nil {
+					state.Drops = map[string]uint64{}
+				}
+				state.Drops[Reason(r).String()] = n
+			}
+		}
+		states[i] = state
+	}
+	return states
+}

@@ -1,0 +1,322 @@
+// Package live runs a soft-switch engine in real time: one thread moves frames
+// between the ports of a testbed and the engine, and lets every frame leave when
+// it is due.
+//
+// The thread is the only one of a process of its own (Main), so that nothing
+// else of a testbed can hold it up. The process gets its ports as open
+// descriptors and needs no privilege.
+package live
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/port"
+	"railbed/fabric/softswitch"
+	"railbed/fabric/softswitch/packet"
+	"railbed/testbed/plan"
+)
+
+const (
+	// batch is how many frames are taken from a port at once.
+	batch = 32
+	// rounds is how many batches one port may hand in before the others' turn.
+	rounds = 4
+	// spin is how long before a due time the thread stops sleeping: what the
+	// kernel takes to wake a thread on an idle core, most of the time.
+	spin = 60 * time.Microsecond
+	// longestSleep bounds a sleep, so that clocks are compared now and then.
+	longestSleep = 100 * time.Millisecond
+)
+
+// loop is the thread and what it works on. Only the thread uses it, but for the
+// part that mu guards.
+type loop struct {
+	engine *softswitch.Engine
+	clock  *clock.Clock
+	nics   []nic // by the engine's numbers
+	epoll  int
+	bell   int // eventfd: there are commands
+	events []unix.EpollEvent
+	// wall is what is to be subtracted from a kernel stamp to get real
+	// nanoseconds since the clock's epoch.
+	wall     int64
+	compared clock.Time
+
+	scratch [batch]*packet.Packet
+	frames  [batch]port.Frame
+	dirty   []int // NICs with frames to deliver
+	late    Lateness
+	sent    [][]byte
+
+	mu       sync.Mutex
+	commands []func() // run on the thread
+	ended    bool
+}
+
+// nic is a node's NIC and the port to it.
+type nic struct {
+	end  plan.End
+	port port.Port
+	out  []*packet.Packet // due, not sent yet
+	gone bool
+	// noMemory counts frames that came while the packet memory was used up,
+	// refused those that the node's queue had no room for.
+	noMemory, refused uint64
+	late              Lateness
+}
+
+// newLoop makes the engine of a plan over ports, by the engine's NIC numbers.
+func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, observer softswitch.Observer) (*loop, error) {
+	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ports)), events: make([]unix.EpollEvent, len(ports)+1), epoll: -1, bell: -1}
+	engine, err := softswitch.New(p, softswitch.Options{Deliver: l.deliver, Memory: int64(p.PacketMemory), Observer: observer})
+	if err != nil {
+		return nil, err
+	}
+	l.engine = engine
+	if engine.NICs() != len(ports) {
+		return nil, fmt.Errorf("run soft switches: %d ports for %d NICs", len(ports), engine.NICs())
+	}
+	for i := range l.scratch {
+		if l.scratch[i] = engine.Pool().Get(); l.scratch[i] == nil {
+			return nil, errors.New("run soft switches: packet memory is too small for one batch")
+		}
+	}
+	for i, one := range ports {
+		if room := one.Description().Room(); room > engine.Pool().Cell() {
+			return nil, fmt.Errorf("run soft switches: port %s:%s wants %d bytes for a frame, and packets have %d", ends[i].Node, ends[i].Port, room, engine.Pool().Cell())
+		}
+		l.nics[i] = nic{end: ends[i], port: one}
+	}
+	return l, l.watch()
+}
+
+// watch makes the epoll of all ports and the bell.
+func (l *loop) watch() (err error) {
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("make epoll: %w", err)
+	}
+	if l.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("make eventfd: %w", err)
+	}
+	add := func(fd, number int) error {
+		return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(number)})
+	}
+	for i := range l.nics {
+		if err := add(l.nics[i].port.Fd(), i); err != nil {
+			return fmt.Errorf("watch port %s:%s: %w", l.nics[i].end.Node, l.nics[i].end.Port, err)
+		}
+	}
+	return add(l.bell, len(l.nics))
+}
+
+// close gives back descriptors; the ports are the caller's.
+func (l *loop) close() error {
+	return errors.Join(unix.Close(l.epoll), unix.Close(l.bell))
+}
+
+// do runs a function on the thread and waits for it. It reports false when the
+// thread has ended.
+func (l *loop) do(fn func()) bool {
+	done := make(chan struct{})
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return false
+	}
+	l.commands = append(l.commands, func() { fn(); close(done) })
+	l.mu.Unlock()
+	one := [8]byte{1}
+	_, _ = unix.Write(l.bell, one[:]) // full only when it rings anyway
+	<-done
+	return true
+}
+
+// run moves frames until stop is called by a command.
+func (l *loop) run(stop *bool) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	quicken()
+	defer l.finish()
+	for !*stop {
+		now := l.clock.Now()
+		if now.Sub(l.compared) > time.Second || l.compared == 0 {
+			l.compareClocks(now)
+		}
+		next := l.engine.Advance(now)
+		if len(l.dirty) > 0 {
+			l.flush()
+			continue // sending took time: something may be due
+		}
+		l.wait(next)
+	}
+}
+
+// finish runs what was asked for too late.
+func (l *loop) finish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	for _, command := range l.commands {
+		command()
+	}
+	l.commands = nil
+}
+
+// quicken asks the kernel for exact timers and for the core when it is wanted.
+// Ordinary users get no priority.
+func quicken() {
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
+}
+
+// compareClocks takes over steps of the wall clock, which kernel stamps follow.
+func (l *loop) compareClocks(now clock.Time) {
+	l.wall = time.Now().UnixNano() - int64(l.clock.Wait(time.Duration(l.clock.Now())))
+	l.compared = now
+}
+
+// wait sleeps until frames come, a command does, or just before next.
+func (l *loop) wait(next clock.Time) {
+	sleep := longestSleep
+	if next != clock.Never {
+		sleep = min(sleep, l.clock.Wait(next.Sub(l.clock.Now()))-spin)
+	}
+	var count int
+	if sleep <= 0 {
+		count = l.poll()
+	} else {
+		count = l.sleep(sleep)
+	}
+	for i := range count {
+		event := &l.events[i]
+		if int(event.Fd) == len(l.nics) {
+			l.obey()
+			continue
+		}
+		l.receive(int(event.Fd), event.Events)
+	}
+}
+
+// poll looks for events without giving the core away.
+func (l *loop) poll() int {
+	count, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), 0, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(count)
+}
+
+// sleep waits for events for a time in real nanoseconds.
+func (l *loop) sleep(d time.Duration) int {
+	timeout := unix.NsecToTimespec(int64(d))
+	count, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(count)
+}
+
+// obey runs the commands that were given.
+func (l *loop) obey() {
+	var rung [8]byte
+	_, _ = unix.Read(l.bell, rung[:])
+	l.mu.Lock()
+	commands := l.commands
+	l.commands = nil
+	l.mu.Unlock()
+	for _, command := range commands {
+		command()
+	}
+}
+
+// receive takes frames from a port.
+func (l *loop) receive(number int, events uint32) {
+	one := &l.nics[number]
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		if err := one.port.Recover(); err != nil {
+			l.lose(one)
+			return
+		}
+	}
+	for range rounds {
+		for i := range l.frames {
+			l.frames[i].Data = l.scratch[i].Data
+		}
+		count, err := one.port.Receive(l.frames[:])
+		l.handIn(number, count)
+		if err != nil {
+			l.lose(one)
+			return
+		}
+		if count < batch {
+			return
+		}
+	}
+}
+
+// lose stops watching a port that is gone.
+func (l *loop) lose(one *nic) {
+	one.gone = true
+	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, one.port.Fd(), nil)
+}
+
+// handIn gives received frames to the engine, with the time at which they left
+// the node, and takes new packets for the next batch.
+func (l *loop) handIn(number, count int) {
+	for i := range count {
+		fresh := l.engine.Pool().Get()
+		if fresh == nil {
+			l.nics[number].noMemory++
+			continue
+		}
+		one := l.scratch[i]
+		one.Data = l.frames[i].Data
+		l.scratch[i] = fresh
+		real := time.Duration(l.frames[i].Stamp - l.wall)
+		l.engine.Receive(number, one, clock.Time(int64(real)/int64(l.clock.Dilation())))
+	}
+}
+
+// deliver is called by the engine.
+func (l *loop) deliver(number int, one *packet.Packet) {
+	to := &l.nics[number]
+	if len(to.out) == 0 {
+		l.dirty = append(l.dirty, number)
+	}
+	to.out = append(to.out, one)
+}
+
+// flush sends what is due.
+func (l *loop) flush() {
+	now := l.clock.Now()
+	for _, number := range l.dirty {
+		to := &l.nics[number]
+		l.sent = l.sent[:0]
+		for _, one := range to.out {
+			l.sent = append(l.sent, one.Data)
+			late := now.Sub(one.Due)
+			to.late.Add(late)
+			l.late.Add(late)
+		}
+		taken := 0
+		if !to.gone {
+			taken, _ = to.port.Send(l.sent)
+			_ = to.port.Flush() // what was not sent is counted by the port
+		}
+		to.refused += uint64(len(to.out) - taken)
+		for _, one := range to.out {
+			l.engine.Pool().Put(one)
+		}
+		to.out = to.out[:0]
+	}
+	l.dirty = l.dirty[:0]
+}

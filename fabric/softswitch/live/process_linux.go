@@ -1,0 +1,358 @@
+package live
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/port"
+	"railbed/fabric/softswitch"
+	"railbed/testbed/frame"
+	"railbed/testbed/plan"
+	"railbed/testbed/reexec"
+	"railbed/testbed/verdict"
+)
+
+// part is the name by which this executable starts itself as the switches of a
+// testbed.
+const part = "softswitch"
+
+// Parts is what reexec.Run needs so that soft switches run in a process of their
+// own.
+func Parts() reexec.Parts { return reexec.Parts{part: main} }
+
+// Descriptors of the process.
+const (
+	controlFd = 3 // stream of frames: start, plan, then requests and answers
+	firstPort = 4
+)
+
+// start is the first message to the process.
+type start struct {
+	Ports []startPort `json:"ports"` // in the engine's order
+}
+
+// startPort is a port whose descriptors are handed over, in order.
+type startPort struct {
+	End         plan.End         `json:"end"`
+	Description port.Description `json:"description"`
+	Files       int              `json:"files"`
+}
+
+// request is a question or an order to the process. Exactly one field is set.
+type request struct {
+	SetLink   *setLink   `json:"set_link,omitempty"`
+	LinkState *linkState `json:"link_state,omitempty"`
+	State     bool       `json:"state,omitempty"`
+}
+
+type setLink struct {
+	Name string         `json:"name"`
+	AToB plan.Direction `json:"a_to_b"`
+	BToA plan.Direction `json:"b_to_a"`
+}
+
+type linkState struct {
+	Name string `json:"name"`
+	Up   bool   `json:"up"`
+}
+
+// answer is the process's to a request, and to start.
+type answer struct {
+	Error string `json:"error,omitempty"`
+	State *State `json:"state,omitempty"`
+}
+
+// State is what the soft switches are doing.
+type State struct {
+	Ports  []softswitch.PortState `json:"ports"`
+	NICs   []NICState             `json:"nics"`
+	Totals softswitch.Totals      `json:"totals"`
+	// Held is the packets in queues and on links, Memory the most that were in
+	// use at once, of Cells.
+	Held int `json:"held"`
+	Peak int `json:"peak_packets"`
+	Cell int `json:"packet_bytes"`
+	// Late is how long after their due time frames were released, in real time.
+	Late Quantiles `json:"late"`
+}
+
+// NICState is the way between a node's NIC and its emulated NIC.
+type NICState struct {
+	Node        string           `json:"node"`
+	NIC         string           `json:"nic"`
+	Port        port.Stats       `json:"port"`
+	Description port.Description `json:"description"`
+	// NoMemory is frames of the node's that found no packet memory, Refused
+	// frames that the node's own queue had no room for.
+	NoMemory uint64    `json:"no_memory"`
+	Refused  uint64    `json:"refused"`
+	Late     Quantiles `json:"late"`
+}
+
+// Quantiles sum a Lateness up.
+type Quantiles struct {
+	Frames uint64        `json:"frames"`
+	P50    time.Duration `json:"p50_ns"`
+	P99    time.Duration `json:"p99_ns"`
+	Worst  time.Duration `json:"worst_ns"`
+}
+
+// Quantiles sum it up.
+func (l *Lateness) Quantiles() Quantiles {
+	return Quantiles{Frames: l.Total, P50: l.Quantile(0.5), P99: l.Quantile(0.99), Worst: l.Worst}
+}
+
+// Process is the running soft switches of a testbed. It is safe for concurrent
+// use.
+type Process struct {
+	mu      sync.Mutex // one request at a time
+	control *os.File
+	reader  *frame.Reader
+	writer  *frame.Writer
+	process *exec.Cmd
+	exited  chan struct{}
+	errors  *bytes.Buffer // its stderr; read once it has exited
+}
+
+// Start starts the soft switches of a plan in a process of their own and hands it
+// the ports: one per NIC of the plan, in order. The handles are used up, whatever
+// comes of it.
+func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle) (*Process, error) {
+	ours, theirs, err := reexec.SocketPair()
+	if err != nil {
+		return nil, errors.Join(err, closeHandles(handles))
+	}
+	defer theirs.Close()
+	order := start{}
+	files := []*os.File{theirs}
+	for i, h := range handles {
+		order.Ports = append(order.Ports, startPort{End: ends[i], Description: h.Description, Files: len(h.Files)})
+		files = append(files, h.Files...)
+	}
+	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), errors: &bytes.Buffer{}}
+	s.process = &exec.Cmd{
+		Path: reexec.Self, Args: reexec.Argv(part), Dir: "/", Env: os.Environ(), ExtraFiles: files, Stderr: io.MultiWriter(s.errors, os.Stderr),
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	err = s.process.Start()
+	err = errors.Join(err, closeHandles(handles))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close())
+	}
+	go func() {
+		defer close(s.exited)
+		_ = s.process.Wait() // what it had to say is in errors
+	}()
+	if err := s.writer.WriteJSON(frame.Message, order); err == nil {
+		err = s.writer.WriteJSON(frame.Message, p)
+	}
+	if _, err := s.answer(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func closeHandles(handles []*port.Handle) error {
+	var errs []error
+	for _, h := range handles {
+		errs = append(errs, h.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Process) answer() (answer, error) {
+	var a answer
+	_, payload, err := s.reader.Read()
+	if err != nil {
+		return a, fmt.Errorf("the soft switches' process ended: %w", err)
+	}
+	if err := json.Unmarshal(payload, &a); err != nil {
+		return a, fmt.Errorf("read answer of the soft switches: %w", err)
+	}
+	if a.Error != "" {
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+// ask makes one request.
+func (s *Process) ask(r request) (answer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writer.WriteJSON(frame.Message, r); err != nil {
+		return answer{}, fmt.Errorf("ask soft switches: %w", err)
+	}
+	return s.answer()
+}
+
+// SetLink changes what a link does to frames from now on.
+func (s *Process) SetLink(name string, aToB, bToA plan.Direction) error {
+	_, err := s.ask(request{SetLink: &setLink{name, aToB, bToA}})
+	return err
+}
+
+// SetLinkState takes a link down or up.
+func (s *Process) SetLinkState(name string, up bool) error {
+	_, err := s.ask(request{LinkState: &linkState{name, up}})
+	return err
+}
+
+// State reads all counters.
+func (s *Process) State() (*State, error) {
+	a, err := s.ask(request{State: true})
+	if err == nil && a.State == nil {
+		err = errors.New("ask soft switches: an answer without state")
+	}
+	return a.State, err
+}
+
+// Exited is closed when the process has ended, which it does by itself only when
+// something is wrong.
+func (s *Process) Exited() <-chan struct{} { return s.exited }
+
+// endPatience is how long the process may take to end when it is told.
+const endPatience = 2 * time.Second
+
+// Close ends the process and returns when it is gone. A second Close does
+// nothing.
+func (s *Process) Close() error {
+	err := s.control.Close() // it ends with its control stream
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(endPatience):
+		err = errors.Join(err, fmt.Errorf("end soft switches: still there after %v, killed", endPatience), s.process.Process.Kill())
+		<-s.exited
+	}
+	return err
+}
+
+// main is the process.
+func main([]string) int {
+	control := os.NewFile(controlFd, "control")
+	unix.CloseOnExec(controlFd)
+	reader, writer := frame.NewReader(control), frame.NewWriter(control)
+	l, ports, err := begin(reader)
+	if err != nil {
+		_ = writer.WriteJSON(frame.Message, answer{Error: err.Error()}) // nobody else is to be told
+		return verdict.ExitFail
+	}
+	// The packet memory is most of the heap and holds no pointers: collecting
+	// more often would only take time from the frames.
+	debug.SetGCPercent(400)
+	stop := false
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.run(&stop)
+	}()
+	if writer.WriteJSON(frame.Message, answer{}) == nil {
+		l.serve(reader, writer)
+	}
+	l.do(func() { stop = true })
+	<-ended
+	for _, one := range ports {
+		_ = one.Close() // the process ends with it
+	}
+	return verdict.ExitPass
+}
+
+// begin reads what to run, and makes it.
+func begin(reader *frame.Reader) (*loop, []port.Port, error) {
+	var order start
+	if err := readJSON(reader, &order); err != nil {
+		return nil, nil, fmt.Errorf("read start message: %w", err)
+	}
+	p := &plan.Plan{}
+	if err := readJSON(reader, p); err != nil {
+		return nil, nil, fmt.Errorf("read plan: %w", err)
+	}
+	fd := firstPort
+	var ends []plan.End
+	var ports []port.Port
+	for _, given := range order.Ports {
+		handle := &port.Handle{Description: given.Description}
+		for range given.Files {
+			unix.CloseOnExec(fd)
+			handle.Files = append(handle.Files, os.NewFile(uintptr(fd), given.Description.Name))
+			fd++
+		}
+		one, err := handle.Port()
+		if err != nil {
+			return nil, ports, err
+		}
+		ends, ports = append(ends, given.End), append(ports, one)
+	}
+	l, err := newLoop(p, ends, ports, nil)
+	return l, ports, err
+}
+
+func readJSON(reader *frame.Reader, v any) error {
+	_, payload, err := reader.Read()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(payload, v)
+}
+
+// serve answers requests until there are no more.
+func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
+	for {
+		var r request
+		if err := readJSON(reader, &r); err != nil {
+			return
+		}
+		a := answer{}
+		var err error
+		switch {
+		case r.SetLink != nil:
+			l.do(func() { err = l.engine.SetLink(r.SetLink.Name, r.SetLink.AToB, r.SetLink.BToA) })
+		case r.LinkState != nil:
+			l.do(func() { err = l.engine.SetLinkState(r.LinkState.Name, r.LinkState.Up) })
+		case r.State:
+			a.State, err = l.state()
+		default:
+			err = errors.New("a request without content")
+		}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		if writer.WriteJSON(frame.Message, a) != nil {
+			return
+		}
+	}
+}
+
+// state reads everything. What takes system calls is not done by the thread.
+func (l *loop) state() (*State, error) {
+	s := &State{NICs: make([]NICState, len(l.nics))}
+	l.do(func() {
+		s.Ports, s.Totals, s.Held = l.engine.Ports(), l.engine.Totals(), l.engine.Held()
+		s.Peak, s.Cell, s.Late = l.engine.Pool().Peak(), l.engine.Pool().Cell(), l.late.Quantiles()
+		for i := range l.nics {
+			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused, Late: l.nics[i].late.Quantiles()}
+		}
+	})
+	for i := range l.nics {
+		one := &l.nics[i]
+		stats, err := one.port.Stats()
+		if err != nil && !errors.Is(err, port.ErrGone) {
+			return nil, fmt.Errorf("read port %s:%s: %w", one.end.Node, one.end.Port, err)
+		}
+		s.NICs[i].Node, s.NICs[i].NIC, s.NICs[i].Port, s.NICs[i].Description = one.end.Node, one.end.Port, stats, one.port.Description()
+	}
+	return s, nil
+}

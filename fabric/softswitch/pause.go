@@ -1,0 +1,199 @@
+package softswitch
+
+import (
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/packet"
+	"railbed/fabric/softswitch/queue"
+	"railbed/transports/wire"
+)
+
+// pauseRequests are what a port asks of the far end.
+type pauseRequests struct {
+	active  uint8 // priorities that are to be paused, a bit each
+	changed uint8 // priorities whose change was not said yet
+	// gentle is what GFC tells the far end.
+	gentle     gfcMessage
+	refreshing bool // a pauseRefresh event is planned
+	listed     bool // in Engine.signalled
+}
+
+func (r *pauseRequests) pending() bool { return r.changed|r.gentle.enabled != 0 }
+
+// Pause implements queue.Signals: the shared buffer of a switch asks the sender
+// at an ingress port to stop, or to go on. The frame leaves once the event that
+// is being handled is done, because the buffer calls from within a queue.
+func (s *station) Pause(ingress int, priority uint8, on bool) {
+	asked := &s.ports[ingress].asked
+	bit := uint8(1) << priority
+	if on {
+		asked.active |= bit
+	} else {
+		asked.active &^= bit
+	}
+	asked.changed |= bit
+	s.engine.signal(s.ports[ingress])
+}
+
+// Stage implements queue.Signals.
+func (s *station) Stage(ingress int, priority, stage uint8) {
+	s.ports[ingress].slow(priority, uint16(stage), false)
+}
+
+// Rate implements queue.RateSignals.
+func (s *station) Rate(ingress int, priority uint8, share uint16) {
+	s.ports[ingress].slow(priority, share, true)
+}
+
+// slow tells the far end the rate of a priority.
+func (p *port) slow(priority uint8, value uint16, share bool) {
+	message := &p.asked.gentle
+	message.values[priority], message.share = value, share
+	message.enabled |= 1 << priority
+	p.engine.signal(p)
+}
+
+// report is when a switch with time-based GFC tells its senders their rates.
+func (s *station) report() {
+	if next := s.memory.Report(s.engine.now); next != clock.Never {
+		s.engine.events.push(event{at: next, kind: reports, port: int32(s.ports[0].index)})
+	}
+}
+
+// signal remembers a port that has something to say.
+func (e *Engine) signal(one *port) {
+	if !one.asked.listed {
+		one.asked.listed = true
+		e.signalled = append(e.signalled, one)
+	}
+}
+
+// settle lets those ports speak.
+func (e *Engine) settle() {
+	for i := 0; i < len(e.signalled); i++ { // more may come meanwhile
+		one := e.signalled[i]
+		one.asked.listed = false
+		one.kick()
+	}
+	e.signalled = e.signalled[:0]
+}
+
+// controlFrame is the next frame of the port's own, or nil. It goes before all
+// queues and is never paused (IEEE 802.1Qbb). Pauses are asked for with the
+// longest time, ended by a frame of their own, and renewed when half of the time
+// is over.
+func (p *port) controlFrame() *packet.Packet {
+	asked := &p.asked
+	if !asked.pending() {
+		return nil
+	}
+	e := p.engine
+	one := e.pool.Get()
+	if one == nil {
+		return nil // said as soon as there is memory again
+	}
+	e.totals.Made++
+	one.Born, one.Due, one.Queued = e.now, e.now, e.now
+	if asked.changed != 0 {
+		fields := wire.PFCFields{Enable: asked.changed | asked.active}
+		for q := range fields.Quanta {
+			if asked.active>>q&1 != 0 {
+				fields.Quanta[q] = wire.MaxQuanta
+			}
+			if asked.changed>>q&1 != 0 {
+				p.count.PausesSent[q]++
+			}
+		}
+		// Who is asked to stop and who to go on are told in one frame.
+		one.Data = one.Data[:wire.EncodePFCFrame(one.Data, p.mac, &fields)]
+		asked.changed = 0
+		if asked.active != 0 && !asked.refreshing {
+			asked.refreshing = true
+			e.events.push(event{at: e.now.Add(p.pauseTime(wire.MaxQuanta) / 2), kind: pauseRefresh, port: int32(p.index)})
+		}
+	} else {
+		one.Data = one.Data[:asked.gentle.encode(one.Data, p.mac)]
+		asked.gentle.enabled = 0
+	}
+	one.Priority = queue.Priorities - 1
+	one.Parse()
+	return one
+}
+
+// pauseTime is how long a far end of the port's stops for some quanta.
+func (p *port) pauseTime(quanta uint16) time.Duration {
+	rate := uint64(p.far.medium.Direction().Rate)
+	if rate == 0 {
+		rate = 100e9 // a line without a rate has no bit times
+	}
+	return quantum(quanta, rate)
+}
+
+// refreshPause renews pauses that still hold.
+func (p *port) refreshPause() {
+	p.asked.refreshing = false
+	if p.asked.active != 0 {
+		p.asked.changed |= p.asked.active
+		p.kick()
+	}
+}
+
+// takeControl obeys a MAC control frame and reports whether it was one.
+func (p *port) takeControl(one *packet.Packet) bool {
+	if one.Headers.EtherType != wire.EtherTypeMACControl {
+		return false
+	}
+	body := one.Data[one.Headers.L3:]
+	if pfc := wire.PFC(body); pfc.Valid() {
+		for q := range queue.Priorities {
+			if pfc.Enabled(q) {
+				p.obey(uint8(q), pfc.Quanta(q))
+			}
+		}
+	} else if message, ok := decodeGFC(body); ok {
+		p.obeyGently(message)
+	}
+	p.kick()
+	return true
+}
+
+// obeyGently sets the rates that GFC asks for.
+func (p *port) obeyGently(m gfcMessage) {
+	for q := range uint8(queue.Priorities) {
+		switch {
+		case m.enabled>>q&1 == 0:
+		case m.share:
+			p.egress.Share(p.engine.now, q, m.values[q])
+		default:
+			p.egress.Stage(p.engine.now, q, uint8(min(m.values[q], 255)))
+		}
+	}
+}
+
+// obey stops a priority for some quanta of this port's bit times, or lets it go
+// on.
+func (p *port) obey(priority uint8, quanta uint16) {
+	e := p.engine
+	p.count.PausesReceived[priority]++
+	until := clock.Time(0)
+	if quanta > 0 {
+		until = e.now.Add(p.far.pauseTime(quanta))
+		e.events.push(event{at: until, kind: pauseEnds, port: int32(p.index)})
+	}
+	p.told[priority] = until
+	p.resumed = e.now
+	p.egress.Pause(e.now, priority, quanta > 0)
+}
+
+// pauseEnds lets priorities go on whose pause was not renewed.
+func (p *port) pauseEnds() {
+	for q := range uint8(queue.Priorities) {
+		if p.told[q] != 0 && p.told[q] <= p.engine.now {
+			p.told[q] = 0
+			p.resumed = p.engine.now
+			p.egress.Pause(p.engine.now, q, false)
+		}
+	}
+	p.kick()
+}

@@ -1,0 +1,225 @@
+package softswitch
+
+import (
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/forward"
+	"railbed/fabric/softswitch/medium"
+	"railbed/fabric/softswitch/packet"
+	"railbed/fabric/softswitch/queue"
+	"railbed/testbed/plan"
+	"railbed/transports/wire"
+)
+
+// port is a switch's port, or the line side of an emulated NIC.
+type port struct {
+	index   int // in Engine.ports
+	number  int // in station.ports
+	end     plan.End
+	name    string
+	mac     wire.MAC
+	station *station
+	engine  *Engine
+	link    *link
+	far     *port
+
+	egress *queue.Port
+	medium *medium.Medium // what the port sends goes through it
+	// free is when the frame that is being sent will have been sent.
+	free clock.Time
+	// waking says that a lineFree event is planned.
+	waking bool
+	// asked are the pauses that this port asks the far end for, told those that
+	// the far end asks of this one.
+	asked    pauseRequests
+	told     [queue.Priorities]clock.Time
+	resumed  clock.Time // when a pause ended last
+	observed bool
+	count    Counters
+}
+
+// join ends a link at the port.
+func (p *port) join(l *link, far *port, m *medium.Medium) {
+	p.link, p.far, p.medium = l, far, m
+	p.egress.SetLink(p.engine.now, m.Direction())
+}
+
+// offer puts a packet into the port's queue, and sends when the line is free.
+func (p *port) offer(one *packet.Packet) {
+	outcome := p.egress.Enqueue(p.engine.now, one)
+	if outcome.Dropped {
+		p.engine.drop(p, one, ofQueue[outcome.Reason], outcome.Depth)
+		return
+	}
+	if outcome.Marked {
+		p.count.Marked++
+	}
+	if outcome.Reason != queue.Accepted {
+		p.count.Trimmed++
+	}
+	if p.observed {
+		p.observeQueued(one, outcome)
+	}
+	p.kick()
+}
+
+// kick sends what can be sent now, and plans to go on when the line is free.
+func (p *port) kick() {
+	e := p.engine
+	for !p.waking {
+		if p.free > e.now {
+			p.wakeAt(p.free)
+			return
+		}
+		one := p.controlFrame()
+		own := one != nil
+		if !own {
+			one = p.egress.Dequeue(e.now)
+		}
+		if one == nil {
+			if next := p.egress.Next(e.now); next != clock.Never {
+				p.wakeAt(next)
+			}
+			return
+		}
+		if p.egress.Last().Marked && !own {
+			p.count.Marked++
+		}
+		p.send(one)
+		if p.free > e.now && p.egress.Packets() == 0 && !p.asked.pending() {
+			return // whoever comes next looks whether the line is free
+		}
+	}
+}
+
+func (p *port) wakeAt(at clock.Time) {
+	p.waking = true
+	p.engine.events.push(event{at: at, kind: lineFree, port: int32(p.index)})
+}
+
+// send puts a packet on the line. One that did not wait starts when it came, if
+// the line was free then: a frame that was noticed late makes up for it.
+func (p *port) send(one *packet.Packet) {
+	e := p.engine
+	start := e.now
+	if one.Queued == e.now {
+		start = max(p.free, p.resumed, min(one.Due, e.now))
+	}
+	p.free = start.Add(p.medium.Serialise(len(one.Data)))
+	p.count.Sent.add(len(one.Data))
+	p.count.SentByPriority[one.Priority]++
+	if p.observed {
+		p.observeSent(one, start)
+	}
+	if !p.link.up {
+		e.drop(p, one, LinkDown, 0)
+		return
+	}
+	transit := p.medium.Send(p.free, one)
+	if transit.Reason != medium.Arrives {
+		e.drop(p, one, ofMedium[transit.Reason], 0)
+		return
+	}
+	if transit.Corrupt >= 0 {
+		one.Data[transit.Corrupt/8] ^= 1 << (transit.Corrupt % 8)
+		one.Parse()
+		p.count.Corrupted++
+	}
+	if transit.Again != clock.Never {
+		if twin := e.pool.Copy(one); twin != nil {
+			e.totals.Made++
+			p.count.Duplicated++
+			twin.Flow = medium.Twin(one.Flow)
+			p.launch(twin, transit.Again)
+		}
+	}
+	p.launch(one, transit.At)
+}
+
+// launch plans a packet's arrival at the far end.
+func (p *port) launch(one *packet.Packet, at clock.Time) {
+	one.Due = at
+	p.engine.events.push(event{at: at, kind: arrives, port: int32(p.far.index), packet: one, epoch: p.link.epoch})
+}
+
+// arrive takes a packet from the line.
+func (p *port) arrive(one *packet.Packet, epoch uint32) {
+	e := p.engine
+	if epoch != p.link.epoch {
+		e.drop(p, one, LinkDown, 0)
+		return
+	}
+	p.count.Received.add(len(one.Data))
+	if p.observed {
+		p.observeArrived(one)
+	}
+	if p.takeControl(one) {
+		e.totals.Consumed++
+		e.pool.Put(one)
+		return
+	}
+	if p.station.nic {
+		e.toNode(p.station, one)
+		return
+	}
+	p.forward(one)
+}
+
+// forward finds a packet's way out of the switch.
+func (p *port) forward(one *packet.Packet) {
+	e, sw := p.engine, p.station
+	one.Ingress = int32(p.number)
+	decision := sw.table.Decide(e.now, one, p.number)
+	switch decision.Action {
+	case forward.Send:
+		sw.enqueue(one, decision.Port)
+	case forward.Flood:
+		sw.flood(one, p.number)
+	case forward.Reply:
+		e.totals.Made++
+		decision.Reply.Due, decision.Reply.Born = one.Due, e.now
+		decision.Reply.Ingress = -1
+		p.finish(one, decision.Reason)
+		sw.enqueue(decision.Reply, decision.Port)
+	case forward.Drop:
+		p.finish(one, decision.Reason)
+	}
+}
+
+// finish ends a packet that the switch does not send on.
+func (p *port) finish(one *packet.Packet, why forward.Reason) {
+	if why == forward.Consumed {
+		p.engine.totals.Consumed++
+		p.engine.pool.Put(one)
+		return
+	}
+	p.engine.drop(p, one, ofForward[why], 0)
+}
+
+// enqueue puts a packet into the queue of the switch's port.
+func (s *station) enqueue(one *packet.Packet, out int) {
+	one.Priority = s.class[one.Headers.DSCP]
+	s.ports[out].offer(one)
+}
+
+// flood sends a packet out of every port but the one it came by.
+func (s *station) flood(one *packet.Packet, ingress int) {
+	e := s.engine
+	last := -1
+	for i, out := range s.ports {
+		if i == ingress || !out.link.up {
+			continue
+		}
+		if last >= 0 {
+			if twin := e.pool.Copy(one); twin != nil {
+				e.totals.Made++
+				s.enqueue(twin, last)
+			}
+		}
+		last = i
+	}
+	if last < 0 {
+		e.drop(s.ports[ingress], one, Hairpin, 0)
+		return
+	}
+	s.enqueue(one, last)
+}

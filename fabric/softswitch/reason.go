@@ -1,0 +1,76 @@
+package softswitch
+
+import (
+	"railbed/fabric/softswitch/forward"
+	"railbed/fabric/softswitch/medium"
+	"railbed/fabric/softswitch/queue"
+)
+
+// Reason says why the fabric dropped a packet.
+type Reason uint8
+
+// Reasons.
+const (
+	None Reason = iota
+	Tail
+	Buffer
+	Headroom
+	NICOverrun
+	Express
+	Loss
+	Burst
+	Nth
+	LinkDown
+	NoRoute
+	TTLExceeded
+	Malformed
+	NotForUs
+	TooBig
+	Martian
+	Unsupported
+	Reserved
+	Hairpin
+	FloodLimit
+	Memory
+	reasons // how many there are
+)
+
+// names are those of counters, of metrics and of the capture's comments.
+var names = [reasons]string{
+	None: "none", Tail: "tail", Buffer: "buffer", Headroom: "headroom", NICOverrun: "nic-overrun", Express: "express",
+	Loss: "loss", Burst: "burst", Nth: "nth", LinkDown: "link-down",
+	NoRoute: "no-route", TTLExceeded: "ttl-exceeded", Malformed: "malformed", NotForUs: "not-for-us", TooBig: "too-big",
+	Martian: "martian", Unsupported: "unsupported", Reserved: "reserved", Hairpin: "hairpin", FloodLimit: "flood-limit",
+	Memory: "memory",
+}
+
+// String is the reason's name.
+func (r Reason) String() string {
+	if r < reasons {
+		return names[r]
+	}
+	return "unknown"
+}
+
+// Reasons are all reasons, for whoever lists counters.
+func Reasons() []Reason {
+	all := make([]Reason, 0, reasons)
+	for r := None + 1; r < reasons; r++ {
+		all = append(all, r)
+	}
+	return all
+}
+
+var ofQueue = [...]Reason{
+	queue.Tail: Tail, queue.Buffer: Buffer, queue.Headroom: Headroom, queue.NICOverrun: NICOverrun, queue.Express: Express,
+}
+
+var ofMedium = [...]Reason{
+	medium.Loss: Loss, medium.Burst: Burst, medium.Nth: Nth, medium.LinkDown: LinkDown,
+}
+
+var ofForward = [...]Reason{
+	forward.NoRoute: NoRoute, forward.TTLExceeded: TTLExceeded, forward.Malformed: Malformed,
+	forward.NotForUs: NotForUs, forward.TooBig: TooBig, forward.Martian: Martian, forward.Unsupported: Unsupported,
+	forward.Reserved: Reserved, forward.Hairpin: Hairpin, forward.FloodLimit: FloodLimit,
+}
