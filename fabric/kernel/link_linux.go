@@ -150,6 +150,15 @@ func (b *Batch) SetMasterUp(name string, index, master int, masterName string) {
 	b.end()
 }
 
+// SetQueueLength sets how many frames an interface's own queue holds: for a tap,
+// those that wait for its reader. The ioctl for it is refused in a user namespace.
+func (b *Batch) SetQueueLength(name string, index, frames int) {
+	b.begin(unix.RTM_NEWLINK, 0, func() string { return fmt.Sprintf("ip -n %s link set %s txqueuelen %d", b.node, name, frames) })
+	b.ifinfo(index, 0, 0)
+	b.attrU32(unix.IFLA_TXQLEN, uint32(frames))
+	b.end()
+}
+
 // DeleteGroup deletes every interface of the group in the namespace, and with
 // each veth its peer wherever that is. The kernel deletes them as one: deleting
 // them one by one waits for all CPUs once for each.

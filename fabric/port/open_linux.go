@@ -50,6 +50,7 @@ func Open(driver Driver, name string, options Options) (*Handle, error) {
 
 var openers = map[Driver]func(string, Options) (*Handle, error){
 	Packet: openPacket,
+	Tap:    openTap,
 }
 
 // Port makes a Port of the handle, which is empty afterwards. It needs no
@@ -80,6 +81,8 @@ func (h *Handle) Port() (Port, error) {
 	switch h.Description.Driver {
 	case Packet:
 		port, err = newPacket(h.Description, fds[0])
+	case Tap:
+		port = newTap(h.Description, fds[0], fds[1])
 	}
 	if err != nil {
 		return nil, errors.Join(err, closeAll(fds))
@@ -92,7 +95,7 @@ func (h *Handle) Port() (Port, error) {
 }
 
 // descriptors is how many descriptors travel with a driver's description.
-var descriptors = map[Driver]int{Packet: 1}
+var descriptors = map[Driver]int{Packet: 1, Tap: 2}
 
 func closeAll(fds []int) error {
 	var errs []error

@@ -262,6 +262,9 @@ func (p *packetPort) take(header *unix.Tpacket2Hdr, status uint32, frame *Frame)
 
 // Send implements Port.
 func (p *packetPort) Send(frames [][]byte) (taken int, err error) {
+	if p.fd < 0 {
+		return 0, os.ErrClosed
+	}
 	for taken < len(frames) {
 		batch := frames[taken:min(taken+sendBatch, len(frames))]
 		for i, frame := range batch {

@@ -3,14 +3,16 @@
 package porttest
 
 import (
-	"bytes"
 	"encoding/binary"
+	"errors"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/verdict"
 )
 
 // patience is how long a test waits for what must come.
@@ -43,7 +45,7 @@ func pattern(number, length int) []byte {
 // epoll, and hands each to fn.
 func collect(t *testing.T, p port.Port, want int, fn func(i int, f port.Frame)) (got int) {
 	t.Helper()
-	epoll := newEpoll(t, p.Fd())
+	epoll := newEpoll(t, p.Fd(), 0)
 	batch := frames(p.Description(), 32)
 	deadline := time.Now().Add(patience)
 	for got < want && time.Now().Before(deadline) {
@@ -64,14 +66,14 @@ func collect(t *testing.T, p port.Port, want int, fn func(i int, f port.Frame)) 
 
 type epoll int
 
-func newEpoll(t testing.TB, fd int) epoll {
+func newEpoll(t testing.TB, fd int, flags uint32) epoll {
 	t.Helper()
 	e, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(e) })
-	if err := unix.EpollCtl(e, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+	if err := unix.EpollCtl(e, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | flags, Fd: int32(fd)}); err != nil {
 		t.Fatal(err)
 	}
 	return epoll(e)
@@ -123,59 +125,39 @@ func stats(t testing.TB, p port.Port) port.Stats {
 	return s
 }
 
+// Need skips a test where the driver cannot be had.
+func Need(t testing.TB, driver port.Driver) {
+	t.Helper()
+	hosttest.Need(t, hosttest.Netns)
+	if err := port.Probe(driver); errors.Is(err, verdict.ErrUnsupported) {
+		t.Skipf("cannot run here: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Run runs the suite.
 func Run(t *testing.T, driver port.Driver) {
+	Need(t, driver)
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, port.Driver)
 	}{
 		{"sizes and order", sizesAndOrder},
+		{"arbitrary bytes", arbitraryBytes},
+		{"too long", tooLong},
+		{"tags", tags},
+		{"stamps", stamps},
+		{"offloads", offloads},
+		{"burst", burst},
+		{"overflow", overflow},
+		{"allocations", allocations},
+		{"wake-ups", wakeups},
+		{"closing", closing},
+		{"down and up", downAndUp},
+		{"deleted", deleted},
+		{"handed over", handedOver},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, driver) })
-	}
-}
-
-// sizes from the shortest frame to the largest.
-func sizes(mtu int) []int {
-	all := []int{14, 15, 17, 59, 60, 61, 64, 65, 127, 128, 129, 512, 1024}
-	for _, size := range []int{1400, 1514, 2047, 2048, 4096, 8192} {
-		if size < mtu {
-			all = append(all, size)
-		}
-	}
-	return append(all, mtu, mtu+13, mtu+14)
-}
-
-func sizesAndOrder(t *testing.T, driver port.Driver) {
-	for _, mtu := range []int{1500, 4200, 9000} {
-		r := NewRig(t, driver, mtu, false)
-		p := r.Port(t, port.Options{})
-		nic := r.NIC(t)
-		all := sizes(mtu)
-		for i, size := range all {
-			if err := nic.Send(pattern(i, size)); err != nil {
-				t.Fatalf("mtu %d: send %d bytes: %v", mtu, size, err)
-			}
-		}
-		got := collect(t, p, len(all), func(i int, f port.Frame) {
-			if want := pattern(i, all[i]); !bytes.Equal(f.Data, want) {
-				t.Errorf("mtu %d: frame %d of %d bytes came as %d: % x...", mtu, i, len(want), len(f.Data), f.Data[:14])
-			}
-		})
-		if got != len(all) {
-			t.Errorf("mtu %d: %d of %d frames came; %+v", mtu, got, len(all), stats(t, p))
-		}
-		for i, size := range all {
-			sendAll(t, p, pattern(i, size))
-		}
-		for i, size := range all {
-			r, ok, err := nic.Receive(patience)
-			if err != nil || !ok || !bytes.Equal(r.Data, pattern(i, size)) {
-				t.Fatalf("mtu %d: the node got %d bytes, %v, %v; want frame %d of %d bytes; %+v", mtu, len(r.Data), ok, err, i, size, stats(t, p))
-			}
-		}
-		if s := stats(t, p); s.Sent != uint64(len(all)) || s.Received != uint64(len(all)) || s.Truncated+s.Refused+s.SendFailed != 0 {
-			t.Errorf("mtu %d: %+v, want %d both ways and nothing else", mtu, s, len(all))
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package porttest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -16,16 +17,12 @@ import (
 
 // Names and indexes of a rig's interfaces.
 const (
-	NICName   = "eth0"
-	NICIndex  = 10
-	PortName  = "port0"
-	PortIndex = 11
+	NICName  = "eth0"
+	NICIndex = 10
 
-	rigGroup = 7
+	firstPort = 100
+	rigGroup  = 7
 )
-
-// NodeMAC is the address of a rig's NIC.
-var NodeMAC = kernel.MAC{2, 0, 0, 0, 0, 1}
 
 // Rig is a node with one NIC, and the port of a switch at the other end.
 type Rig struct {
@@ -34,14 +31,34 @@ type Rig struct {
 	Switch *kernel.Namespace // where the port opens; the node's for a tap
 	MTU    int
 
-	conn *kernel.Conn // in Node
+	Number int
+
+	conn  *kernel.Conn // in Node
+	owned bool         // Switch was made by the rig
 }
 
-// NewRig makes the namespaces and, but for a tap, the veth between them. The
-// node's offloads are off as in a testbed unless offloads is true.
-func NewRig(t testing.TB, driver port.Driver, mtu int, offloads bool) *Rig {
+// PortName and PortIndex are of the interface on which a veth's port opens.
+func (r *Rig) PortName() string { return fmt.Sprintf("port%d", r.Number) }
+
+// PortIndex is the index of that interface.
+func (r *Rig) PortIndex() int { return firstPort + r.Number }
+
+// MAC is the address of the rig's NIC.
+func (r *Rig) MAC() kernel.MAC { return kernel.MAC{2, 0, 0, 0, 0, byte(r.Number)} }
+
+// Settings are those of a rig; the zero value is a node as in a testbed.
+type Settings struct {
+	MTU      int  // 0 is 1,500
+	Offloads bool // leave the NIC's offloads on
+	// Switch is where the port's end of a veth is, nil for a new namespace.
+	Switch *kernel.Namespace
+	Number int // of the rig in that namespace, and of its addresses
+}
+
+// NewRig makes the namespaces and, but for a tap, the veth between them.
+func NewRig(t testing.TB, driver port.Driver, settings Settings) *Rig {
 	t.Helper()
-	r := &Rig{Driver: driver, MTU: mtu}
+	r := &Rig{Driver: driver, MTU: cmp.Or(settings.MTU, 1500), Switch: settings.Switch, Number: settings.Number}
 	t.Cleanup(func() {
 		if err := r.close(); err != nil {
 			t.Error(err)
@@ -55,27 +72,43 @@ func NewRig(t testing.TB, driver port.Driver, mtu int, offloads bool) *Rig {
 	}
 	batch := kernel.NewBatch("switch", nil)
 	batch.AddVeth(
-		kernel.VethEnd{Namespace: r.Node, Node: "node", Name: NICName, Index: NICIndex, MAC: NodeMAC, MTU: mtu},
-		kernel.VethEnd{Namespace: r.Switch, Node: "switch", Name: PortName, Index: PortIndex, MAC: kernel.MAC{2, 0, 0, 0, 1, 1}, MTU: mtu}, rigGroup)
+		kernel.VethEnd{Namespace: r.Node, Node: "node", Name: NICName, Index: NICIndex, MAC: r.MAC(), MTU: r.MTU},
+		kernel.VethEnd{Namespace: r.Switch, Node: "switch", Name: r.PortName(), Index: r.PortIndex(),
+			MAC: kernel.MAC{2, 0, 0, 0, 1, byte(r.Number)}, MTU: r.MTU}, rigGroup)
 	batch.SetUp(NICName, NICIndex, true)
 	if err := r.conn.Do(batch); err != nil {
 		t.Fatal(err)
 	}
-	if !offloads {
+	if !settings.Offloads {
 		if err := r.conn.TurnOffloadsOff(NICName); err != nil {
 			t.Fatal(err)
 		}
 	}
 	err := r.Switch.Do(func() error {
-		if err := kernelQuiet(PortName); err != nil {
+		if err := setIPv6(r.PortName(), false); err != nil {
 			return err
 		}
-		return setUp(PortName, PortIndex, true)
+		return setUp(r.PortName(), r.PortIndex(), true)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.WaitUp(t)
 	return r
+}
+
+// WaitUp waits until the node's NIC sends: the kernel activates its queue some
+// time after both ends are up, and drops in silence what is sent before.
+func (r *Rig) WaitUp(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if link := r.link(t); link.Operstate == "up" || link.Kind == "tun" && link.Carrier { // a tap's state stays unknown
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the node's NIC did not come up: %+v", r.link(t))
+		}
+	}
 }
 
 func (r *Rig) build() (err error) {
@@ -85,20 +118,29 @@ func (r *Rig) build() (err error) {
 	if r.conn, err = kernel.OpenIn(r.Node); err != nil {
 		return err
 	}
-	if err := r.Node.Do(func() error { return kernelQuiet("default") }); err != nil {
+	if err := r.Node.Do(func() error { return setIPv6("default", false) }); err != nil {
 		return err
 	}
 	if r.Driver == port.Tap {
 		r.Switch = r.Node
 		return nil
 	}
+	if r.Switch != nil {
+		return nil
+	}
+	r.owned = true
 	r.Switch, err = kernel.NewNamespace()
 	return err
 }
 
-// kernelQuiet turns IPv6 off, whose discovery would send frames of its own.
-func kernelQuiet(name string) error {
-	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
+// setIPv6 turns an interface's IPv6 on or off: its discovery sends frames of
+// its own.
+func setIPv6(name string, on bool) error {
+	value := "1"
+	if on {
+		value = "0"
+	}
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte(value), 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // a kernel without IPv6
 	}
@@ -119,10 +161,10 @@ func setUp(name string, index int, up bool) error {
 // Open opens the rig's port and sets a tap's interface up.
 func (r *Rig) Open(t testing.TB, options port.Options) *port.Handle {
 	t.Helper()
-	name := PortName
+	name := r.PortName()
 	if r.Driver == port.Tap {
 		name = NICName
-		options.MTU, options.Index, options.MAC = r.MTU, NICIndex, NodeMAC
+		options.MTU, options.Index, options.MAC = r.MTU, NICIndex, r.MAC()
 	}
 	var handle *port.Handle
 	err := r.Switch.Do(func() (err error) {
@@ -134,6 +176,9 @@ func (r *Rig) Open(t testing.TB, options port.Options) *port.Handle {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if r.Driver == port.Tap {
+		r.WaitUp(t)
 	}
 	return handle
 }
@@ -165,7 +210,7 @@ func (r *Rig) close() error {
 		}
 		errs = append(errs, r.conn.Close())
 	}
-	if r.Switch != nil && r.Switch != r.Node {
+	if r.owned && r.Switch != nil {
 		errs = append(errs, r.Switch.Close())
 	}
 	if r.Node != nil {
@@ -215,6 +260,26 @@ func (r *Rig) NIC(t testing.TB) *NIC {
 // Send sends one frame.
 func (n *NIC) Send(frame []byte) error { return unix.Send(n.fd, frame, 0) }
 
+func (n *NIC) send(t testing.TB, frame []byte) {
+	t.Helper()
+	if err := n.Send(frame); err != nil {
+		t.Fatalf("the node sends %d bytes: %v", len(frame), err)
+	}
+}
+
+// receive is the next frame, valid until the next call, or nil.
+func (n *NIC) receive(t testing.TB) []byte {
+	t.Helper()
+	r, _, err := n.Receive(patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Data
+}
+
+// clearError forgets that the interface was down.
+func (n *NIC) clearError() { _, _ = unix.GetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_ERROR) }
+
 // Received is a frame that came to the node.
 type Received struct {
 	Data  []byte // valid until the next Receive
@@ -256,8 +321,54 @@ func (n *NIC) Receive(patience time.Duration) (r Received, ok bool, err error) {
 	return r, true, err
 }
 
+func (r *Rig) setNIC(t testing.TB, up bool) {
+	t.Helper()
+	if err := r.Node.Do(func() error { return setUp(NICName, NICIndex, up) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *Rig) setPort(t testing.TB, up bool) {
+	t.Helper()
+	if err := r.Switch.Do(func() error { return setUp(r.PortName(), r.PortIndex(), up) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deleteNIC deletes the node's NIC, and with it the port's interface.
+func (r *Rig) deleteNIC(t testing.TB) {
+	t.Helper()
+	batch := kernel.NewBatch("node", nil)
+	batch.DeleteLink(NICName, NICIndex)
+	if err := r.conn.Do(batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *Rig) setNICMTU(t testing.TB, mtu int) {
+	t.Helper()
+	err := r.Node.Do(func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		request, err := unix.NewIfreq(NICName)
+		if err != nil {
+			return err
+		}
+		request.SetUint32(uint32(mtu))
+		return unix.IoctlIfreq(fd, unix.SIOCSIFMTU, request)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Counters are those of the node's NIC.
-func (r *Rig) Counters(t testing.TB) kernel.Counters {
+func (r *Rig) Counters(t testing.TB) kernel.Counters { return r.link(t).Counters }
+
+func (r *Rig) link(t testing.TB) kernel.Link {
 	t.Helper()
 	links, err := r.conn.Links(true)
 	if err != nil {
@@ -265,9 +376,9 @@ func (r *Rig) Counters(t testing.TB) kernel.Counters {
 	}
 	for _, link := range links {
 		if link.Name == NICName {
-			return link.Counters
+			return link
 		}
 	}
 	t.Fatalf("no %s among %v", NICName, links)
-	return kernel.Counters{}
+	return kernel.Link{}
 }

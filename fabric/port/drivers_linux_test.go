@@ -11,7 +11,5 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
 
-func TestPacket(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
-	porttest.Run(t, port.Packet)
-}
+func TestPacket(t *testing.T) { porttest.Run(t, port.Packet) }
+func TestTap(t *testing.T)    { porttest.Run(t, port.Tap) }
