@@ -152,6 +152,7 @@ func FuzzRoundTrip(f *testing.F) {
 		roundTrip[Bytes](t, text)
 		roundTrip[Duration](t, text)
 		roundTrip[Ratio](t, text)
+		roundTrip[Factor](t, text)
 		if d, err := ParseDuration(text); err == nil {
 			if std, err := time.ParseDuration(text); err != nil || std != time.Duration(d) {
 				t.Fatalf("%q is %v, and %v, %v for the standard library", text, d, std, err)
@@ -207,4 +208,32 @@ func FuzzPrint(f *testing.F) {
 			t.Fatalf("ratio %d/%d: %v, %v", a, b, got, err)
 		}
 	})
+}
+
+func TestFactor(t *testing.T) {
+	for text, want := range map[string]Factor{
+		"1": {1, 1}, "0.5": {1, 2}, "8": {8, 1}, "1/3": {1, 3}, "2/4": {1, 2}, "1.5": {3, 2}, "18446744073709551615": {math.MaxUint64, 1},
+	} {
+		if got, err := ParseFactor(text); err != nil || got != want {
+			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
+		}
+	}
+	refuse(t, func(s string) error { _, err := ParseFactor(s); return err }, "want a number above 0, as in 0.5, 8 or 1/3",
+		"", "0", "0.0", "0/1", "1/0", "-1", "50%", "1e3", ".5", "1.", "x", "1/2/3", "18446744073709551616", "0.000000000000000000001")
+	prints(t, map[string]Factor{"0": {}, "1": {1, 1}, "0.5": {1, 2}, "1/3": {1, 3}, "8": {8, 1}, "100": {100, 1}})
+	for _, c := range []struct {
+		factor Factor
+		bytes  Bytes
+		want   Bytes
+	}{
+		{Factor{1, 2}, 101, 50}, {Factor{8, 1}, 1000, 8000}, {Factor{1, 3}, 10, 3}, {Factor{}, 10, 0}, {Factor{1, 2}, 0, 0},
+		{Factor{8, 1}, math.MaxUint64, math.MaxUint64}, {Factor{math.MaxUint64, math.MaxUint64 - 1}, 1 << 40, 1 << 40},
+	} {
+		if got := c.factor.Times(c.bytes); got != c.want {
+			t.Errorf("%v times %d: got %d, want %d", c.factor, c.bytes, got, c.want)
+		}
+	}
+	if got := (Factor{1, 4}).Float(); got != 0.25 || (Factor{}).Float() != 0 || !(Factor{}).IsZero() {
+		t.Errorf("got %v", got)
+	}
 }

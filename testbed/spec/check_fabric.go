@@ -142,9 +142,8 @@ func (c *checker) direction(at string, d Direction) {
 		c.gilbertElliott(at+".gilbert-elliott", g)
 	}
 	if f := d.Flap; f != nil && !f.Off {
-		c.positive(at+".flap.for", uint64(f.For), "a flap of no time", "want a duration such as 10ms, or flap: false")
 		c.atMost(at+".flap.every", uint64(f.Every), uint64(maxFlap), f.Every, "want at most "+maxFlap.String())
-		if f.For != 0 && f.For >= f.Every {
+		if f.Every != 0 && f.For >= f.Every {
 			c.report(at+".flap.for", fmt.Sprintf("down for %s of every %s", f.For, f.Every), "want for below every, or a link step with state: down")
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,15 +16,17 @@ import (
 const maxTime = 5 * time.Second
 
 func FuzzDecode(f *testing.F) {
-	example, err := os.ReadFile("testdata/scenario.yaml")
-	if err != nil {
-		f.Fatal(err)
+	for _, name := range []string{"testdata/scenario.yaml", "testdata/soft.yaml"} {
+		example, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(example)
+		f.Add(bytes.ReplaceAll(example, []byte("\n"), []byte("\r\n")))
 	}
-	f.Add(example)
-	f.Add(bytes.ReplaceAll(example, []byte("\n"), []byte("\r\n")))
 	f.Add([]byte("\uFEFF" + head))
 	f.Add([]byte(head + "nodes: &n {h0: &x {env: {A: 'b\\0', \"<<\": \"\\x07\"}}, h1: *x}\n"))
-	for _, file := range wrongFiles {
+	for _, file := range slices.Concat(wrongFiles, wrongSoftFiles) {
 		f.Add([]byte(strings.Replace(file.text, here, "", 1)))
 	}
 	schema := compiled(f)

@@ -46,6 +46,14 @@ func scalarNode(tag, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
 }
 
+// plainNode is text that stands without quotes where it is a number.
+func plainNode(value string) *yaml.Node {
+	if decimalNumber.MatchString(value) {
+		return scalarNode("", value)
+	}
+	return textNode(value)
+}
+
 // textNode quotes text with characters that Decode accepts only when escaped.
 func textNode(value string) *yaml.Node {
 	node := scalarNode("!!str", value)
@@ -64,7 +72,7 @@ func (e *encoder) value(v reflect.Value) *yaml.Node {
 		if err != nil {
 			panic(fmt.Sprintf("spec: %s does not print: %v", v.Type(), err)) // units print every value
 		}
-		return scalarNode("!!str", string(written))
+		return plainNode(string(written))
 	}
 	switch {
 	case isOrdered(v.Type()):
@@ -120,11 +128,16 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 
 func (e *encoder) ordered(v reflect.Value) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
+	numbers := v.Type() == reflect.TypeFor[Ordered[int]]()
 	for i := range v.Len() {
 		entry := v.Index(i)
-		node.Content = append(node.Content, textNode(entry.Field(0).String()), e.value(entry.Field(1)))
+		key := textNode(entry.Field(0).String())
+		if numbers {
+			key = plainNode(key.Value) // a DSCP or a priority
+		}
+		node.Content = append(node.Content, key, e.value(entry.Field(1)))
 	}
-	if v.Type() == reflect.TypeFor[Ordered[int]]() {
+	if numbers {
 		inline(node)
 	}
 	return node

@@ -3,6 +3,7 @@ package spec
 import (
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 
 	"railbed/fabric/units"
@@ -71,5 +72,19 @@ fabric:
 `
 	if text := roundTrip(t, built); string(text) != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
+// Switches of settings, on and off, and keys that are numbers.
+func TestMarshalSoft(t *testing.T) {
+	testbed, err := Load("testdata/soft.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(roundTrip(t, testbed))
+	for _, want := range []string{"trim: true", "trim: false", "flap: false", "drop-list: []", "strict: []", "priorities: {46: 5, 10: 3}", "alpha: 0.5", "alpha: 1/3"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the file lacks %q:\n%s", want, text)
+		}
 	}
 }

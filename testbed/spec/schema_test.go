@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -167,7 +168,7 @@ func asJSON(t testing.TB, text []byte) any {
 	if err := yaml.Load(text, &value); err != nil {
 		t.Fatal(err)
 	}
-	encoded, err := json.Marshal(value)
+	encoded, err := json.Marshal(textKeys(value))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,6 +177,27 @@ func asJSON(t testing.TB, text []byte) any {
 		t.Fatal(err)
 	}
 	return decoded
+}
+
+// textKeys makes text of keys such as 46, as JSON knows no others.
+func textKeys(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = textKeys(v[key])
+		}
+	case map[any]any:
+		made := map[string]any{}
+		for key := range v {
+			made[fmt.Sprint(key)] = textKeys(v[key])
+		}
+		return made
+	case []any:
+		for i := range v {
+			v[i] = textKeys(v[i])
+		}
+	}
+	return value
 }
 
 func TestExamplesPassDecoderAndSchema(t *testing.T) {
@@ -248,6 +270,11 @@ func TestSchemaRefuses(t *testing.T) {
 		"capture path":         good + "steps: [{capture: {at: [all], file: ../a.pcapng}}]\n",
 		"empty command":        good + "steps: [{exec: {nodes: [h0], command: []}}]\n",
 		"busbw":                good + "checks: [{workload: {name: a, busbw: 3}}]\n",
+		"trim as text":         "name: a\nfabric: {topology: explicit, switch: {trim: yes please}}\n",
+		"priority 8":           "name: a\nfabric: {topology: explicit, switch: {pfc: {priorities: [8]}}}\n",
+		"DSCP 64":              "name: a\nfabric: {topology: explicit, switch: {priorities: {64: 1}}}\n",
+		"alpha 0":              "name: a\nfabric: {topology: explicit, switch: {alpha: 0}}\n",
+		"half a burst":         good + "steps: [{link: {where: a--b, set: {gilbert-elliott: {enter: 1%}}}}]\n",
 		"list instead of text": "name: [a]\nfabric: {topology: explicit}\n",
 	} {
 		if err := s.Validate(asJSON(t, []byte(text))); err == nil {

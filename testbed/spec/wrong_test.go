@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -194,7 +195,7 @@ func numbered(format string, count int) string {
 }
 
 func TestWrongFiles(t *testing.T) {
-	for _, file := range wrongFiles {
+	for _, file := range slices.Concat(wrongFiles, wrongSoftFiles) {
 		t.Run(file.name, func(t *testing.T) {
 			before, after, marked := strings.Cut(file.text, here)
 			if !marked {
