@@ -135,11 +135,17 @@ type AggregationFields struct {
 // bytes.
 func AggregationMessageLen(elements int) int { return AggregationLen + 4*elements }
 
-// Valid says that the bytes hold a message of this version that makes sense by
-// itself: known kind, type and flags, the set of its round, a worker below its
-// fan-in, a bitmap within it, and all the elements. A reject has none. An update is of exactly
-// one worker.
+// Valid says that the bytes are a message of this version that makes sense by
+// itself: a valid header and all the elements, no less and no more.
 func (a Aggregation) Valid() bool {
+	return a.ValidHeader() && len(a) == AggregationMessageLen(int(a.Elements()))
+}
+
+// ValidHeader says that the bytes begin with a header that makes sense by
+// itself: known kind, type and flags, the set of its round, a worker below its
+// fan-in, a bitmap within it. An update is of one worker; a reject has no
+// elements. It is for captures that cut packets off.
+func (a Aggregation) ValidHeader() bool {
 	if len(a) < AggregationLen || a.Version() != AggregationVersion || a[aggFlags]&^aggKnownFlags != 0 {
 		return false
 	}
@@ -152,21 +158,13 @@ func (a Aggregation) Valid() bool {
 	}
 	switch a.Kind() {
 	case AggregationUpdate:
-		if bitmap != 1<<worker || a.Elements() == 0 || a.Code() != 0 {
-			return false
-		}
+		return bitmap == 1<<worker && a.Elements() > 0 && a.Code() == 0
 	case AggregationResult:
-		if bitmap == 0 || a.Elements() == 0 || a.Code() != 0 {
-			return false
-		}
+		return bitmap != 0 && a.Elements() > 0 && a.Code() == 0
 	case AggregationReject:
-		if a.Elements() != 0 || a.Code() == 0 {
-			return false
-		}
-	default:
-		return false
+		return a.Elements() == 0 && a.Code() != 0
 	}
-	return len(a) == AggregationMessageLen(int(a.Elements()))
+	return false
 }
 
 // Version is the version of the message, for those that are not valid because

@@ -1,0 +1,87 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/gopacket"
+	golayers "github.com/google/gopacket/layers"
+
+	"railbed/transports/wire"
+)
+
+// INT is a block of in-band telemetry, as fabric/softswitch/PROTOCOL.md has it;
+// it reads every block of INT-MD v2.1 that has no source-only metadata. Its
+// payload is what the next port says, of a probe the bytes of a wire.INTProbe.
+type INT struct {
+	golayers.BaseLayer
+	NextPort     golayers.UDPPort
+	Discard      bool
+	HopsExceeded bool
+	MTUExceeded  bool
+	Instructions uint16
+	Remaining    uint8
+	Domain       uint16
+	// Hops are the reports, in the order in which the packet passed.
+	Hops []wire.INTHop
+}
+
+// LayerType is LayerTypeINT.
+func (l *INT) LayerType() gopacket.LayerType { return LayerTypeINT }
+
+// CanDecode is LayerTypeINT.
+func (l *INT) CanDecode() gopacket.LayerClass { return LayerTypeINT }
+
+// NextLayerType is that of the next port.
+func (l *INT) NextLayerType() gopacket.LayerType {
+	if l.NextPort == wire.PortINT {
+		return gopacket.LayerTypePayload // a block does not follow a block
+	}
+	return l.NextPort.LayerType()
+}
+
+// DecodeFromBytes reads the layer. It keeps data and reuses Hops.
+func (l *INT) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
+	block := wire.INT(data)
+	if !block.Valid() {
+		if len(data) < wire.INTLen || len(data) < block.Len() {
+			df.SetTruncated()
+		}
+		return fmt.Errorf("decode INT: %d bytes are no valid block", len(data))
+	}
+	*l = INT{
+		BaseLayer: golayers.BaseLayer{Contents: data[:block.Len()], Payload: block.Payload()},
+		NextPort:  golayers.UDPPort(block.NextPort()), Discard: block.Discard(), HopsExceeded: block.HopsExceeded(),
+		MTUExceeded: block.MTUExceeded(), Instructions: block.Instructions(), Remaining: block.Remaining(), Domain: block.Domain(),
+		Hops: l.Hops[:0],
+	}
+	for i := range block.Hops() {
+		l.Hops = append(l.Hops, block.Hop(i))
+	}
+	return nil
+}
+
+// SerializeTo writes the block with room for the remaining hops.
+func (l *INT) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
+	fields := wire.INTFields{
+		Hops: len(l.Hops) + int(l.Remaining), Instructions: l.Instructions, NextPort: uint16(l.NextPort), Discard: l.Discard,
+	}
+	length := wire.INTBlockLen(&fields)
+	switch {
+	case l.Domain != wire.INTDomain:
+		return fmt.Errorf("write INT: domain %#04x is not %#04x", l.Domain, wire.INTDomain)
+	case (length-wire.INTLen)/4 > wire.INTMaxWords:
+		return fmt.Errorf("write INT: a block of %d bytes for %d hops is too long", length, fields.Hops)
+	case l.HopsExceeded || l.MTUExceeded:
+		return errors.New("write INT: exceeded is for a hop to say")
+	}
+	bytes, err := b.PrependBytes(length)
+	if err != nil {
+		return err
+	}
+	wire.INT(bytes).Encode(&fields)
+	for i := range l.Hops {
+		wire.INT(bytes).Push(&l.Hops[i])
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package layers
+
+import (
+	"fmt"
+
+	"github.com/google/gopacket"
+	golayers "github.com/google/gopacket/layers"
+
+	"railbed/transports/wire"
+)
+
+// MACControl is a MAC control frame behind its Ethernet header: priority flow
+// control (802.1Qbb), classic pause (802.3x), or an opcode that has no meaning
+// here. Padding belongs to no layer.
+type MACControl struct {
+	golayers.BaseLayer
+	Opcode uint16
+	// PauseQuanta is the time of a classic pause, in units of 512 bit times.
+	PauseQuanta uint16
+	// PFC is the content of a PFC frame.
+	PFC wire.PFCFields
+}
+
+// LayerType is LayerTypeMACControl.
+func (m *MACControl) LayerType() gopacket.LayerType { return LayerTypeMACControl }
+
+// CanDecode is LayerTypeMACControl.
+func (m *MACControl) CanDecode() gopacket.LayerClass { return LayerTypeMACControl }
+
+// NextLayerType is none.
+func (m *MACControl) NextLayerType() gopacket.LayerType { return gopacket.LayerTypeZero }
+
+// DecodeFromBytes reads the layer. It keeps data.
+func (m *MACControl) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
+	frame := wire.MACControl(data)
+	if !frame.Valid() {
+		df.SetTruncated()
+		return fmt.Errorf("decode MAC control: %d bytes are too few", len(data))
+	}
+	*m = MACControl{Opcode: frame.Opcode()}
+	length := 2
+	switch m.Opcode {
+	case wire.OpcodePause:
+		m.PauseQuanta = frame.PauseQuanta()
+		length = 4
+	case wire.OpcodePFC:
+		pfc := wire.PFC(data)
+		m.PFC.Enable = pfc.Enable()
+		for priority := range m.PFC.Quanta {
+			m.PFC.Quanta[priority] = pfc.Quanta(priority)
+		}
+		length = wire.PFCLen
+	}
+	m.BaseLayer = golayers.BaseLayer{Contents: data[:length]}
+	return nil
+}
+
+// SerializeTo writes a PFC or pause frame's content, without padding.
+func (m *MACControl) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
+	length := wire.PFCLen
+	if m.Opcode == wire.OpcodePause {
+		length = 4
+	}
+	bytes, err := b.PrependBytes(length)
+	if err != nil {
+		return err
+	}
+	switch m.Opcode {
+	case wire.OpcodePFC:
+		wire.PFC(bytes).Encode(&m.PFC)
+	case wire.OpcodePause:
+		copy(bytes, []byte{0, wire.OpcodePause, byte(m.PauseQuanta >> 8), byte(m.PauseQuanta)})
+	default:
+		return fmt.Errorf("write MAC control: opcode %#04x has no layout here", m.Opcode)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package layers
+
+import (
+	"github.com/google/gopacket"
+	golayers "github.com/google/gopacket/layers"
+
+	"railbed/transports/wire"
+)
+
+// The layers of this package, for gopacket. Importing the package teaches
+// gopacket's own decoders to find them: MAC control by its EtherType, which
+// gopacket v1.1.19 does not know, the others by their UDP ports.
+var (
+	LayerTypeMACControl = gopacket.RegisterLayerType(1610, gopacket.LayerTypeMetadata{
+		Name: "MACControl", Decoder: decoder(func() decodingLayer { return new(MACControl) }),
+	})
+	LayerTypeINT = gopacket.RegisterLayerType(1611, gopacket.LayerTypeMetadata{
+		Name: "INT", Decoder: decoder(func() decodingLayer { return new(INT) }),
+	})
+	LayerTypeAggregation = gopacket.RegisterLayerType(1612, gopacket.LayerTypeMetadata{
+		Name: "Aggregation", Decoder: decoder(func() decodingLayer { return new(Aggregation) }),
+	})
+)
+
+func init() {
+	golayers.EthernetTypeMetadata[wire.EtherTypeMACControl] = golayers.EnumMetadata{
+		DecodeWith: LayerTypeMACControl, Name: "MACControl", LayerType: LayerTypeMACControl,
+	}
+	golayers.RegisterUDPPortLayerType(wire.PortINT, LayerTypeINT)
+	golayers.RegisterUDPPortLayerType(wire.PortAggregation, LayerTypeAggregation)
+}
+
+// decodingLayer is a layer that decodes itself and can be part of a packet.
+type decodingLayer interface {
+	gopacket.Layer
+	gopacket.DecodingLayer
+}
+
+// decoder makes a layer of its kind, decodes it and goes on with the next.
+func decoder(empty func() decodingLayer) gopacket.Decoder {
+	return gopacket.DecodeFunc(func(data []byte, p gopacket.PacketBuilder) error {
+		layer := empty()
+		if err := layer.DecodeFromBytes(data, p); err != nil {
+			return err
+		}
+		p.AddLayer(layer)
+		next := layer.NextLayerType()
+		if next == gopacket.LayerTypeZero {
+			return nil
+		}
+		return p.NextDecoder(next)
+	})
+}
