@@ -1,0 +1,204 @@
+package medium
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"railbed/fabric/softswitch/draw"
+	"railbed/fabric/softswitch/packet"
+	"railbed/transports/wire"
+)
+
+// Flows gives packets their place in their flow where they leave a node: one
+// Flows for each emulated NIC.
+//
+// A flow is what goes from one address to another in one connection. Its key is
+// made of what is the same in every run: the NIC, the two addresses, the
+// protocol, the ports that are no ephemeral ones, and the ordinal of the
+// connection among those with all of these alike. Connections are told apart by
+// what is not in the key, and counted in the order in which they begin:
+//
+//   - TCP: by both ports. A SYN with a new sequence number begins a new
+//     connection on the same ports; a repeated one does not. The listening
+//     side's port is in the key, the connecting side's only where it was bound
+//     on purpose. An ephemeral one is in neither's: a listener that lets its
+//     kernel choose a port is told apart by the order alone.
+//   - UDP: by both ports, of which those that are not ephemeral are in the key;
+//     planned source ports are. The source port of RoCEv2 and of tunnels is a
+//     hash (RFC 7510, RFC 7348), and in the key only where it is planned.
+//   - Echo, of ICMP and ICMPv6: by the identifier, which a kernel or a process
+//     id chooses; the type is in the key.
+//   - Other ICMP: one flow for each type.
+//   - Fragments: one flow for each pair of addresses and protocol, the first
+//     fragments included, for the others have no ports.
+//   - Other protocols: one flow for each pair of addresses; frames that are no
+//     IP packets, one for each pair of stations and EtherType.
+//
+// A node whose processes connect in an order of chance has flows of chance. So
+// has one with more than MaxFlows connections at once: the one that was silent
+// for longest is forgotten, and begins anew when it speaks.
+//
+// The zero value is not usable; nothing is safe for concurrent use.
+type Flows struct {
+	seed     uint64
+	ports    *Ports
+	open     bounded[tuple, connection]
+	services bounded[tuple, uint64] // how many connections began
+}
+
+// MaxFlows is how many connections a NIC remembers, and how many services. They
+// take 0.4 MB when all are in use; memory is taken as they are.
+const MaxFlows = 4096
+
+// tuple is what tells connections apart; with the ephemeral parts 0 it is a
+// service.
+type tuple struct {
+	src, dst         [16]byte
+	srcPort, dstPort uint16
+	id               uint16
+	protocol         uint16 // of IP, or one of the below
+}
+
+// Protocols beside those of IP, which take 8 bits.
+const (
+	protocolFragments = 1 << 8
+	protocolEther     = 2 << 8
+)
+
+// connection is where a flow is.
+type connection struct {
+	flow, packets uint64
+	sequence      uint32
+	synchronised  bool // sequence is that of its SYN
+}
+
+// NewFlows returns the flows of a NIC. The ports are shared by all NICs of a
+// testbed; nil is Linux's defaults.
+func NewFlows(testbed uint64, node, nic string, ports *Ports) *Flows {
+	if ports == nil {
+		ports = DefaultPorts
+	}
+	f := &Flows{seed: draw.Seed(testbed, "nic", node, nic), ports: ports}
+	f.open.limit, f.services.limit = MaxFlows, MaxFlows
+	return f
+}
+
+// Mark sets the packet's Flow and Ordinal by its Headers.
+func (f *Flows) Mark(one *packet.Packet) {
+	exact, service := f.tuples(one)
+	hash := exact.hash(f.seed)
+	at, known := f.open.find(hash, exact)
+	syn := one.Headers.TCPFlags&wire.TCPSYN != 0
+	sequence := uint32(0)
+	if syn {
+		sequence = wire.TCP(one.Data[one.Headers.L4:]).Seq()
+	}
+	if !known {
+		at = f.open.add(hash, exact)
+	}
+	if !known || syn && (!at.synchronised || at.sequence != sequence) {
+		*at = connection{flow: f.begin(service), sequence: sequence, synchronised: syn}
+	}
+	at.packets++
+	one.Flow, one.Ordinal = at.flow, at.packets
+}
+
+// begin is the flow of a new connection to a service.
+func (f *Flows) begin(service tuple) uint64 {
+	hash := service.hash(f.seed)
+	count, known := f.services.find(hash, service)
+	if !known {
+		count = f.services.add(hash, service)
+	}
+	*count++
+	return draw.Pair(hash, *count)
+}
+
+// tuples are the packet's connection and its service.
+func (f *Flows) tuples(one *packet.Packet) (exact, service tuple) {
+	h := &one.Headers
+	if h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0 {
+		exact.protocol, exact.dstPort = protocolEther, h.EtherType
+		if len(one.Data) >= wire.EthernetLen {
+			copy(exact.dst[:], one.Data[0:6])
+			copy(exact.src[:], one.Data[6:12])
+		}
+		return exact, exact
+	}
+	exact = tuple{src: h.Src, dst: h.Dst, protocol: uint16(h.Protocol)}
+	if h.Has(wire.Fragment) {
+		exact.protocol |= protocolFragments
+		return exact, exact
+	}
+	exact.srcPort, exact.dstPort = h.SrcPort, h.DstPort
+	service = exact
+	switch h.Protocol {
+	case wire.ProtocolTCP, wire.ProtocolUDP:
+		if !f.ports.inKey(h.SrcPort) || h.Protocol == wire.ProtocolUDP && entropy(h.DstPort) && !f.ports.isPlanned(h.SrcPort) {
+			service.srcPort = 0
+		}
+		if !f.ports.inKey(h.DstPort) {
+			service.dstPort = 0
+		}
+	case wire.ProtocolICMPv4, wire.ProtocolICMPv6:
+		if h.Verdict == wire.ShortTransport || int(h.Payload) < int(h.L4)+wire.ICMPLen {
+			break
+		}
+		message := wire.ICMPv4(one.Data[h.L4:h.End])
+		exact.dstPort = uint16(message.Type())
+		service.dstPort = exact.dstPort
+		if isEcho(h.Protocol, message.Type()) {
+			exact.id = message.ID()
+		}
+	}
+	return exact, service
+}
+
+func isEcho(protocol, kind uint8) bool {
+	if protocol == wire.ProtocolICMPv4 {
+		return kind == wire.ICMPv4Echo || kind == wire.ICMPv4EchoReply
+	}
+	return kind == wire.ICMPv6Echo || kind == wire.ICMPv6EchoReply
+}
+
+// entropy reports whether senders put a hash into the source port of what they
+// send to a UDP port: RoCEv2, VXLAN, Geneve, GUE, MPLS.
+func entropy(port uint16) bool {
+	return port == 4791 || port == 4789 || port == 6081 || port == 6080 || port == 6635
+}
+
+func (t *tuple) hash(seed uint64) uint64 {
+	x := draw.Mix(seed + binary.BigEndian.Uint64(t.src[:8]))
+	x = draw.Mix(x + binary.BigEndian.Uint64(t.src[8:]))
+	x = draw.Mix(x + binary.BigEndian.Uint64(t.dst[:8]))
+	x = draw.Mix(x + binary.BigEndian.Uint64(t.dst[8:]))
+	return draw.Mix(x + (uint64(t.srcPort)<<48 | uint64(t.dstPort)<<32 | uint64(t.id)<<16 | uint64(t.protocol)))
+}
+
+// Ports says which ports are part of a flow's key. It does not change, and may
+// be shared.
+type Ports struct {
+	first, last uint16 // the ephemeral range
+	planned     []uint16
+}
+
+// DefaultPorts is Linux's range of ephemeral ports, 32768 to 60999
+// (net.ipv4.ip_local_port_range), with nothing planned.
+var DefaultPorts = NewPorts(32768, 60999)
+
+// NewPorts has a range of ephemeral ports, both ends in it. Planned ports are in
+// the key even if they are in the range.
+func NewPorts(first, last uint16, planned ...uint16) *Ports {
+	planned = slices.Clone(planned)
+	slices.Sort(planned)
+	return &Ports{first: first, last: last, planned: slices.Compact(planned)}
+}
+
+func (p *Ports) isPlanned(port uint16) bool {
+	_, found := slices.BinarySearch(p.planned, port)
+	return found
+}
+
+func (p *Ports) inKey(port uint16) bool {
+	return port < p.first || port > p.last || p.isPlanned(port)
+}
