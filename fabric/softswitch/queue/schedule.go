@@ -46,13 +46,14 @@ func (s *scheduler) choose(ready Mask, head *[Priorities]*packet.Packet) uint8 {
 	for {
 		q := s.turn
 		if ready.Has(q) {
+			length := int64(len(head[q].Data))
 			if !s.granted {
-				// A queue that was paused in its turn keeps what it had left of it,
-				// and no more than that.
-				s.deficit[q] = min(s.deficit[q], s.quantum[q]) + s.quantum[q]
+				// A queue that was paused in its turn keeps what it had left of it up
+				// to a packet, which is what others keep.
+				s.deficit[q] = min(s.deficit[q], length) + s.quantum[q]
 				s.granted = true
 			}
-			if length := int64(len(head[q].Data)); length <= s.deficit[q] {
+			if length <= s.deficit[q] {
 				s.deficit[q] -= length
 				return q
 			}

@@ -137,3 +137,17 @@ func TestPausedQueueCatchesUpOnNothing(t *testing.T) {
 		t.Errorf("all is paused, and %v is sent, the next one at %d", one, next)
 	}
 }
+
+// A frame of many quanta is sent, too, after as many turns.
+func TestLongFrameIsSentAtLast(t *testing.T) {
+	b := dwrr(t, nil, [spec.Priorities]int{1, 1})
+	b.lengths = [Priorities][2]int{{10 * longest, 10 * longest}, {longest, longest}}
+	for range 110 {
+		b.fill(0)
+		b.fill(1)
+		b.send(t, 0)
+	}
+	if b.sent[0] != 100*longest || b.sent[1] != 100*longest {
+		t.Errorf("sent %v bytes, want as much of each", b.sent[:2])
+	}
+}
