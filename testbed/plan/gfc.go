@@ -30,8 +30,10 @@ const (
 //
 // T is the period. B1 (B0) is by default the reaction C * tau, as PFC's XOn, so
 // that a full rate is kept where packets pass at the full rate, and Bm the least
-// that the theorem allows. The proof is of a fluid; frames arrive as a whole, so
-// BM has one longest frame more than Bm. Stage k of the buffer-based form halves
+// that the theorem allows; its recursion wants T >= tau, so that a shorter T
+// counts as tau there. The proofs are of a fluid; frames arrive as a whole, so
+// that Limit is a longest frame above BM, and two where the rate follows a
+// length that itself has steps of a frame. Stage k of the buffer-based form halves
 // the rate for the k-th time, at
 //
 //	Bk = Bm - (Bm - B1) / 2^(k-1)
@@ -39,11 +41,11 @@ const (
 // which leaves each stage half the room of the one before, as much as half the
 // rate fills in tau.
 func portGFC(h hop, settings *spec.GFC) *PortGFC {
-	room := 2*h.reaction() + h.frame()
-	g := &PortGFC{}
+	room, frames := 2*h.reaction(), units.Bytes(1)
+	g := &PortGFC{Least: min(leastRate, h.in.Rate)}
 	if settings.Kind == spec.GFCTime {
 		g.Period = cmp.Or(settings.Period, units.Duration(h.in.Rate.SerialisationTime(periodBytes)))
-		room = timeRoom(h, time.Duration(g.Period)) + h.frame()
+		room, frames = timeRoom(h, time.Duration(g.Period)), 2
 	}
 	switch {
 	case settings.B1 != nil:
@@ -57,14 +59,16 @@ func portGFC(h hop, settings *spec.GFC) *PortGFC {
 	if settings.BM != nil {
 		g.BM = *settings.BM
 	}
-	if settings.Kind == spec.GFCBuffer && g.BM > g.B1+h.frame() {
-		g.Stages = stages(h.in.Rate, g.B1, g.BM-h.frame(), settings.Stages)
+	g.Limit = g.BM + frames*h.frame()
+	if settings.Kind == spec.GFCBuffer && g.BM > g.B1 {
+		g.Stages = stages(h.in.Rate, g.B1, g.BM, settings.Stages)
 	}
 	return g
 }
 
 // timeRoom is (sqrt(tau/T)+1)^2 * C * T in bytes, rounded up.
 func timeRoom(h hop, period time.Duration) units.Bytes {
+	period = max(period, h.feedback())
 	root := math.Sqrt(float64(h.feedback())/float64(period)) + 1
 	return units.Bytes(math.Ceil(root * root * float64(h.in.Rate) / 8 * period.Seconds()))
 }

@@ -13,7 +13,7 @@ import (
 // # Buffer
 //
 // All ports share Buffer. Reserved of it is set aside for lossless priorities:
-// PFC.XOff + PFC.Headroom, or GFC.BM, for each port and lossless priority. A
+// PFC.XOff + PFC.Headroom, or GFC.Limit, for each port and lossless priority. A
 // packet of such a priority is counted against what came in by its port, is
 // dropped only beyond that, and no dynamic threshold holds for it. The rest is
 // Shared: a queue of another priority accepts a packet while it holds at most
@@ -143,16 +143,20 @@ type GFC struct {
 // PortGFC is Gentle Flow Control at one port: of what came in by it at one
 // priority and still waits in the switch. See gfc.go for how they are computed.
 type PortGFC struct {
-	// B1 is the length at which the sender is first slowed, and BM what is
-	// accepted.
-	B1 units.Bytes `json:"b1"`
-	BM units.Bytes `json:"bm"`
+	// B1 is the length at which the sender is first slowed (the paper's B1, and
+	// B0 of time), BM where its rate would end (Bm), and Limit what is accepted.
+	B1    units.Bytes `json:"b1"`
+	BM    units.Bytes `json:"bm"`
+	Limit units.Bytes `json:"limit"`
 	// Stages are the thresholds of kind buffer: at or above Stages[k-1] the
 	// sender's rate is the link's rate / 2^k, below Stages[0] the link's rate.
 	Stages []units.Bytes `json:"stages,omitempty"`
 	// Period is the time between messages of kind time, each of which sets the
-	// rate to the link's rate * (BM-length)/(BM-B1), at most the link's.
+	// rate to the link's rate * (BM-length)/(BM-B1), at most the link's and at
+	// least Least.
 	Period units.Duration `json:"period,omitempty"`
+	// Least is above 0: a sender that is stopped can be part of a deadlock.
+	Least units.Rate `json:"least"`
 }
 
 // Aggregation is the table that adds up vectors of workers.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/fabric/units"
 	"railbed/testbed/spec"
 )
 
@@ -160,12 +159,12 @@ func (c *compiler) checkPFC(sw *Switch, port *Interface) {
 }
 
 func (c *compiler) checkGFC(sw *Switch, port *Interface) {
-	if g := port.GFC; g.B1+units.Bytes(port.MTU+longestHeader) >= g.BM {
+	if g := port.GFC; g.B1 >= g.BM {
 		has := func(s spec.Switch) bool { return s.GFC != nil && s.GFC.BM != nil }
 		key := "bm"
 		if !c.says(sw, has) {
 			key, has = "b1", func(s spec.Switch) bool { return s.GFC != nil && s.GFC.B1 != nil }
 		}
-		c.once(c.part(sw, "gfc", key, has), "want b1 below bm by more than one frame", "b1 of %s:%s is %s and bm %s", sw.Name, port.Name, g.B1, g.BM)
+		c.once(c.part(sw, "gfc", key, has), "want b1 below bm", "b1 of %s:%s is %s and bm %s", sw.Name, port.Name, g.B1, g.BM)
 	}
 }

@@ -114,7 +114,7 @@ func (c *compiler) divideBuffer(i int) {
 		}
 		if s.GFC != nil {
 			port.GFC = portGFC(h, s.GFC)
-			sw.Soft.Reserved += units.Bytes(len(sw.Soft.GFC.Priorities)) * port.GFC.BM
+			sw.Soft.Reserved += units.Bytes(len(sw.Soft.GFC.Priorities)) * port.GFC.Limit
 			c.checkGFC(sw, port)
 		}
 	}
