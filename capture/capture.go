@@ -11,6 +11,8 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,6 +27,10 @@ type Tap struct {
 	Link string // the link's name; becomes the interface's description
 	NIC  bool   // a node's NIC, as against a switch's port
 	NS   *kernel.Namespace
+	// Soft says that the port is a soft switch's, whose packets come by
+	// Options.Feed under Number. NS is not used then.
+	Soft   bool
+	Number uint16
 }
 
 // Name is "node:port", the interface's name in the stream.
@@ -49,6 +55,12 @@ type Options struct {
 	// Dilation is by how much the testbed's time is slower than real time.
 	// Default 1. Stamps are real; the section header carries the factor.
 	Dilation uint64
+	// Feed brings the packets of soft switches' ports, and has its writer. The
+	// capture maps it; the file remains the caller's.
+	Feed *os.File `json:"-"`
+	// Reasons are the names of the reasons for which soft switches drop packets,
+	// by their number.
+	Reasons []string
 	// Epoch is the real time at which the testbed's own time was zero.
 	// Default: when the capture started.
 	Epoch time.Time
@@ -124,6 +136,8 @@ func (o Options) validate(taps []Tap) error {
 	switch {
 	case len(taps) == 0:
 		return errors.New("no taps")
+	case o.Feed == nil && slices.ContainsFunc(taps, func(t Tap) bool { return t.Soft }):
+		return errors.New("taps of soft switches and no feed")
 	case o.SnapLen < 0 || o.Limit < 0 || o.Memory < 0:
 		return fmt.Errorf("negative snap length %d, limit %d or memory %d", o.SnapLen, o.Limit, o.Memory)
 	case o.SnapLen > 0 && o.SnapLen < minSnapLen:

@@ -18,6 +18,7 @@ type entry struct {
 	tap       uint32
 	flags     pcapng.Flags
 	unordered bool
+	note      note // of a soft switch's tap
 }
 
 // entrySize is what an entry takes from the memory bound.

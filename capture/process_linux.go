@@ -42,6 +42,7 @@ const pipeSize = 1 << 20
 // order is what the recording process is told to do.
 type recordOrder struct {
 	Taps    []recordTap `json:"taps"`
+	HasFeed bool        `json:"has_feed"` // behind the taps' sockets
 	Options Options     `json:"options"`
 }
 
@@ -53,6 +54,9 @@ type recordTap struct {
 	NIC   bool   `json:"nic"`
 	Index int    `json:"index"`
 	MTU   int    `json:"mtu"`
+	// Soft taps have no socket.
+	Soft   bool   `json:"soft,omitempty"`
+	Number uint16 `json:"number,omitempty"`
 }
 
 // recordAnswer is sent twice: when all taps record, and at the end.
@@ -63,15 +67,19 @@ type recordAnswer struct {
 
 // startProcess hands the sockets over to a recording process.
 func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Options, w io.Writer) (*Session, error) {
-	child, err := spawn(rings)
+	child, err := spawn(rings, options.Feed)
 	// The child has its own copies, and nothing is mapped here yet.
 	if err = errors.Join(err, closeRings(rings)); err != nil {
 		child.end()
 		return nil, err
 	}
-	order := recordOrder{Options: options}
+	order := recordOrder{Options: options, HasFeed: options.Feed != nil}
 	for i, tap := range taps {
-		order.Taps = append(order.Taps, recordTap{tap.Node, tap.Port, tap.Link, tap.NIC, rings[i].index, rings[i].mtu})
+		one := recordTap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft, Number: tap.Number}
+		if !tap.Soft {
+			one.Index, one.MTU = rings[i].index, rings[i].mtu
+		}
+		order.Taps = append(order.Taps, one)
 	}
 	if err := json.NewEncoder(child.control).Encode(order); err != nil {
 		child.end()
@@ -101,9 +109,9 @@ type child struct {
 	stream  *os.File
 }
 
-// spawn starts the process with the sockets. It returns what exists even when
-// it fails.
-func spawn(rings []*ring) (*child, error) {
+// spawn starts the process with the sockets and the feed, if there is one. It
+// returns what exists even when it fails.
+func spawn(rings []*ring, feed *os.File) (*child, error) {
 	c := new(child)
 	control, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -133,7 +141,12 @@ func spawn(rings []*ring) (*child, error) {
 	defer null.Close()
 	files := []uintptr{null.Fd(), null.Fd(), 2, uintptr(control[1]), out.Fd()}
 	for _, r := range rings {
-		files = append(files, uintptr(r.fd))
+		if r != nil {
+			files = append(files, uintptr(r.fd))
+		}
+	}
+	if feed != nil {
+		files = append(files, feed.Fd())
 	}
 	// syscall.ForkExec takes descriptors as they are; os.File would close them.
 	// The new session is one of the kernel's scheduling groups by itself.
@@ -207,9 +220,18 @@ func recordMain() int {
 	}
 	var taps []Tap
 	var rings []*ring
-	for i, tap := range order.Taps {
-		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC})
-		rings = append(rings, &ring{fd: firstTap + i, index: tap.Index, mtu: tap.MTU})
+	next := firstTap
+	for _, tap := range order.Taps {
+		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft, Number: tap.Number})
+		if tap.Soft {
+			rings = append(rings, nil)
+			continue
+		}
+		rings = append(rings, &ring{fd: next, index: tap.Index, mtu: tap.MTU})
+		next++
+	}
+	if order.HasFeed {
+		order.Options.Feed = os.NewFile(uintptr(next), "feed")
 	}
 	r, err := newRecorder(taps, rings, order.Options, out)
 	if err != nil {

@@ -55,7 +55,8 @@ const statisticsSize = 192
 // recorder reads the taps and writes the stream. It belongs to one goroutine.
 type recorder struct {
 	taps     []Tap
-	rings    []*ring
+	rings    []*ring   // by tap; nil of a soft switch's
+	soft     *softTaps // nil without
 	epoll    int
 	hold     time.Duration
 	limit    int64 // bytes for packets; 0 for none
@@ -98,6 +99,9 @@ func newRecorder(taps []Tap, rings []*ring, options Options, w io.Writer) (r *re
 	if err := s.open(program, options); err != nil {
 		return nil, err
 	}
+	if s.soft, err = openSoftTaps(taps, program, options); err != nil {
+		return nil, err
+	}
 	if err := s.begin(options, w); err != nil {
 		return nil, err
 	}
@@ -109,7 +113,7 @@ func (s *recorder) open(program []bpf.RawInstruction, options Options) (err erro
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("make epoll: %w", err)
 	}
-	size, err := divideMemory(options.Memory, len(s.taps))
+	size, err := divideMemory(options.Memory, max(1, countRings(s.rings)))
 	if err != nil {
 		return err
 	}
@@ -130,6 +134,9 @@ func (s *recorder) open(program []bpf.RawInstruction, options Options) (err erro
 		return err
 	}
 	for i, r := range s.rings {
+		if r == nil {
+			continue
+		}
 		event := &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLERR, Fd: int32(i)}
 		if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, r.fd, event); err != nil {
 			return fmt.Errorf("watch tap %s: %w", s.taps[i].Name(), err)
@@ -167,6 +174,9 @@ func divideMemory(budget, taps int) (shares, error) {
 // begin activates the taps and writes the header and interfaces.
 func (s *recorder) begin(options Options, w io.Writer) error {
 	for i, r := range s.rings {
+		if r == nil {
+			continue
+		}
 		if err := r.activate(); err != nil {
 			return fmt.Errorf("open tap %s: %w", s.taps[i].Name(), err)
 		}
@@ -220,12 +230,21 @@ func kernelName() string {
 // stats are the counts once the recording has ended.
 func (s *recorder) stats() Stats {
 	stats := Stats{Start: time.Unix(0, s.start), End: time.Unix(0, s.end), Bytes: s.out.Written(), Unordered: s.disorder}
-	for i, r := range s.rings {
+	for i := range s.taps {
+		dropped := s.dropped(i)
 		stats.Taps = append(stats.Taps, TapStats{
-			Tap: s.taps[i].Name(), Received: s.received[i] + r.dropped, Dropped: r.dropped, Limited: s.limited[i], Written: s.written[i],
+			Tap: s.taps[i].Name(), Received: s.received[i] + dropped, Dropped: dropped, Limited: s.limited[i], Written: s.written[i],
 		})
 	}
 	return stats
+}
+
+// dropped is what a tap has lost, as last counted.
+func (s *recorder) dropped(tap int) uint64 {
+	if r := s.rings[tap]; r != nil {
+		return r.dropped
+	}
+	return s.soft.lost(tap)
 }
 
 // close releases everything but the spool's writer.
@@ -233,7 +252,7 @@ func (s *recorder) close() error {
 	if s.spool != nil {
 		_ = s.spool.close() // run has reported it
 	}
-	errs := []error{closeRings(s.rings)}
+	errs := []error{closeRings(s.rings), s.soft.close()}
 	if s.epoll >= 0 {
 		errs = append(errs, unix.Close(s.epoll))
 	}
@@ -292,6 +311,9 @@ func (s *recorder) step(now, end int64) error {
 		if _, err := unix.GetsockoptInt(s.rings[tap].fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil {
 			return fmt.Errorf("tap %s: read socket error: %w", s.taps[tap].Name(), err)
 		}
+	}
+	if err := s.readSoft(end); err != nil {
+		return err
 	}
 	// After a delay the rings are full. They are read in turns of some blocks,
 	// so that what is common to all of them can be written and need not be held.
@@ -372,6 +394,9 @@ func (s *recorder) write(e *entry, data []byte) {
 		Interface: int(e.tap), Time: e.time, Length: int(e.length), Data: data,
 		Has: pcapng.HasFlags | pcapng.HasID, Flags: e.flags, ID: e.id,
 	}
+	if s.rings[e.tap] == nil {
+		s.annotate(e)
+	}
 	if e.dropped > 0 {
 		s.packet.Has |= pcapng.HasDropCount
 		s.packet.DropCount = e.dropped
@@ -382,13 +407,16 @@ func (s *recorder) write(e *entry, data []byte) {
 // finish writes the counts of every tap.
 func (s *recorder) finish() error {
 	for i, r := range s.rings {
-		if err := r.countDrops(); err != nil {
-			return fmt.Errorf("tap %s: %w", s.taps[i].Name(), err)
+		if r != nil {
+			if err := r.countDrops(); err != nil {
+				return fmt.Errorf("tap %s: %w", s.taps[i].Name(), err)
+			}
 		}
+		dropped := s.dropped(i)
 		statistics := pcapng.Statistics{
 			Interface: i, Time: s.end, Start: s.start, End: s.end,
-			Received: s.received[i] + r.dropped, Dropped: r.dropped,
-			Accepted: s.received[i] + r.dropped, Delivered: s.written[i],
+			Received: s.received[i] + dropped, Dropped: dropped,
+			Accepted: s.received[i] + dropped, Delivered: s.written[i],
 			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped | pcapng.HasAccepted | pcapng.HasDelivered,
 		}
 		if s.limited[i] > 0 {

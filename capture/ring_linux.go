@@ -284,7 +284,9 @@ func eachRing(rings []*ring, fn func(int, *ring) error) error {
 	var group errgroup.Group
 	group.SetLimit(ringsAtOnce)
 	for i, r := range rings {
-		group.Go(func() error { return fn(i, r) })
+		if r != nil {
+			group.Go(func() error { return fn(i, r) })
+		}
 	}
 	return group.Wait()
 }

@@ -65,7 +65,8 @@ func startSession(ctx context.Context, taps []Tap, options Options, w io.Writer)
 	return s, nil
 }
 
-// openRings opens a socket at every tap, inside its namespace.
+// openRings opens a socket at every tap, inside its namespace. A soft switch's
+// tap has none.
 func openRings(taps []Tap) (rings []*ring, err error) {
 	defer func() {
 		if err != nil {
@@ -75,6 +76,10 @@ func openRings(taps []Tap) (rings []*ring, err error) {
 	}()
 	for i := range taps {
 		tap := &taps[i]
+		if tap.Soft {
+			rings = append(rings, nil)
+			continue
+		}
 		if tap.NS == nil {
 			return rings, fmt.Errorf("open tap %s: no namespace", tap.Name())
 		}

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"railbed/fabric/kernel"
@@ -154,4 +155,13 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 		return f.setKernelState(ctx, name, up)
 	}
 	return nil
+}
+
+// Record has the packets at ports of soft switches written into a feed, by the
+// ports' places in the list. A fabric without soft switches has no such ports.
+func (f *Fabric) Record(ports []plan.End, snap int) (*live.Feed, error) {
+	if f.soft == nil {
+		return nil, errors.New("record soft switches: there are none")
+	}
+	return f.soft.process.Record(ports, snap)
 }

@@ -4,6 +4,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/softswitch/queue"
+	"railbed/testbed/plan"
 )
 
 // Kind says what was observed.
@@ -36,6 +37,15 @@ type Observation struct {
 
 // Observer is told what happens at observed ports, on the engine's thread.
 type Observer interface{ Observe(*Observation) }
+
+// PortNumber is the index of a port in Ports.
+func (e *Engine) PortNumber(end plan.End) (int, bool) {
+	one, known := e.byPort[end]
+	if !known {
+		return 0, false
+	}
+	return one.index, true
+}
 
 // observe tells the observer; the observation is kept here so that none is
 // allocated.

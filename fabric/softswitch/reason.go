@@ -52,6 +52,9 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
+// ReasonNames are the names of all reasons, by their number.
+func ReasonNames() []string { return names[:] }
+
 // Reasons are all reasons, for whoever lists counters.
 func Reasons() []Reason {
 	all := make([]Reason, 0, reasons)

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"railbed/capture"
+	"railbed/fabric/softswitch"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
 )
@@ -29,9 +31,14 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	out := &frameWriter{c: c}
-	session, err := capture.Start(ctx, taps, capture.Options{
-		Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit,
-	}, out)
+	options := capture.Options{Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit, Dilation: s.plan.Dilation}
+	closeFeed, err := s.openFeed(taps, &options)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	defer closeFeed()
+	session, err := capture.Start(ctx, taps, options, out)
 	if err != nil {
 		c.fail(err)
 		return
@@ -54,6 +61,35 @@ func (s *supervisor) serveCapture(c *frameConn) {
 		return
 	}
 	_ = c.WriteJSON(frame.Exit, stats) // the client may be gone
+}
+
+// openFeed has the soft switches among the taps record, and completes the taps
+// and options with where that comes.
+func (s *supervisor) openFeed(taps []capture.Tap, options *capture.Options) (closeFeed func(), err error) {
+	var ports []plan.End
+	for i := range taps {
+		if taps[i].Soft {
+			taps[i].Number = uint16(len(ports))
+			ports = append(ports, plan.End{Node: taps[i].Node, Port: taps[i].Port})
+		}
+	}
+	if len(ports) == 0 {
+		return func() {}, nil
+	}
+	snap := options.SnapLen
+	if snap == 0 {
+		snap = math.MaxInt32
+	}
+	feed, err := s.fabric.Record(ports, snap)
+	if err != nil {
+		return nil, err
+	}
+	options.Feed, options.Reasons = feed.File, softswitch.ReasonNames()
+	return func() {
+		if err := feed.Close(); err != nil {
+			s.log.Warn("end recording of soft switches", "error", err)
+		}
+	}, nil
 }
 
 // frameWriter sends what is written as Stdout frames. The stream's beginning is
@@ -134,7 +170,9 @@ func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 
 func (s *supervisor) appendTaps(taps []capture.Tap, node string, ports []plan.Interface, nic bool) []capture.Tap {
 	for _, port := range ports {
-		taps = append(taps, capture.Tap{Node: node, Port: port.Name, Link: port.Link, NIC: nic, NS: s.namespaces[node]})
+		taps = append(taps, capture.Tap{
+			Node: node, Port: port.Name, Link: port.Link, NIC: nic, NS: s.namespaces[node], Soft: s.namespaces[node] == nil,
+		})
 	}
 	return taps
 }

@@ -152,10 +152,8 @@ func (s *supervisor) isolate() error {
 	if s.hostPID, err = strconv.Atoi(host); err != nil {
 		return fmt.Errorf("read own process id on the host: %w", err)
 	}
-	// Nothing mounted here reaches the host, and what the host unmounts goes
-	// here, too, instead of being kept busy.
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return fmt.Errorf("leave the host's mount tree: %w", err)
+	if err := reexec.LeaveMountTree(); err != nil {
+		return err
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc of the testbed: %w", err)

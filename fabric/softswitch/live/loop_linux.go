@@ -55,6 +55,7 @@ type loop struct {
 	dirty   []int // NICs with frames to deliver
 	late    Lateness
 	sent    [][]byte
+	taps    taps
 
 	mu       sync.Mutex
 	commands []func() // run on the thread
@@ -74,9 +75,10 @@ type nic struct {
 }
 
 // newLoop makes the engine of a plan over ports, by the engine's NIC numbers.
-func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, observer softswitch.Observer) (*loop, error) {
+func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port) (*loop, error) {
 	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ports)), events: make([]unix.EpollEvent, len(ports)+1), epoll: -1, bell: -1}
-	engine, err := softswitch.New(p, softswitch.Options{Deliver: l.deliver, Memory: int64(p.PacketMemory), Observer: observer})
+	l.taps.loop = l
+	engine, err := softswitch.New(p, softswitch.Options{Deliver: l.deliver, Memory: int64(p.PacketMemory), Observer: &l.taps})
 	if err != nil {
 		return nil, err
 	}

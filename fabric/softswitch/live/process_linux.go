@@ -33,8 +33,9 @@ func Parts() reexec.Parts { return reexec.Parts{part: main} }
 
 // Descriptors of the process.
 const (
-	controlFd = 3 // stream of frames: start, plan, then requests and answers
-	firstPort = 4
+	controlFd     = 3 // stream of frames: start, plan, then requests and answers
+	descriptorsFd = 4 // datagrams, each with a descriptor that the next request is about
+	firstPort     = 5
 )
 
 // start is the first message to the process.
@@ -54,6 +55,8 @@ type request struct {
 	SetLink   *setLink   `json:"set_link,omitempty"`
 	LinkState *linkState `json:"link_state,omitempty"`
 	State     bool       `json:"state,omitempty"`
+	OpenTaps  *openTaps  `json:"open_taps,omitempty"`
+	CloseTaps *int       `json:"close_taps,omitempty"`
 }
 
 type setLink struct {
@@ -71,6 +74,7 @@ type linkState struct {
 type answer struct {
 	Error string `json:"error,omitempty"`
 	State *State `json:"state,omitempty"`
+	Place int    `json:"place,omitempty"` // of opened taps
 }
 
 // State is what the soft switches are doing.
@@ -122,7 +126,9 @@ type Process struct {
 	writer  *frame.Writer
 	process *exec.Cmd
 	exited  chan struct{}
-	errors  *bytes.Buffer // its stderr; read once it has exited
+	// descriptors is the socket for descriptors.
+	descriptors *os.File
+	errors      *bytes.Buffer // its stderr; read once it has exited
 }
 
 // Start starts the soft switches of a plan in a process of their own and hands it
@@ -134,13 +140,19 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle) (*Process, err
 		return nil, errors.Join(err, closeHandles(handles))
 	}
 	defer theirs.Close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), closeHandles(handles))
+	}
+	descriptors, theirDescriptors := os.NewFile(uintptr(pair[0]), "descriptors"), os.NewFile(uintptr(pair[1]), "descriptors")
+	defer theirDescriptors.Close()
 	order := start{}
-	files := []*os.File{theirs}
+	files := []*os.File{theirs, theirDescriptors}
 	for i, h := range handles {
 		order.Ports = append(order.Ports, startPort{End: ends[i], Description: h.Description, Files: len(h.Files)})
 		files = append(files, h.Files...)
 	}
-	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), errors: &bytes.Buffer{}}
+	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), errors: &bytes.Buffer{}, descriptors: descriptors}
 	s.process = &exec.Cmd{
 		Path: reexec.Self, Args: reexec.Argv(part), Dir: "/", Env: os.Environ(), ExtraFiles: files, Stderr: io.MultiWriter(s.errors, os.Stderr),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -148,7 +160,7 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle) (*Process, err
 	err = s.process.Start()
 	err = errors.Join(err, closeHandles(handles))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close())
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close())
 	}
 	go func() {
 		defer close(s.exited)
@@ -190,6 +202,10 @@ func (s *Process) answer() (answer, error) {
 func (s *Process) ask(r request) (answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.askLocked(r)
+}
+
+func (s *Process) askLocked(r request) (answer, error) {
 	if err := s.writer.WriteJSON(frame.Message, r); err != nil {
 		return answer{}, fmt.Errorf("ask soft switches: %w", err)
 	}
@@ -231,6 +247,7 @@ func (s *Process) Close() error {
 	if errors.Is(err, os.ErrClosed) {
 		return nil
 	}
+	err = errors.Join(err, s.descriptors.Close())
 	select {
 	case <-s.exited:
 	case <-time.After(endPatience):
@@ -244,6 +261,7 @@ func (s *Process) Close() error {
 func main([]string) int {
 	control := os.NewFile(controlFd, "control")
 	unix.CloseOnExec(controlFd)
+	unix.CloseOnExec(descriptorsFd)
 	reader, writer := frame.NewReader(control), frame.NewWriter(control)
 	l, ports, err := begin(reader)
 	if err != nil {
@@ -296,7 +314,7 @@ func begin(reader *frame.Reader) (*loop, []port.Port, error) {
 		}
 		ends, ports = append(ends, given.End), append(ports, one)
 	}
-	l, err := newLoop(p, ends, ports, nil)
+	l, err := newLoop(p, ends, ports)
 	return l, ports, err
 }
 
@@ -324,6 +342,13 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			l.do(func() { err = l.engine.SetLinkState(r.LinkState.Name, r.LinkState.Up) })
 		case r.State:
 			a.State, err = l.state()
+		case r.OpenTaps != nil:
+			var file *os.File
+			if file, err = receiveFile(descriptorsFd); err == nil {
+				a.Place, err = l.taps.start(r.OpenTaps, file)
+			}
+		case r.CloseTaps != nil:
+			l.do(func() { err = l.taps.remove(*r.CloseTaps) })
 		default:
 			err = errors.New("a request without content")
 		}

@@ -1,0 +1,162 @@
+package capture
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/net/bpf"
+
+	"railbed/capture/feed"
+	"railbed/capture/layers"
+	"railbed/capture/pcapng"
+)
+
+// note is what a soft switch said of a packet.
+type note struct {
+	depth   int64
+	late    int64
+	verdict feed.Verdict
+	reason  uint8
+	queue   uint8
+}
+
+// softTaps are the taps of soft switches, which come by one feed.
+type softTaps struct {
+	reader  *feed.Reader
+	filter  *bpf.VM // nil takes everything
+	snap    int
+	taps    map[uint16]int // by number in the feed
+	numbers map[int]uint16 // by tap
+	before  map[int]uint64 // what taps had lost when the capture began
+	after   map[int]uint64 // and when it ended
+	reasons []string
+	comment []byte
+	list    [][]byte // the packet's comments
+}
+
+// feedBatch is how many records are read between two looks at the rings.
+const feedBatch = 1 << 14
+
+// openSoftTaps maps the feed, if there are taps that come by it.
+func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*softTaps, error) {
+	s := &softTaps{
+		snap: options.snap(), taps: map[uint16]int{}, numbers: map[int]uint16{}, before: map[int]uint64{}, reasons: options.Reasons, list: make([][]byte, 1),
+	}
+	for i, tap := range taps {
+		if tap.Soft {
+			s.taps[tap.Number], s.numbers[i] = i, tap.Number
+		}
+	}
+	if len(s.taps) == 0 {
+		return nil, nil
+	}
+	if options.Filter != "" {
+		instructions, whole := bpf.Disassemble(program)
+		if !whole {
+			return nil, fmt.Errorf("filter %q: compiled to an instruction that nobody knows", options.Filter)
+		}
+		var err error
+		if s.filter, err = bpf.NewVM(instructions); err != nil {
+			return nil, fmt.Errorf("filter %q: %w", options.Filter, err)
+		}
+	}
+	var err error
+	if s.reader, err = feed.NewReader(options.Feed); err != nil {
+		return nil, err
+	}
+	for number, tap := range s.taps {
+		s.before[tap] = s.reader.Lost(number)
+	}
+	return s, nil
+}
+
+func (s *softTaps) close() error {
+	if s == nil || s.reader == nil || s.after != nil {
+		return nil
+	}
+	after := map[int]uint64{}
+	for number, tap := range s.taps {
+		after[tap] = s.reader.Lost(number)
+	}
+	s.after = after
+	return s.reader.Close()
+}
+
+// lost is how many packets of a tap found no room in the feed. Those that the
+// filter would have left out are among them.
+func (s *softTaps) lost(tap int) uint64 {
+	if s.after != nil {
+		return s.after[tap] - s.before[tap]
+	}
+	return s.reader.Lost(s.numbers[tap]) - s.before[tap]
+}
+
+// readSoft takes what soft switches have seen.
+func (s *recorder) readSoft(end int64) error {
+	if s.soft == nil {
+		return nil
+	}
+	_, err := s.soft.reader.Read(feedBatch, func(r *feed.Record) { s.addSoft(r, end) })
+	return err
+}
+
+// addSoft takes one packet of a soft switch's.
+func (s *recorder) addSoft(r *feed.Record, end int64) {
+	tap, known := s.soft.taps[r.Tap]
+	if !known || r.Time < s.start || end != 0 && r.Time > end {
+		return
+	}
+	data := r.Data
+	if s.soft.filter != nil {
+		keep, err := s.soft.filter.Run(data)
+		if err != nil || keep == 0 {
+			return
+		}
+	}
+	data = data[:min(len(data), s.soft.snap)]
+	s.received[tap]++
+	flags, outbound := pcapng.Inbound, uint64(0)
+	if r.Verdict != feed.Receive {
+		flags, outbound = pcapng.Outbound, 1
+	}
+	id := s.ordinals.ID(layers.Identity(data, r.Length), uint64(tap)<<1|outbound, r.Time)
+	s.order.add(entry{
+		time: r.Time, id: id, dropped: r.Lost, length: uint32(r.Length), tap: uint32(tap), flags: flags,
+		note: note{depth: r.Depth, late: r.Late, verdict: r.Verdict, reason: r.Reason, queue: r.Queue},
+	}, data)
+}
+
+// annotate says in the packet's comment what the soft switch did with it.
+func (s *recorder) annotate(e *entry) {
+	n := &e.note
+	if n.verdict == feed.Receive && n.late == 0 {
+		return
+	}
+	a := pcapng.Annotation{Late: time.Duration(n.late), HasLate: true}
+	if n.verdict != feed.Receive {
+		a.Depth, a.HasDepth = n.depth, true
+		s.packet.Has |= pcapng.HasQueue
+		s.packet.Queue = uint32(n.queue)
+	}
+	switch n.verdict {
+	case feed.Receive, feed.Send:
+	default:
+		a.Verdict = n.verdict.String()
+		if int(n.reason) < len(s.soft.reasons) && n.reason != 0 {
+			a.Reason = s.soft.reasons[n.reason]
+		}
+	}
+	s.soft.comment = a.AppendTo(s.soft.comment[:0])
+	s.soft.list[0] = s.soft.comment
+	s.packet.Comments = s.soft.list
+}
+
+// countRings is how many taps have a ring.
+func countRings(rings []*ring) (count int) {
+	for _, r := range rings {
+		if r != nil {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,197 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/capture/feed"
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch"
+	"railbed/testbed/plan"
+)
+
+// maxFeeds is how many captures record soft switches at once.
+const maxFeeds = 8
+
+// taps is the engine's observer: it writes what happens at the ports of each
+// capture into the capture's feed.
+type taps struct {
+	loop  *loop
+	feeds [maxFeeds]*tapped
+	// record is what is written, to each feed in turn.
+	record feed.Record
+}
+
+// tapped is a capture.
+type tapped struct {
+	writer *feed.Writer
+	number []int32 // of a tap in the feed, by port; -1 is none
+	snap   int
+}
+
+var verdicts = [...]feed.Verdict{
+	softswitch.Arrived: feed.Receive, softswitch.Queued: feed.Enqueue, softswitch.Marked: feed.Mark,
+	softswitch.Trimmed: feed.Trim, softswitch.Sent: feed.Send, softswitch.Dropped: feed.Drop,
+}
+
+// Observe implements softswitch.Observer. What stood in a queue is told when it
+// leaves.
+func (t *taps) Observe(o *softswitch.Observation) {
+	if o.Kind == softswitch.Queued || o.Kind == softswitch.Marked || o.Kind == softswitch.Trimmed {
+		return
+	}
+	l := t.loop
+	now := l.clock.Now()
+	r := &t.record
+	r.Time = l.realTime(now)
+	r.Late = int64(l.clock.Wait(max(now.Sub(o.Time), 0)))
+	r.Depth, r.Length, r.Verdict, r.Reason, r.Queue = o.Depth, o.Packet.Length, verdicts[o.Kind], uint8(o.Reason), o.Queue
+	for _, one := range t.feeds {
+		if one == nil || one.number[o.Port] < 0 {
+			continue
+		}
+		r.Tap = uint16(one.number[o.Port])
+		r.Data = o.Packet.Data[:min(len(o.Packet.Data), one.snap)]
+		one.writer.Write(r)
+	}
+}
+
+// add starts a capture and returns its place.
+func (t *taps) add(writer *feed.Writer, ports []int, snap int) (place int, err error) {
+	for place = range t.feeds {
+		if t.feeds[place] != nil {
+			continue
+		}
+		one := &tapped{writer: writer, snap: snap, number: make([]int32, len(t.loop.engine.Ports()))}
+		for i := range one.number {
+			one.number[i] = -1
+		}
+		for i, port := range ports {
+			one.number[port] = int32(i)
+		}
+		t.feeds[place] = one
+		t.observe()
+		return place, nil
+	}
+	return 0, fmt.Errorf("capture at soft switches: %d captures record already", maxFeeds)
+}
+
+// remove ends a capture.
+func (t *taps) remove(place int) error {
+	one := t.feeds[place]
+	if one == nil {
+		return nil
+	}
+	t.feeds[place] = nil
+	t.observe()
+	return one.writer.Close()
+}
+
+// observe has the engine tell of the ports that anybody records.
+func (t *taps) observe() {
+	for port := range t.loop.engine.Ports() {
+		wanted := false
+		for _, one := range t.feeds {
+			wanted = wanted || one != nil && one.number[port] >= 0
+		}
+		t.loop.engine.Observe(port, wanted)
+	}
+}
+
+// openTaps is a request to record ports; the feed's descriptor comes by the
+// socket of descriptors.
+type openTaps struct {
+	Ports []plan.End `json:"ports"`
+	Snap  int        `json:"snap"`
+}
+
+// start records ports into a feed.
+func (t *taps) start(o *openTaps, file *os.File) (place int, err error) {
+	defer file.Close()
+	writer, err := feed.NewWriter(file)
+	if err != nil {
+		return 0, err
+	}
+	var ports []int
+	t.loop.do(func() {
+		for _, end := range o.Ports {
+			number, known := t.loop.engine.PortNumber(end)
+			if !known {
+				err = fmt.Errorf("capture at %s:%s: no port of a soft switch", end.Node, end.Port)
+				return
+			}
+			ports = append(ports, number)
+		}
+		place, err = t.add(writer, ports, o.Snap)
+	})
+	if err != nil {
+		err = errors.Join(err, writer.Close())
+	}
+	return place, err
+}
+
+// Feed is the packets at some ports, while they are recorded.
+type Feed struct {
+	File    *os.File // for a capture; the feed has its writer
+	process *Process
+	place   int
+}
+
+// Record has the packets at ports written into a feed, the tap's number being
+// the port's place in the list, at most snap bytes of each.
+func (s *Process) Record(ports []plan.End, snap int) (*Feed, error) {
+	file, err := feed.Create(feedSize)
+	if err != nil {
+		return nil, err
+	}
+	place, err := s.openTaps(&openTaps{Ports: ports, Snap: snap}, file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &Feed{File: file, process: s, place: place}, nil
+}
+
+// feedSize holds what two cores can switch in a tenth of a second.
+const feedSize = 64 << 20
+
+// Close ends the recording.
+func (f *Feed) Close() error {
+	_, err := f.process.ask(request{CloseTaps: &f.place})
+	return errors.Join(err, f.File.Close())
+}
+
+// openTaps hands the descriptor over, and asks.
+func (s *Process) openTaps(o *openTaps, file *os.File) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil, 0); err != nil {
+		return 0, fmt.Errorf("hand a feed to the soft switches: %w", err)
+	}
+	a, err := s.askLocked(request{OpenTaps: o})
+	return a.Place, err
+}
+
+// receiveFile takes a descriptor from a socket.
+func receiveFile(socket int) (*os.File, error) {
+	var data [1]byte
+	rights := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := unix.Recvmsg(socket, data[:], rights, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("receive descriptor: %w", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:n])
+	if err != nil || len(messages) != 1 {
+		return nil, fmt.Errorf("receive descriptor: %d messages: %w", len(messages), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, fmt.Errorf("receive descriptor: %d of them: %w", len(fds), err)
+	}
+	return os.NewFile(uintptr(fds[0]), "feed"), nil
+}
+
+// realTime is CLOCK_REALTIME at a virtual time.
+func (l *loop) realTime(at clock.Time) int64 { return int64(l.clock.Wait(at.Sub(0))) + l.wall }
