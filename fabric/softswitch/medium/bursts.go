@@ -21,8 +21,8 @@ import (
 type bursts struct {
 	enter, leave      draw.Chance
 	lossGood, lossBad draw.Chance
-	stationary        draw.Chance // of the bad state
-	remembered        [rememberedChains]chain
+	stationary        draw.Chance               // of the bad state
+	remembered        [rememberedPairs][2]chain // the one used last first
 }
 
 const (
@@ -31,9 +31,9 @@ const (
 	// chain's stationary probability. Bursts that would be longer than this
 	// are cut.
 	epochPackets = 1 << 16
-	// rememberedChains is how many flows' last states are kept to save the
-	// walk. It changes no result.
-	rememberedChains = 256
+	// rememberedPairs is how many pairs of flows' last states are kept to save
+	// the walk. It changes no result.
+	rememberedPairs = 512
 )
 
 // chain is the state of a flow's chain at one packet.
@@ -84,7 +84,7 @@ func (b *bursts) lost(flow, base, ordinal uint64) bool {
 
 // state is the state of a flow's chain at a packet: true is bad.
 func (b *bursts) state(flow, ordinal uint64) bool {
-	known := &b.remembered[flow%rememberedChains]
+	known := b.remember(flow)
 	from, bad := ordinal&^(epochPackets-1), false
 	for at := ordinal; ; at-- {
 		if known.flow == flow && known.ordinal == at {
@@ -112,6 +112,15 @@ func (b *bursts) state(flow, ordinal uint64) bool {
 	}
 	*known = chain{flow, ordinal, bad}
 	return bad
+}
+
+// remember is the place for a flow's last state, which may hold another's.
+func (b *bursts) remember(flow uint64) *chain {
+	pair := &b.remembered[flow%rememberedPairs]
+	if pair[0].flow != flow {
+		pair[0], pair[1] = pair[1], pair[0]
+	}
+	return &pair[0]
 }
 
 // fromGood and fromBad are the state after a draw. Both are bad for low draws
