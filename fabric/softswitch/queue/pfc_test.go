@@ -1,0 +1,243 @@
+package queue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/packet"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+)
+
+// control is a PFC frame without its check sequence, in bytes.
+const control = 60
+
+// pausedLink is a link to a switch whose egress is slower than the link, with
+// the way back of the pause: it waits for a longest frame that has just begun to
+// leave, takes its own time and the delay.
+type pausedLink struct {
+	simulation
+	rate   units.Rate
+	delay  time.Duration
+	frame  int
+	length func() int // of the sender's next frame, 0 for no more
+
+	memory  *Memory
+	egress  *Port
+	paused  bool // the sender is
+	sending bool
+	dropped int
+	passed  int
+	pauses  int
+	gave    func() // after each frame that arrived
+}
+
+func (l *pausedLink) time(bytes int) time.Duration {
+	return l.rate.SerialisationTime(units.Bytes(bytes))
+}
+
+// Pause implements Signals.
+func (l *pausedLink) Pause(_ int, _ uint8, on bool) {
+	l.pauses += count(on)
+	l.in(l.time(l.frame+control)+l.delay, func() {
+		l.in(0, func() { // what else is to happen at this moment comes before
+			l.paused = on
+			l.send()
+		})
+	})
+}
+
+// Stage implements Signals.
+func (l *pausedLink) Stage(int, uint8, uint8) {}
+
+// send begins a frame unless the sender is paused. A frame and a pause of the
+// same moment: the frame begins.
+func (l *pausedLink) send() {
+	if l.paused || l.sending {
+		return
+	}
+	length := l.length()
+	if length == 0 {
+		return
+	}
+	l.sending = true
+	l.in(l.time(length), func() { l.sending = false; l.send() })
+	l.in(l.time(length)+l.delay, func() { l.arrive(length) })
+}
+
+func (l *pausedLink) arrive(length int) {
+	one := &packet.Packet{Data: make([]byte, length), Priority: 3, Ingress: 0}
+	if o := l.egress.Enqueue(l.now, one); o.Dropped {
+		l.dropped++
+	} else {
+		l.passed++
+	}
+	if l.gave != nil {
+		l.gave()
+	}
+}
+
+// newPausedLink begins with an egress that is stopped.
+func newPausedLink(t *testing.T, l *pausedLink, at plan.PortPFC) *pausedLink {
+	sw := softSwitch(1<<30, 2)
+	withPFC(sw, at, 3)
+	m, ports := memory(t, sw, l)
+	l.memory, l.egress = m, ports[1]
+	l.egress.Pause(0, 3, true)
+	return l
+}
+
+// headroom is what may arrive beyond XOff (IEEE 802.1Q-2022, annex N; Zhu et
+// al., SIGCOMM 2015, section 4): the frame that exceeded it; what the link brings
+// in the time of two delays, of a longest frame in the pause's way and of the
+// pause; and the frame that the sender has just begun then.
+func headroom(rate units.Rate, delay time.Duration, frame int) int {
+	return frame + int(2*delay*time.Duration(rate)/8/time.Second) + frame + control + frame
+}
+
+type pfcCase struct {
+	rate  units.Rate
+	delay time.Duration
+	frame int
+}
+
+var pfcCases = []pfcCase{
+	{1e9, 0, 1518}, {1e9, 5 * time.Microsecond, 1518}, {1e9, 5 * time.Microsecond, 9018}, {4e9, time.Microsecond, 4218},
+	{8e9, 10 * time.Microsecond, 1518}, {8e9, 123 * time.Nanosecond, 9018}, {100e6, time.Millisecond, 1518},
+}
+
+// worst is the sender's worst frames: k longest ones that fill the buffer up to
+// XOff, the one that exceeds it, as many bytes as end where the pause arrives, a
+// longest one that begins right then, and more that must not come.
+func worst(c pfcCase, k int) func() int {
+	var lengths []int
+	for range k + 1 {
+		lengths = append(lengths, c.frame)
+	}
+	const shortest = 60
+	for fill := headroom(c.rate, c.delay, c.frame) - 2*c.frame; fill > 0; {
+		next := min(fill, c.frame)
+		if rest := fill - next; rest > 0 && rest < shortest {
+			next -= shortest
+		}
+		lengths = append(lengths, next)
+		fill -= next
+	}
+	return func() int {
+		if len(lengths) == 0 {
+			return c.frame
+		}
+		next := lengths[0]
+		lengths = lengths[1:]
+		return next
+	}
+}
+
+// The computed headroom is enough in the worst case, and a byte less is not.
+func TestHeadroomIsEnoughAndNoMore(t *testing.T) {
+	for _, c := range pfcCases {
+		t.Run(fmt.Sprintf("%v %v %dB", c.rate, c.delay, c.frame), func(t *testing.T) {
+			const k = 4
+			need := headroom(c.rate, c.delay, c.frame)
+			for less := range 2 {
+				at := plan.PortPFC{XOff: units.Bytes(k * c.frame), XOn: units.Bytes(2 * c.frame), Headroom: units.Bytes(need - less)}
+				l := newPausedLink(t, &pausedLink{rate: c.rate, delay: c.delay, frame: c.frame, length: worst(c, k)}, at)
+				l.send()
+				l.run(1 << 40)
+				if l.dropped != less || l.pauses != 1 || !l.paused {
+					t.Errorf("headroom of %d bytes less %d: %d dropped after %d pauses, want %d after 1", need, less, l.dropped, l.pauses, less)
+				}
+				if held := l.memory.Held(0, 3); less == 0 && held != int64(k*c.frame+need) {
+					t.Errorf("%d bytes wait, want the whole headroom used: %d", held, k*c.frame+need)
+				}
+			}
+		})
+	}
+}
+
+// Nothing is lost, and the line behind never idles with a packet to send, while
+// an egress of half the rate pauses the sender again and again.
+func TestPausedSenderLosesNothing(t *testing.T) {
+	for i, c := range pfcCases {
+		random := rand.New(rand.NewPCG(5, uint64(i)))
+		left := 5000
+		l := &pausedLink{rate: c.rate, delay: c.delay, frame: c.frame}
+		l.length = func() int {
+			if left--; left < 0 {
+				return 0
+			}
+			return 60 + random.IntN(c.frame-59)
+		}
+		need := headroom(c.rate, c.delay, c.frame)
+		xon := need - c.frame // what comes until the sender has gone on, as plan has it
+		newPausedLink(t, l, plan.PortPFC{XOff: units.Bytes(xon + 2*c.frame), XOn: units.Bytes(xon), Headroom: units.Bytes(need)})
+		l.egress.Pause(0, 3, false)
+		sent, busy := 0, time.Duration(0)
+		first, last := clock.Time(-1), clock.Time(0)
+		out := &line{s: &l.simulation, port: l.egress, rate: c.rate / 2, waking: -1}
+		out.arrived = func(one *packet.Packet) {
+			sent++
+			busy += out.rate.SerialisationTime(units.Bytes(len(one.Data)))
+			last = l.now
+		}
+		l.gave = func() {
+			if first < 0 {
+				first = l.now
+			}
+			out.kick()
+		}
+		l.send()
+		l.run(1 << 50)
+		if l.dropped != 0 || sent != 5000 || l.pauses < 3 || l.paused {
+			t.Errorf("%v: %d dropped, %d of 5000 sent, %d pauses", c, l.dropped, sent, l.pauses)
+		}
+		if last.Sub(first) != busy {
+			t.Errorf("%v: the line behind needed %v for what takes %v", c, last.Sub(first), busy)
+		}
+		if used := l.memory.Used(); used != 0 {
+			t.Errorf("%v: %d bytes are accounted, and none waits", c, used)
+		}
+	}
+}
+
+// Priorities and ports are paused each for itself.
+func TestPausesAreOfOnePortAndPriority(t *testing.T) {
+	sw := softSwitch(1<<20, 3)
+	withPFC(sw, plan.PortPFC{XOff: 3000, XOn: 1000, Headroom: 3000}, 3, 5)
+	heard := listen(t)
+	m, ports := memory(t, sw, heard)
+	put := func(ingress int32, q uint8) Outcome {
+		one := frameOf(1000, q)
+		one.Ingress = ingress
+		return ports[2].Enqueue(0, one)
+	}
+	for range 3 {
+		put(0, 3)
+		put(0, 5)
+		put(1, 3)
+	}
+	if heard.words != 0 {
+		t.Errorf("%d words at xoff, want none", heard.words)
+	}
+	put(0, 3)
+	if paused, _ := m.Asked(0, 3); !paused || heard.words != 1 || !heard.paused[[2]int{0, 3}] {
+		t.Errorf("above xoff: %+v", heard)
+	}
+	put(0, 3)
+	put(0, 3)
+	if o := put(0, 3); !o.Dropped || o.Reason != Headroom {
+		t.Errorf("beyond the headroom: %+v", o)
+	}
+	for n := 6; m.Held(0, 3) > 0; n-- {
+		if paused := heard.paused[[2]int{0, 3}]; paused != (m.Held(0, 3) > 1000) {
+			t.Errorf("%d bytes wait, paused %t", m.Held(0, 3), paused)
+		}
+		ports[2].Dequeue(0)
+	}
+	if heard.words != 2 {
+		t.Errorf("%d words, want 2: a pause and its end", heard.words)
+	}
+}
