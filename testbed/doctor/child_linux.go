@@ -85,7 +85,7 @@ func enter(features []string) int {
 
 // inside tries the features where nothing that they do reaches the host.
 func inside(features []string) int {
-	if err := keepMountsPrivate(); err != nil {
+	if err := reexec.LeaveMountTree(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return exitRefused
 	}

@@ -19,15 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepMountsPrivate stops mounts of the own mount namespace from appearing on
-// the host, whose mounts are shared on systems with systemd.
-func keepMountsPrivate() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	return nil
-}
-
 func tryNamespace(name string) func() (string, error) {
 	return func() (string, error) {
 		flag := map[string]uintptr{
