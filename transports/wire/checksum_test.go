@@ -45,6 +45,9 @@ func TestSumAgainstRFC1071Code(t *testing.T) {
 				}
 			}
 			initial := uint16(draw.Uint32())
+			if round%5 == 0 {
+				initial = 0 // the last addition carries
+			}
 			if got, want := Sum(b, initial), slowSum(b, initial); got != want {
 				t.Fatalf("sum of %x from %x is %x, want %x", b, initial, got, want)
 			}

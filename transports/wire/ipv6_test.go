@@ -39,6 +39,9 @@ func TestIPv6Setters(t *testing.T) {
 	h.SetDSCP(46)
 	equal(t, "traffic class", h.TrafficClass(), 46<<2|3)
 	equal(t, "flow label", h.FlowLabel(), 0xABCDE)
+	h.SetTrafficClass(0x40) // no bit of the old one stays
+	equal(t, "traffic class", h.TrafficClass(), 0x40)
+	equal(t, "flow label", h.FlowLabel(), 0xABCDE)
 	equal(t, "hop limit", h.DecrementHopLimit(), 254)
 	h.SetHopLimit(0)
 	equal(t, "hop limit", h.DecrementHopLimit(), 0)
