@@ -30,7 +30,8 @@ const repairRounds = 6
 // neighbours, queueing disciplines, settings, offloads, names and states of
 // interfaces. Of the kinds that the plan owns it takes away what nobody asked
 // for. A link whose ends are not there is made anew, with all that hangs on it;
-// so its counters begin at 0, and what recorded its packets records no more.
+// so its counters begin at 0, and what recorded its packets records no more. That
+// does not go for a link to a soft switch, which holds its end open.
 //
 // It returns what a first look found and is as asked for now. The error, if
 // any, joins what Verify would say after it.
@@ -145,7 +146,7 @@ func (f *Fabric) mend(ctx context.Context, found []*differences) (failures, err 
 	if err := do(passRoute, passRoute); err != nil {
 		return nil, err
 	}
-	return errors.Join(append(failed, rebuilt)...), nil
+	return errors.Join(append([]error{rebuilt}, failed...)...), nil
 }
 
 // apply does the fixes of one namespace and of some passes. The calling thread
@@ -178,6 +179,13 @@ func (f *Fabric) rebuild(links []int) error {
 		return nil
 	}
 	var errs []error
+	links = slices.DeleteFunc(links, func(i int) bool {
+		held := f.links[i].a.name == SoftSide || f.links[i].b.name == SoftSide
+		if held {
+			errs = append(errs, fmt.Errorf("make %s: the soft switches hold an end that is gone, and take no other while they run", f.links[i].Name))
+		}
+		return held
+	})
 	for _, i := range links {
 		for _, atA := range []bool{true, false} { // with the first end the other one goes, wherever it is
 			h, p := f.links[i].end(atA)
@@ -221,61 +229,116 @@ func (f *Fabric) Converge(ctx context.Context, p *plan.Plan, trace func(line str
 	if err := f.permit(ctx, p); err != nil {
 		return nil, nil, err
 	}
-	changed = []Repair{}
-	for i := range p.Links {
-		changed = append(changed, f.change(ctx, &p.Links[i])...)
+	if f.soft != nil { // these change nothing of a link whose node's end is damaged
+		repaired, err = f.repair(ctx)
+		changed, refused := f.changeAll(ctx, p)
+		return changed, repaired, errors.Join(err, refused)
 	}
+	changed, _ = f.changeAll(ctx, p) // what the kernel refuses now, because a link is damaged, is repaired
 	repaired, err = f.repair(ctx)
 	return changed, repaired, err
 }
 
+// asked are all links, as they are asked for now.
+func (f *Fabric) asked() (links []*planLink, named map[string]*planLink) {
+	if f.soft != nil {
+		return f.soft.links, f.soft.named
+	}
+	return f.links, f.named
+}
+
 // permit refuses what the links of a plan cannot be.
 func (f *Fabric) permit(ctx context.Context, p *plan.Plan) error {
-	if len(p.Links) != len(f.links) {
-		return fmt.Errorf("converge fabric: the plan has %d links, the fabric %d", len(p.Links), len(f.links))
+	if !f.built {
+		return errors.New("converge fabric: it is closed")
+	}
+	links, named := f.asked()
+	if len(p.Links) != len(links) {
+		return fmt.Errorf("converge fabric: the plan has %d links, the fabric %d", len(p.Links), len(links))
 	}
 	for i := range p.Links {
-		want := &p.Links[i]
-		l, err := f.find(want.Name)
-		if err != nil {
-			return err
+		l, known := named[p.Links[i].Name]
+		if !known {
+			return fmt.Errorf("converge fabric: there is no link %s", p.Links[i].Name)
 		}
-		trial := *l
 		for _, atA := range []bool{true, false} {
-			direction := want.Direction(atA)
-			if l.Direction(atA).Equal(direction) {
-				continue
-			}
-			if err := f.burst(ctx, shape{direction.Rate, l.MTU}, l.Name); err != nil {
-				return err
-			}
-			trial.set(atA, direction)
-			if err := f.check(&trial, atA); err != nil {
-				return err
+			if want := p.Links[i].Direction(atA); !l.Direction(atA).Equal(want) {
+				if err := f.permitDirection(ctx, l, atA, want); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// change asks for a link's planned state and settings. What the kernel refuses
-// now, because the link is damaged, Repair does again.
-func (f *Fabric) change(ctx context.Context, want *plan.Link) []Repair {
-	var changed []Repair
-	l := f.named[want.Name]
-	for _, atA := range []bool{true, false} {
-		was, now := l.Direction(atA), want.Direction(atA)
-		if was.Equal(now) {
-			continue
+// permitDirection refuses what one direction of a link cannot be. Of soft
+// switches' links the kernel has the shaper at the node alone.
+func (f *Fabric) permitDirection(ctx context.Context, l *planLink, atA bool, want plan.Direction) error {
+	if f.soft != nil {
+		side, joined := f.named[l.Name]
+		if !joined {
+			return nil
 		}
-		shaped := f.shaping(l, atA)
+		if h, _ := side.end(atA); !h.node {
+			return nil
+		}
+		l, want = side, nodeSide(want)
+	}
+	if err := f.burst(ctx, shape{want.Rate, l.MTU}, l.Name); err != nil {
+		return err
+	}
+	trial := *l
+	trial.set(atA, want)
+	return f.check(&trial, atA)
+}
+
+// changeAll asks for the planned states and settings of links. It returns what
+// was asked for otherwise; what soft switches refuse stays so, what the kernel
+// refuses is asked for nonetheless.
+func (f *Fabric) changeAll(ctx context.Context, p *plan.Plan) (changed []Repair, refused error) {
+	_, named := f.asked()
+	changed = []Repair{}
+	tell := func(change Repair, err error) {
+		if err == nil || f.soft == nil {
+			changed = append(changed, change)
+		}
+		refused = errors.Join(refused, err)
+	}
+	for i := range p.Links {
+		want := &p.Links[i]
+		l := named[want.Name]
+		for _, atA := range []bool{true, false} {
+			was, now := l.Direction(atA), want.Direction(atA)
+			if was.Equal(now) {
+				continue
+			}
+			what := fmt.Sprintf("change %s %s: it had %s", l.Name, word(atA), was.Changes(now))
+			tell(Repair{Where: l.Name + " " + word(atA), What: what}, f.changeDirection(ctx, l, atA, now))
+		}
+		if l.down {
+			tell(Repair{Where: l.Name, What: fmt.Sprintf("set %s up: it was down", l.Name)}, f.changeState(ctx, l))
+		}
+	}
+	return changed, refused
+}
+
+func (f *Fabric) changeDirection(ctx context.Context, l *planLink, atA bool, now plan.Direction) error {
+	if f.soft == nil {
+		was := f.shaping(l, atA)
 		l.set(atA, now)
-		_ = f.reshape(l, atA, shaped)
-		changed = append(changed, Repair{Where: l.Name + " " + word(atA), What: fmt.Sprintf("change %s %s: it had %s", l.Name, word(atA), was.Changes(now))})
+		return f.reshape(l, atA, was)
 	}
-	if l.down {
-		_ = f.setState(ctx, l, true)
-		changed = append(changed, Repair{Where: l.Name, What: fmt.Sprintf("set %s up: it was down", l.Name)})
+	dir := BToA
+	if atA {
+		dir = AToB
 	}
-	return changed
+	return f.setSoftLink(ctx, l.Name, dir, now)
+}
+
+func (f *Fabric) changeState(ctx context.Context, l *planLink) error {
+	if f.soft == nil {
+		return f.setState(ctx, l, true)
+	}
+	return f.setSoftState(ctx, l.Name, true)
 }

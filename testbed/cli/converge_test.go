@@ -149,3 +149,33 @@ func TestPublishedNamesComeBack(t *testing.T) {
 	}
 	must(t, "up", file)
 }
+
+// TestConvergeOfSoftSwitches: their links are changed back, too; an end that
+// they hold is the one thing that cannot be made anew.
+func TestConvergeOfSoftSwitches(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	const name = "cli-soft"
+	text := "name: " + name + "\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 1}, switch: {kind: soft}, links: {default: {rate: 100mbit}}}\n"
+	file := writeFile(t, text)
+	must(t, "up", file)
+	t.Cleanup(func() { must(t, "down", name) })
+	must(t, "link", "set", "leaf1--spine1", "b-to-a", "--rate", "10mbit", "-t", name)
+	must(t, "link", "down", "h0--leaf1", "-t", name)
+	must(t, "exec", "h1", "-t", name, "--", "ip", "route", "del", "default")
+	got := must(t, "up", file)
+	for _, want := range []string{"changed: change leaf1--spine1 b-to-a: it had rate 10mbit, want 100mbit", "changed: set h0--leaf1 up: it was down\n", "repaired: add route 0.0.0.0/0 via "} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("up printed %q, want %q", got.stdout, want)
+		}
+	}
+	must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "h1")
+	if got := must(t, "up", writeFile(t, strings.Replace(text, "100mbit", "50mbit", 1))); strings.Count(got.stdout, "it had rate 100mbit, want 50mbit") != 8 {
+		t.Errorf("up of another plan printed %q", got.stdout)
+	}
+	must(t, "inspect", name, "--verify")
+	must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "h1")
+	must(t, "exec", "h0", "-t", name, "--", "ip", "link", "delete", "eth0")
+	if got := do(t, "up", file); got.code != verdict.ExitFail || !strings.Contains(got.stderr, "the soft switches hold an end that is gone") || !strings.Contains(got.stderr, "take it down and up again") {
+		t.Errorf("up after an end was deleted: exit %d, %q", got.code, got.stderr)
+	}
+}

@@ -195,8 +195,9 @@ func newEventsCommand(a *app) *cobra.Command {
 		Use:   "events [--follow]",
 		Short: "Show what happened to a testbed",
 		Long: `Show what happened to a testbed: when it came up, links were changed, programs
-started and exited, and recordings began and ended. The latest thousand events
-are kept. With -o json each event is a document in a line of its own.
+started and exited, recordings began and ended, and what railbed up repaired. The
+latest thousand events are kept. With -o json each event is a document in a line
+of its own.
 
 A reader that does not keep up with --follow gets a last event, events.lost, that
 says how many it missed, and the exit code is 5.`,

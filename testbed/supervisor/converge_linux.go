@@ -113,7 +113,8 @@ func (s *supervisor) links() []rundir.Link {
 		return nil
 	}
 	add := func(name string) {
-		if path := s.publishedPath(name); !s.taken[path] {
+		path := s.publishedPath(name)
+		if s.namespaces[name] != nil && !s.taken[path] { // soft switches have no namespace
 			links = append(links, rundir.Link{Path: path, Target: s.namespacePath(s.namespaces[name])})
 		}
 	}
