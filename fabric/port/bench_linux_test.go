@@ -261,7 +261,7 @@ func (p pair) saturate(b *testing.B, g *generator) {
 
 func BenchmarkForward(b *testing.B) {
 	hosttest.Need(b, hosttest.Root)
-	for _, driver := range []port.Driver{port.Packet, port.Tap} {
+	for _, driver := range []port.Driver{port.Packet, port.XDP, port.Tap} {
 		for _, size := range []int{64, 1400, 4200} {
 			b.Run(fmt.Sprintf("%s/%d", driver, size), func(b *testing.B) {
 				p := pair{
@@ -285,7 +285,7 @@ func BenchmarkForward(b *testing.B) {
 // it is sent through another port to its node.
 func BenchmarkCost(b *testing.B) {
 	hosttest.Need(b, hosttest.Root)
-	for _, driver := range []port.Driver{port.Packet, port.Tap} {
+	for _, driver := range []port.Driver{port.Packet, port.XDP, port.Tap} {
 		for _, size := range []int{64, 1400, 4200} {
 			b.Run(fmt.Sprintf("%s/%d", driver, size), func(b *testing.B) { benchmarkCost(b, driver, size) })
 		}

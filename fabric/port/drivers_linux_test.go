@@ -12,4 +12,5 @@ import (
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
 
 func TestPacket(t *testing.T) { porttest.Run(t, port.Packet) }
+func TestXDP(t *testing.T)    { porttest.Run(t, port.XDP) }
 func TestTap(t *testing.T)    { porttest.Run(t, port.Tap) }

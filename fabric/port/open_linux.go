@@ -51,6 +51,7 @@ func Open(driver Driver, name string, options Options) (*Handle, error) {
 var openers = map[Driver]func(string, Options) (*Handle, error){
 	Packet: openPacket,
 	Tap:    openTap,
+	XDP:    openXDP,
 }
 
 // Port makes a Port of the handle, which is empty afterwards. It needs no
@@ -83,6 +84,8 @@ func (h *Handle) Port() (Port, error) {
 		port, err = newPacket(h.Description, fds[0])
 	case Tap:
 		port = newTap(h.Description, fds[0], fds[1])
+	case XDP:
+		port, err = newXDP(h.Description, fds[0], fds[1], fds[2])
 	}
 	if err != nil {
 		return nil, errors.Join(err, closeAll(fds))
@@ -95,7 +98,7 @@ func (h *Handle) Port() (Port, error) {
 }
 
 // descriptors is how many descriptors travel with a driver's description.
-var descriptors = map[Driver]int{Packet: 1, Tap: 2}
+var descriptors = map[Driver]int{Packet: 1, Tap: 2, XDP: 3}
 
 func closeAll(fds []int) error {
 	var errs []error

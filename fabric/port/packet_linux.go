@@ -142,7 +142,7 @@ func openPacket(name string, options Options) (h *Handle, err error) {
 
 // newPacket maps the ring of a socket that openPacket made.
 func newPacket(d Description, fd int) (*packetPort, error) {
-	slot, perBlock, _, block := packetGeometry(d.MTU, d.Memory())
+	slot, perBlock, _, block := packetGeometry(d.MTU, d.Slots*d.SlotBytes)
 	if slot != d.SlotBytes || d.Slots%perBlock != 0 {
 		return nil, fmt.Errorf("describe port %s: %d slots of %d bytes, want a multiple of %d of %d bytes", d.Name, d.Slots, d.SlotBytes, perBlock, slot)
 	}

@@ -4,10 +4,10 @@
 // A port is one or two open descriptors. Whoever has the right opens them, in
 // the node's or the switch's network namespace, and may hand them to another
 // process over a unix socket; that process needs no privilege to make a Port of
-// them. There are three drivers: rings of a packet socket on the switch's end
-// of a veth, a tap device that is itself the node's NIC, and AF_XDP on the
-// switch's end of a veth. They behave alike; porttest is their conformance
-// suite, and Default says which one is fastest where.
+// them. There are three drivers: a packet socket on the switch's end of a veth,
+// the same with AF_XDP for sending, and a tap device that is itself the node's
+// NIC. They behave alike; porttest is their conformance suite, and Default says
+// which one is fastest where.
 //
 // What the interface's own stack would do with a node's frames is not this
 // package's concern: the switch's end of a veth has no addresses and no IPv6.
@@ -25,7 +25,7 @@ type Driver string
 const (
 	Packet Driver = "packet" // AF_PACKET: mapped TPACKET_V2 receive ring, sendmmsg past the queueing discipline
 	Tap    Driver = "tap"    // a tap device that is the node's NIC
-	XDP    Driver = "xdp"    // AF_XDP in copy mode
+	XDP    Driver = "xdp"    // as Packet, but sending through AF_XDP in copy mode
 )
 
 // Frame is one Ethernet frame in the caller's memory.
@@ -129,6 +129,9 @@ type Description struct {
 	// is then an estimate.
 	Slots     int `json:"slots"`
 	SlotBytes int `json:"slot_bytes"`
+	// SendSlots of SendSlotBytes are locked memory for sending, with XDP.
+	SendSlots     int `json:"send_slots,omitempty"`
+	SendSlotBytes int `json:"send_slot_bytes,omitempty"`
 	// KernelStamps says that Frame.Stamp is taken by the kernel on arrival.
 	KernelStamps bool `json:"kernel_stamps"`
 	// MemoryPoll says that Receive sees in memory, without a system call, that
@@ -139,8 +142,8 @@ type Description struct {
 // Room is the least capacity of a Frame's Data.
 func (d Description) Room() int { return d.MTU + HeaderLen + TagLen + slack }
 
-// Memory is the kernel memory that the port's receive side may take, in bytes.
-func (d Description) Memory() int { return d.Slots * d.SlotBytes }
+// Memory is what frames in the port's queues may take, in bytes.
+func (d Description) Memory() int { return d.Slots*d.SlotBytes + d.SendSlots*d.SendSlotBytes }
 
 // Options say how to open a port.
 type Options struct {
@@ -176,7 +179,7 @@ func DescriptorsPerPort(driver Driver) int {
 	case Tap:
 		return 2 // the device, and the namespace's counters
 	default:
-		return 3 // the socket, the map and the program that redirects to it
+		return 2 // a packet socket and an AF_XDP socket
 	}
 }
 

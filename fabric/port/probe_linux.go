@@ -10,6 +10,7 @@ import (
 var probes = map[Driver]func() error{
 	Packet: sync.OnceValue(func() error { return probe(Packet) }),
 	Tap:    sync.OnceValue(func() error { return probe(Tap) }),
+	XDP:    sync.OnceValue(func() error { return probe(XDP) }),
 }
 
 // Probe tries a driver once per process, in a network namespace of its own. It

@@ -18,7 +18,7 @@ import (
 func burst(t *testing.T, driver port.Driver) {
 	const count, atOnce = 10_000, 20
 	r := NewRig(t, driver, Settings{})
-	p := r.Port(t, port.Options{})
+	p := r.Port(t, port.Options{RingBytes: 8 << 20}) // so that a machine may stall for some 20 ms
 	nic := r.NIC(t)
 	var sender sync.WaitGroup
 	sender.Go(func() {

@@ -18,6 +18,9 @@ import (
 // patience is how long a test waits for what must come.
 const patience = 5 * time.Second
 
+// quiet is how long nothing comes before a test believes that nothing will.
+const quiet = time.Second
+
 // frames are memory for a batch.
 func frames(d port.Description, n int) []port.Frame {
 	batch := make([]port.Frame, n)
@@ -57,8 +60,8 @@ func collect(t *testing.T, p port.Port, want int, fn func(i int, f port.Frame)) 
 			fn(got, f)
 			got++
 		}
-		if n == 0 {
-			epoll.wait(t, 200*time.Millisecond)
+		if n == 0 && epoll.wait(t, quiet) == 0 {
+			break
 		}
 	}
 	return got
