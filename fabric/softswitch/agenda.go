@@ -16,6 +16,7 @@ const (
 	pauseEnds                // a pause that the port was told of runs out
 	pauseRefresh             // a pause that the port asked for must be renewed
 	reports                  // a switch tells its senders their rates
+	looks                    // for deadlocks
 )
 
 // event is something that happens at a time.

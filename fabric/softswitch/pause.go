@@ -179,6 +179,7 @@ func (p *port) obey(priority uint8, quanta uint16) {
 	until := clock.Time(0)
 	if quanta > 0 {
 		until = e.now.Add(p.far.pauseTime(quanta))
+		e.suspectDeadlock()
 		e.events.push(event{at: until, kind: pauseEnds, port: int32(p.index)})
 	}
 	p.told[priority] = until

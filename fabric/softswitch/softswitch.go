@@ -69,6 +69,7 @@ type Engine struct {
 	// signalled are ports with something to say to their far ends.
 	signalled []*port
 	seen      Observation
+	watch     watch
 }
 
 // station is a switch or an emulated NIC.
@@ -78,7 +79,7 @@ type station struct {
 	nic    bool
 	table  forward.Table // of a switch
 	memory *queue.Memory // of a switch
-	flows  *numbers      // of a NIC: numbers what the node sends
+	flows  *medium.Flows // of a NIC: numbers what the node sends
 	ports  []*port       // of a switch, by the plan's order; of a NIC its line side
 	class  [64]uint8     // priority by DSCP
 	engine *Engine
@@ -111,7 +112,13 @@ func New(p *plan.Plan, o Options) (*Engine, error) {
 	if err := e.makeStations(); err != nil {
 		return nil, err
 	}
-	return e, e.makeLinks()
+	if err := e.makeLinks(); err != nil {
+		return nil, err
+	}
+	for _, s := range e.switches {
+		s.report()
+	}
+	return e, nil
 }
 
 // cellSize is the memory of one packet: Ethernet with a tag beside the MTU and
@@ -163,7 +170,7 @@ func (s *station) Waiting(out int) int64 { return s.ports[out].egress.Bytes() }
 // makeNIC makes an emulated NIC, which sorts packets into priorities as the
 // switch does that it is joined to.
 func (e *Engine) makeNIC(node *plan.Node, nic plan.Interface) {
-	s := &station{index: len(e.nics), name: node.Name + ":" + nic.Name, nic: true, engine: e, flows: &numbers{}}
+	s := &station{index: len(e.nics), name: node.Name + ":" + nic.Name, nic: true, engine: e, flows: medium.NewFlows(e.plan.Seed, node.Name, nic.Name, nil)}
 	if sw := e.plan.Switch(peerOf(nic)); sw != nil && sw.Soft != nil {
 		s.class = sw.Soft.Priorities
 	}
@@ -264,6 +271,8 @@ func (e *Engine) handle(due *event) {
 		one.refreshPause()
 	case reports:
 		one.station.report()
+	case looks:
+		e.look()
 	}
 	e.settle()
 }
@@ -277,7 +286,7 @@ func (e *Engine) fromNode(nic *station, one *packet.Packet) {
 		e.drop(line, one, Malformed, 0)
 		return
 	}
-	nic.flows.Assign(e.now, one)
+	nic.flows.Mark(one)
 	one.Ingress = -1
 	one.Priority = nic.class[one.Headers.DSCP]
 	line.offer(one)

@@ -28,7 +28,7 @@ import (
 
 // takeGently accounts a packet of a priority of GFC.
 func (m *Memory) takeGently(in *ingress, from int32, q uint8, length int64) Reason {
-	if in.bytes[q]+length > in.bm {
+	if in.bytes[q]+length > in.gentle {
 		return Headroom
 	}
 	in.bytes[q] += length

@@ -45,7 +45,7 @@ type ingress struct {
 	quiet  [Priorities]uint8 // reports in a row of the full rate
 
 	xoff, xon, limit int64 // of PFC; limit is XOff and the headroom
-	b1, bm           int64 // of GFC
+	b1, bm, gentle   int64 // of GFC: gentle is what is accepted
 	stages           []int64
 }
 
@@ -114,7 +114,7 @@ func (m *Memory) addIngresses() error {
 			}
 			m.addGFC(in, planned.GFC)
 		}
-		reserved += in.limit*int64(m.pfc.Len()) + in.bm*int64(m.gfc.Len())
+		reserved += in.limit*int64(m.pfc.Len()) + in.gentle*int64(m.gfc.Len())
 	}
 	if reserved > int64(m.sw.Soft.Reserved) {
 		return fmt.Errorf("make buffer of %s: its ports keep %d bytes for lossless priorities, and %s are reserved", m.sw.Name, reserved, m.sw.Soft.Reserved)
@@ -234,6 +234,7 @@ func (m *Memory) Asked(ingress int, priority uint8) (paused bool, stage uint8) {
 // addGFC reads the thresholds of GFC.
 func (m *Memory) addGFC(in *ingress, planned *plan.PortGFC) {
 	in.b1, in.bm = int64(planned.B1), int64(planned.BM)
+	in.gentle = max(in.bm, int64(planned.Limit))
 	if m.sw.Soft.GFC.Kind != spec.GFCTime {
 		for _, threshold := range planned.Stages {
 			in.stages = append(in.stages, int64(threshold))
