@@ -89,12 +89,14 @@ func Load(path string) (*spec.Testbed, *plan.Plan, error) {
 type Testbed struct {
 	dir  rundir.Dir
 	http *http.Client
-	mu   sync.Mutex // guards plan and process
-	plan *plan.Plan
+
+	planLock sync.Mutex // guards plan
+	plan     *plan.Plan
 
 	// Of a testbed that this process brought up and has not detached from:
 	startup *os.File
 	exited  chan struct{} // closed when process has ended
+	mu      sync.Mutex    // guards process
 	process *exec.Cmd
 }
 
@@ -157,8 +159,8 @@ func (t *Testbed) Name() string { return t.dir.Name }
 
 // Plan is what the testbed was built from, or has become since.
 func (t *Testbed) Plan() *plan.Plan {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.planLock.Lock()
+	defer t.planLock.Unlock()
 	return t.plan
 }
 
@@ -215,8 +217,8 @@ func (t *Testbed) Converge(ctx context.Context, p *plan.Plan, o Options) (*super
 	if converged.Failure != nil {
 		return converged, failureError(*converged.Failure)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.planLock.Lock()
+	defer t.planLock.Unlock()
 	t.plan = p
 	return converged, nil
 }
