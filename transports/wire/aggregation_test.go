@@ -63,6 +63,7 @@ func TestAggregationInvalid(t *testing.T) {
 		{"no type", "update", 2, 0x00},
 		{"code in an update", "update", 3, 0x01},
 		{"worker beyond the fan-in", "update", 10, 4},
+		{"result for a worker beyond the fan-in", "result", 10, 4},
 		{"no fan-in", "update", 11, 0},
 		{"fan-in over 64", "update", 11, 65},
 		{"another worker's bit", "update", 31, 0x01},
@@ -87,6 +88,15 @@ func TestAggregationInvalid(t *testing.T) {
 		b[24+i] = 0xff
 	}
 	equal(t, "64 workers", Aggregation(b).Valid(), true)
+}
+
+// Whatever its flags say, a message is of the set of its round.
+func TestAggregationSet(t *testing.T) {
+	a := Aggregation(make([]byte, AggregationLen))
+	a.Encode(&AggregationFields{Flags: AggregationRepeat, Round: 7})
+	equal(t, "flags", a.Flags(), AggregationRepeat|AggregationSet)
+	a.Encode(&AggregationFields{Flags: AggregationSet, Round: 8})
+	equal(t, "flags", a.Flags(), 0)
 }
 
 // IEEE 754: 1.5 is 3fc00000, minus infinity ff800000.
@@ -140,10 +150,10 @@ func TestScaleFor(t *testing.T) {
 		if sum := int64(one) * int64(fanIn); !ok || sum > math.MaxInt32 || -sum < math.MinInt32 {
 			t.Fatalf("%v times %d at scale %d is %d", limit, fanIn, scale, sum)
 		}
-		// A scale two below would not do, so no precision is given away but
-		// for rounding.
-		if scale > math.MinInt8+4 {
-			tight, ok := ToFixed(limit, scale-3)
+		// Two below would not do: a number of fewer than 64 workers costs at
+		// most one bit.
+		if scale > math.MinInt8+1 {
+			tight, ok := ToFixed(limit, scale-2)
 			if sum := int64(tight) * int64(fanIn); ok && sum <= math.MaxInt32 {
 				t.Fatalf("%v times %d needs no scale %d", limit, fanIn, scale)
 			}
