@@ -7,24 +7,28 @@ import (
 )
 
 // Gentle Flow Control (Qian, Cheng, Zhang and Ren, Gentle Flow Control: Avoiding
-// Deadlock in Lossless Networks, SIGCOMM 2019) slows the sender down as its
-// share of the buffer fills, and never stops it: without a stop there is no hold
-// and wait, and so no deadlock.
+// Deadlock in Lossless Networks, SIGCOMM 2019) slows the sender down as what it
+// has in the buffer grows, and never stops it: without a stop there is no hold
+// and wait, and so no deadlock. The thresholds are the plan's.
 //
 // Buffer-based, the receiver tells a stage when the length crosses a threshold:
-// in stage k the sender sends at C/2^k. Stage 1 begins above B1, and each
-// following one where half of what is left up to Bm is used. With tau from the
-// crossing to the last bit that was sent at the old rate, B1 <= Bm - 2*C*tau
-// never overflows: what comes in during the tau after B1 is at most C*tau, half
-// of what is left, so that stage 1 is in force where stage 2 begins, and so on.
-// Frames are not a fluid: two of them belong on top of 2*C*tau.
+// in stage k the sender sends at C/2^k. Stage 1 begins at B1, and each following
+// one where half of what is left up to Bm is used. With tau from the crossing to
+// the last bit that was sent without knowing of it, B1 <= Bm - 2*C*tau is enough:
+// what comes in during the tau after B1 is at most C*tau, half of what is left, so
+// that stage 1 is in force where stage 2 begins, and so on.
 //
-// Time-based, the receiver tells a rate every Period T, which falls in
-// proportion from C at B0 to 0 at Bm. Without delay the paper asks for
-// B0 <= Bm - 4*C*tau; a rate is at most tau+T old, so that
-// B0 <= Bm - 4*C*(tau+T) is on the safe side: x' = -x(t-r)*C/(Bm-B0), of what is
-// left x, has no zero for r*C/(Bm-B0) <= 1/e (Gyori and Ladas, Oscillation
-// Theory of Delay Differential Equations, 1991).
+// Time-based, the receiver tells a rate every period, which falls in proportion
+// from C at B0 to 0 at Bm.
+//
+// No rate is 0, so that every length is exceeded at last by an egress that never
+// sends. And rates that are kept alive can be low: where the packets that come
+// from hosts and those that are on their way around a ring wait in one queue, they
+// have equal shares of what is kept for their ingresses, and unless hosts have
+// less room than links between switches, all of them are slowed together until
+// next to nothing moves. With B1 of the links between switches no less than Bm of
+// the hosts' links, the hosts are slowed first, and the ring goes on at its full
+// rate.
 
 // takeGently accounts a packet of a priority of GFC.
 func (m *Memory) takeGently(in *ingress, from int32, q uint8, length int64) Reason {

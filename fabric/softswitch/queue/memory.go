@@ -109,8 +109,8 @@ func (m *Memory) addIngresses() error {
 			in.limit = in.xoff + int64(planned.PFC.Headroom)
 		}
 		if m.gfc != 0 {
-			if planned.GFC == nil || planned.GFC.B1 >= planned.GFC.BM {
-				return fmt.Errorf("make buffer of %s: port %s has no GFC thresholds with b1 < bm", m.sw.Name, planned.Name)
+			if planned.GFC == nil || planned.GFC.B1 >= planned.GFC.BM || planned.GFC.BM > planned.GFC.Limit {
+				return fmt.Errorf("make buffer of %s: port %s has no GFC thresholds with b1 < bm <= limit", m.sw.Name, planned.Name)
 			}
 			m.addGFC(in, planned.GFC)
 		}
@@ -233,8 +233,7 @@ func (m *Memory) Asked(ingress int, priority uint8) (paused bool, stage uint8) {
 
 // addGFC reads the thresholds of GFC.
 func (m *Memory) addGFC(in *ingress, planned *plan.PortGFC) {
-	in.b1, in.bm = int64(planned.B1), int64(planned.BM)
-	in.gentle = max(in.bm, int64(planned.Limit))
+	in.b1, in.bm, in.gentle = int64(planned.B1), int64(planned.BM), int64(planned.Limit)
 	if m.sw.Soft.GFC.Kind != spec.GFCTime {
 		for _, threshold := range planned.Stages {
 			in.stages = append(in.stages, int64(threshold))

@@ -184,7 +184,7 @@ func TestSlowedPriorityKeepsItsRate(t *testing.T) {
 // proportion (Qian et al., SIGCOMM 2019, section 4.1), every period.
 func TestReportsOfTimeBasedGFC(t *testing.T) {
 	sw := softSwitch(1<<20, 2)
-	at := plan.PortGFC{B1: 10_000, BM: 110_000, Period: units.Duration(time.Microsecond)}
+	at := plan.PortGFC{B1: 10_000, BM: 110_000, Limit: 110_000, Period: units.Duration(time.Microsecond)}
 	withGFC(sw, spec.GFCTime, at, 3)
 	heard := &shares{spoken: listen(t), last: map[int]uint16{}}
 	m, ports := memory(t, sw, heard)

@@ -46,7 +46,7 @@ func withPFC(sw *plan.Switch, at plan.PortPFC, priorities ...int) {
 // withGFC does the same for GFC.
 func withGFC(sw *plan.Switch, kind string, at plan.PortGFC, priorities ...int) {
 	sw.Soft.GFC = &plan.GFC{Kind: kind, Priorities: priorities}
-	sw.Soft.Reserved = units.Bytes(len(sw.Ports)*len(priorities)) * at.BM
+	sw.Soft.Reserved = units.Bytes(len(sw.Ports)*len(priorities)) * at.Limit
 	sw.Soft.Shared = sw.Soft.Buffer - sw.Soft.Reserved
 	for i := range sw.Ports {
 		sw.Ports[i].GFC = &at
