@@ -1,0 +1,51 @@
+package softswitch
+
+import (
+	"testing"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/packet"
+	"railbed/testbed/plan"
+)
+
+// FuzzPipeline hands an engine whatever frames a node may send: it never panics,
+// keeps its books, and delivers nothing longer than the MTU.
+func FuzzPipeline(f *testing.F) {
+	plans := []*plan.Plan{}
+	for _, text := range []string{
+		single(3, "  switch: {kind: soft, pfc: {priorities: [3]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 1}, trim: {size: 64B, priorities: [1, 2]}}\n  links: {default: {rate: 1gbit}}\n"),
+		single(3, "  switch: {kind: soft, forwarding: l2, gfc: {kind: buffer, priorities: [3]}}\n  links: {default: {rate: 1gbit, corrupt: 10%, duplicate: 10%}}\n"),
+	} {
+		plans = append(plans, compile(f, text))
+	}
+	r := newRig(f, single(3, "  switch: {kind: soft}\n"))
+	good := r.frame(make([]byte, 200), flow{from: 0, to: 1}, 200)
+	f.Add(uint8(0), good, []byte{1, 2, 3})
+	f.Add(uint8(1), good[:20], good)
+	f.Fuzz(func(t *testing.T, which uint8, first, second []byte) {
+		p := plans[int(which)%len(plans)]
+		var e *Engine
+		longest := p.Links[0].MTU + 18
+		deliver := func(_ int, one *packet.Packet) {
+			if len(one.Data) > longest {
+				t.Errorf("delivered %d bytes, the longest frame has %d", len(one.Data), longest)
+			}
+			e.Pool().Put(one)
+		}
+		e, err := New(p, Options{Deliver: deliver, Memory: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, data := range [][]byte{first, second, first, second} {
+			one := e.Pool().Get()
+			one.Data = one.Data[:copy(one.Data, data)]
+			e.Receive(i%e.NICs(), one, clock.Time(i*100))
+		}
+		e.Advance(clock.Time(time.Second))
+		totals := e.Totals()
+		if in, out := totals.Received+totals.Made, totals.Delivered+totals.Consumed+totals.Dropped+uint64(e.Held()); in != out {
+			t.Errorf("%d packets came into being and %d are accounted for: %+v", in, out, totals)
+		}
+	})
+}
