@@ -293,10 +293,14 @@ func (f *Fabric) compareOffloads(h *host, p port, got kernel.Link, conn *kernel.
 }
 
 func (f *Fabric) compareShaping(h *host, p port, qdiscs []kernel.Qdisc, d *differences) {
-	qdiscs = slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool { return q.Index != p.index })
-	want := f.shaping(f.links[p.link], p.atA)
-	fixes := []fix{request(passPort, func(b *kernel.Batch) { reshapeAnew(b, p, want, qdiscs) })}
-	for _, err := range want.Compare(qdiscs) {
+	l := f.links[p.link]
+	qdiscs = queuesOf(qdiscs, p.index)
+	again := func(b *kernel.Batch) { reshapeAnew(b, p, f.shaping(l, p.atA), qdiscs) }
+	if l.isCut(p.atA) {
+		again = func(b *kernel.Batch) { cutAnew(b, p, qdiscs) }
+	}
+	fixes := []fix{request(passPort, again)}
+	for _, err := range f.compareQueues(l, p.atA, qdiscs) {
 		d.add(h.at(p.Name), fixes, "shape %s:%s: %w", h.name, p.Name, err)
 		fixes = nil // the first one's does it
 	}
@@ -306,14 +310,18 @@ func (f *Fabric) compareShaping(h *host, p port, qdiscs []kernel.Qdisc, d *diffe
 // nothing but settings differ, so that what is queued stays queued.
 func reshapeAnew(b *kernel.Batch, p port, want link.Shaping, qdiscs []kernel.Qdisc) {
 	if !want.SameTree(qdiscs) {
-		for _, q := range qdiscs {
-			switch q.Parent {
-			case kernel.Root:
-				b.DeleteQdisc(p.Name, p.index)
-			case kernel.Ingress:
-				b.DeleteIngress(p.Name, p.index)
-			}
-		}
+		deleteQueues(b, p, qdiscs)
 	}
 	want.Apply(b, p.Name, p.index, nil)
+}
+
+func deleteQueues(b *kernel.Batch, p port, qdiscs []kernel.Qdisc) {
+	for _, q := range qdiscs {
+		switch q.Parent {
+		case kernel.Root:
+			b.DeleteQdisc(p.Name, p.index)
+		case kernel.Ingress:
+			b.DeleteIngress(p.Name, p.index)
+		}
+	}
 }

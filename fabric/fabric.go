@@ -42,13 +42,15 @@ type Fabric struct {
 	soft  *softPart // nil without soft switches
 }
 
-// planLink is a link of the plan as it is now asked for: SetLink and
-// SetLinkState change it.
+// planLink is a link of the plan as it is now asked for: SetLink, SetLinkState
+// and SetDirectionState change it.
 type planLink struct {
 	plan.Link
 	a, b *host
 	down bool
-	seed uint64
+	// cutAToB and cutBToA are set while nothing crosses in that direction.
+	cutAToB, cutBToA bool
+	seed             uint64
 }
 
 // shape is what a burst depends on.

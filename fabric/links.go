@@ -43,6 +43,8 @@ type EndState struct {
 // which this host reaches the rate, and the queue in front of the link.
 type DirectionState struct {
 	plan.Direction
+	// Up is false while the link is down, or this direction alone.
+	Up    bool        `json:"up"`
 	Burst units.Bytes `json:"burst"`
 	// Achieved is the rate that the calibration measured with this burst, at
 	// Calibrated.
@@ -109,7 +111,8 @@ func (f *Fabric) readEnds(h *host, states []LinkState) error {
 		entry := f.bursts[shape{shaping.Rate, shaping.MTU}]
 		*direction = DirectionState{
 			Direction: shaping.Direction, Burst: entry.Burst, Achieved: entry.Achieved, Calibrated: entry.Measured,
-			Shaper: shaping.Stats(queues[p.index]),
+			Up:     !f.links[p.link].down && !f.links[p.link].isCut(p.atA),
+			Shaper: f.queueStats(f.links[p.link], p.atA, queues[p.index]),
 		}
 	}
 	return nil
@@ -191,7 +194,12 @@ func (f *Fabric) reshape(l *planLink, atA bool, was link.Shaping) error {
 	defer conn.Close()
 	want := f.shaping(l, atA)
 	batch := kernel.NewBatch(h.name, f.options.Trace)
-	want.Apply(batch, p.Name, p.index, &was)
+	switch {
+	case !l.isCut(atA):
+		want.Apply(batch, p.Name, p.index, &was)
+	case was.MaxSegments() != want.MaxSegments(): // the rest comes when it is made whole
+		batch.SetMaxSegments(p.Name, p.index, want.MaxSegments())
+	}
 	if err := conn.Do(batch); err != nil {
 		return err
 	}
@@ -199,7 +207,7 @@ func (f *Fabric) reshape(l *planLink, atA bool, was link.Shaping) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(want.Compare(slices.DeleteFunc(qdiscs, func(q kernel.Qdisc) bool { return q.Index != p.index }))...)
+	return errors.Join(f.compareQueues(l, atA, queuesOf(qdiscs, p.index))...)
 }
 
 // cutAtA reports which end SetLinkState sets down: that of a switch, B's where
@@ -209,7 +217,8 @@ func (l *planLink) cutAtA() bool { return l.b.node && !l.a.node }
 // SetLinkState takes a link down or brings it up, in both directions. A link
 // that is down has one end administratively down and no carrier at the other,
 // which is how a node sees it. What the kernel forgets of the end that went
-// down (IPv6 addresses, neighbours, routes) is set again when it comes up.
+// down (IPv6 addresses, neighbours, routes) is set again when it comes up, and
+// directions that were cut are whole again.
 func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -248,6 +257,13 @@ func (f *Fabric) setState(ctx context.Context, l *planLink, up bool) error {
 	}
 	if err := doIn(h, batch); err != nil {
 		return err
+	}
+	if up {
+		for _, atA := range Both.sides() {
+			if err := f.setCut(l, atA, false); err != nil {
+				return fmt.Errorf("%s: %w", word(atA), err)
+			}
+		}
 	}
 	return f.each(ctx, []*host{l.a, l.b}, func(h *host) error { return f.settle(ctx, h) }, func(int) {})
 }

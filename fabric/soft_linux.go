@@ -74,6 +74,7 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, error) {
 		have := of[l.Name]
 		one := LinkState{Name: l.Name, Class: l.Class, MTU: l.MTU, Up: !l.down, A: have.A, B: have.B, AToB: have.AToB, BToA: have.BToA}
 		one.AToB.Direction, one.BToA.Direction = l.AToB, l.BToA
+		one.AToB.Up, one.BToA.Up = !l.down && !l.cutAToB, !l.down && !l.cutBToA
 		for _, side := range []struct {
 			planned plan.End
 			end     *EndState
@@ -133,7 +134,7 @@ func (f *Fabric) setSoftLink(ctx context.Context, name string, dir Direction, d 
 			}
 		}
 	}
-	if err := f.soft.process.SetLink(name, changed.AToB, changed.BToA); err != nil {
+	if err := f.soft.process.SetLink(name, changed.withCuts(true), changed.withCuts(false)); err != nil {
 		return err
 	}
 	*l = changed
@@ -151,6 +152,12 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 		return err
 	}
 	l.down = !up
+	if up && (l.cutAToB || l.cutBToA) {
+		l.cutAToB, l.cutBToA = false, false
+		if err := f.soft.process.SetLink(name, l.AToB, l.BToA); err != nil {
+			return err
+		}
+	}
 	if _, joined := f.named[name]; joined {
 		return f.setKernelState(ctx, name, up)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -27,8 +28,17 @@ Railbed up of the testbed's file undoes the changes.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLinkShowCommand(a), newLinkSetCommand(a),
-		newLinkStateCommand(a, "up", "Bring a link back up"),
-		newLinkStateCommand(a, "down", "Take a link down, as if its cable were pulled"))
+		newLinkStateCommand(a, "up", "Bring a link, or one direction of it, back up",
+			`Bring a link back up, or one direction that was taken down by itself. Without a
+direction everything that link down did to the link is undone; what link set did
+stays.`),
+		newLinkStateCommand(a, "down", "Take a link down, or one direction of it",
+			`Take a link down, as if its cable were pulled: neither end has a carrier, routes
+over it go away, and equal-cost paths carry the traffic.
+
+With a direction only what is sent that way is lost, with what was queued for it.
+Both ends keep their carrier, as with one broken fibre of a pair: no end learns of
+it, and equal-cost paths go on using the link.`))
 	return cmd
 }
 
@@ -88,15 +98,15 @@ func findLink(links []fabric.LinkState, name string) *fabric.LinkState {
 func (a *app) printLinks(s *supervisor.State) {
 	t := a.newTable("LINK", "DIRECTION", "STATE", "ASKED", "BURST", "REACHED", "QUEUE", "OTHER", "SENT", "PACKETS", "DROPS", "BACKLOG")
 	for _, link := range s.Links {
-		state := "up"
-		if !link.Up {
-			state = "down"
-		}
 		for _, d := range []struct {
 			arrow  string
 			sender fabric.EndState
 			fabric.DirectionState
 		}{{"->", link.A, link.AToB}, {"<-", link.B, link.BToA}} {
+			state := "up"
+			if !d.Up {
+				state = "down"
+			}
 			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, d.Burst, reached(d.DirectionState), d.Queue,
 				impairments(d.Direction), units.Bytes(d.sender.Counters.TxBytes), d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
 		}
@@ -130,27 +140,51 @@ func impairments(d plan.Direction) string {
 	return strings.Join(parts, ", ")
 }
 
-func newLinkStateCommand(a *app, state, short string) *cobra.Command {
+func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:               state + " LINK",
+		Use:               state + " LINK [a-to-b|b-to-a]",
 		Short:             short,
-		Example:           "  railbed link " + state + " leaf1--spine2",
-		Args:              exactArgs(1),
+		Long:              long,
+		Example:           "  railbed link " + state + " leaf1--spine2\n  railbed link " + state + " leaf1--spine2 a-to-b",
+		Args:              rangeArgs(1, 2),
 		ValidArgsFunction: completeLinks(&name),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			link, direction, err := linkWhere(args)
+			if err != nil {
+				return err
+			}
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
-			if err := tb.ChangeLink(cmd.Context(), supervisor.LinkRequest{Where: args[0], State: state}); err != nil {
+			where := strings.TrimSpace(link + " " + direction)
+			if err := tb.ChangeLink(cmd.Context(), supervisor.LinkRequest{Where: where, State: state}); err != nil {
 				return err
 			}
-			return a.printChanged(cmd.Context(), tb, args[0])
+			return a.printChanged(cmd.Context(), tb, link)
 		},
 	}
 	testbedFlag(cmd, &name)
 	return cmd
+}
+
+// directions are the words for them, in the order of a link's ends.
+var directions = []string{"a-to-b", "b-to-a"}
+
+// linkWhere splits arguments into a link's name and a direction, empty for both.
+// As in files, the two may also be one argument.
+func linkWhere(args []string) (link, direction string, err error) {
+	words := strings.Fields(strings.Join(args, " "))
+	switch {
+	case len(words) == 1:
+		return words[0], "", nil
+	case len(words) == 2 && slices.Contains(directions, words[1]):
+		return words[0], words[1], nil
+	case len(words) == 2:
+		return "", "", usage("direction %q: want a-to-b or b-to-a", words[1])
+	}
+	return "", "", usage("link %q: want its name, and a-to-b or b-to-a for one direction", args)
 }
 
 func newLinkSetCommand(a *app) *cobra.Command {
@@ -167,6 +201,10 @@ corrupt need netem (railbed doctor netem says whether the host has it).`,
 		Args:              rangeArgs(1, 2),
 		ValidArgsFunction: completeLinks(&name),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			link, direction, err := linkWhere(args)
+			if err != nil {
+				return err
+			}
 			changed := cmd.Flags().Changed
 			edit := func(d *plan.Direction) error {
 				if changed("delay") {
@@ -184,10 +222,10 @@ corrupt need netem (railbed doctor netem says whether the host has it).`,
 			if err != nil {
 				return err
 			}
-			if err := setLink(cmd.Context(), tb, args, edit); err != nil {
+			if err := setLink(cmd.Context(), tb, link, direction, edit); err != nil {
 				return err
 			}
-			return a.printChanged(cmd.Context(), tb, args[0])
+			return a.printChanged(cmd.Context(), tb, link)
 		},
 	}
 	flags := cmd.Flags()
@@ -234,30 +272,27 @@ func parseAll(changed func(string) bool, values map[string]flagValue) error {
 }
 
 // setLink edits the link's present settings, each direction by itself, so that
-// directions that differ stay different in what is not named.
-func setLink(ctx context.Context, tb *testbed.Testbed, args []string, edit func(*plan.Direction) error) error {
+// directions that differ stay different in what is not named. With only, one
+// direction.
+func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, edit func(*plan.Direction) error) error {
 	state, err := tb.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	link := findLink(state.Links, args[0])
+	link := findLink(state.Links, name)
 	if link == nil {
-		return usage("no link %q; railbed link show lists them", args[0])
-	}
-	directions := []string{"a-to-b", "b-to-a"}
-	if len(args) == 2 {
-		if args[1] != directions[0] && args[1] != directions[1] {
-			return usage("direction %q: want a-to-b or b-to-a", args[1])
-		}
-		directions = args[1:]
+		return usage("no link %q; railbed link show lists them", name)
 	}
 	now := map[string]plan.Direction{"a-to-b": link.AToB.Direction, "b-to-a": link.BToA.Direction}
 	for _, direction := range directions {
+		if only != "" && only != direction {
+			continue
+		}
 		wanted := now[direction]
 		if err := edit(&wanted); err != nil {
 			return err
 		}
-		request := supervisor.LinkRequest{Where: args[0] + " " + direction, Set: &wanted}
+		request := supervisor.LinkRequest{Where: name + " " + direction, Set: &wanted}
 		if err := tb.ChangeLink(ctx, request); err != nil {
 			return fmt.Errorf("change %s: %w", request.Where, err)
 		}
@@ -269,7 +304,7 @@ func setLink(ctx context.Context, tb *testbed.Testbed, args []string, edit func(
 func completeLinks(name *string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
-			return []string{"a-to-b", "b-to-a"}, cobra.ShellCompDirectiveNoFileComp
+			return directions, cobra.ShellCompDirectiveNoFileComp
 		}
 		tb, err := openTestbed(cmd.Context(), *name)
 		if err != nil {

@@ -171,8 +171,10 @@ type Failure struct {
 // LinkRequest changes a link. Exactly one of State and Set is given.
 type LinkRequest struct {
 	// Where is a link's name, optionally with " a-to-b" or " b-to-a".
-	Where string          `json:"where"`
-	State string          `json:"state,omitempty"` // up or down
+	Where string `json:"where"`
+	// State is up or down. Down in one direction keeps the carrier at both ends;
+	// up of the whole link undoes that, too.
+	State string          `json:"state,omitempty"`
 	Set   *plan.Direction `json:"set,omitempty"`
 }
 

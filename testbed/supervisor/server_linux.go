@@ -18,7 +18,6 @@ import (
 	"railbed/nodes"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
 )
 
 // maxBody bounds a request's JSON, in bytes.
@@ -256,16 +255,16 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 		}
 		s.events.add("link.set", request.Where, fmt.Sprintf("rate %v queue %v", request.Set.Rate, request.Set.Queue))
 	case request.Set == nil && (request.State == "up" || request.State == "down"):
+		set := s.fabric.SetLinkState
 		if side != fabric.Both {
-			return &verdict.UnsupportedError{
-				Feature: "one-way link state", Reason: "a kernel link is up or down in both directions",
-				Remedy: "take the whole link down",
+			set = func(ctx context.Context, name string, up bool) error {
+				return s.fabric.SetDirectionState(ctx, name, side, up)
 			}
 		}
-		if err := s.fabric.SetLinkState(ctx, name, request.State == "up"); err != nil {
+		if err := set(ctx, name, request.State == "up"); err != nil {
 			return err
 		}
-		s.events.add("link."+request.State, name, "")
+		s.events.add("link."+request.State, request.Where, "")
 	default:
 		return errors.New("change link: want either a state, up or down, or settings")
 	}

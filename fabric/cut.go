@@ -1,0 +1,160 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"railbed/fabric/kernel"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/verdict"
+)
+
+// cutHandle names the queue of a direction that is cut; the shaping has others.
+var cutHandle = kernel.Handle(9, 0)
+
+// SetDirectionState cuts one direction of a link or makes it whole again. What
+// is sent into a direction that is cut vanishes, and what was queued with it:
+// as with a broken fibre of a pair, both ends keep their carrier, so neither
+// learns of it. Both is both of them, which is not what SetLinkState does.
+func (f *Fabric) SetDirectionState(_ context.Context, name string, dir Direction, up bool) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if f.soft != nil {
+		return f.setSoftDirection(name, dir, up)
+	}
+	l, err := f.find(name)
+	if err != nil {
+		return err
+	}
+	if up && l.down {
+		return fmt.Errorf("set link %s: all of it is down; set it up as a whole", name)
+	}
+	for _, atA := range dir.sides() {
+		if err := f.setCut(l, atA, !up); err != nil {
+			return fmt.Errorf("set link %s %s: %w", name, word(atA), err)
+		}
+	}
+	return nil
+}
+
+// isCut reports whether SetDirectionState cut what this end sends.
+func (l *planLink) isCut(atA bool) bool {
+	if atA {
+		return l.cutAToB
+	}
+	return l.cutBToA
+}
+
+func (l *planLink) mark(atA, cut bool) {
+	if atA {
+		l.cutAToB = cut
+	} else {
+		l.cutBToA = cut
+	}
+}
+
+// withCuts is a direction as soft switches get it: one that is cut loses all.
+func (l *planLink) withCuts(atA bool) plan.Direction {
+	d := l.Direction(atA)
+	if l.isCut(atA) {
+		d.Loss = units.Ratio{Num: 1, Den: 1}
+	}
+	return d
+}
+
+// setSoftDirection is SetDirectionState where switches are soft.
+func (f *Fabric) setSoftDirection(name string, dir Direction, up bool) error {
+	l, err := f.soft.find(name)
+	if err != nil {
+		return err
+	}
+	if up && l.down {
+		return fmt.Errorf("set link %s: all of it is down; set it up as a whole", name)
+	}
+	changed := *l
+	for _, atA := range dir.sides() {
+		changed.mark(atA, !up)
+	}
+	if err := f.soft.process.SetLink(name, changed.withCuts(true), changed.withCuts(false)); err != nil {
+		return fmt.Errorf("set link %s: %w", name, err)
+	}
+	*l = changed
+	return nil
+}
+
+// setCut puts a queue that drops everything in the place of the shaping at one
+// end, or the shaping back.
+func (f *Fabric) setCut(l *planLink, atA, cut bool) error {
+	if l.isCut(atA) == cut {
+		return nil
+	}
+	h, p := l.end(atA)
+	conn, err := kernel.OpenIn(h.ns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	batch := kernel.NewBatch(h.name, f.options.Trace)
+	if want := f.shaping(l, atA); cut {
+		batch.SetBlackhole(p.Name, p.index, cutHandle)
+	} else if want.Rate == 0 && !want.NeedsNetem() {
+		batch.DeleteQdisc(p.Name, p.index)
+	} else {
+		want.Apply(batch, p.Name, p.index, nil) // under handles of its own, so it replaces the other queue
+	}
+	err = conn.Do(batch)
+	if cut && errors.Is(err, syscall.ENOENT) {
+		return &verdict.UnsupportedError{
+			Feature: "one-way link state", Reason: fmt.Sprintf("tc qdisc add ... blackhole: %v", err),
+			Remedy: "take the whole link down, or use a soft switch (kind: soft)",
+		}
+	}
+	if err != nil {
+		return err
+	}
+	l.mark(atA, cut)
+	qdiscs, err := conn.Qdiscs()
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.compareQueues(l, atA, queuesOf(qdiscs, p.index))...)
+}
+
+// cutAnew cuts what a port sends, whatever its queueing disciplines are.
+func cutAnew(b *kernel.Batch, p port, qdiscs []kernel.Qdisc) {
+	deleteQueues(b, p, qdiscs)
+	b.SetBlackhole(p.Name, p.index, cutHandle)
+}
+
+func queuesOf(qdiscs []kernel.Qdisc, index int) []kernel.Qdisc {
+	return slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool { return q.Index != index })
+}
+
+// compareQueues lists how the queueing disciplines of one end differ from what
+// is asked for.
+func (f *Fabric) compareQueues(l *planLink, atA bool, have []kernel.Qdisc) []error {
+	if !l.isCut(atA) {
+		return f.shaping(l, atA).Compare(have)
+	}
+	if len(have) == 1 && have[0].Kind == kernel.BlackholeKind && have[0].Handle == cutHandle && have[0].Parent == kernel.Root {
+		return nil
+	}
+	var kinds []string
+	for _, q := range have {
+		kinds = append(kinds, q.Kind)
+	}
+	return []error{fmt.Errorf("kernel has the queues %v, want %s alone", kinds, kernel.BlackholeKind)}
+}
+
+// queueStats are the counters of the queue at one end; of a direction that is
+// cut they count since then.
+func (f *Fabric) queueStats(l *planLink, atA bool, have []kernel.Qdisc) kernel.QdiscStats {
+	if l.isCut(atA) && len(have) == 1 {
+		return have[0].Stats
+	}
+	return f.shaping(l, atA).Stats(have)
+}
