@@ -94,6 +94,7 @@ func (a *app) printTestbeds(states []*supervisor.State, aborted []rundir.Aborted
 		return a.printJSON(all)
 	}
 	t := a.newTable("NAME", "NODES", "SWITCHES", "LINKS", "UP SINCE", "PID", "FILE")
+	t.SetColumnConfigs(nil) // a path is copied, and so must not wrap
 	for _, s := range states {
 		t.AppendRow([]any{s.Name, len(s.Nodes), len(s.Switches), len(s.Links), s.Created.Format(time.DateTime), s.PID, s.File})
 	}
@@ -103,6 +104,7 @@ func (a *app) printTestbeds(states []*supervisor.State, aborted []rundir.Aborted
 	}
 	fmt.Fprintln(a.stdout)
 	t = a.newTable("ABORTED", "FOUND DEAD", "LOG AND REPORT")
+	t.SetColumnConfigs(nil)
 	for _, one := range aborted {
 		t.AppendRow([]any{one.Name, one.Found.Local().Format(time.DateTime), one.Dir})
 	}

@@ -106,7 +106,7 @@ func TestSecondInterrupt(t *testing.T) {
 		const name = "cli-twice-run"
 		out := filepath.Join(t.TempDir(), "out")
 		cmd, stderr := begin(t, name, "run", writeFile(t, twoHosts(name)+"steps:\n  - sleep: 10m\n"), "--out", out)
-		for deadline := time.Now().Add(10 * time.Second); !strings.Contains(stderr.String(), "up in "); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(60 * time.Second); !strings.Contains(stderr.String(), "up in "); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("it does not come up: %s", stderr)
 			}
