@@ -86,6 +86,21 @@ func (f *Fabric) setSoftDirection(name string, dir Direction, up bool) error {
 	return nil
 }
 
+// makeWhole asks for a direction that was cut, also when the kernel refuses it
+// now.
+func (f *Fabric) makeWhole(l *planLink, atA bool) error {
+	if f.soft != nil {
+		dir := BToA
+		if atA {
+			dir = AToB
+		}
+		return f.setSoftDirection(l.Name, dir, true)
+	}
+	err := f.setCut(l, atA, false)
+	l.mark(atA, false)
+	return err
+}
+
 // setCut puts a queue that drops everything in the place of the shaping at one
 // end, or the shaping back.
 func (f *Fabric) setCut(l *planLink, atA, cut bool) error {

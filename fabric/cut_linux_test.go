@@ -168,4 +168,14 @@ func TestCutOutlastsOtherChanges(t *testing.T) {
 	if err := f.Verify(ctx); err == nil || !strings.Contains(err.Error(), "want blackhole alone") {
 		t.Errorf("a cut that was undone by tc: %v", err)
 	}
+	if _, err := f.Repair(ctx); err != nil || linkState(t, f, name).AToB.Up || crosses(t, ns["h0"], ns["h1"], addrs(p, "h1")[0]) {
+		t.Errorf("a repair of a cut does not cut: %v", err)
+	}
+	changed, _, err := f.Converge(ctx, p, nil)
+	if err != nil || !slices.ContainsFunc(changed, func(r Repair) bool { return r.What == "set h0--leaf1 a-to-b up: it was down" }) {
+		t.Errorf("converge: %+v, error %v", changed, err)
+	}
+	if !crosses(t, ns["h0"], ns["h1"], addrs(p, "h1")[0]) {
+		t.Error("a converged link is still cut")
+	}
 }

@@ -316,6 +316,12 @@ func (f *Fabric) changeAll(ctx context.Context, p *plan.Plan) (changed []Repair,
 			what := fmt.Sprintf("change %s %s: it had %s", l.Name, word(atA), was.Changes(now))
 			tell(Repair{Where: l.Name + " " + word(atA), What: what}, f.changeDirection(ctx, l, atA, now))
 		}
+		for _, atA := range Both.sides() {
+			if l.isCut(atA) && !l.down { // else it comes with the whole link
+				what := fmt.Sprintf("set %s %s up: it was down", l.Name, word(atA))
+				tell(Repair{Where: l.Name + " " + word(atA), What: what}, f.makeWhole(l, atA))
+			}
+		}
 		if l.down {
 			tell(Repair{Where: l.Name, What: fmt.Sprintf("set %s up: it was down", l.Name)}, f.changeState(ctx, l))
 		}
@@ -338,7 +344,9 @@ func (f *Fabric) changeDirection(ctx context.Context, l *planLink, atA bool, now
 
 func (f *Fabric) changeState(ctx context.Context, l *planLink) error {
 	if f.soft == nil {
-		return f.setState(ctx, l, true)
+		err := f.setState(ctx, l, true)
+		l.cutAToB, l.cutBToA = false, false // whatever the kernel refused now
+		return err
 	}
 	return f.setSoftState(ctx, l.Name, true)
 }

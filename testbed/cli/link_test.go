@@ -12,8 +12,13 @@ import (
 // writing it, and lets up of the file put it back.
 func TestLinkDirection(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
-	const name = "cli-direction"
-	file := writeFile(t, twoHosts(name))
+	for _, kind := range []string{"router", "soft"} {
+		t.Run(kind, func(t *testing.T) { linkDirection(t, "cli-direction-"+kind, kind) })
+	}
+}
+
+func linkDirection(t *testing.T, name, kind string) {
+	file := writeFile(t, strings.Replace(twoHosts(name), "}}\n", "}, switch: {kind: "+kind+"}, links: {default: {rate: 100mbit}}}\n", 1))
 	must(t, "up", file)
 	t.Cleanup(func() { must(t, "down", name) })
 	states := func() string {
