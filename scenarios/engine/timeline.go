@@ -316,17 +316,12 @@ func linkText(l *spec.LinkChange) string {
 	}
 	d := plan.Direction{}.With(*l.Set)
 	words := []string{"set"}
-	for _, field := range []struct {
-		name  string
-		value fmt.Stringer
-		set   bool
-	}{
-		{"rate", d.Rate, d.Rate != 0}, {"delay", d.Delay, d.Delay != 0}, {"jitter", d.Jitter, d.Jitter != 0}, {"loss", d.Loss, !d.Loss.IsZero()},
-		{"duplicate", d.Duplicate, !d.Duplicate.IsZero()}, {"corrupt", d.Corrupt, !d.Corrupt.IsZero()}, {"queue", d.Queue, d.Queue != 0},
-	} {
-		if field.set {
-			words = append(words, field.name+" "+field.value.String())
-		}
+	if d.Rate != 0 {
+		words = append(words, "rate "+d.Rate.String())
+	}
+	words = append(words, d.Effects()...)
+	if d.Queue != 0 {
+		words = append(words, "queue "+d.Queue.String())
 	}
 	return strings.Join(words, " ")
 }

@@ -105,17 +105,5 @@ func addresses(prefixes []netip.Prefix) string {
 // describe is what one direction of a link does, in the words of the file.
 func describe(d plan.Direction) string {
 	words := []string{d.Rate.String(), "queue " + d.Queue.String()}
-	for _, setting := range []struct {
-		name  string
-		value fmt.Stringer
-		set   bool
-	}{
-		{"delay", d.Delay, d.Delay != 0}, {"jitter", d.Jitter, d.Jitter != 0}, {"loss", d.Loss, !d.Loss.IsZero()},
-		{"duplicate", d.Duplicate, !d.Duplicate.IsZero()}, {"corrupt", d.Corrupt, !d.Corrupt.IsZero()},
-	} {
-		if setting.set {
-			words = append(words, setting.name+" "+setting.value.String())
-		}
-	}
-	return strings.Join(words, ", ")
+	return strings.Join(append(words, d.Effects()...), ", ")
 }

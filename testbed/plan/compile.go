@@ -64,7 +64,8 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 	phases := [][]func(){
 		{c.shape},
 		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides, c.checkSteps},
-		{c.checkKinds, c.checkSoftOnly},
+		{c.checkKinds},
+		{c.checkSoftOnly},
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
 		{c.addRanks, c.addRequirements},

@@ -9,11 +9,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"railbed/fabric/units"
 	"railbed/testbed/spec"
 )
 
@@ -122,9 +124,14 @@ func checkInvariants(t testing.TB, p *Plan) {
 			t.Fatalf("node %s: machine id %q, %d NICs", n.Name, n.MachineID, len(n.NICs))
 		}
 	}
-	for _, s := range p.Switches {
+	for i, s := range p.Switches {
 		device(s.Name, s.Loopbacks, s.Ports)
 		checkTables(t, s.Name, s.Ports, s.Routes)
+		if isSoft := s.Kind == spec.Soft; (s.Soft != nil) != isSoft || (s.ID == uint32(i+1)) != isSoft || isSoft && p.PacketMemory == 0 {
+			t.Fatalf("switch %s of kind %s: %+v", s.Name, s.Kind, s.Soft)
+		} else if isSoft {
+			checkSoft(t, &s)
+		}
 	}
 	links := map[string]string{}
 	for _, l := range p.Links {
@@ -154,6 +161,39 @@ func checkInvariants(t testing.TB, p *Plan) {
 	for _, h := range p.Hosts {
 		if owner, _, _ := strings.Cut(addrs[h.Addr], ":"); owner != h.Name {
 			t.Fatalf("%s of %s is %q's", h.Addr, h.Name, addrs[h.Addr])
+		}
+	}
+}
+
+// checkSoft holds for every soft switch: the buffer is divided without a rest,
+// each port has thresholds in order for what is lossless, and nothing has a
+// share of 0.
+func checkSoft(t testing.TB, s *Switch) {
+	t.Helper()
+	reserved := units.Bytes(0)
+	for _, port := range s.Ports {
+		if (port.PFC != nil) != (s.Soft.PFC != nil) || (port.GFC != nil) != (s.Soft.GFC != nil) {
+			t.Fatalf("%s:%s: %+v %+v", s.Name, port.Name, port.PFC, port.GFC)
+		}
+		if p := port.PFC; p != nil {
+			reserved += units.Bytes(len(s.Soft.PFC.Priorities)) * (p.XOff + p.Headroom)
+			if p.XOn > p.XOff {
+				t.Fatalf("%s:%s: %+v", s.Name, port.Name, p)
+			}
+		}
+		if g := port.GFC; g != nil {
+			reserved += units.Bytes(len(s.Soft.GFC.Priorities)) * g.Limit
+			if !slices.IsSorted(g.Stages) || g.B1 >= g.BM || g.BM >= g.Limit || g.Least == 0 || (len(g.Stages) == 0) != (g.Period > 0) {
+				t.Fatalf("%s:%s: %+v", s.Name, port.Name, g)
+			}
+		}
+	}
+	if s.Soft.Reserved != reserved || s.Soft.Shared != s.Soft.Buffer-reserved || s.Soft.Shared < s.Soft.Scheduler.Quantum || s.Soft.Alpha.IsZero() {
+		t.Fatalf("%s: %+v, and the ports reserve %s", s.Name, s.Soft, reserved)
+	}
+	for q, weight := range s.Soft.Scheduler.Weights {
+		if (weight == 0) != slices.Contains(s.Soft.Scheduler.Strict, q) {
+			t.Fatalf("%s: %+v", s.Name, s.Soft.Scheduler)
 		}
 	}
 }

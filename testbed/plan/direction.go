@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -89,4 +90,40 @@ func (d Direction) With(set spec.Direction) Direction {
 		}
 	}
 	return made
+}
+
+// Effects are what the direction does beyond rate and queue, in the words of
+// files: "delay 5us", "loss 0.1%".
+func (d Direction) Effects() []string {
+	var words []string
+	add := func(set bool, format string, values ...any) {
+		if set {
+			words = append(words, fmt.Sprintf(format, values...))
+		}
+	}
+	add(d.Delay != 0, "delay %s", d.Delay)
+	add(d.Jitter != 0, "jitter %s", d.Jitter)
+	add(d.Jitter != 0 && d.JitterKind != "" && d.JitterKind != spec.Uniform, "jitter-kind %s", d.JitterKind)
+	add(!d.Loss.IsZero(), "loss %s", d.Loss)
+	if g := d.GilbertElliott; !g.Enter.IsZero() {
+		add(true, "gilbert-elliott enter %s leave %s loss %s", g.Enter, g.Leave, g.Loss)
+		add(!g.LossGood.IsZero(), "loss-good %s", g.LossGood)
+	}
+	add(d.DropEvery != 0, "drop-every %d", d.DropEvery)
+	add(len(d.DropList) > 0, "drop-list %s", listed(d.DropList))
+	add(!d.Duplicate.IsZero(), "duplicate %s", d.Duplicate)
+	add(!d.Corrupt.IsZero(), "corrupt %s", d.Corrupt)
+	add(!d.Reorder.IsZero(), "reorder %s by %s", d.Reorder, d.ReorderBy)
+	add(d.Overhead != 0, "overhead %s", d.Overhead)
+	add(d.Flap.For != 0, "flap every %s for %s", d.Flap.Every, d.Flap.For)
+	return words
+}
+
+// listed is the start of a list, for people.
+func listed(numbers []uint64) string {
+	const most = 8
+	if len(numbers) > most {
+		return fmt.Sprintf("%d and %d more", numbers[:most], len(numbers)-most)
+	}
+	return fmt.Sprint(numbers)
 }

@@ -32,7 +32,7 @@ func FuzzCompile(f *testing.F) {
 		if err != nil || again.Hash() != p.Hash() {
 			t.Fatalf("a second compilation differs: %v", err)
 		}
-		if p.Switches[0].Kind == spec.Router {
+		if !p.Switches[0].Bridged() {
 			checkRoutes(t, p)
 		}
 	})
@@ -62,6 +62,10 @@ func randomTestbed(r *rand.Rand) *spec.Testbed {
 	if r.IntN(4) == 0 {
 		t.Fabric.Switch.Kind = spec.Bridge
 	}
+	if r.IntN(2) == 0 {
+		t.Fabric.Switch = randomSoft(r)
+		t.Fabric.Memory = units.Bytes(r.Uint64N(2) << 24)
+	}
 	if r.IntN(8) == 0 {
 		t.Fabric.Switches = append(t.Fabric.Switches, spec.Entry[spec.Switch]{Key: "leaf*", Value: spec.Switch{Kind: spec.Bridge, Buffer: units.Bytes(r.IntN(4000))}})
 	}
@@ -82,6 +86,51 @@ func randomTestbed(r *rand.Rand) *spec.Testbed {
 		t.Steps = append(t.Steps, spec.Step{Workload: &spec.Workload{Name: "w", Kind: "all-reduce", Size: 4096}})
 	}
 	return t
+}
+
+// randomSoft is a soft switch with some of its settings.
+func randomSoft(r *rand.Rand) spec.Switch {
+	priorities := func() (list []int) {
+		for q := range spec.Priorities {
+			if r.IntN(8) == 0 {
+				list = append(list, q)
+			}
+		}
+		return list
+	}
+	size := func() *units.Bytes {
+		if r.IntN(3) > 0 {
+			return nil
+		}
+		n := units.Bytes(r.Uint64N(60e3))
+		return &n
+	}
+	s := spec.Switch{Kind: spec.Soft, Buffer: units.Bytes(r.Uint64N(2) * r.Uint64N(4e6))}
+	if r.IntN(4) == 0 {
+		s.Forwarding = spec.L2
+	}
+	balances := []string{"", spec.Flow, spec.Polarised, spec.Flowlet, spec.Spray, spec.RoundRobin, spec.LeastQueue}
+	s.LoadBalance = balances[r.IntN(len(balances))]
+	for range r.IntN(3) {
+		s.Priorities = append(s.Priorities, spec.Entry[int]{Key: fmt.Sprint(r.IntN(65)), Value: r.IntN(9)})
+	}
+	if r.IntN(3) == 0 {
+		s.Alpha = units.Factor{Num: 1 + r.Uint64N(9), Den: 1 + r.Uint64N(9)}
+		s.Scheduler = &spec.Scheduler{Strict: priorities(), Weights: spec.Ordered[int]{{Key: fmt.Sprint(r.IntN(8)), Value: 1 + r.IntN(5)}}}
+	}
+	if r.IntN(3) == 0 {
+		s.ECN = &spec.ECN{Kind: []string{"", spec.RED, spec.ECNSharp}[r.IntN(3)], Priorities: priorities()}
+	}
+	if r.IntN(3) == 0 {
+		s.Trim = &spec.Trim{Priorities: priorities()}
+	}
+	if r.IntN(3) == 0 {
+		s.PFC = &spec.PFC{Priorities: priorities(), XOff: size(), XOn: size(), Headroom: size()}
+	}
+	if r.IntN(3) == 0 {
+		s.GFC = &spec.GFC{Kind: []string{"", spec.GFCBuffer, spec.GFCTime}[r.IntN(3)], Priorities: priorities(), B1: size(), BM: size(), Off: r.IntN(8) == 0}
+	}
+	return s
 }
 
 // randomWiring wires a few nodes and switches at random, mostly connected.
@@ -110,11 +159,13 @@ func randomWiring(r *rand.Rand, f *spec.Fabric) {
 func randomLink(r *rand.Rand) spec.Link {
 	direction := func() spec.Direction {
 		return spec.Direction{
-			Rate: units.Rate(r.Uint64N(5) * r.Uint64N(1e9)), Queue: units.Bytes(r.Uint64N(2) * r.Uint64N(1e5)),
+			DropEvery: r.IntN(20) / 19, Overhead: units.Bytes(r.Uint64N(20) / 19 * 24), Jitter: units.Duration(r.Int64N(10) / 9 * r.Int64N(1e5)),
+			JitterKind: []string{"", "", "", "", "", spec.Exponential}[r.IntN(6)],
+			Rate:       units.Rate(r.Uint64N(5) * r.Uint64N(1e9)), Queue: units.Bytes(r.Uint64N(2) * r.Uint64N(1e5)),
 			Delay: units.Duration(r.Int64N(2) * r.Int64N(1e6)), Loss: units.Ratio{Num: r.Uint64N(2), Den: 1000},
 		}
 	}
-	l := spec.Link{Direction: direction(), MTU: []int{0, 0, 1280, 1500, 9000}[r.IntN(5)]}
+	l := spec.Link{Direction: direction(), Weight: r.IntN(8) / 7 * r.IntN(4), MTU: []int{0, 0, 1280, 1500, 9000}[r.IntN(5)]}
 	if r.IntN(3) == 0 {
 		one := direction()
 		l.AToB = &one

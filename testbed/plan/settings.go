@@ -34,7 +34,8 @@ func (c *compiler) direction(d spec.Direction, mtu int, from, to endpoint) Direc
 		made.Queue = c.defaultQueue(d.Rate, mtu, c.settings[sw].Buffer)
 		switch {
 		case soft && from.isSwitch:
-			made.Queue = c.settings[sw].Buffer // its dynamic thresholds decide
+			// Its dynamic thresholds decide. A buffer below a frame is refused later.
+			made.Queue = max(c.settings[sw].Buffer, units.Bytes(mtu+frameOverhead))
 		case soft:
 			node := c.t.NodeFor(c.plan.Nodes[from.index].Name)
 			made.Queue = c.defaultQueue(d.Rate, mtu, node.NICQueue)

@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"railbed/fabric/units"
 	"railbed/testbed/spec"
@@ -41,6 +43,39 @@ type SoftSwitch struct {
 	GFC         *GFC         `json:"gfc,omitempty"`
 	INT         bool         `json:"int,omitempty"`
 	Aggregation *Aggregation `json:"aggregation,omitempty"`
+}
+
+// Features are what the switch does beside forwarding, in the words of files:
+// "load-balance flow", "pfc on 3".
+func (s *SoftSwitch) Features() []string {
+	words := []string{"load-balance " + s.LoadBalance, "buffer " + s.Buffer.String()}
+	if s.ECN != nil {
+		words = append(words, "ecn "+s.ECN.Kind)
+	}
+	if s.Trim != nil {
+		words = append(words, "trim on "+priorities(s.Trim.Priorities))
+	}
+	if s.PFC != nil {
+		words = append(words, "pfc on "+priorities(s.PFC.Priorities))
+	}
+	if s.GFC != nil {
+		words = append(words, fmt.Sprintf("gfc by %s on %s", s.GFC.Kind, priorities(s.GFC.Priorities)))
+	}
+	if s.INT {
+		words = append(words, "int")
+	}
+	if s.Aggregation != nil {
+		words = append(words, fmt.Sprintf("aggregation of %d slots", s.Aggregation.Slots))
+	}
+	return words
+}
+
+func priorities(list []int) string {
+	words := make([]string, len(list))
+	for i, q := range list {
+		words[i] = strconv.Itoa(q)
+	}
+	return strings.Join(words, ",")
 }
 
 // Scheduler is the order in which the queues of a port are served.

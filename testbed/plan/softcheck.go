@@ -85,8 +85,11 @@ func (c *compiler) checkECN(sw *Switch) {
 	switch {
 	case e == nil:
 	case e.KMin > e.KMax:
-		path := c.part(sw, "ecn", "kmax", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.KMax != 0 })
-		c.once(path, "want kmin at most kmax", "kmin of %s is %s and kmax %s", sw.Name, e.KMin, e.KMax)
+		key, has := "kmax", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.KMax != 0 }
+		if !c.says(sw, has) {
+			key, has = "kmin", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.KMin != 0 }
+		}
+		c.once(c.part(sw, "ecn", key, has), "want kmin at most kmax", "kmin of %s is %s and kmax %s", sw.Name, e.KMin, e.KMax)
 	case e.PersistentTarget > e.Target:
 		path := c.part(sw, "ecn", "persistent-target", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.PersistentTarget != 0 })
 		c.once(path, "want at most the target: what is above that is marked anyway", "persistent-target of %s is %s and target %s", sw.Name, e.PersistentTarget, e.Target)
@@ -113,10 +116,11 @@ func (c *compiler) checkTrim(sw *Switch) {
 	}
 	priorities := func(s spec.Switch) bool { return s.Trim != nil && len(s.Trim.Priorities) > 0 }
 	if got := int(soft.Priorities[t.DSCP]); got != t.Queue {
-		path := c.part(sw, "trim", "dscp", func(s spec.Switch) bool { return s.Trim != nil && s.Trim.DSCP != nil })
-		if path == "" || !c.t.Source.Has(path) {
-			path = c.part(sw, "trim", "queue", func(s spec.Switch) bool { return s.Trim != nil && s.Trim.Queue != nil })
+		key, has := "dscp", func(s spec.Switch) bool { return s.Trim != nil && s.Trim.DSCP != nil }
+		if !c.says(sw, has) {
+			key, has = "queue", func(s spec.Switch) bool { return s.Trim != nil && s.Trim.Queue != nil }
 		}
+		path := c.part(sw, "trim", key, has)
 		c.once(path, fmt.Sprintf("want a dscp of priority %d, as the next switch will queue it by its dscp", t.Queue),
 			"trimmed packets of %s have dscp %d, which is of priority %d, and queue %d", sw.Name, t.DSCP, got, t.Queue)
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -146,7 +147,7 @@ var wrongFiles = []struct {
 
 // TestWrongFiles requires every problem of a file at its place and in its words.
 func TestWrongFiles(t *testing.T) {
-	for _, c := range wrongFiles {
+	for _, c := range slices.Concat(wrongFiles, wrongSoftFiles) {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := compileText(c.text)
 			var problems spec.Problems

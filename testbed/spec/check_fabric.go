@@ -133,7 +133,7 @@ func (c *checker) direction(at string, d Direction) {
 	if len(d.DropList) > maxDropList {
 		c.report(at+".drop-list", fmt.Sprintf("a drop-list of %d packets", len(d.DropList)), fmt.Sprintf("want at most %d", maxDropList))
 	} else {
-		c.distinct(at+".drop-list", d.DropList, 1, math.MaxInt32, "packet of a flow, which are counted from 1")
+		c.distinct(at+".drop-list", d.DropList, 1, math.MaxInt32, "packet of a flow")
 	}
 	c.positive(at+".reorder-by", uint64(d.ReorderBy), "a reorder-by of no time reorders nothing", "want a duration such as 50us, or reorder: 0%")
 	c.atMost(at+".reorder-by", uint64(d.ReorderBy), uint64(maxDelay), d.ReorderBy, "want at most 1m0s")

@@ -85,8 +85,8 @@ var wrongSoftFiles = []struct {
 	{"a good state that is the bad one", line("gilbert-elliott: {enter: 1%, leave: 2%, loss: 10%, loss-good: " + here + "20%}"), "loss-good is 20% and loss 10%", "to lose less"},
 	{"bursts as a share", line("gilbert-elliott: " + here + "1%"), `gilbert-elliott is the text "1%"`, "write true, false or a mapping with keys such as enter"},
 	{"drop every fraction", line("drop-every: " + here + "1.5"), "drop-every is the number 1.5", "a whole number"},
-	{"packet 0", line("drop-list: [1, " + here + "0]"), "0 is no packet of a flow, which are counted from 1", "want 1 to 2147483647"},
-	{"packet twice", line("drop-list: [5, 6, " + here + "5]"), "5 stands twice", "remove one"},
+	{"packet 0", line("drop-list: [1, " + here + "0]"), "0 is no packet of a flow", "want 1 to 2147483647"},
+	{"packet twice", line("drop-list: [5, 6, " + here + "5]"), "packet of a flow 5 stands twice", "remove one"},
 	{"packets as text", line("drop-list: " + here + "5"), "drop-list is the number 5", "write a list"},
 	{"too many packets", line(here + "drop-list: [" + strings.TrimSuffix(numbered("%d, ", 5000), ", ") + "]"), "a drop-list of 5000 packets", "at most 4096"},
 	{"reorder by nothing", line("reorder: 1%, reorder-by: " + here + "0s"), "a reorder-by of no time", "or reorder: 0%"},
@@ -95,5 +95,5 @@ var wrongSoftFiles = []struct {
 	{"flap that stays", line("flap: {every: 1s, for: " + here + "1s}"), "down for 1s of every 1s", "state: down"},
 	{"flap without a period", line(here + "flap: {for: 1s}"), `flap lacks the key "every"`, "a duration such as 10us"},
 	{"one direction", line("b-to-a: {flap: {every: " + here + "48h, for: 1s}}"), "flap.every is 48h0m0s", "at most 24h0m0s"},
-	{"in a step", head + "steps: [{link: {where: a--b, set: {drop-list: [" + here + "0]}}}]\n", "0 is no packet of a flow, which are counted from 1", "want 1 to 2147483647"},
+	{"in a step", head + "steps: [{link: {where: a--b, set: {drop-list: [" + here + "0]}}}]\n", "0 is no packet of a flow", "want 1 to 2147483647"},
 }

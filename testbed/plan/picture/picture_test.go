@@ -220,6 +220,31 @@ func TestHoverAndWidth(t *testing.T) {
 	}
 }
 
+// TestSoft: what a soft switch and its links do is told in their titles.
+func TestSoft(t *testing.T) {
+	text := svg(compile(t, generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2")))
+	if strings.Contains(text, "load-balance") {
+		t.Error("a router has the features of a soft switch")
+	}
+	text = svg(compile(t, `name: t
+fabric:
+  topology: leaf-spine
+  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}
+  switch: {kind: soft, load-balance: spray, ecn: true, trim: true, pfc: {priorities: [5, 3]}, gfc: {priorities: [2]}, int: true, aggregation: true}
+  links:
+    leaf1--spine1: {weight: 3, a-to-b: {drop-list: [5, 6], reorder: 1%}, b-to-a: {gilbert-elliott: {enter: 1%, leave: 20%}, overhead: 24B, flap: {every: 1s, for: 1ms}}}
+`))
+	for _, want := range []string{
+		"leaf1&#xA;leaf, soft l3, 4 ports",
+		"&#xA;load-balance spray, buffer 2MB, ecn red, trim on 4, pfc on 3,5, gfc by buffer on 2, int, aggregation of 128 slots<",
+		"mtu 1500, weight 3, a-to-b drop-list [5 6], a-to-b reorder 1% by 48.448us, b-to-a gilbert-elliott enter 1% leave 20% loss 100%, b-to-a overhead 24B, b-to-a flap every 1s for 1ms<",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the picture lacks %q", want)
+		}
+	}
+}
+
 func TestDotAndMermaid(t *testing.T) {
 	p := compile(t, shapes["leaf-spine"])
 	d, m := dot(p), mermaid(p)

@@ -101,9 +101,19 @@ func (s *scene) addSwitches(at map[string]int) {
 		at[sw.Name] = len(s.boxes)
 		s.boxes = append(s.boxes, box{
 			tier: sw.Tier, name: sw.Name, note: sw.Group, colour: colour, at: sw.At,
-			title: titleOf(sw.Name, fmt.Sprintf("%s, %s, %d ports, %d routes", sw.Role, sw.Kind, len(sw.Ports), len(sw.Routes)), sw.Group),
+			title: titleOf(sw.Name, fmt.Sprintf("%s, %s, %d ports, %d routes", sw.Role, kindOf(&sw), len(sw.Ports), len(sw.Routes)), features(&sw), sw.Group),
 		})
 	}
+}
+
+// kindOf is the switch's kind, with how a soft one forwards.
+func kindOf(sw *plan.Switch) string { return strings.TrimSpace(sw.Kind + " " + sw.Forwarding) }
+
+func features(sw *plan.Switch) string {
+	if sw.Soft == nil {
+		return ""
+	}
+	return strings.Join(sw.Soft.Features(), ", ")
 }
 
 func titleOf(parts ...string) string {
@@ -255,19 +265,14 @@ func rateOf(l *plan.Link) string {
 // effects is what the link does to packets, in the words of files.
 func effects(l *plan.Link) string {
 	words := []string{rateOf(l), fmt.Sprintf("mtu %d", l.MTU)}
-	for _, side := range []struct {
-		name string
-		d    plan.Direction
-	}{{"a-to-b", l.AToB}, {"b-to-a", l.BToA}} {
-		for _, e := range []struct {
-			name  string
-			value fmt.Stringer
-			set   bool
-		}{{"delay", side.d.Delay, side.d.Delay != 0}, {"jitter", side.d.Jitter, side.d.Jitter != 0}, {"loss", side.d.Loss, !side.d.Loss.IsZero()}} {
-			if e.set {
-				words = append(words, fmt.Sprintf("%s %s %s", side.name, e.name, e.value))
-			}
-		}
+	if l.Weight > 1 {
+		words = append(words, fmt.Sprintf("weight %d", l.Weight))
+	}
+	for _, e := range l.AToB.Effects() {
+		words = append(words, "a-to-b "+e)
+	}
+	for _, e := range l.BToA.Effects() {
+		words = append(words, "b-to-a "+e)
 	}
 	return strings.Join(words, ", ")
 }
