@@ -89,12 +89,12 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, error) {
 				side.end.Counters = kernel.Counters{
 					RxPackets: count.Received.Packets, RxBytes: count.Received.Bytes, TxPackets: count.Sent.Packets, TxBytes: count.Sent.Bytes,
 				}
-				for _, n := range soft.Drops {
-					side.end.Counters.TxDropped += n
-				}
+				side.end.Counters.TxDropped = soft.Dropped()
 			}
 			side.end.Soft = &soft
 		}
+		softQueue(&one.AToB, one.A)
+		softQueue(&one.BToA, one.B)
 		all[i] = one
 	}
 	return all, nil
@@ -162,6 +162,26 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 		return f.setKernelState(ctx, name, up)
 	}
 	return nil
+}
+
+// softQueue adds what waits and is dropped in the queues of a soft port to what
+// the kernel's shaper counts before it.
+func softQueue(d *DirectionState, sender EndState) {
+	d.Shaper.Drops += sender.Soft.Dropped()
+	d.Shaper.BacklogBytes += uint64(sender.Soft.Waiting())
+}
+
+// SoftState is what the soft switches are doing, but for their ports, which
+// Links has; nil without soft switches.
+func (f *Fabric) SoftState() (*live.State, error) {
+	if f.soft == nil {
+		return nil, nil
+	}
+	state, err := f.soft.process.State()
+	if err == nil {
+		state.Ports = nil
+	}
+	return state, err
 }
 
 // Record has the packets at ports of soft switches written into a feed, by the

@@ -39,6 +39,22 @@ type PortState struct {
 	Paused   [queue.Priorities]bool  `json:"paused"`
 }
 
+// Dropped is how many packets the port dropped, for whatever reason.
+func (s *PortState) Dropped() (total uint64) {
+	for _, n := range s.Drops {
+		total += n
+	}
+	return total
+}
+
+// Waiting is the bytes that wait at all priorities.
+func (s *PortState) Waiting() (total int64) {
+	for _, n := range s.Depth {
+		total += n
+	}
+	return total
+}
+
 // Ports are all ports of switches and emulated NICs as they are now.
 func (e *Engine) Ports() []PortState {
 	states := make([]PortState, len(e.ports))

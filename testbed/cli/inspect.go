@@ -181,6 +181,7 @@ func (a *app) printState(s *supervisor.State) {
 	switches.Render()
 	fmt.Fprintln(a.stdout)
 	a.printLinks(s)
+	a.printQueues(s)
 }
 
 func orPath(namespace, path string) string {

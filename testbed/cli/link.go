@@ -107,7 +107,11 @@ func (a *app) printLinks(s *supervisor.State) {
 			if !d.Up {
 				state = "down"
 			}
-			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, d.Burst, reached(d.DirectionState), d.Queue,
+			burst := "" // where nothing of the kernel's shapes
+			if d.Burst > 0 {
+				burst = d.Burst.String()
+			}
+			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, burst, reached(d.DirectionState), d.Queue,
 				impairments(d.Direction), units.Bytes(d.sender.Counters.TxBytes), d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
 		}
 	}
@@ -116,7 +120,7 @@ func (a *app) printLinks(s *supervisor.State) {
 
 // reached is the rate that the calibration measured, of the rate asked for.
 func reached(d fabric.DirectionState) string {
-	if d.Rate == 0 {
+	if d.Achieved == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%.1f%%", 100*float64(d.Achieved)/float64(d.Rate))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"railbed/fabric"
+	"railbed/fabric/softswitch/live"
 	"railbed/nodes"
 	"railbed/testbed/plan"
 	"railbed/testbed/verdict"
@@ -96,6 +97,8 @@ type State struct {
 	Nodes    []NodeState        `json:"nodes"`
 	Switches []SwitchState      `json:"switches"`
 	Links    []fabric.LinkState `json:"links"`
+	// Soft is what the soft switches are doing; their ports are with the links.
+	Soft *live.State `json:"soft,omitempty"`
 }
 
 // NodeState is a node as it is now.

@@ -177,6 +177,9 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 		Name: p.Name, File: file, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
 		Created: s.created, Links: links, Nodes: []NodeState{}, Switches: []SwitchState{},
 	}
+	if state.Soft, err = s.fabric.SoftState(); err != nil {
+		return nil, err
+	}
 	for _, n := range p.Nodes {
 		processes, err := s.nodes[n.Name].Processes()
 		if err != nil {

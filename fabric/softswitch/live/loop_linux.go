@@ -31,7 +31,7 @@ const (
 	rounds = 4
 	// spin is how long before a due time the thread stops sleeping: what the
 	// kernel takes to wake a thread on an idle core, most of the time.
-	spin = 60 * time.Microsecond
+	spin = 15 * time.Microsecond
 	// longestSleep bounds a sleep, so that clocks are compared now and then.
 	longestSleep = 100 * time.Millisecond
 )

@@ -79,14 +79,17 @@ type answer struct {
 
 // State is what the soft switches are doing.
 type State struct {
-	Ports  []softswitch.PortState `json:"ports"`
+	Ports  []softswitch.PortState `json:"ports,omitempty"`
 	NICs   []NICState             `json:"nics"`
 	Totals softswitch.Totals      `json:"totals"`
-	// Held is the packets in queues and on links, Memory the most that were in
-	// use at once, of Cells.
-	Held int `json:"held"`
-	Peak int `json:"peak_packets"`
-	Cell int `json:"packet_bytes"`
+	// Deadlocks are cycles of pauses that were found.
+	Deadlocks []softswitch.Deadlock `json:"deadlocks,omitempty"`
+	// Held is the packets in queues and on links, Peak the most that were in use
+	// at once, each of Cell bytes out of Memory.
+	Held   int   `json:"held"`
+	Memory int64 `json:"packet_memory"`
+	Peak   int   `json:"peak_packets"`
+	Cell   int   `json:"packet_bytes"`
 	// Late is how long after their due time frames were released, in real time.
 	Late Quantiles `json:"late"`
 }
@@ -366,6 +369,7 @@ func (l *loop) state() (*State, error) {
 	s := &State{NICs: make([]NICState, len(l.nics))}
 	l.do(func() {
 		s.Ports, s.Totals, s.Held = l.engine.Ports(), l.engine.Totals(), l.engine.Held()
+		s.Deadlocks, s.Memory = l.engine.Deadlocks(), l.engine.Pool().Budget()
 		s.Peak, s.Cell, s.Late = l.engine.Pool().Peak(), l.engine.Pool().Cell(), l.late.Quantiles()
 		for i := range l.nics {
 			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused, Late: l.nics[i].late.Quantiles()}

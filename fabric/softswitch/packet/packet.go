@@ -135,6 +135,9 @@ func (p *Pool) Copy(of *Packet) *Packet {
 // Cell is the longest frame that a packet holds, in bytes.
 func (p *Pool) Cell() int { return p.cell }
 
+// Budget is the bytes that all packets together may take.
+func (p *Pool) Budget() int64 { return int64(p.total) * int64(p.cell) }
+
 // Used is how many packets are in use now, and Peak the most there were.
 func (p *Pool) Used() int { return p.used }
 

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"railbed/fabric"
+	"railbed/fabric/softswitch"
+	"railbed/testbed/supervisor"
+)
+
+// printQueues prints what the soft switches hold and did: a line for each port
+// at which more happened than that packets passed.
+func (a *app) printQueues(s *supervisor.State) {
+	if s.Soft == nil {
+		return
+	}
+	t := a.newTable("PORT", "WAITING BY PRIORITY", "PAUSED", "MARKED", "TRIMMED", "PAUSES SENT", "RECEIVED", "DROPS")
+	for _, link := range s.Links {
+		for _, end := range []fabric.EndState{link.A, link.B} {
+			if port := end.Soft; port != nil && eventful(port) {
+				t.AppendRow([]any{port.Port, byPriority(port.Depth[:], "B"), paused(port), port.Counters.Marked, port.Counters.Trimmed,
+					sum(port.Counters.PausesSent[:]), sum(port.Counters.PausesReceived[:]), drops(port)})
+			}
+		}
+	}
+	fmt.Fprintln(a.stdout)
+	if t.Length() > 0 {
+		t.Render()
+		fmt.Fprintln(a.stdout)
+	}
+	soft := s.Soft
+	fmt.Fprintf(a.stdout, "soft switches: %d packets from nodes, %d to nodes, %d dropped, %d held; packet memory %d of %d bytes at most\n",
+		soft.Totals.Received, soft.Totals.Delivered, soft.Totals.Dropped, soft.Held, soft.Peak*soft.Cell, soft.Memory)
+	fmt.Fprintf(a.stdout, "released late by: median %v, p99 %v, worst %v\n", soft.Late.P50, soft.Late.P99, soft.Late.Worst)
+	for _, d := range soft.Deadlocks {
+		over := "goes on"
+		if d.Over {
+			over = "is over"
+		}
+		fmt.Fprintf(a.stdout, "DEADLOCK at priority %d, which %s: %s wait for each other\n", d.Priority, over, strings.Join(d.Ports, ", "))
+	}
+}
+
+// eventful reports whether there is more to say of a port than its counters of
+// packets.
+func eventful(p *softswitch.PortState) bool {
+	c := &p.Counters
+	return p.Waiting() > 0 || p.Dropped() > 0 || c.Marked+c.Trimmed+sum(c.PausesSent[:])+sum(c.PausesReceived[:]) > 0
+}
+
+// byPriority prints the values that are not 0 as "3: 1200B".
+func byPriority[T int64 | uint64](values []T, unit string) string {
+	var parts []string
+	for q, v := range values {
+		if v != 0 {
+			parts = append(parts, fmt.Sprintf("%d: %d%s", q, v, unit))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func paused(p *softswitch.PortState) string {
+	var parts []string
+	for q, on := range p.Paused {
+		if on {
+			parts = append(parts, fmt.Sprint(q))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func drops(p *softswitch.PortState) string {
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(p.Drops)) {
+		parts = append(parts, fmt.Sprintf("%s %d", reason, p.Drops[reason]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func sum(values []uint64) (total uint64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}
