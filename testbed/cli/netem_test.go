@@ -17,7 +17,7 @@ import (
 // it. What the links then do is measured in package fabric.
 func TestNetem(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
-	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "sch_netem", "overlay"}, CPUs: 2, Timeout: 3 * time.Minute}) {
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "sch_netem", "overlay"}, CPUs: 2, Timeout: 5 * time.Minute}) {
 		return
 	}
 	const name = "cli-guest"
