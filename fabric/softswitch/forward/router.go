@@ -24,6 +24,12 @@ type router struct {
 	groups  []*group
 	v4, v6  *lookupTable
 	down    []bool
+	// found are lookups that found something, each at the place of its address:
+	// a node talks with few others at a time. Entries never change.
+	found [rememberedLookups]struct {
+		key   key
+		entry *entry
+	}
 
 	answers   bucket // what the router may say unasked
 	replySeed uint64
@@ -42,6 +48,14 @@ type routerPort struct {
 const (
 	errorsPerSecond = 100_000
 	errorsAtOnce    = 10_000
+)
+
+const (
+	lookupBits        = 8
+	rememberedLookups = 1 << lookupBits
+	// lookupSpread is 2^64 divided by the golden ratio, odd: neighbours in a
+	// subnet get places far apart (Knuth, TAOCP 3, 6.4).
+	lookupSpread = 0x9e3779b97f4a7c15
 )
 
 func newRouter(o Options, p *plan.Plan, sw *plan.Switch, pool *packet.Pool, depths Depths) (*router, error) {
@@ -173,10 +187,18 @@ func dropPadding(one *packet.Packet) {
 // lookup is what holds for an address, or nil.
 func (r *router) lookup(a *[16]byte, v4 bool) *entry {
 	k := keyOf(a)
-	if v4 {
-		return r.v4.find4(k.low)
+	known := &r.found[(k.low*lookupSpread)>>(64-lookupBits)]
+	if known.entry != nil && known.key == k {
+		return known.entry
 	}
-	return r.v6.find(k)
+	var e *entry
+	if v4 {
+		e = r.v4.find4(k.low)
+	} else {
+		e = r.v6.find(k)
+	}
+	known.key, known.entry = k, e
+	return e
 }
 
 // scope is where a packet may go by its addresses alone.
