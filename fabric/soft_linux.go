@@ -184,6 +184,16 @@ func (f *Fabric) SoftState() (*live.State, error) {
 	return state, err
 }
 
+// SoftEnded is closed when the soft switches end by themselves, which is an
+// accident: no frame crosses the fabric any more. It is nil without soft
+// switches, and is closed by Close, too.
+func (f *Fabric) SoftEnded() <-chan struct{} {
+	if f.soft == nil {
+		return nil
+	}
+	return f.soft.process.Exited()
+}
+
 // Record has the packets at ports of soft switches written into a feed, by the
 // ports' places in the list. A fabric without soft switches has no such ports.
 func (f *Fabric) Record(ports []plan.End, snap int) (*live.Feed, error) {

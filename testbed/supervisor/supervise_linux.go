@@ -137,7 +137,16 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	s.events.add("testbed.up", s.plan.Name, fmt.Sprintf("%d nodes, %d switches, %d links",
 		len(s.plan.Nodes), len(s.plan.Switches), len(s.plan.Links)))
 	s.startup.ready()
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-s.fabric.SoftEnded():
+		if ctx.Err() == nil {
+			// A testbed without links is over. Ending like a crash leaves the log,
+			// with the process's last words, and a report that says so.
+			s.log.Error("the process of the soft switches ended by itself")
+			os.Exit(verdict.ExitFail)
+		}
+	}
 	s.events.add("testbed.down", s.plan.Name, context.Cause(ctx).Error())
 	return server.close()
 }
