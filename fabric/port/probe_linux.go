@@ -2,28 +2,44 @@ package port
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 
 	"railbed/fabric/kernel"
+	"railbed/testbed/verdict"
 )
 
-var probes = map[Driver]func() error{
-	Packet: sync.OnceValue(func() error { return probe(Packet) }),
-	Tap:    sync.OnceValue(func() error { return probe(Tap) }),
-	XDP:    sync.OnceValue(func() error { return probe(XDP) }),
+// probed keeps the answers of Probe.
+var probed struct {
+	sync.Mutex
+	answers map[probeKey]error
 }
 
-// Probe tries a driver once per process, in a network namespace of its own. It
-// is nil where the driver works, and a verdict.UnsupportedError where it does
-// not. It needs the right to make network namespaces.
-func Probe(driver Driver) error {
-	if probe, known := probes[driver]; known {
-		return probe()
+type probeKey struct {
+	driver Driver
+	mtu    int
+}
+
+// Probe tries a driver at an MTU once per process, in a network namespace of
+// its own. It is nil where the driver works, and a verdict.UnsupportedError
+// where it does not. It needs the right to make network namespaces. It is safe
+// for concurrent use.
+func Probe(driver Driver, mtu int) error {
+	probed.Lock()
+	defer probed.Unlock()
+	key := probeKey{driver, mtu}
+	answer, known := probed.answers[key]
+	if !known {
+		answer = probe(driver, mtu)
+		if probed.answers == nil {
+			probed.answers = map[probeKey]error{}
+		}
+		probed.answers[key] = answer
 	}
-	return errors.New("no such driver")
+	return answer
 }
 
-func probe(driver Driver) (err error) {
+func probe(driver Driver, mtu int) (err error) {
 	ns, err := kernel.NewNamespace()
 	if err != nil {
 		return err
@@ -36,14 +52,14 @@ func probe(driver Driver) (err error) {
 			return err
 		}
 		batch := kernel.NewBatch("probe", nil)
-		batch.AddVeth(kernel.VethEnd{Namespace: ns, Name: name, Index: index, MTU: 1500, MAC: kernel.MAC{2, 0, 0, 0, 0, 1}},
-			kernel.VethEnd{Namespace: ns, Name: name + "2", Index: index + 1, MTU: 1500, MAC: kernel.MAC{2, 0, 0, 0, 0, 2}}, 1)
+		batch.AddVeth(kernel.VethEnd{Namespace: ns, Name: name, Index: index, MTU: mtu, MAC: kernel.MAC{2, 0, 0, 0, 0, 1}},
+			kernel.VethEnd{Namespace: ns, Name: name + "2", Index: index + 1, MTU: mtu, MAC: kernel.MAC{2, 0, 0, 0, 0, 2}}, 1)
 		if err := errors.Join(conn.Do(batch), conn.Close()); err != nil {
 			return err
 		}
 	}
 	return ns.Do(func() error {
-		handle, err := Open(driver, name, Options{RingBytes: 1})
+		handle, err := Open(driver, name, Options{MTU: mtu, RingBytes: 1})
 		if err != nil {
 			return err
 		}
@@ -53,4 +69,33 @@ func probe(driver Driver) (err error) {
 		}
 		return port.Close()
 	})
+}
+
+// Default is the driver for the switch's end of a veth of an MTU, and one line
+// that says why, from BENCHMARKS.md. It tries what it recommends. Rootless says
+// that the caller is an ordinary user, whose locked memory is limited: then
+// OpenBest may find that later ports must do with Packet.
+func Default(mtu int, rootless bool) (Driver, string) {
+	if err := Probe(XDP, mtu); err != nil {
+		return Packet, fmt.Sprintf("packet: works without AF_XDP, which is faster but %v", err)
+	}
+	reason := "xdp: AF_XDP for sending is 1.4 times as fast as sendmmsg at any MTU and needs no BPF; " +
+		"receiving through AF_XDP would need BPF and, above MTU 3,500, xdp.frags; a tap takes a system call for each frame"
+	if rootless {
+		chunks, chunk := xdpGeometry(mtu)
+		reason += fmt.Sprintf("; %d KiB of your locked memory (ulimit -l) for each port, and packet for what that does not cover", chunks*chunk>>10)
+	}
+	return XDP, reason
+}
+
+// OpenBest opens the switch's end of a veth with XDP, or, where the host or a
+// limit refuses that, with Packet; then reason says why, else it is empty.
+func OpenBest(name string, options Options) (h *Handle, reason string, err error) {
+	h, err = Open(XDP, name, options)
+	if err == nil || !errors.Is(err, verdict.ErrUnsupported) {
+		return h, "", err
+	}
+	reason = err.Error()
+	h, err = Open(Packet, name, options)
+	return h, reason, err
 }

@@ -132,7 +132,7 @@ func stats(t testing.TB, p port.Port) port.Stats {
 func Need(t testing.TB, driver port.Driver) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Netns)
-	if err := port.Probe(driver); errors.Is(err, verdict.ErrUnsupported) {
+	if err := port.Probe(driver, 9000); errors.Is(err, verdict.ErrUnsupported) {
 		t.Skipf("cannot run here: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
