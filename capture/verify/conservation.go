@@ -137,7 +137,7 @@ func (s *switchState) describe(p *plan.Plan, dilation uint64) {
 	if s.plan == nil {
 		return
 	}
-	s.bridge = s.plan.Kind == spec.Bridge
+	s.bridge = s.plan.Bridged()
 	s.linger = int64(lingerLeast)
 	for _, prefix := range s.plan.Loopbacks {
 		s.own[prefix.Addr()] = true

@@ -30,6 +30,24 @@
 // resolves to the address of the first NIC in the network that all nodes share.
 // Up to 256 NICs know each other by permanent entries, more by ARP and neighbour
 // discovery. Bridges and routers do not mix.
+//
+// # Soft switches
+//
+// A soft switch has the addresses, neighbours and routes of a router, or of a
+// bridge where it forwards by l2; kinds do not mix. What else it does is in
+// Switch.Soft, thresholds that depend on a link in the Interface of its port,
+// faults in the link's Direction.
+//
+// Packets have one of eight priorities by their DSCP, its three high bits where
+// the file says nothing else. Our own packets have DSCPs for local use:
+//
+//	priority  DSCP  what
+//	0         0     everything that asks for nothing, such as TCP
+//	3         26    RoCE as it is usually set up, lossless where pfc or gfc is on
+//	4         35    rd's data, trimmed where trim is on (spec.DSCPRd)
+//	6         48    RoCE's congestion notifications, as usually set up
+//	6         51    rd's acknowledgements (spec.DSCPRdControl)
+//	7         59    trimmed packets (spec.DSCPTrimmed)
 package plan
 
 import (

@@ -9,12 +9,14 @@ import (
 	"railbed/testbed/spec"
 )
 
-// INTRoom is the bytes that a packet reserves for in-band telemetry: a header
-// and the longest path of any generator, of 5 switches, with room to spare.
+// INTHops is for how many switches a packet has room that reserves any for
+// in-band telemetry: the longest path of a fat tree or of hpn has 5. INTRoom is
+// that room in bytes, the block of transports/wire with its standard
+// instructions.
 const (
-	INTRoom   = intHeader + intHops*intHop
-	intHeader = 8
-	intHops   = 8
+	INTHops   = 8
+	INTRoom   = intHeader + INTHops*intHop
+	intHeader = 16
 	intHop    = 24
 )
 

@@ -119,13 +119,30 @@ func randomTestbed(draw *rand.Rand) *Testbed {
 		if maybe() {
 			d.Queue = units.Bytes(draw.Uint64N(1<<32) + 1)
 		}
+		if maybe() {
+			d.DropList, d.DropEvery, d.Zero = []int{draw.IntN(9) + 1, 10}, 0, d.Zero|ZeroDropEvery
+			d.Flap = []*Flap{nil, {Off: true}, {Every: 2e9, For: units.Duration(draw.Int64N(1e9) + 1)}}[draw.IntN(3)]
+			d.GilbertElliott = []*GilbertElliott{nil, {Off: true}, {Enter: units.Ratio{Num: 1, Den: 7}, Leave: units.Ratio{Num: 1, Den: 3}}}[draw.IntN(3)]
+		}
 		return d
+	}
+	soft := func() Switch {
+		on, size := maybe(), units.Bytes(draw.Uint64N(1e6))
+		s := Switch{
+			Kind: Soft, INT: &on, Alpha: units.Factor{Num: 1 + draw.Uint64N(9), Den: 1}, Priorities: Ordered[int]{{fmt.Sprint(draw.IntN(64)), draw.IntN(8)}},
+			ECN: []*ECN{nil, {}, {Off: true}, {KMin: 1 + size}}[draw.IntN(4)], Trim: []*Trim{nil, {}, {Off: true}, {Queue: new(int)}}[draw.IntN(4)],
+			PFC: []*PFC{nil, {}, {Off: true}, {XOff: &size}}[draw.IntN(4)], GFC: []*GFC{nil, {}, {Off: true}, {BM: &size, Kind: GFCTime}}[draw.IntN(4)],
+			Scheduler: []*Scheduler{nil, {}, {Zero: ZeroStrict}, {Strict: []int{6, 7}}}[draw.IntN(4)],
+		}
+		return s
 	}
 	words := []string{"true", "7", "~", "a b", "it's", `"`, "# no", "*", "&a", "- x", "é\u2028", "\t", "a: b", "{", "0x1f", "", " ", "\n", "no", "1e3", "%", "<<", "=", "\u0085", "\u00a0", "a\nb\n", "a\r\n", "\uFEFF", "\x1b", "2001-01-01"}
 	word := func() string { return words[draw.IntN(len(words))] }
 	t := &Testbed{Name: "a", Seed: draw.Uint64() | 1, Description: []string{"", "x: y", "# a", "yes"}[draw.IntN(4)]}
 	t.Fabric = Fabric{Topology: LeafSpine, Params: Ordered[int]{{"leaves", draw.IntN(1e9)}, {"on", 0}}}
+	t.Fabric.Switch = soft()
 	for i := range draw.IntN(4) {
+		t.Fabric.Switches = append(t.Fabric.Switches, Entry[Switch]{fmt.Sprintf("s%d*", i), soft()})
 		link := Link{Direction: direction(), MTU: []int{0, 1280, 65535}[draw.IntN(3)]}
 		if maybe() {
 			d := direction()
