@@ -53,7 +53,7 @@ func (o rating) Rate(ingress int, priority uint8, share uint16) {
 func FuzzOperations(f *testing.F) {
 	f.Add([]byte("railbed"))
 	for seed := range 8 {
-		data := make([]byte, 4000)
+		data := make([]byte, 1200)
 		for i := range data {
 			x := uint64(seed)<<32 + uint64(i)
 			x = (x ^ x>>31) * 0x7fb5d329728ea185

@@ -1,0 +1,128 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/packet"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// Stage k holds from Bk on, up to the next one, and is told once.
+func TestStagesOfBufferBasedGFC(t *testing.T) {
+	sw := softSwitch(1<<20, 2)
+	stages := []units.Bytes{8000, 12_000, 14_000, 15_000}
+	withGFC(sw, spec.GFCBuffer, plan.PortGFC{B1: 8000, BM: 16_000, Limit: 17_000, Stages: stages}, class)
+	heard := listen(t)
+	m, ports := memory(t, sw, heard)
+	want := func(held int) (stage uint8) {
+		for _, b := range stages {
+			stage += uint8(count(held >= int(b)))
+		}
+		return stage
+	}
+	look := func(held int) {
+		if _, stage := m.Asked(1, class); stage != want(held) || heard.stages[[2]int{1, class}] != stage {
+			t.Errorf("%d bytes: stage %d, told %d, want %d", held, stage, heard.stages[[2]int{1, class}], want(held))
+		}
+	}
+	for held := 500; held <= 17_000; held += 500 {
+		one := frameOf(500, class)
+		one.Ingress = 1
+		if o := ports[0].Enqueue(0, one); o.Dropped {
+			t.Fatalf("%d bytes: %+v", held, o)
+		}
+		look(held)
+	}
+	if heard.words != 4 {
+		t.Errorf("%d stages were told on the way up, want 4", heard.words)
+	}
+	for held := 16_500; held >= 0; held -= 500 {
+		ports[0].Dequeue(0)
+		look(held)
+	}
+	if heard.words != 8 || m.Report(5) != clock.Never {
+		t.Errorf("%d stages were told, want 8, and no reports", heard.words)
+	}
+}
+
+// gentleLink is a sender of a full line to a switch whose egress is stopped,
+// which acts on a signal so late that tau has passed when the last bit arrives
+// that was sent without knowing of it.
+type gentleLink struct {
+	simulation
+	sender *line
+	after  time.Duration
+	held   int64 // the most at any time
+}
+
+func (l *gentleLink) Pause(int, uint8, bool) {}
+
+func (l *gentleLink) Stage(_ int, q, stage uint8) {
+	l.in(l.after, func() { l.sender.port.Stage(l.now, q, stage); l.sender.kick() })
+}
+
+func (l *gentleLink) Rate(_ int, q uint8, share uint16) {
+	l.in(l.after, func() { l.sender.port.Share(l.now, q, share); l.sender.kick() })
+}
+
+// fill sends to a stopped switch for a second, and returns the most that it held
+// and what it dropped.
+func fill(t *testing.T, kind string, at plan.PortGFC, tau time.Duration) (held int64, dropped int) {
+	const rate, frame = units.Rate(1e9), 100
+	for k := 0; k < 17 && kind == spec.GFCBuffer; k++ {
+		at.Stages = append(at.Stages, at.BM-(at.BM-at.B1)>>k)
+	}
+	at.Limit = at.BM + 2*frame
+	sw := softSwitch(1<<24, 2)
+	withGFC(sw, kind, at, class)
+	nic := NewNIC(1 << 20)
+	nic.SetLink(0, plan.Direction{Rate: rate})
+	l := &gentleLink{after: tau - rate.SerialisationTime(frame)}
+	m, ports := memory(t, sw, l)
+	ports[1].Pause(0, class, true)
+	next := func() { nic.Enqueue(l.now, &packet.Packet{Data: make([]byte, frame), Priority: class, Ingress: 0}) }
+	l.sender = &line{s: &l.simulation, port: nic, rate: rate, waking: -1}
+	l.sender.arrived = func(one *packet.Packet) {
+		next()
+		dropped += count(ports[1].Enqueue(l.now, one).Dropped)
+		held = max(held, m.Held(0, class))
+	}
+	next()
+	next()
+	var report func()
+	report = func() {
+		if at := m.Report(l.now); at != clock.Never {
+			l.in(at.Sub(l.now), report)
+		}
+	}
+	report()
+	l.sender.kick()
+	l.run(clock.Time(100 * time.Millisecond))
+	return held, dropped
+}
+
+// Buffer-based GFC never needs more than Bm where B1 <= Bm - 2*C*tau, and
+// time-based where B0 <= Bm - (sqrt(tau/T)+1)^2*C*T (Qian et al., SIGCOMM 2019,
+// theorems of section 5), but for two frames because what comes is no fluid. With
+// a quarter of that room both overflow.
+func TestRoomOfGFC(t *testing.T) {
+	const tau = 40 * time.Microsecond
+	const inTau = 5000 // bytes, at 1 Gbit/s
+	for kind, c := range map[string]struct {
+		room   units.Bytes
+		period time.Duration
+	}{spec.GFCBuffer: {2 * inTau, 0}, spec.GFCTime: {4 * inTau, tau}} {
+		at := plan.PortGFC{B1: 20_000, BM: 20_000 + c.room, Period: units.Duration(c.period)}
+		if held, dropped := fill(t, kind, at, tau); dropped != 0 || held < int64(at.BM)-1000 {
+			t.Errorf("%s: %d bytes at most and %d dropped, want nearly %s and none", kind, held, dropped, at.BM)
+		}
+		at.BM = 20_000 + c.room/4
+		if held, dropped := fill(t, kind, at, tau); dropped == 0 {
+			t.Errorf("%s: with a quarter of the room %d bytes at most, and nothing is dropped", kind, held)
+		}
+	}
+}
