@@ -71,7 +71,7 @@ type Result struct {
 // Run boots a guest, runs the program in it as root in the folder of the test,
 // and ends the guest. It skips the test where there can be no guest, and fails
 // it when the guest does not boot, or the program does not end in time. Each
-// call boots a guest of its own, in about four seconds.
+// call boots a guest of its own, in six seconds on an idle machine.
 func Run(t testing.TB, o Options, argv ...string) Result {
 	t.Helper()
 	hosttest.Need(t, hosttest.VM)
