@@ -27,8 +27,9 @@ import (
 // 512 MiB, no module beside those it boots with, and two minutes.
 type Options struct {
 	// Modules of the kernel are loaded before the program starts, each after
-	// those that it depends on. A guest loads none by itself. A module that is
-	// built into the kernel may be named.
+	// those that it depends on. A guest loads none by itself, so those that a
+	// module only asks for by what they do are named, too: rdma_rxe needs
+	// crc32_generic. A module that is built into the kernel may be named.
 	Modules []string
 	// Dirs are further folders of the host, which the guest sees read-only at
 	// the same place.
