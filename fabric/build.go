@@ -28,6 +28,7 @@ func Build(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, o
 	if err != nil {
 		return nil, err
 	}
+	f.soften = p.Soft()
 	if err := f.calibrate(ctx); err != nil {
 		return nil, err
 	}
@@ -133,6 +134,10 @@ func (f *Fabric) calibrate(ctx context.Context) error {
 // burst finds the burst of one shape; where names the link in errors.
 func (f *Fabric) burst(ctx context.Context, s shape, where string) error {
 	if _, known := f.bursts[s]; known || s.rate == 0 {
+		return nil
+	}
+	if f.soften {
+		f.bursts[s] = link.Entry{Burst: softBurst(s)}
 		return nil
 	}
 	if f.options.Calibration == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 )
@@ -84,3 +85,12 @@ func hostSide(l plan.Link, switchIsA bool, name string) plan.Link {
 
 // nodeSide is the shaper at the node.
 func nodeSide(d plan.Direction) plan.Direction { return plan.Direction{Rate: d.Rate, Queue: d.Queue} }
+
+// softBurst is the burst of a node's shaper before a soft switch. The emulated
+// NIC behind it keeps the rate to the bit, so that the burst only has to be large
+// enough for a host that wakes up late, and small enough for the NIC's queue:
+// half a millisecond, and four frames.
+func softBurst(s shape) units.Bytes {
+	const frames, ethernet = 4, 14
+	return max(units.Bytes(frames*(s.mtu+ethernet)), units.Bytes(s.rate/8/2000))
+}
