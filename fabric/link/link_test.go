@@ -418,9 +418,10 @@ func TestCompareTellsEveryDifference(t *testing.T) {
 
 func TestCheckRefusesWhatNoKernelDoes(t *testing.T) {
 	for want, s := range map[string]Shaping{
-		"holds no frame of MTU 1500; want at least 1514B": shaping(func(s *Shaping) { s.Queue = 1513 }),
-		"whole bytes per second":                          shaping(func(s *Shaping) { s.Rate = 7 }),
-		"want less than 4GiB":                             shaping(func(s *Shaping) { s.Queue = math.MaxUint32 + 1 }),
+		"holds no frame of MTU 1500; want at least 1514B":         shaping(func(s *Shaping) { s.Queue = 1513 }),
+		"whole bytes per second":                                  shaping(func(s *Shaping) { s.Rate = 7 }),
+		"want less than 4GiB":                                     shaping(func(s *Shaping) { s.Queue = math.MaxUint32 + 1 }),
+		"drop-every, flap: the kernel's links have no such thing": shaping(func(s *Shaping) { s.DropEvery, s.Flap = 3, plan.Flap{Every: 2, For: 1} }),
 	} {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

@@ -16,6 +16,7 @@ package link
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"railbed/fabric/kernel"
@@ -87,6 +88,8 @@ func (s Shaping) Check() error {
 		return fmt.Errorf("queue %s holds no frame of MTU %d; want at least %dB", s.Queue, s.MTU, frameLength(s.MTU))
 	case s.Queue > math.MaxUint32:
 		return fmt.Errorf("queue %s: want less than 4GiB", s.Queue)
+	case len(s.SoftOnly()) > 0:
+		return fmt.Errorf("%s: the kernel's links have no such thing; use soft switches (kind: soft)", strings.Join(s.SoftOnly(), ", "))
 	}
 	return nil
 }

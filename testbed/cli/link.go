@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"railbed/fabric/units"
 	"railbed/testbed"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
 )
 
@@ -112,7 +112,7 @@ func (a *app) printLinks(s *supervisor.State) {
 				burst = d.Burst.String()
 			}
 			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, burst, reached(d.DirectionState), d.Queue,
-				impairments(d.Direction), units.Bytes(d.sender.Counters.TxBytes), d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
+				strings.Join(d.Effects(), ", "), units.Bytes(d.sender.Counters.TxBytes), d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
 		}
 	}
 	t.Render()
@@ -124,24 +124,6 @@ func reached(d fabric.DirectionState) string {
 		return ""
 	}
 	return fmt.Sprintf("%.1f%%", 100*float64(d.Achieved)/float64(d.Rate))
-}
-
-// impairments prints what a direction does beyond rate and queue.
-func impairments(d plan.Direction) string {
-	var parts []string
-	if d.Delay != 0 {
-		parts = append(parts, "delay "+d.Delay.String())
-	}
-	if d.Jitter != 0 {
-		parts = append(parts, "jitter "+d.Jitter.String())
-	}
-	for name, ratio := range map[string]units.Ratio{"loss": d.Loss, "duplicate": d.Duplicate, "corrupt": d.Corrupt} {
-		if !ratio.IsZero() {
-			parts = append(parts, name+" "+ratio.String())
-		}
-	}
-	sort.Strings(parts)
-	return strings.Join(parts, ", ")
 }
 
 func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
@@ -192,16 +174,18 @@ func linkWhere(args []string) (link, direction string, err error) {
 }
 
 func newLinkSetCommand(a *app) *cobra.Command {
-	var name, rate, queue, loss, duplicate, corrupt string
+	var name, rate, queue, loss, duplicate, corrupt, words string
 	var delay, jitter time.Duration
 	cmd := &cobra.Command{
 		Use:   "set LINK [a-to-b|b-to-a]",
 		Short: "Change a link's rate, queue or impairments while it runs",
 		Long: `Change a link in both directions, or in one. What is not named stays as it is.
 Every setting is read back from the kernel. Delay, jitter, loss, duplicate and
-corrupt need netem (railbed doctor netem says whether the host has it).`,
+corrupt need netem (railbed doctor netem says whether the host has it), or soft
+switches, whose links can do more: --set takes what a file can say of a link.`,
 		Example: `  railbed link set leaf1--spine2 --rate 100mbit
-  railbed link set leaf1--spine2 a-to-b --loss 0.1%`,
+  railbed link set leaf1--spine2 a-to-b --loss 0.1%
+  railbed link set leaf1--spine2 --set '{drop-list: [5, 6], jitter: 2us, jitter-kind: normal}'`,
 		Args:              rangeArgs(1, 2),
 		ValidArgsFunction: completeLinks(&name),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -210,7 +194,14 @@ corrupt need netem (railbed doctor netem says whether the host has it).`,
 				return err
 			}
 			changed := cmd.Flags().Changed
+			var set spec.Direction
+			if changed("set") {
+				if set, err = spec.ParseDirection("--set", words); err != nil {
+					return usage("%w", err)
+				}
+			}
 			edit := func(d *plan.Direction) error {
+				*d = d.With(set)
 				if changed("delay") {
 					d.Delay = units.Duration(delay)
 				}
@@ -239,6 +230,7 @@ corrupt need netem (railbed doctor netem says whether the host has it).`,
 	flags.DurationVar(&jitter, "jitter", 0, "`TIME` by which the delay varies either way, as in 2us")
 	flags.StringVar(&loss, "loss", "", "`SHARE` of the packets that is lost, as in 0.1%")
 	flags.StringVar(&duplicate, "duplicate", "", "`SHARE` of the packets that is sent twice, as in 0.1%")
+	flags.StringVar(&words, "set", "", "`SETTINGS` in the words of files, as in {flap: {every: 1s, for: 10ms}}")
 	flags.StringVar(&corrupt, "corrupt", "", "`SHARE` of the packets in which a bit is flipped, as in 0.1%")
 	testbedFlag(cmd, &name)
 	return cmd

@@ -127,3 +127,22 @@ func listed(numbers []uint64) string {
 	}
 	return fmt.Sprint(numbers)
 }
+
+// SoftOnly are the keys of what the direction does that only links of soft
+// switches do.
+func (d Direction) SoftOnly() []string {
+	var keys []string
+	for _, f := range []struct {
+		key string
+		set bool
+	}{
+		{"jitter-kind", d.JitterKind != ""}, {"gilbert-elliott", !d.GilbertElliott.Enter.IsZero()}, {"drop-every", d.DropEvery != 0},
+		{"drop-list", len(d.DropList) > 0}, {"reorder", !d.Reorder.IsZero()}, {"reorder-by", d.ReorderBy != 0},
+		{"overhead", d.Overhead != 0}, {"flap", d.Flap.For != 0},
+	} {
+		if f.set {
+			keys = append(keys, f.key)
+		}
+	}
+	return keys
+}

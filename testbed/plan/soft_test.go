@@ -326,6 +326,12 @@ func TestDirectionWith(t *testing.T) {
 	if !got.Equal(want) || got.Equal(base) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+	if diff := cmp.Diff([]string{"jitter-kind", "gilbert-elliott", "drop-every", "drop-list", "reorder", "reorder-by", "overhead", "flap"}, base.SoftOnly()); diff != "" {
+		t.Error(diff)
+	}
+	if keys := (Direction{Rate: 1, Delay: 1, Jitter: 1, Loss: ratio, Queue: 1}).SoftOnly(); keys != nil {
+		t.Errorf("a router's link has %v", keys)
+	}
 	if off := got.With(spec.Direction{GilbertElliott: &spec.GilbertElliott{Off: true}, Zero: spec.ZeroDropList}); len(off.DropList) != 0 || off.GilbertElliott != (GilbertElliott{}) {
 		t.Errorf("got %+v", off)
 	}

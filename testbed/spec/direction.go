@@ -2,6 +2,9 @@ package spec
 
 import (
 	"cmp"
+	"reflect"
+
+	"go.yaml.in/yaml/v4"
 
 	"railbed/fabric/units"
 )
@@ -123,4 +126,25 @@ func (d Direction) Over(base Direction) Direction {
 		Flap:           cmp.Or(d.Flap, base.Flap),
 		Zero:           z,
 	}
+}
+
+// ParseDirection reads settings in the words of files, such as
+// "{loss: 1%, drop-list: [5, 6]}", which errors call by the name. Its errors are
+// Problems; nothing is filled in.
+func ParseDirection(name, text string) (Direction, error) {
+	root, err := parse(name, []byte(text))
+	if err != nil {
+		return Direction{}, err
+	}
+	const at = "set"
+	var set Direction
+	d := &decoder{source: &Source{File: name, values: map[string]mark{at: markOf(root, root)}}, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d.decode(root, reflect.ValueOf(&set).Elem(), target{path: at})
+	c := &checker{t: &Testbed{Source: d.source}, wrong: d.wrong, holders: map[string]bool{}}
+	c.constraints(reflect.ValueOf(&set).Elem(), at)
+	c.direction(at, set)
+	if err := append(d.problems, c.problems...).Err(); err != nil {
+		return Direction{}, err
+	}
+	return set, nil
 }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -112,5 +113,27 @@ func TestLinkForSoft(t *testing.T) {
 	}
 	if other := f.LinkFor("leaf2--spine2", FabricLink); other.Weight != 2 || other.AToB.Overhead != 0 || !other.AToB.Flap.Off {
 		t.Errorf("leaf2--spine2 is %+v, %+v", other, *other.AToB)
+	}
+}
+
+func TestParseDirection(t *testing.T) {
+	got, err := ParseDirection("--set", "{loss: 0%, drop-list: [5, 6], flap: {every: 1s, for: 10ms}, gilbert-elliott: false}")
+	want := Direction{Loss: ratio(0, 1), DropList: []int{5, 6}, Flap: &Flap{Every: 1e9, For: 10e6}, GilbertElliott: &GilbertElliott{Off: true}, Zero: ZeroLoss}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v %s", err, diff)
+	}
+	for text, want := range map[string]string{
+		"":                      "--set:1:1: the file is empty",
+		"{los: 1%}":             `--set:1:2: unknown key "los" in set; did you mean "loss"?`,
+		"loss: 200%":            `--set:1:7: ratio "200%" cannot be read`,
+		"{flap: {every: 1s}}":   `--set:1:2: set.flap lacks the key "for"`,
+		"{drop-list: [1, 0]}":   "--set:1:17: 0 is no packet of a flow",
+		"{jitter-kind: square}": `--set:1:15: set.jitter-kind "square" does not exist`,
+		"[loss]":                "--set:1:1: set is a list",
+		"{rate: 1bit}":          "--set:1:8: set.rate is 1bit",
+	} {
+		if got, err := ParseDirection("--set", text); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
 	}
 }
