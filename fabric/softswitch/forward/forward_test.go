@@ -92,6 +92,7 @@ type datagram struct {
 	dontFragment     bool
 	offset           uint16
 	more             bool
+	badChecksum      bool // of UDP; there is none otherwise
 	flow, ordinal    uint64
 	flowLabel        uint32
 }
@@ -113,6 +114,9 @@ func (d datagram) packet(pool *packet.Pool) *packet.Packet {
 		binary.BigEndian.PutUint16(payload[2:], d.dstPort)
 		binary.BigEndian.PutUint16(payload[4:], uint16(len(payload)))
 		copy(payload[wire.UDPLen:], d.payload)
+		if d.badChecksum {
+			payload[6] = 1
+		}
 	}
 	header, kind := wire.IPv6Len, uint16(wire.EtherTypeIPv6)
 	if v4 {

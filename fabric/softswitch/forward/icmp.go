@@ -22,6 +22,15 @@ var (
 	ttlExceeded = failure{TTLExceeded, wire.ICMPv4TimeExceeded, wire.ICMPv4TTLExceeded, wire.ICMPv6TimeExceeded, wire.ICMPv6HopLimitExceeded}
 	tooBig      = failure{TooBig, wire.ICMPv4Unreachable, wire.ICMPv4FragNeeded, wire.ICMPv6PacketTooBig, 0}
 	noPort      = failure{Consumed, wire.ICMPv4Unreachable, wire.ICMPv4PortUnreachable, wire.ICMPv6Unreachable, wire.ICMPv6PortUnreachable}
+	noProtocol  = failure{Consumed, wire.ICMPv4Unreachable, protocolUnreachable4, parameterProblem6, unrecognizedNextHeader6}
+)
+
+// Codes that nothing else of the project knows: RFC 792, and RFC 4443, 3.4.
+const (
+	protocolUnreachable4    = 2
+	parameterProblem6       = 4
+	unrecognizedNextHeader6 = 1
+	nextHeaderOffset        = 6 // in the IPv6 header
 )
 
 const (
@@ -40,8 +49,9 @@ const (
 	redirect6 = 137
 )
 
-// fail drops a packet and tells its sender where that is allowed.
-func (r *router) fail(now clock.Time, one *packet.Packet, why failure, mtu int) Decision {
+// fail drops a packet and tells its sender where that is allowed; rest is what
+// the message has behind its checksum.
+func (r *router) fail(now clock.Time, one *packet.Packet, why failure, rest int) Decision {
 	refused := Decision{Reason: why.reason}
 	h := &one.Headers
 	if !mayComplain(one) {
@@ -53,11 +63,11 @@ func (r *router) fail(now clock.Time, one *packet.Packet, why failure, mtu int) 
 		return refused
 	}
 	src := back.src
-	if why == noPort {
+	if why.reason == Consumed { // it was sent to this address, and comes back from it
 		src = h.Dst
 	}
 	quote := one.Data[h.L3:h.End]
-	message := wire.ICMPFields{Type: why.type4, Code: why.code4, Rest: uint32(mtu)}
+	message := wire.ICMPFields{Type: why.type4, Code: why.code4, Rest: uint32(rest)}
 	header := wire.EthernetLen + wire.IPv4MinLen
 	if v4 {
 		quote = quote[:min(len(quote), quoted4)]
@@ -111,13 +121,34 @@ func (r *router) deliver(now clock.Time, one *packet.Packet, ingress int) Decisi
 	case h.Has(wire.Fragment):
 		return Decision{Reason: Consumed} // nothing is put together again
 	case h.Protocol == wire.ProtocolUDP:
+		if !rightUDP(one) {
+			return Decision{Reason: Malformed}
+		}
 		return r.fail(now, one, noPort, 0)
 	case h.Has(wire.IsIPv4) && h.Protocol == wire.ProtocolICMPv4:
 		return r.icmp4(now, one)
 	case h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6:
 		return r.icmp6(now, one, ingress)
+	case h.Protocol == wire.ProtocolTCP:
+		return Decision{Reason: Consumed} // no port is open; nobody is told
+	case h.Has(wire.IsIPv4):
+		return r.fail(now, one, noProtocol, 0)
+	case !h.Has(wire.HasOptions) && h.Protocol != wire.ProtocolNone:
+		return r.fail(now, one, noProtocol, nextHeaderOffset)
 	}
 	return Decision{Reason: Consumed}
+}
+
+// rightUDP reports whether a datagram's checksum is right. IPv4 may have none,
+// IPv6 not (RFC 8200, 8.1).
+func rightUDP(one *packet.Packet) bool {
+	h := &one.Headers
+	datagram := wire.UDP(one.Data[h.L4:h.End])
+	if h.Has(wire.IsIPv4) {
+		return datagram.Checksum() == 0 ||
+			datagram.ChecksumValid(wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP, int(datagram.Length())))
+	}
+	return datagram.Checksum() != 0 && datagram.ChecksumValid(wire.PseudoIPv6(h.Src, h.Dst, wire.ProtocolUDP, int(datagram.Length())))
 }
 
 func (r *router) icmp4(now clock.Time, one *packet.Packet) Decision {

@@ -28,9 +28,18 @@ func (d datagram) with(change func(*datagram)) datagram {
 	return d
 }
 
-// TestNoErrorAbout has all packets about which RFC 1812, 4.3.2.7, and RFC 4443,
-// 2.4(e), allow no error, each beside one about which an error is due.
-func TestNoErrorAbout(t *testing.T) {
+// complaint is a packet from a, whether an error about it is sent, and why it is
+// dropped.
+type complaint struct {
+	name   string
+	d      datagram
+	reply  bool
+	reason Reason
+}
+
+// complaints are all packets about which RFC 1812, 4.3.2.7, and RFC 4443, 2.4(e),
+// allow no error, beside ones about which an error is due.
+func complaints() []complaint {
 	const v4, v6 = "10.0.0.1", "fd00:a1::1"
 	expiring := func(d *datagram) { d.ttl = 1 }
 	icmp := func(kind uint8) func(*datagram) {
@@ -47,6 +56,8 @@ func TestNoErrorAbout(t *testing.T) {
 	later6 := func(d *datagram) { // a fragment header: UDP, offset 8, more
 		d.ttl, d.protocol, d.payload = 1, wire.ProtocolFragment, append([]byte{17, 0, 0, 9, 0, 0, 0, 1}, make([]byte, 40)...)
 	}
+	sctp := func(d *datagram) { d.protocol = 132 }
+	wrong := func(d *datagram) { d.badChecksum = true }
 	first := func(d *datagram) { d.ttl, d.more = 1, true }
 	station := func(mac plan.MAC) func(*datagram) {
 		return func(d *datagram) { d.ttl, d.dstMAC = 1, mac }
@@ -62,12 +73,7 @@ func TestNoErrorAbout(t *testing.T) {
 		}
 		d.payload = append(d.payload[100:], make([]byte, 16)...)
 	}
-	for _, c := range []struct {
-		name   string
-		d      datagram
-		reply  bool
-		reason Reason
-	}{
+	return []complaint{
 		{"UDP", fromA(v4, "10.0.0.3").with(expiring), true, TTLExceeded},
 		{"UDP over IPv6", fromA(v6, "fd00:a1::3").with(expiring), true, TTLExceeded},
 		{"echo request", fromA(v4, "10.0.0.3").with(icmp(8)), true, TTLExceeded},
@@ -95,7 +101,7 @@ func TestNoErrorAbout(t *testing.T) {
 		{"to broadcast", fromA(v4, "255.255.255.255").with(expiring), false, Consumed},
 		{"to IPv6 multicast", fromA(v6, "ff0e::1").with(expiring), false, NotForUs},
 		{"to IPv6 multicast of the link", fromA(v6, "ff02::1").with(expiring), false, Consumed},
-		{"to class E", fromA(v4, "240.0.0.1").with(expiring), false, Martian},
+		{"to class E", fromA(v4, "240.0.0.1").with(expiring), true, NoRoute},
 		{"to loopback", fromA(v4, "127.0.0.1"), false, Martian},
 		{"to nobody", fromA(v4, "0.0.0.0"), false, Martian},
 		{"from nobody", fromA("0.0.0.0", "10.0.0.3").with(expiring), false, Martian},
@@ -109,9 +115,19 @@ func TestNoErrorAbout(t *testing.T) {
 		{"to IPv6 loopback", fromA(v6, "::1"), false, Martian},
 		{"from a link-local address", fromA("fe80::1", "fd00:a1::3").with(expiring), false, Consumed},
 		{"to a link-local address", fromA(v6, "fe80::1"), false, Consumed},
+		{"SCTP for the switch", fromA(v4, "10.0.0.5").with(sctp), true, Consumed},
+		{"SCTP for the switch over IPv6", fromA(v6, "fd00:a1::5").with(sctp), true, Consumed},
+		{"UDP for the switch, with no checksum", fromA(v4, "10.0.0.5"), true, Consumed},
+		{"UDP for the switch over IPv6, with no checksum", fromA(v6, "fd00:a1::5"), false, Malformed},
+		{"UDP for the switch, with a wrong checksum", fromA(v4, "10.0.0.5").with(wrong), false, Malformed},
+		{"UDP for a port of the switch", fromA(v4, "10.128.0.5"), true, Consumed},
 		{"from where no route leads", fromA("192.0.2.1", "10.0.0.3").with(expiring), false, TTLExceeded},
 		{"from the router itself", fromA("10.0.0.5", "10.0.0.3").with(expiring), false, TTLExceeded},
-	} {
+	}
+}
+
+func TestNoErrorAbout(t *testing.T) {
+	for _, c := range complaints() {
 		s, pool := answering(t)
 		one := c.d.packet(pool)
 		d := s.Decide(0, one, 0)

@@ -239,9 +239,9 @@ func scopeOf4(src, dst [4]byte) scope {
 		return nowhere
 	case dst == [4]byte{255, 255, 255, 255}, dst[0] == 224 && dst[1] == 0 && dst[2] == 0:
 		return onLink
-	case dst[0] >= 240, src[0] == 0:
+	case src[0] == 0:
 		return nowhere
-	case dst[0] >= 224:
+	case dst[0] >= 224 && dst[0] < 240:
 		return toGroup
 	}
 	return anywhere

@@ -69,7 +69,7 @@ func TestRunsAreAlike(t *testing.T) {
 			tcp(1, 2, 22, port+3, synAck, sequence), tcp(1, 2, 22, port+3, ack, sequence+1),
 			tcp(1, 2, port+4, port+5, syn, sequence), // a listener that let its kernel choose
 			udp(port, 53), udp(port+1, 53), udp(port, 53), udp(7777, 7778), udp(port, port+9),
-			udp(port+7, 4791), udp(port+7, 4791),
+			udp(port+7, 4791), udp(port+7, 4791), udp(port/10+60000, 4791), // a hash, in the ephemeral range or not
 			icmp(wire.ICMPv4Echo, id), icmp(wire.ICMPv4Echo, id), icmp(wire.ICMPv4Echo, id+1), icmp(wire.ICMPv4EchoReply, id),
 		)
 	}
