@@ -1,6 +1,7 @@
 package porttest
 
 import (
+	"bytes"
 	"errors"
 	"runtime"
 	"sync"
@@ -74,6 +75,30 @@ func overflow(t *testing.T, driver port.Driver) {
 	}
 	if s := stats(t, p); s.KernelDropped == 0 || uint64(got)+s.KernelDropped != uint64(sent+after) {
 		t.Errorf("%d frames came and %d were dropped, of %d: %+v", got, s.KernelDropped, sent+after, s)
+	}
+}
+
+// A batch may be larger than what a driver hands to the kernel at a time, and
+// all of it goes out in order.
+func largeBatch(t *testing.T, driver port.Driver) {
+	const count = 200 // what the node's socket holds where its buffer cannot be raised
+	r := NewRig(t, driver, Settings{})
+	p := r.Port(t, port.Options{})
+	nic := r.NIC(t)
+	for round := range 5 {
+		batch := make([][]byte, count)
+		for i := range batch {
+			batch[i] = pattern(round*count+i, 60+i%7)
+		}
+		sendAll(t, p, batch...)
+		for i := range batch {
+			if data := nic.receive(t); !bytes.Equal(data, batch[i]) {
+				t.Fatalf("round %d: frame %d reached the node as %d bytes: % x", round, i, len(data), data)
+			}
+		}
+	}
+	if s := stats(t, p); s.Sent != 5*count || s.SendFailed != 0 {
+		t.Errorf("%+v, want %d sent", s, 5*count)
 	}
 }
 

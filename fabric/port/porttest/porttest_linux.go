@@ -154,6 +154,7 @@ func Run(t *testing.T, driver port.Driver) {
 		{"offloads", offloads},
 		{"burst", burst},
 		{"overflow", overflow},
+		{"large batch", largeBatch},
 		{"allocations", allocations},
 		{"wake-ups", wakeups},
 		{"closing", closing},
