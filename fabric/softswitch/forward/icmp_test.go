@@ -241,6 +241,26 @@ func TestTooBig(t *testing.T) {
 	}
 }
 
+// TestAnswerTooBig: an echo that came by a link that would not carry its reply.
+func TestAnswerTooBig(t *testing.T) {
+	p := wired(t, "a b", "s t", "a -- s", "b -- t", "s -- t")
+	p.Switches[0].Ports[0].MTU = 1300
+	pool := newPool(t)
+	s := table(t, p, "s", "", pool, depths{})
+	d := fromA("10.0.0.1", "10.0.0.5")
+	d.protocol, d.payload = wire.ProtocolICMPv4, make([]byte, 1281)
+	wire.ICMPv4(d.payload).Encode(&wire.ICMPFields{Type: wire.ICMPv4Echo})
+	one := d.packet(pool)
+	if got := s.Decide(0, one, 0); got.Action != Drop || got.Reason != TooBig || pool.Used() != 1 {
+		t.Errorf("%+v, and %d packets in use, want 1", got, pool.Used())
+	}
+	d.payload = d.payload[:1280]
+	wire.ICMPv4(d.payload).FillChecksum()
+	if got := s.Decide(0, d.packet(pool), 0); got.Action != Reply {
+		t.Errorf("one that fits: %+v", got)
+	}
+}
+
 // TestPaddingStaysOnItsLink sends a short packet with so much behind it that the
 // next link would not carry it.
 func TestPaddingStaysOnItsLink(t *testing.T) {

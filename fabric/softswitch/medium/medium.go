@@ -83,6 +83,8 @@ type Medium struct {
 	last clock.Time
 	// began is what flaps are counted from.
 	began clock.Time
+	// unnumbered counts the packets that are of no flow.
+	unnumbered uint64
 
 	drawn                             bool // a packet's fate depends on a draw
 	loss, reorder, corrupt, duplicate draw.Chance
@@ -187,7 +189,9 @@ func (m *Medium) flap(now clock.Time) (since clock.Time, fell bool) {
 }
 
 // Send is the fate of a packet whose last bit leaves at sent. Calls come in the
-// order of the packets on the link.
+// order of the packets on the link. What the fabric itself made and nobody
+// numbered, a pause frame for example, has the Ordinal 0: all such packets of a
+// direction are one flow that DropEvery and DropList leave alone.
 func (m *Medium) Send(sent clock.Time, one *packet.Packet) Transit {
 	t := Transit{Again: clock.Never, Corrupt: -1}
 	d := &m.direction
@@ -204,10 +208,15 @@ func (m *Medium) Send(sent clock.Time, one *packet.Packet) Transit {
 		t.At = m.last
 		return t
 	}
+	ordinal := one.Ordinal
+	if ordinal == 0 {
+		m.unnumbered++
+		ordinal = m.unnumbered
+	}
 	flow := draw.Pair(m.seed, one.Flow)
-	base := draw.Nth(flow, one.Ordinal)
+	base := draw.Nth(flow, ordinal)
 	switch {
-	case m.bursts != nil && m.bursts.lost(flow, base, one.Ordinal):
+	case m.bursts != nil && m.bursts.lost(flow, base, ordinal):
 		t.Reason = Burst
 	case m.loss.Happens(of(base, forLoss)):
 		t.Reason = Loss
@@ -242,6 +251,9 @@ func of(base uint64, p purpose) uint64 { return draw.Nth(base, uint64(p)) }
 
 // listed reports whether the packet's place in its flow says that it is lost.
 func (m *Medium) listed(ordinal uint64) bool {
+	if ordinal == 0 {
+		return false
+	}
 	if every := m.direction.DropEvery; every != 0 && ordinal%every == 0 {
 		return true
 	}

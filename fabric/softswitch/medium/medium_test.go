@@ -250,6 +250,22 @@ func TestDropsByIndex(t *testing.T) {
 	}
 }
 
+// TestUnnumbered: pause frames are lost as often as others are, and by no index.
+func TestUnnumbered(t *testing.T) {
+	m := New(plan.Direction{Rate: 1e9, Loss: ratio(1, 4), DropEvery: 1}, 1)
+	const n = 100_000
+	lost := 0
+	for range n {
+		switch got := send(m, 0, 0, 0).reason; got {
+		case Loss:
+			lost++
+		case Nth:
+			t.Fatal("a packet of no flow is lost by its index")
+		}
+	}
+	near(t, "lost", lost, n, 0.25)
+}
+
 func TestCorruption(t *testing.T) {
 	m := New(plan.Direction{Rate: 1e9, Corrupt: ratio(1, 2)}, 3)
 	const n, length = 200_000, 78 // 64 bytes behind the Ethernet header: 512 bits
