@@ -34,7 +34,7 @@ func Build(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, o
 	}
 	err = f.construct(ctx)
 	if err == nil && p.Soft() {
-		f.soft, err = startSoft(ctx, p, ns[SoftSide])
+		f.soft, err = startSoft(ctx, p, ns)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"railbed/fabric/kernel"
 	softports "railbed/fabric/port"
@@ -20,7 +21,7 @@ type softPart struct {
 }
 
 // startSoft opens the far ends of the NICs and starts the soft switches on them.
-func startSoft(ctx context.Context, p *plan.Plan, side *kernel.Namespace) (*softPart, error) {
+func startSoft(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace) (*softPart, error) {
 	s := &softPart{plan: p, named: map[string]*planLink{}}
 	position := map[plan.End]int{} // of a link, by either end
 	for i, l := range p.Links {
@@ -31,7 +32,7 @@ func startSoft(ctx context.Context, p *plan.Plan, side *kernel.Namespace) (*soft
 	}
 	var ends []plan.End
 	var handles []*softports.Handle
-	err := kernel.Each(ctx, []*kernel.Namespace{side}, 1, func(int) error {
+	err := kernel.Each(ctx, []*kernel.Namespace{ns[SoftSide]}, 1, func(int) error {
 		for _, n := range p.Nodes {
 			for _, nic := range n.NICs {
 				end := plan.End{Node: n.Name, Port: nic.Name}
@@ -50,8 +51,44 @@ func startSoft(ctx context.Context, p *plan.Plan, side *kernel.Namespace) (*soft
 		}
 		return nil, err
 	}
-	s.process, err = live.Start(p, ends, handles)
+	seers, err := openWitnesses(ctx, p, ns)
+	if err != nil {
+		for _, h := range handles {
+			h.Close()
+		}
+		return nil, err
+	}
+	s.process, err = live.Start(p, ends, handles, seers)
 	return s, err
+}
+
+// openWitnesses opens what sees frames arrive, at every NIC of the plan.
+func openWitnesses(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace) ([]*os.File, error) {
+	nodes := make([]*kernel.Namespace, len(p.Nodes))
+	at := make([]int, len(p.Nodes)) // of a node's first NIC
+	count := 0
+	for i := range p.Nodes {
+		nodes[i], at[i] = ns[p.Nodes[i].Name], count
+		count += len(p.Nodes[i].NICs)
+	}
+	files := make([]*os.File, count)
+	err := kernel.Each(ctx, nodes, 2, func(node int) (err error) {
+		for i, nic := range p.Nodes[node].NICs {
+			if files[at[node]+i], err = live.OpenWitness(nic.Name); err != nil {
+				return fmt.Errorf("%s: %w", p.Nodes[node].Name, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		for _, file := range files {
+			if file != nil {
+				file.Close()
+			}
+		}
+		return nil, err
+	}
+	return files, nil
 }
 
 // fill completes the states of the kernel's links with what the soft switches

@@ -9,12 +9,13 @@ import (
 // two, so that a quantile is at most an eighth too high.
 const subBits = 3
 
-// Lateness is a histogram of how long after their due time frames were
-// released, in real time.
+// Lateness is a histogram of how long after their due time frames were there,
+// in real time.
 type Lateness struct {
-	Counts [(64 - subBits) << subBits]uint64 `json:"-"`
-	Total  uint64                            `json:"total"`
-	Worst  time.Duration                     `json:"worst_ns"`
+	Counts [(64 - subBits) << subBits]uint64
+	Total  uint64
+	Sum    time.Duration
+	Worst  time.Duration
 }
 
 // Add counts one frame. Nothing is early; a negative lateness counts as none.
@@ -22,6 +23,7 @@ func (l *Lateness) Add(late time.Duration) {
 	late = max(late, 0)
 	l.Counts[bucketOf(uint64(late))]++
 	l.Total++
+	l.Sum += late
 	l.Worst = max(l.Worst, late)
 }
 
@@ -55,4 +57,48 @@ func (l *Lateness) Quantile(q float64) time.Duration {
 		}
 	}
 	return 0
+}
+
+// Quantiles sum a Lateness up.
+type Quantiles struct {
+	Frames uint64        `json:"frames"`
+	Sum    time.Duration `json:"sum_ns"`
+	P50    time.Duration `json:"p50_ns"`
+	P99    time.Duration `json:"p99_ns"`
+	Worst  time.Duration `json:"worst_ns"`
+}
+
+// Quantiles sum it up.
+func (l *Lateness) Quantiles() Quantiles {
+	return Quantiles{Frames: l.Total, Sum: l.Sum, P50: l.Quantile(0.5), P99: l.Quantile(0.99), Worst: l.Worst}
+}
+
+// Bounds of Cumulative: powers of two from 1 us to 1 s, with a microsecond of
+// 1,024 ns.
+const (
+	firstBound = 10
+	lastBound  = 30
+)
+
+// Bounds are the upper bounds of Cumulative, in order.
+func Bounds() []time.Duration {
+	var bounds []time.Duration
+	for bits := firstBound; bits <= lastBound; bits++ {
+		bounds = append(bounds, 1<<bits)
+	}
+	return bounds
+}
+
+// Cumulative counts the frames that were less late than each of Bounds.
+func (l *Lateness) Cumulative() []uint64 {
+	counts := make([]uint64, 0, lastBound-firstBound+1)
+	var seen uint64
+	bucket := 0
+	for bits := firstBound; bits <= lastBound; bits++ {
+		for end := bucketOf(1 << bits); bucket < end; bucket++ {
+			seen += l.Counts[bucket]
+		}
+		counts = append(counts, seen)
+	}
+	return counts
 }

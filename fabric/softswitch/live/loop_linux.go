@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"sync"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -29,9 +28,6 @@ const (
 	batch = 32
 	// rounds is how many batches one port may hand in before the others' turn.
 	rounds = 4
-	// spin is how long before a due time the thread stops sleeping: what the
-	// kernel takes to wake a thread on an idle core, most of the time.
-	spin = 15 * time.Microsecond
 	// longestSleep bounds a sleep, so that clocks are compared now and then.
 	longestSleep = 100 * time.Millisecond
 )
@@ -56,6 +52,8 @@ type loop struct {
 	late    Lateness
 	sent    [][]byte
 	taps    taps
+	arrived *witnesses // nil when arrivals are not watched
+	thread  thread
 
 	mu       sync.Mutex
 	commands []func() // run on the thread
@@ -119,9 +117,14 @@ func (l *loop) watch() (err error) {
 	return add(l.bell, len(l.nics))
 }
 
-// close gives back descriptors; the ports are the caller's.
+// close gives back descriptors; the thread has ended, and the ports are the
+// caller's.
 func (l *loop) close() error {
-	return errors.Join(unix.Close(l.epoll), unix.Close(l.bell))
+	var err error
+	if l.arrived != nil {
+		err = l.arrived.close()
+	}
+	return errors.Join(err, unix.Close(l.epoll), unix.Close(l.bell))
 }
 
 // do runs a function on the thread and waits for it. It reports false when the
@@ -145,12 +148,12 @@ func (l *loop) do(fn func()) bool {
 func (l *loop) run(stop *bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	quicken()
+	l.thread.begin()
 	defer l.finish()
 	for !*stop {
 		now := l.clock.Now()
 		if now.Sub(l.compared) > time.Second || l.compared == 0 {
-			l.compareClocks(now)
+			l.compareClocks()
 		}
 		next := l.engine.Advance(now)
 		if len(l.dirty) > 0 {
@@ -170,61 +173,6 @@ func (l *loop) finish() {
 		command()
 	}
 	l.commands = nil
-}
-
-// quicken asks the kernel for exact timers and for the core when it is wanted.
-// Ordinary users get no priority.
-func quicken() {
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
-}
-
-// compareClocks takes over steps of the wall clock, which kernel stamps follow.
-func (l *loop) compareClocks(now clock.Time) {
-	l.wall = time.Now().UnixNano() - int64(l.clock.Wait(time.Duration(l.clock.Now())))
-	l.compared = now
-}
-
-// wait sleeps until frames come, a command does, or just before next.
-func (l *loop) wait(next clock.Time) {
-	sleep := longestSleep
-	if next != clock.Never {
-		sleep = min(sleep, l.clock.Wait(next.Sub(l.clock.Now()))-spin)
-	}
-	var count int
-	if sleep <= 0 {
-		count = l.poll()
-	} else {
-		count = l.sleep(sleep)
-	}
-	for i := range count {
-		event := &l.events[i]
-		if int(event.Fd) == len(l.nics) {
-			l.obey()
-			continue
-		}
-		l.receive(int(event.Fd), event.Events)
-	}
-}
-
-// poll looks for events without giving the core away.
-func (l *loop) poll() int {
-	count, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), 0, 0, 0)
-	if errno != 0 {
-		return 0
-	}
-	return int(count)
-}
-
-// sleep waits for events for a time in real nanoseconds.
-func (l *loop) sleep(d time.Duration) int {
-	timeout := unix.NsecToTimespec(int64(d))
-	count, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)),
-		uintptr(unsafe.Pointer(&timeout)), 0, 0)
-	if errno != 0 {
-		return 0
-	}
-	return int(count)
 }
 
 // obey runs the commands that were given.
@@ -305,9 +253,12 @@ func (l *loop) flush() {
 		l.sent = l.sent[:0]
 		for _, one := range to.out {
 			l.sent = append(l.sent, one.Data)
-			late := now.Sub(one.Due)
+			late := l.clock.Wait(now.Sub(one.Due))
 			to.late.Add(late)
 			l.late.Add(late)
+			if l.arrived != nil {
+				l.arrived.release(number, one.Data, l.realTime(one.Due))
+			}
 		}
 		taken := 0
 		if !to.gone {

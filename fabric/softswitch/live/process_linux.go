@@ -48,6 +48,7 @@ type startPort struct {
 	End         plan.End         `json:"end"`
 	Description port.Description `json:"description"`
 	Files       int              `json:"files"`
+	Witness     bool             `json:"witness,omitempty"` // its descriptor follows
 }
 
 // request is a question or an order to the process. Exactly one field is set.
@@ -90,8 +91,10 @@ type State struct {
 	Memory int64 `json:"packet_memory"`
 	Peak   int   `json:"peak_packets"`
 	Cell   int   `json:"packet_bytes"`
-	// Late is how long after their due time frames were released, in real time.
-	Late Quantiles `json:"late"`
+	// Late is how long after their due time frames were released, in real time,
+	// as the timing thread itself saw it. Timing is what was seen from outside.
+	Late   Quantiles `json:"late"`
+	Timing Timing    `json:"timing"`
 }
 
 // NICState is the way between a node's NIC and its emulated NIC.
@@ -105,19 +108,14 @@ type NICState struct {
 	NoMemory uint64    `json:"no_memory"`
 	Refused  uint64    `json:"refused"`
 	Late     Quantiles `json:"late"`
+	// Arrivals is how late frames were there, as the kernel saw it.
+	Arrivals Quantiles `json:"arrivals"`
 }
 
-// Quantiles sum a Lateness up.
-type Quantiles struct {
-	Frames uint64        `json:"frames"`
-	P50    time.Duration `json:"p50_ns"`
-	P99    time.Duration `json:"p99_ns"`
-	Worst  time.Duration `json:"worst_ns"`
-}
-
-// Quantiles sum it up.
-func (l *Lateness) Quantiles() Quantiles {
-	return Quantiles{Frames: l.Total, P50: l.Quantile(0.5), P99: l.Quantile(0.99), Worst: l.Worst}
+// Lost is how many frames the emulator lost and the model did not: between the
+// kernel and the timing thread, and for want of packet memory.
+func (n *NICState) Lost() uint64 {
+	return n.Port.KernelDropped + n.Port.SendFailed + n.NoMemory + n.Refused
 }
 
 // Process is the running soft switches of a testbed. It is safe for concurrent
@@ -135,9 +133,15 @@ type Process struct {
 }
 
 // Start starts the soft switches of a plan in a process of their own and hands it
-// the ports: one per NIC of the plan, in order. The handles are used up, whatever
-// comes of it.
-func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle) (*Process, error) {
+// the ports: one per NIC of the plan, in order. Witnesses (OpenWitness) are as
+// many, or none, and then arrivals are not watched. Handles and witnesses are
+// used up, whatever comes of it.
+func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle, witnesses []*os.File) (*Process, error) {
+	defer func() {
+		for _, file := range witnesses {
+			file.Close()
+		}
+	}()
 	ours, theirs, err := reexec.SocketPair()
 	if err != nil {
 		return nil, errors.Join(err, closeHandles(handles))
@@ -152,8 +156,11 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle) (*Process, err
 	order := start{}
 	files := []*os.File{theirs, theirDescriptors}
 	for i, h := range handles {
-		order.Ports = append(order.Ports, startPort{End: ends[i], Description: h.Description, Files: len(h.Files)})
+		order.Ports = append(order.Ports, startPort{End: ends[i], Description: h.Description, Files: len(h.Files), Witness: len(witnesses) > 0})
 		files = append(files, h.Files...)
+		if len(witnesses) > 0 {
+			files = append(files, witnesses[i])
+		}
 	}
 	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), errors: &bytes.Buffer{}, descriptors: descriptors}
 	s.process = &exec.Cmd{
@@ -169,11 +176,11 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle) (*Process, err
 		defer close(s.exited)
 		_ = s.process.Wait() // what it had to say is in errors
 	}()
-	if err := s.writer.WriteJSON(frame.Message, order); err == nil {
+	if err = s.writer.WriteJSON(frame.Message, order); err == nil {
 		err = s.writer.WriteJSON(frame.Message, p)
 	}
-	if _, err := s.answer(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), s.Close())
+	if _, answerErr := s.answer(); answerErr != nil { // what it says is the better reason
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", answerErr), err, s.Close())
 	}
 	return s, nil
 }
@@ -285,8 +292,9 @@ func main([]string) int {
 	}
 	l.do(func() { stop = true })
 	<-ended
+	_ = l.close() // what is left ends with the process
 	for _, one := range ports {
-		_ = one.Close() // the process ends with it
+		_ = one.Close()
 	}
 	return verdict.ExitPass
 }
@@ -304,6 +312,7 @@ func begin(reader *frame.Reader) (*loop, []port.Port, error) {
 	fd := firstPort
 	var ends []plan.End
 	var ports []port.Port
+	var seers []*os.File
 	for _, given := range order.Ports {
 		handle := &port.Handle{Description: given.Description}
 		for range given.Files {
@@ -316,8 +325,16 @@ func begin(reader *frame.Reader) (*loop, []port.Port, error) {
 			return nil, ports, err
 		}
 		ends, ports = append(ends, given.End), append(ports, one)
+		if given.Witness {
+			unix.CloseOnExec(fd)
+			seers = append(seers, os.NewFile(uintptr(fd), "witness"))
+			fd++
+		}
 	}
 	l, err := newLoop(p, ends, ports)
+	if err == nil && len(seers) > 0 {
+		err = l.watchArrivals(ends, seers)
+	}
 	return l, ports, err
 }
 
@@ -375,6 +392,7 @@ func (l *loop) state() (*State, error) {
 			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused, Late: l.nics[i].late.Quantiles()}
 		}
 	})
+	l.timing(s)
 	for i := range l.nics {
 		one := &l.nics[i]
 		stats, err := one.port.Stats()

@@ -1,0 +1,185 @@
+package live
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A quantile is never too low, and at most an eighth too high.
+func TestQuantiles(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	var l Lateness
+	var values []time.Duration
+	for range 10000 {
+		v := time.Duration(1) << random.IntN(36)
+		v += time.Duration(random.Int64N(int64(v)))
+		values = append(values, v)
+		l.Add(v)
+	}
+	slices.Sort(values)
+	for _, q := range []float64{0, 0.01, 0.5, 0.99, 0.999} {
+		exact, got := values[int(q*float64(len(values)))], l.Quantile(q)
+		if got < exact || got > exact+exact/8 {
+			t.Errorf("quantile %v: %v, want %v", q, got, exact)
+		}
+	}
+	cumulative := l.Cumulative()
+	for i, bound := range Bounds() {
+		if below, _ := slices.BinarySearch(values, bound); uint64(below) != cumulative[i] {
+			t.Errorf("%d values below %v, want %d", cumulative[i], bound, below)
+		}
+	}
+	if l.Quantile(1) != values[len(values)-1] || l.Worst != l.Quantile(1) {
+		t.Errorf("worst %v, want %v", l.Worst, values[len(values)-1])
+	}
+}
+
+// newTestWitness is one without a socket.
+func newTestWitness() *witnesses { return &witnesses{nics: make([]witness, 2)} }
+
+func TestArrivalsAreMatchedInOrder(t *testing.T) {
+	w := newTestWitness()
+	release := func(nic int32, key uint64, at int64) { w.dues.push(due{key: key, at: at, nic: nic}) }
+	release(0, 1, 1000)
+	release(1, 1, 5000) // the same frame elsewhere
+	release(0, 2, 2000) // lost on the way
+	release(0, 3, 3000)
+	release(0, 1, 4000) // the first one again, as a duplicate
+	w.arrive(&w.nics[0], 1, 1010)
+	w.arrive(&w.nics[0], 3, 3030)
+	w.arrive(&w.nics[0], 1, 4040)
+	w.arrive(&w.nics[1], 1, 5050)
+	if w.all.Total != 4 || w.all.Sum != 10+30+40+50 || w.unmatched != 1 {
+		t.Errorf("%d arrivals, late by %v together, %d unmatched; want 4, 130ns, 1", w.all.Total, w.all.Sum, w.unmatched)
+	}
+	w.arrive(&w.nics[1], 9, 6000) // never released
+	if w.all.Total != 4 || w.unmatched != 2 {
+		t.Errorf("an arrival without a release counted: %d, %d unmatched", w.all.Total, w.unmatched)
+	}
+}
+
+// What never arrives is given up, and never hides what comes after it.
+func TestReleasesThatNeverArrive(t *testing.T) {
+	w := newTestWitness()
+	for i := range uint64(1000) {
+		w.dues.push(due{key: i, at: int64(i)})
+	}
+	w.arrive(&w.nics[0], 999, 1100)
+	if w.all.Total != 1 || w.unmatched != 999 {
+		t.Errorf("%d arrivals, %d unmatched, want 1 and 999", w.all.Total, w.unmatched)
+	}
+	w.dues.push(due{key: 5, at: 5})
+	w.drain()
+	w.nics[0].forget(6, &w.unmatched)
+	if w.unmatched != 1000 || w.nics[0].count != 0 {
+		t.Errorf("%d unmatched, %d wait, want 1000 and 0", w.unmatched, w.nics[0].count)
+	}
+}
+
+// The ring between the threads neither loses nor invents, and tells when it is
+// full.
+func TestDuesAcrossThreads(t *testing.T) {
+	var d dues
+	const count = 200_000
+	var group sync.WaitGroup
+	group.Go(func() {
+		for i := range uint64(count) {
+			d.push(due{key: i})
+		}
+	})
+	got, last := uint64(0), int64(-1)
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	for ended := false; ; {
+		one, ok := d.pop()
+		if ok {
+			if int64(one.key) <= last {
+				t.Fatalf("%d after %d", one.key, last)
+			}
+			got, last = got+1, int64(one.key)
+			continue
+		}
+		if ended {
+			break
+		}
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+	}
+	if got+d.full.Load() != count || got == 0 {
+		t.Errorf("%d came through and %d found no room, of %d", got, d.full.Load(), count)
+	}
+}
+
+func TestWindows(t *testing.T) {
+	const unit = 100 * time.Microsecond
+	began := time.Unix(1000, 0)
+	w := &windows{}
+	w.look(began, unit)
+	second := func(i int) time.Time { return began.Add(time.Duration(i) * time.Second) }
+	fill := func(at time.Time, frames, late int) {
+		for i := range frames {
+			by := 10 * time.Microsecond
+			if i < late {
+				by = 20 * time.Millisecond
+			}
+			w.add(by, at.UnixNano())
+		}
+	}
+	fill(second(0), 1000, 0)
+	w.look(second(1), unit)
+	fill(second(1), 1000, 9) // 0.9 %: not the 99th percentile
+	w.look(second(2), unit)
+	fill(second(2), 1000, 11)
+	w.look(second(3), unit)
+	fill(second(3), 60, 0) // too few: the window goes on
+	w.look(second(4), unit)
+	fill(second(4), 60, 0)
+	w.look(second(5), unit)
+	var told Timing
+	w.tell(&told, second(5))
+	if told.Windows != 4 || told.Late != 1 || told.First == nil || !told.First.From.Equal(second(2)) || told.First.P99 < 19*time.Millisecond {
+		t.Errorf("%d windows, %d late, first %+v; want the third of four", told.Windows, told.Late, told.First)
+	}
+	if told.Worst == nil || !told.Worst.From.Equal(second(2)) {
+		t.Errorf("worst %+v, want the third", told.Worst)
+	}
+}
+
+// Few frames are better than none.
+func TestOpenWindowStandsForTheWhole(t *testing.T) {
+	w := &windows{}
+	w.look(time.Unix(0, 0), time.Microsecond)
+	w.add(time.Millisecond, 5)
+	told := Timing{Unit: time.Microsecond}
+	w.tell(&told, time.Unix(3, 0))
+	if told.Windows != 1 || told.Late != 1 || told.First == nil || told.First.Frames != 1 || told.First.WorstAt.UnixNano() != 5 {
+		t.Errorf("%+v, want one late window", told)
+	}
+}
+
+// The spin follows what wake-ups are late by, and gives up where that is longer
+// than spinning is worth.
+func TestSpinFollowsTheKernel(t *testing.T) {
+	settle := func(by func(i int) time.Duration) time.Duration {
+		t := thread{spin: leastSpin}
+		for i := range 5000 {
+			t.overslept(by(i))
+		}
+		return t.spin
+	}
+	if got := settle(func(int) time.Duration { return 5 * time.Microsecond }); got < 4*time.Microsecond || got > 7*time.Microsecond {
+		t.Errorf("5us late: spin %v", got)
+	}
+	if got := settle(func(i int) time.Duration { return time.Duration(i%20) * 2 * time.Microsecond }); got < 25*time.Microsecond || got > 45*time.Microsecond {
+		t.Errorf("up to 38us late: spin %v, want about the 95th percentile", got)
+	}
+	if got := settle(func(int) time.Duration { return 3 * time.Millisecond }); got != leastSpin {
+		t.Errorf("3ms late: spin %v, want the least", got)
+	}
+}

@@ -1,0 +1,160 @@
+package live
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/clock"
+	"railbed/testbed/plan"
+)
+
+// The kernel wakes a thread late: by a few microseconds where another thread
+// keeps the core awake, by tens where the core was halted. So the thread wakes
+// earlier than it must, by as much as most wake-ups are late, and looks at the
+// clock until it is time. Where wake-ups are late because cores are busy, that
+// would only take time from the workload, and does not happen.
+const (
+	leastSpin, mostSpin = 1 * time.Microsecond, 80 * time.Microsecond
+	// A wake-up that is later than spin adds spinUp to it, one that is not
+	// takes spinDown off: in balance one of twenty is later.
+	spinUp, spinDown = 950 * time.Nanosecond, 50 * time.Nanosecond
+	// spinFade is taken off when a due time was near at once, so that a thread
+	// that is too busy to sleep notices that sleeping has become better.
+	spinFade = 5 * time.Nanosecond
+)
+
+// thread is the timing thread and how the kernel serves it. Only that thread
+// uses it.
+type thread struct {
+	id    int
+	nice  int
+	began time.Time
+	spin  time.Duration
+	over  Lateness // of sleeps that ended by the timer
+}
+
+// begin asks the kernel for exact timers and for the core when it is wanted.
+// Ordinary users get no priority.
+func (t *thread) begin() {
+	t.id, t.began, t.spin = unix.Gettid(), time.Now(), leastSpin
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, t.id, -20)
+	if kernel, err := unix.Getpriority(unix.PRIO_PROCESS, t.id); err == nil {
+		t.nice = 20 - kernel // the system call's answer is never negative
+	}
+}
+
+// overslept learns from a sleep that ended by the timer.
+func (t *thread) overslept(by time.Duration) {
+	t.over.Add(by)
+	if by > t.spin && by <= mostSpin {
+		t.spin = min(t.spin+spinUp, mostSpin)
+	} else {
+		t.spin = max(t.spin-spinDown, leastSpin)
+	}
+}
+
+// compareClocks takes over steps of the wall clock, which kernel stamps follow.
+// The two clocks are read one after the other; of some tries the one counts in
+// which least can have come between.
+func (l *loop) compareClocks() {
+	least := time.Hour
+	for range 3 {
+		before := time.Now()
+		both := time.Now()
+		if took := time.Since(before); took < least {
+			least = took
+			l.wall = both.UnixNano() - int64(both.Sub(l.clock.Epoch()))
+		}
+	}
+	l.compared = l.clock.Now()
+}
+
+// wait sleeps until frames come, a command does, or just before next.
+func (l *loop) wait(next clock.Time) {
+	now := l.clock.Now()
+	sleep := longestSleep
+	if next != clock.Never {
+		sleep = min(sleep, l.clock.Wait(next.Sub(now))-l.thread.spin)
+	}
+	var count int
+	if sleep <= 0 {
+		l.thread.spin = max(l.thread.spin-spinFade, leastSpin)
+		count = l.poll()
+	} else if count = l.sleep(sleep); count == 0 {
+		l.thread.overslept(l.clock.Wait(l.clock.Now().Sub(now)) - sleep)
+	}
+	for i := range count {
+		event := &l.events[i]
+		if int(event.Fd) == len(l.nics) {
+			l.obey()
+			continue
+		}
+		l.receive(int(event.Fd), event.Events)
+	}
+}
+
+// poll looks for events without giving the core away.
+func (l *loop) poll() int {
+	count, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), 0, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(count)
+}
+
+// sleep waits for events for a time in real nanoseconds.
+func (l *loop) sleep(d time.Duration) int {
+	timeout := unix.NsecToTimespec(int64(d))
+	count, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(count)
+}
+
+// state is how the kernel served the thread so far.
+func (t *thread) state() Thread {
+	s := Thread{
+		Since: time.Since(t.began), Nice: t.nice, Spin: t.spin, Sleeps: t.over.Total, Overslept: t.over.Quantile(0.99),
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", t.id))
+	if err != nil {
+		return s
+	}
+	_, err = fmt.Fscan(strings.NewReader(string(text)), (*int64)(&s.Ran), (*int64)(&s.Waited), &s.Turns)
+	s.Known = err == nil
+	return s
+}
+
+// watchArrivals begins to watch what arrives at the nodes' NICs.
+func (l *loop) watchArrivals(ends []plan.End, files []*os.File) (err error) {
+	l.arrived, err = newWitnesses(ends, files, func() (unit time.Duration) {
+		l.do(func() { unit = l.clock.Wait(l.engine.Tightest()) })
+		return unit
+	})
+	if err == nil {
+		go l.arrived.listen()
+	}
+	return err
+}
+
+// timing completes a state with what was seen of its timing.
+func (l *loop) timing(s *State) {
+	if l.arrived != nil {
+		var nics []Quantiles
+		s.Timing, nics = l.arrived.timing()
+		for i := range nics {
+			s.NICs[i].Arrivals = nics[i]
+		}
+	}
+	var t thread
+	l.do(func() { t = l.thread })
+	s.Timing.Thread = t.state()
+}

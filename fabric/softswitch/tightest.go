@@ -1,0 +1,32 @@
+package softswitch
+
+import (
+	"time"
+
+	"railbed/transports/wire"
+)
+
+// Tightest is the smallest time that the model tells apart on the links that
+// carried something, in virtual time: the least delay and the least time that
+// a frame of the MTU takes to be sent. What is 0, as on a link without a rate,
+// does not count; 0 is that there is none.
+func (e *Engine) Tightest() time.Duration {
+	least := time.Duration(0)
+	consider := func(d time.Duration) {
+		if d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	for _, one := range e.ports {
+		if one.count.Sent.Packets == 0 {
+			continue
+		}
+		d := one.medium.Direction()
+		consider(time.Duration(d.Delay))
+		if d.Rate > 0 { // by hand: units' division is exact for any size, and slow
+			frame := uint64(one.link.plan.MTU+wire.EthernetLen) + uint64(d.Overhead)
+			consider(time.Duration(frame * 8 * uint64(time.Second) / uint64(d.Rate)))
+		}
+	}
+	return least
+}
