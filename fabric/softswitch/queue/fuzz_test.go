@@ -52,7 +52,7 @@ func (o rating) Rate(ingress int, priority uint8, share uint16) {
 // FuzzOperations lets any sequence of operations go over a switch of three ports.
 func FuzzOperations(f *testing.F) {
 	f.Add([]byte("railbed"))
-	for seed := range 8 {
+	for seed := range 16 { // with all lossless and signals' flags of setUp
 		data := make([]byte, 1200)
 		for i := range data {
 			x := uint64(seed)<<32 + uint64(i)
@@ -60,6 +60,7 @@ func FuzzOperations(f *testing.F) {
 			x = (x ^ x>>27) * 0x81dadef4bc2dd44d
 			data[i] = byte(x >> 33)
 		}
+		data[0] = byte(seed<<2 | seed&3)
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

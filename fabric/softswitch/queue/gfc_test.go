@@ -56,7 +56,6 @@ type gentleLink struct {
 	simulation
 	sender *line
 	after  time.Duration
-	held   int64 // the most at any time
 }
 
 func (l *gentleLink) Pause(int, uint8, bool) {}

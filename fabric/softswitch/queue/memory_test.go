@@ -25,12 +25,13 @@ func TestSharesOfTheDynamicThreshold(t *testing.T) {
 		sw := softSwitch(4_000_000, ports)
 		sw.Soft.Alpha = alpha
 		m, egress := memory(t, sw, nil)
+		data := make([]byte, length) // of all
 		for _, busy := range []int{1, 2, 3, 7, ports} {
 			// Two packets come to each busy queue for each one that leaves.
 			for range 2_500 {
 				for _, p := range egress[:busy] {
-					p.Enqueue(0, &packet.Packet{Data: make([]byte, length), Ingress: -1})
-					p.Enqueue(0, &packet.Packet{Data: make([]byte, length), Ingress: -1})
+					p.Enqueue(0, &packet.Packet{Data: data, Ingress: -1})
+					p.Enqueue(0, &packet.Packet{Data: data, Ingress: -1})
 					p.Dequeue(0)
 				}
 			}
@@ -153,14 +154,14 @@ func TestSlowedPriorityKeepsItsRate(t *testing.T) {
 		}
 		p.Stage(now, 3, 0)
 	}
-	// A third of a line of 1 Gbit/s: 24 us a packet, in whole nanoseconds.
-	p.Limit(0, 3, 333_333_333)
+	// 0.3 of the line: 26,666 2/3 ns a packet, and the thirds are not lost.
+	p.Limit(0, 3, 300e6)
 	for range 3_000 {
 		p.Enqueue(0, frameOf(1000, 3))
 		p.Dequeue(p.Next(0))
 	}
 	p.Enqueue(0, frameOf(1000, 3))
-	if got, want := p.Next(0), clock.Time(3000*8000*1_000_000_000/333_333_333); got != want {
+	if got, want := p.Next(0), clock.Time(80_000_000); got != want {
 		t.Errorf("3,000 packets took %d, want %d", got, want)
 	}
 	p.Dequeue(p.Next(0))

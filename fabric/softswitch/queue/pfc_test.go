@@ -241,3 +241,28 @@ func TestPausesAreOfOnePortAndPriority(t *testing.T) {
 		t.Errorf("%d words, want 2: a pause and its end", heard.words)
 	}
 }
+
+// A packet that is too long for all that is kept pauses nobody when nothing
+// waits: nobody would end it.
+func TestTooLongPacketPausesNobodyForGood(t *testing.T) {
+	sw := softSwitch(1<<20, 2)
+	withPFC(sw, plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 100}, class)
+	heard := listen(t)
+	_, ports := memory(t, sw, heard)
+	put := func(length int) Reason {
+		one := frameOf(length, class)
+		one.Ingress = 0
+		return ports[1].Enqueue(0, one).Reason
+	}
+	if reason := put(1200); reason != Headroom || heard.words != 0 {
+		t.Errorf("reason %d, %d words, want a drop and none", reason, heard.words)
+	}
+	put(600)
+	if reason := put(600); reason != Headroom || !heard.paused[[2]int{0, class}] {
+		t.Errorf("reason %d, and the sender is not paused while 600 bytes wait", reason)
+	}
+	ports[1].Dequeue(0)
+	if heard.paused[[2]int{0, class}] {
+		t.Error("the sender stays paused")
+	}
+}

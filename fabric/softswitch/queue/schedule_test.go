@@ -151,3 +151,21 @@ func TestLongFrameIsSentAtLast(t *testing.T) {
 		t.Errorf("sent %v bytes, want as much of each", b.sent[:2])
 	}
 }
+
+// A queue that has sent all loses what it had left of its turn.
+func TestEmptyQueueSavesNothing(t *testing.T) {
+	b := dwrr(t, nil, [spec.Priorities]int{1, 1})
+	put := func(q uint8, length int) { b.port.Enqueue(0, frameOf(length, q)) }
+	put(0, 64)
+	b.send(t, 0) // 64 of 1,518 bytes
+	for range 4 {
+		put(0, 1400)
+		put(1, 1400)
+	}
+	for i := range 8 {
+		// One of each in turn: the 118 bytes that are left over are never 1,400.
+		if got, want := b.send(t, 0), 1-i%2; got != want {
+			t.Fatalf("packet %d is of queue %d, want %d", i, got, want)
+		}
+	}
+}
