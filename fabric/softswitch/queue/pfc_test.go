@@ -10,6 +10,7 @@ import (
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 )
 
 // control is a PFC frame without its check sequence, in bytes.
@@ -155,6 +156,55 @@ func TestHeadroomIsEnoughAndNoMore(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// planned is the plan of a soft switch between two hosts.
+func planned(t *testing.T, c pfcCase) *plan.Plan {
+	t.Helper()
+	text := fmt.Sprintf("name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n"+
+		"  switch: {kind: soft, buffer: 64MB, pfc: true}\n"+
+		"  links:\n    default: {rate: %v, delay: %v, mtu: %d}\n", c.rate, units.Duration(c.delay), c.frame-18)
+	testbed, err := spec.Decode("t.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Compile(testbed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// What the plan keeps for a port is that headroom, and in a switch that is made
+// from the plan nothing is lost in the worst case.
+func TestPlannedHeadroomIsEnough(t *testing.T) {
+	for _, c := range pfcCases {
+		p := planned(t, c)
+		sw := &p.Switches[0]
+		at := sw.Ports[0].PFC
+		if want := headroom(c.rate, c.delay, c.frame); int(at.Headroom) != want {
+			t.Errorf("%v: the plan's headroom is %d bytes, want %d", c, at.Headroom, want)
+		}
+		// Frames that fill the buffer up to XOff, to the byte, come before the worst.
+		most, rest := worst(c, 0), int(at.XOff)
+		l := &pausedLink{rate: c.rate, delay: c.delay, frame: c.frame}
+		l.length = func() int {
+			if rest == 0 {
+				return most()
+			}
+			next := min(rest, c.frame)
+			rest -= next
+			return next
+		}
+		m, ports := memory(t, sw, l)
+		l.memory, l.egress = m, ports[1]
+		l.egress.Pause(0, 3, true)
+		l.send()
+		l.run(1 << 40)
+		if held := m.Held(0, 3); l.dropped != 0 || l.pauses != 1 || held != int64(at.XOff+at.Headroom) {
+			t.Errorf("%v: %d dropped after %d pauses, %d bytes wait, want %d", c, l.dropped, l.pauses, held, at.XOff+at.Headroom)
+		}
 	}
 }
 
