@@ -27,9 +27,12 @@ type Tap struct {
 	Link string // the link's name; becomes the interface's description
 	NIC  bool   // a node's NIC, as against a switch's port
 	NS   *kernel.Namespace
-	// Soft says that the port is a soft switch's, whose packets come by
-	// Options.Feed under Number. NS is not used then.
-	Soft   bool
+	// Soft says that the port is a soft switch's, all of whose packets come by
+	// Options.Feed. NS is not used then.
+	Soft bool
+	// Fed says that records come by Options.Feed under Number: all of a soft
+	// switch's, and what an emulated NIC drops and obeys.
+	Fed    bool
 	Number uint16
 }
 
@@ -58,9 +61,12 @@ type Options struct {
 	// Feed brings the packets of soft switches' ports, and has its writer. The
 	// capture maps it; the file remains the caller's.
 	Feed *os.File `json:"-"`
-	// Reasons are the names of the reasons for which soft switches drop packets,
-	// by their number.
+	// Reasons are the names of soft switches' reasons, by their number.
 	Reasons []string
+	// Events says that soft switches record what enters their queues as well.
+	// Such a record says verdict=enqueue and has no direction, and the sending
+	// of a packet that waited says verdict=dequeue; Stats counts both.
+	Events bool
 	// Epoch is the real time at which the testbed's own time was zero.
 	// Default: when the capture started.
 	Epoch time.Time

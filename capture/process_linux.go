@@ -56,6 +56,7 @@ type recordTap struct {
 	MTU   int    `json:"mtu"`
 	// Soft taps have no socket.
 	Soft   bool   `json:"soft,omitempty"`
+	Fed    bool   `json:"fed,omitempty"`
 	Number uint16 `json:"number,omitempty"`
 }
 
@@ -75,7 +76,7 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 	}
 	order := recordOrder{Options: options, HasFeed: options.Feed != nil}
 	for i, tap := range taps {
-		one := recordTap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft, Number: tap.Number}
+		one := recordTap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft, Fed: tap.Fed, Number: tap.Number}
 		if !tap.Soft {
 			one.Index, one.MTU = rings[i].index, rings[i].mtu
 		}
@@ -222,7 +223,7 @@ func recordMain() int {
 	var rings []*ring
 	next := firstTap
 	for _, tap := range order.Taps {
-		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft, Number: tap.Number})
+		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft, Fed: tap.Fed, Number: tap.Number})
 		if tap.Soft {
 			rings = append(rings, nil)
 			continue

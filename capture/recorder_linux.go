@@ -241,10 +241,11 @@ func (s *recorder) stats() Stats {
 
 // dropped is what a tap has lost, as last counted.
 func (s *recorder) dropped(tap int) uint64 {
+	total := s.soft.lost(tap)
 	if r := s.rings[tap]; r != nil {
-		return r.dropped
+		total += r.dropped
 	}
-	return s.soft.lost(tap)
+	return total
 }
 
 // close releases everything but the spool's writer.
@@ -362,16 +363,27 @@ func (s *recorder) read(tap int, end int64) (more bool, err error) {
 			return
 		}
 		s.received[tap]++
-		outbound := uint64(0)
+		passing := inbound
 		if p.flags&pcapng.DirectionMask == pcapng.Outbound {
-			outbound = 1
+			passing = outbound
 		}
-		id := s.ordinals.ID(layers.Identity(p.data, p.length), uint64(tap)<<1|outbound, p.time)
+		id := s.ordinals.ID(layers.Identity(p.data, p.length), passing.at(tap), p.time)
 		s.order.add(entry{
 			time: p.time, id: id, dropped: p.dropped, length: uint32(p.length), tap: uint32(tap), flags: p.flags,
 		}, p.data)
 	})
 }
+
+// passing is how a packet passes a tap, for its ordinal.
+type passing uint64
+
+const (
+	inbound passing = iota
+	outbound
+	queued
+)
+
+func (p passing) at(tap int) uint64 { return uint64(tap)<<2 | uint64(p) }
 
 // packetSize bounds the bytes of a packet's block beside its data.
 const packetSize = 96
@@ -394,7 +406,7 @@ func (s *recorder) write(e *entry, data []byte) {
 		Interface: int(e.tap), Time: e.time, Length: int(e.length), Data: data,
 		Has: pcapng.HasFlags | pcapng.HasID, Flags: e.flags, ID: e.id,
 	}
-	if s.rings[e.tap] == nil {
+	if e.note.fed {
 		s.annotate(e)
 	}
 	if e.dropped > 0 {

@@ -15,6 +15,8 @@ import (
 type note struct {
 	depth   int64
 	late    int64
+	fed     bool // it said something
+	event   feed.Event
 	verdict feed.Verdict
 	reason  uint8
 	queue   uint8
@@ -30,6 +32,7 @@ type softTaps struct {
 	before  map[int]uint64 // what taps had lost when the capture began
 	after   map[int]uint64 // and when it ended
 	reasons []string
+	events  bool
 	comment []byte
 	list    [][]byte // the packet's comments
 }
@@ -40,10 +43,11 @@ const feedBatch = 1 << 14
 // openSoftTaps maps the feed, if there are taps that come by it.
 func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*softTaps, error) {
 	s := &softTaps{
-		snap: options.snap(), taps: map[uint16]int{}, numbers: map[int]uint16{}, before: map[int]uint64{}, reasons: options.Reasons, list: make([][]byte, 1),
+		snap: options.snap(), taps: map[uint16]int{}, numbers: map[int]uint16{}, before: map[int]uint64{}, reasons: options.Reasons, events: options.Events,
+		list: make([][]byte, 1),
 	}
 	for i, tap := range taps {
-		if tap.Soft {
+		if tap.Fed {
 			s.taps[tap.Number], s.numbers[i] = i, tap.Number
 		}
 	}
@@ -85,10 +89,17 @@ func (s *softTaps) close() error {
 // lost is how many packets of a tap found no room in the feed. Those that the
 // filter would have left out are among them.
 func (s *softTaps) lost(tap int) uint64 {
-	if s.after != nil {
+	if s == nil {
+		return 0
+	}
+	number, fed := s.numbers[tap]
+	switch {
+	case !fed:
+		return 0
+	case s.after != nil:
 		return s.after[tap] - s.before[tap]
 	}
-	return s.reader.Lost(s.numbers[tap]) - s.before[tap]
+	return s.reader.Lost(number) - s.before[tap]
 }
 
 // readSoft takes what soft switches have seen.
@@ -115,36 +126,47 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	}
 	data = data[:min(len(data), s.soft.snap)]
 	s.received[tap]++
-	flags, outbound := pcapng.Inbound, uint64(0)
-	if r.Verdict != feed.Receive {
-		flags, outbound = pcapng.Outbound, 1
+	var flags pcapng.Flags
+	var id uint64
+	identity := layers.Identity(data, r.Length)
+	switch r.Event {
+	case feed.Receive:
+		flags, id = pcapng.Inbound, s.ordinals.ID(identity, inbound.at(tap), r.Time)
+	case feed.Enqueue: // it does not pass the tap
+		id = s.ordinals.ID(identity, queued.at(tap), r.Time)
+	case feed.Lose: // the same packet again
+		flags, id = pcapng.Outbound, s.ordinals.Last(identity, outbound.at(tap), r.Time)
+	default:
+		flags, id = pcapng.Outbound, s.ordinals.ID(identity, outbound.at(tap), r.Time)
 	}
-	id := s.ordinals.ID(layers.Identity(data, r.Length), uint64(tap)<<1|outbound, r.Time)
 	s.order.add(entry{
 		time: r.Time, id: id, dropped: r.Lost, length: uint32(r.Length), tap: uint32(tap), flags: flags,
-		note: note{depth: r.Depth, late: r.Late, verdict: r.Verdict, reason: r.Reason, queue: r.Queue},
+		note: note{depth: r.Depth, late: r.Late, fed: true, event: r.Event, verdict: r.Verdict, reason: r.Reason, queue: r.Queue},
 	}, data)
 }
 
 // annotate says in the packet's comment what the soft switch did with it.
 func (s *recorder) annotate(e *entry) {
 	n := &e.note
-	if n.verdict == feed.Receive && n.late == 0 {
+	if n.event == feed.Receive && n.verdict == feed.Plain && n.late == 0 {
 		return
 	}
-	a := pcapng.Annotation{Late: time.Duration(n.late), HasLate: true}
-	if n.verdict != feed.Receive {
+	a := pcapng.Annotation{Late: time.Duration(n.late), HasLate: true, Verdict: n.verdict.String()}
+	if n.event != feed.Receive || n.verdict != feed.Plain {
 		a.Depth, a.HasDepth = n.depth, true
 		s.packet.Has |= pcapng.HasQueue
 		s.packet.Queue = uint32(n.queue)
 	}
-	switch n.verdict {
-	case feed.Receive, feed.Send:
-	default:
-		a.Verdict = n.verdict.String()
-		if int(n.reason) < len(s.soft.reasons) && n.reason != 0 {
-			a.Reason = s.soft.reasons[n.reason]
-		}
+	switch {
+	case n.event == feed.Drop || n.event == feed.Lose:
+		a.Verdict = "drop"
+	case n.event == feed.Enqueue:
+		a.Verdict = "enqueue"
+	case n.event == feed.Send && n.verdict == feed.Plain && s.soft.events:
+		a.Verdict = "dequeue"
+	}
+	if int(n.reason) < len(s.soft.reasons) && n.reason != 0 {
+		a.Reason = s.soft.reasons[n.reason]
 	}
 	s.soft.comment = a.AppendTo(s.soft.comment[:0])
 	s.soft.list[0] = s.soft.comment

@@ -233,9 +233,9 @@ func (f *Fabric) SoftEnded() <-chan struct{} {
 
 // Record has the packets at ports of soft switches written into a feed, by the
 // ports' places in the list. A fabric without soft switches has no such ports.
-func (f *Fabric) Record(ports []plan.End, snap int) (*live.Feed, error) {
+func (f *Fabric) Record(ports []plan.End, o live.RecordOptions) (*live.Feed, error) {
 	if f.soft == nil {
 		return nil, errors.New("record soft switches: there are none")
 	}
-	return f.soft.process.Record(ports, snap)
+	return f.soft.process.Record(ports, o)
 }

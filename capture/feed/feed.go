@@ -13,20 +13,33 @@ import (
 	"unsafe"
 )
 
-// Verdict is what a switch did with a frame.
+// Event is what happened to a frame.
+type Event uint8
+
+// Events.
+const (
+	Receive Event = iota // it came off the line
+	Send                 // its first bit went onto the line
+	Enqueue              // it was put into a queue
+	Drop                 // it was dropped
+	Lose                 // it was dropped after its sending had been recorded at the same tap
+)
+
+// Verdict is what the port did to the frame besides, or what a control frame
+// asks for.
 type Verdict uint8
 
 // Verdicts. The names are those of the capture's comments.
 const (
-	Receive Verdict = iota // it came off the line
-	Send                   // its first bit went onto the line
-	Enqueue                // it was put into a queue
-	Mark                   // it was put into a queue and marked
-	Trim                   // it was put into a queue without its payload
-	Drop                   // it was dropped
+	Plain  Verdict = iota // nothing
+	Mark                  // congestion experienced was set
+	Trim                  // the payload was cut away
+	Pause                 // it asks for a pause
+	Resume                // it ends pauses
+	Slow                  // it asks for a lower rate
 )
 
-var verdicts = [...]string{"receive", "send", "enqueue", "mark", "trim", "drop"}
+var verdicts = [...]string{"", "mark", "trim", "pause", "resume", "slow"}
 
 // String is the verdict's name.
 func (v Verdict) String() string {
@@ -50,8 +63,9 @@ type Record struct {
 	// Length is the frame's length, of which Data may be the beginning.
 	Length  int
 	Tap     uint16
+	Event   Event
 	Verdict Verdict
-	Reason  uint8 // of Drop and Trim, by the switch's numbers
+	Reason  uint8 // of drops and verdicts, by the switch's numbers
 	Queue   uint8
 	Data    []byte
 }
@@ -72,7 +86,7 @@ const (
 const (
 	sizeAt    = 0 // of the whole record, a multiple of 8; with skipBit, of unused room
 	tapAt     = 4
-	verdictAt = 6
+	eventAt   = 6
 	reasonAt  = 7
 	timeAt    = 8
 	lateAt    = 16
@@ -80,6 +94,7 @@ const (
 	lengthAt  = 32
 	dataAt    = 36 // bytes of data
 	queueAt   = 40
+	verdictAt = 41
 	droppedAt = 44
 	skipBit   = 1 << 31
 )
@@ -139,7 +154,7 @@ func (w *Writer) Write(r *Record) bool {
 	b := w.data[at : at+size]
 	binary.NativeEndian.PutUint32(b[sizeAt:], uint32(size))
 	binary.NativeEndian.PutUint16(b[tapAt:], r.Tap)
-	b[verdictAt], b[reasonAt], b[queueAt] = uint8(r.Verdict), r.Reason, r.Queue
+	b[eventAt], b[reasonAt], b[queueAt], b[verdictAt] = uint8(r.Event), r.Reason, r.Queue, uint8(r.Verdict)
 	binary.NativeEndian.PutUint64(b[timeAt:], uint64(r.Time))
 	binary.NativeEndian.PutUint64(b[lateAt:], uint64(r.Late))
 	binary.NativeEndian.PutUint64(b[depthAt:], uint64(r.Depth))
@@ -191,7 +206,7 @@ func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 			Time: int64(binary.NativeEndian.Uint64(b[timeAt:])), Late: int64(binary.NativeEndian.Uint64(b[lateAt:])),
 			Depth: int64(binary.NativeEndian.Uint64(b[depthAt:])), Length: int(binary.NativeEndian.Uint32(b[lengthAt:])),
 			Lost: uint64(binary.NativeEndian.Uint32(b[droppedAt:])), Tap: binary.NativeEndian.Uint16(b[tapAt:]),
-			Verdict: Verdict(b[verdictAt]), Reason: b[reasonAt], Queue: b[queueAt], Data: b[headerSize : headerSize+length : headerSize+length],
+			Event: Event(b[eventAt]), Verdict: Verdict(b[verdictAt]), Reason: b[reasonAt], Queue: b[queueAt], Data: b[headerSize : headerSize+length : headerSize+length],
 		}
 		fn(&r.record)
 		r.tail += uint64(size)

@@ -41,6 +41,19 @@ func NewOrdinals(packets int) *Ordinals {
 	return &Ordinals{slots: make([]ordinalSlot, size), mask: uint64(size - 1)}
 }
 
+// Last is the id that ID gave a packet of an identity at a place last, or what it
+// would give the first one. It counts nothing.
+func (o *Ordinals) Last(identity, place uint64, now int64) uint64 {
+	key := mix(identity, place+1) | 1
+	first := (key >> 1 * ordinalWays) & o.mask
+	for _, slot := range o.slots[first : first+ordinalWays] {
+		if slot.key == key && now-slot.last <= int64(OrdinalWindow) {
+			return nth(identity, slot.count)
+		}
+	}
+	return identity
+}
+
 // ID is the id of a packet with an identity that was seen at a place, a number
 // for tap and direction, at a time in nanoseconds. The first of a kind has its
 // identity as its id.

@@ -188,7 +188,7 @@ type counting struct{ n, marked int }
 
 func (c *counting) Observe(o *Observation) {
 	c.n++
-	if o.Kind == Marked {
+	if o.Kind == Sent && o.Verdict == Marked && o.Reason == RED {
 		c.marked++
 	}
 }

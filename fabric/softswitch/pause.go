@@ -118,6 +118,10 @@ func (p *port) controlFrame() *packet.Packet {
 	}
 	one.Priority = queue.Priorities - 1
 	one.Parse()
+	if p.observed {
+		verdict, reason, depth := p.judgeControl(one.Data[one.Headers.L3:], p.waitingFrom)
+		note(one, verdict, reason, depth)
+	}
 	return one
 }
 

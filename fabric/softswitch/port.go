@@ -50,11 +50,13 @@ func (p *port) offer(one *packet.Packet) {
 		p.engine.drop(p, one, ofQueue[outcome.Reason], outcome.Depth)
 		return
 	}
-	if outcome.Marked {
-		p.count.Marked++
-	}
-	if outcome.Reason != queue.Accepted {
+	switch {
+	case outcome.Reason != queue.Accepted:
 		p.count.Trimmed++
+		note(one, Trimmed, ofQueue[outcome.Reason], outcome.Depth)
+	case outcome.Marked:
+		p.count.Marked++
+		note(one, Marked, RED, outcome.Depth)
 	}
 	if p.observed {
 		p.observeQueued(one, outcome)
@@ -81,8 +83,9 @@ func (p *port) kick() {
 			}
 			return
 		}
-		if p.egress.Last().Marked && !own {
+		if last := p.egress.Last(); last.Marked && !own {
 			p.count.Marked++
+			note(one, Marked, ECNSharp, last.Depth)
 		}
 		p.send(one)
 		if p.free > e.now && p.egress.Packets() == 0 && !p.asked.pending() {
@@ -110,6 +113,7 @@ func (p *port) send(one *packet.Packet) {
 	if p.observed {
 		p.observeSent(one, start)
 	}
+	one.Note = packet.Note{}
 	if !p.link.up {
 		e.drop(p, one, LinkDown, 0)
 		return

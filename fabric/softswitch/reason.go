@@ -6,10 +6,10 @@ import (
 	"railbed/fabric/softswitch/queue"
 )
 
-// Reason says why the fabric dropped a packet.
+// Reason says why the fabric did something to a packet.
 type Reason uint8
 
-// Reasons.
+// Reasons, first those of drops.
 const (
 	None Reason = iota
 	Tail
@@ -32,6 +32,10 @@ const (
 	Hairpin
 	FloodLimit
 	Memory
+	RED      // marked, by the queue's length
+	ECNSharp // marked, by the time in the queue
+	PFC      // a frame of the fabric's own
+	GFC
 	reasons // how many there are
 )
 
@@ -41,7 +45,7 @@ var names = [reasons]string{
 	Loss: "loss", Burst: "burst", Nth: "nth", LinkDown: "link-down",
 	NoRoute: "no-route", TTLExceeded: "ttl-exceeded", Malformed: "malformed", NotForUs: "not-for-us", TooBig: "too-big",
 	Martian: "martian", Unsupported: "unsupported", Reserved: "reserved", Hairpin: "hairpin", FloodLimit: "flood-limit",
-	Memory: "memory",
+	Memory: "memory", RED: "red", ECNSharp: "ecn-sharp", PFC: "pfc", GFC: "gfc",
 }
 
 // String is the reason's name.
@@ -55,10 +59,10 @@ func (r Reason) String() string {
 // ReasonNames are the names of all reasons, by their number.
 func ReasonNames() []string { return names[:] }
 
-// Reasons are all reasons, for whoever lists counters.
+// Reasons are all reasons of drops, for whoever lists counters.
 func Reasons() []Reason {
-	all := make([]Reason, 0, reasons)
-	for r := None + 1; r < reasons; r++ {
+	all := make([]Reason, 0, Memory)
+	for r := None + 1; r <= Memory; r++ {
 		all = append(all, r)
 	}
 	return all

@@ -303,7 +303,11 @@ func (e *Engine) drop(at *port, one *packet.Packet, why Reason, depth int64) {
 	e.dropped[why]++
 	at.count.Dropped[why]++
 	if at.observed {
-		e.observe(Observation{Port: at.index, Kind: Dropped, Time: e.now, Packet: one, Reason: why, Queue: one.Priority, Depth: depth})
+		kind := Dropped
+		if why >= Loss && why <= LinkDown || at.station.nic {
+			kind = Lost
+		}
+		e.observe(Observation{Port: at.index, Kind: kind, Time: e.now, Packet: one, Reason: why, Queue: one.Priority, Depth: depth})
 	}
 	e.pool.Put(one)
 }

@@ -210,7 +210,7 @@ func forwardResizes(command *testbed.Cmd) (stop func()) {
 }
 
 func newCaptureCommand(a *app) *cobra.Command {
-	var name, path string
+	var name, path, events string
 	var request supervisor.CaptureRequest
 	cmd := &cobra.Command{
 		Use:   "capture [TAP]...",
@@ -219,6 +219,10 @@ func newCaptureCommand(a *app) *cobra.Command {
 that it passes, with an id that is the same at all of them. TAP says which: all
 (the default), nics, switches, a node's or switch's name, NODE:PORT, or a glob of
 these. With -w - the pcapng goes to standard output as it happens, for Wireshark.
+
+What soft switches mark, trim, pause and drop stands in the packet's comment, with
+the reason and the queue's depth. With --events all there is a record of each
+packet that enters a queue as well, without a direction.
 
 With -o json the counts of each tap are printed as JSON at the end: on standard
 output, or with -w - as the last line on standard error. The exit code is 5 when
@@ -231,6 +235,9 @@ packets were dropped.`,
 			if len(args) == 0 {
 				request.At = []string{"all"}
 			}
+			if request.Events = events != ""; request.Events && events != "all" {
+				return usage("--events %q: want all", events)
+			}
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
 				return err
@@ -242,6 +249,7 @@ packets were dropped.`,
 	cmd.Flags().StringVarP(&request.Filter, "filter", "f", "", "`EXPRESSION` of pcap-filter(7), as tcpdump takes it")
 	cmd.Flags().IntVarP(&request.SnapLen, "snaplen", "s", 0, "`BYTES` kept of each packet; 0 is all")
 	cmd.Flags().Int64Var(&request.Limit, "limit", 0, "write no packet after this many `BYTES` and count those left out; 0 is no limit")
+	cmd.Flags().StringVar(&events, "events", "", "all: record what enters the queues of soft switches as well")
 	testbedFlag(cmd, &name)
 	return cmd
 }

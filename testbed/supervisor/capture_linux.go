@@ -12,6 +12,7 @@ import (
 
 	"railbed/capture"
 	"railbed/fabric/softswitch"
+	"railbed/fabric/softswitch/live"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
 )
@@ -31,7 +32,7 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	out := &frameWriter{c: c}
-	options := capture.Options{Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit, Dilation: s.plan.Dilation}
+	options := capture.Options{Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit, Dilation: s.plan.Dilation, Events: request.Events}
 	closeFeed, err := s.openFeed(taps, &options)
 	if err != nil {
 		c.fail(err)
@@ -63,24 +64,22 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	_ = c.WriteJSON(frame.Exit, stats) // the client may be gone
 }
 
-// openFeed has the soft switches among the taps record, and completes the taps
-// and options with where that comes.
+// openFeed has the soft switches record at the taps, and completes the taps and
+// options with where that comes.
 func (s *supervisor) openFeed(taps []capture.Tap, options *capture.Options) (closeFeed func(), err error) {
+	if !s.plan.Soft() {
+		return func() {}, nil
+	}
 	var ports []plan.End
 	for i := range taps {
-		if taps[i].Soft {
-			taps[i].Number = uint16(len(ports))
-			ports = append(ports, plan.End{Node: taps[i].Node, Port: taps[i].Port})
-		}
-	}
-	if len(ports) == 0 {
-		return func() {}, nil
+		taps[i].Fed, taps[i].Number = true, uint16(i)
+		ports = append(ports, plan.End{Node: taps[i].Node, Port: taps[i].Port})
 	}
 	snap := options.SnapLen
 	if snap == 0 {
 		snap = math.MaxInt32
 	}
-	feed, err := s.fabric.Record(ports, snap)
+	feed, err := s.fabric.Record(ports, live.RecordOptions{Snap: snap, Events: options.Events})
 	if err != nil {
 		return nil, err
 	}

@@ -213,6 +213,8 @@ type CaptureRequest struct {
 	Filter  string   `json:"filter,omitempty"`
 	SnapLen int      `json:"snaplen,omitempty"`
 	Limit   int64    `json:"limit,omitempty"`
+	// Events records what enters the queues of soft switches as well.
+	Events bool `json:"events,omitempty"`
 }
 
 // Event is something that happened to the testbed.

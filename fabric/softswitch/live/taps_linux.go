@@ -21,6 +21,7 @@ const maxFeeds = 8
 type taps struct {
 	loop  *loop
 	feeds [maxFeeds]*tapped
+	all   bool // any of them wants what enters queues
 	// record is what is written, to each feed in turn.
 	record feed.Record
 }
@@ -30,27 +31,39 @@ type tapped struct {
 	writer *feed.Writer
 	number []int32 // of a tap in the feed, by port; -1 is none
 	snap   int
+	all    bool // what enters queues as well
+}
+
+var events = [...]feed.Event{
+	softswitch.Arrived: feed.Receive, softswitch.Queued: feed.Enqueue, softswitch.Sent: feed.Send, softswitch.Dropped: feed.Drop,
+	softswitch.Lost: feed.Lose,
 }
 
 var verdicts = [...]feed.Verdict{
-	softswitch.Arrived: feed.Receive, softswitch.Queued: feed.Enqueue, softswitch.Marked: feed.Mark,
-	softswitch.Trimmed: feed.Trim, softswitch.Sent: feed.Send, softswitch.Dropped: feed.Drop,
+	softswitch.Nothing: feed.Plain, softswitch.Marked: feed.Mark, softswitch.Trimmed: feed.Trim, softswitch.Paused: feed.Pause,
+	softswitch.Resumed: feed.Resume, softswitch.Slowed: feed.Slow,
 }
 
-// Observe implements softswitch.Observer. What stood in a queue is told when it
-// leaves.
+// Observe implements softswitch.Observer. What was done to a packet in a queue is
+// told when it leaves. Of an emulated NIC a packet socket at the node sees what is
+// sent and received, but not what the NIC drops and the control frames that it
+// obeys.
 func (t *taps) Observe(o *softswitch.Observation) {
-	if o.Kind == softswitch.Queued || o.Kind == softswitch.Marked || o.Kind == softswitch.Trimmed {
+	if o.Kind == softswitch.Queued && !t.all {
 		return
 	}
 	l := t.loop
+	if l.engine.NIC(o.Port) && (o.Kind == softswitch.Sent || o.Kind == softswitch.Arrived && o.Verdict == softswitch.Nothing) {
+		return
+	}
 	now := l.clock.Now()
 	r := &t.record
 	r.Time = l.realTime(now)
 	r.Late = int64(l.clock.Wait(max(now.Sub(o.Time), 0)))
-	r.Depth, r.Length, r.Verdict, r.Reason, r.Queue = o.Depth, o.Packet.Length, verdicts[o.Kind], uint8(o.Reason), o.Queue
+	r.Depth, r.Length, r.Queue = o.Depth, len(o.Packet.Data), o.Queue
+	r.Event, r.Verdict, r.Reason = events[o.Kind], verdicts[o.Verdict], uint8(o.Reason)
 	for _, one := range t.feeds {
-		if one == nil || one.number[o.Port] < 0 {
+		if one == nil || one.number[o.Port] < 0 || r.Event == feed.Enqueue && !one.all {
 			continue
 		}
 		r.Tap = uint16(one.number[o.Port])
@@ -60,12 +73,12 @@ func (t *taps) Observe(o *softswitch.Observation) {
 }
 
 // add starts a capture and returns its place.
-func (t *taps) add(writer *feed.Writer, ports []int, snap int) (place int, err error) {
+func (t *taps) add(writer *feed.Writer, ports []int, o *openTaps) (place int, err error) {
 	for place = range t.feeds {
 		if t.feeds[place] != nil {
 			continue
 		}
-		one := &tapped{writer: writer, snap: snap, number: make([]int32, len(t.loop.engine.Ports()))}
+		one := &tapped{writer: writer, snap: o.Snap, all: o.Events, number: make([]int32, len(t.loop.engine.Ports()))}
 		for i := range one.number {
 			one.number[i] = -1
 		}
@@ -92,6 +105,10 @@ func (t *taps) remove(place int) error {
 
 // observe has the engine tell of the ports that anybody records.
 func (t *taps) observe() {
+	t.all = false
+	for _, one := range t.feeds {
+		t.all = t.all || one != nil && one.all
+	}
 	for port := range t.loop.engine.Ports() {
 		wanted := false
 		for _, one := range t.feeds {
@@ -106,6 +123,8 @@ func (t *taps) observe() {
 type openTaps struct {
 	Ports []plan.End `json:"ports"`
 	Snap  int        `json:"snap"`
+	// Events asks for what enters queues as well.
+	Events bool `json:"events,omitempty"`
 }
 
 // start records ports into a feed.
@@ -125,7 +144,7 @@ func (t *taps) start(o *openTaps, file *os.File) (place int, err error) {
 			}
 			ports = append(ports, number)
 		}
-		place, err = t.add(writer, ports, o.Snap)
+		place, err = t.add(writer, ports, o)
 	})
 	if err != nil {
 		err = errors.Join(err, writer.Close())
@@ -140,14 +159,23 @@ type Feed struct {
 	place   int
 }
 
+// RecordOptions are the options of Record.
+type RecordOptions struct {
+	// Snap is how many bytes of each packet are written at most; 0 is none.
+	Snap int
+	// Events asks for a record of each packet that enters a queue as well.
+	Events bool
+}
+
 // Record has the packets at ports written into a feed, the tap's number being
-// the port's place in the list, at most snap bytes of each.
-func (s *Process) Record(ports []plan.End, snap int) (*Feed, error) {
+// the port's place in the list. Of a node's NIC it is what the emulated NIC drops
+// and the control frames that it obeys.
+func (s *Process) Record(ports []plan.End, o RecordOptions) (*Feed, error) {
 	file, err := feed.Create(feedSize)
 	if err != nil {
 		return nil, err
 	}
-	place, err := s.openTaps(&openTaps{Ports: ports, Snap: snap}, file)
+	place, err := s.openTaps(&openTaps{Ports: ports, Snap: o.Snap, Events: o.Events}, file)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}

@@ -39,11 +39,20 @@ type Packet struct {
 	Priority uint8
 	// Trimmed says that the payload was cut away.
 	Trimmed bool
+	// Note is what the port that sends the packet did with it.
+	Note Note
 	// Next links the packets of a queue.
 	Next *Packet
 
 	cell []byte
 	free bool
+}
+
+// Note is what a port did with a packet before it sent it, for whoever records
+// the sending. The zero Note is nothing.
+type Note struct {
+	Verdict, Reason uint8 // as package softswitch numbers them
+	Depth           int64 // bytes that waited then
 }
 
 // Parse reads Headers off Data.
