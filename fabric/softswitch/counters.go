@@ -25,6 +25,7 @@ type Counters struct {
 	Duplicated     uint64                   `json:"duplicated"`
 	PausesSent     [queue.Priorities]uint64 `json:"pauses_sent"`
 	PausesReceived [queue.Priorities]uint64 `json:"pauses_received"`
+	INT            INTCounters              `json:"int,omitzero"`
 	Dropped        [reasons]uint64          `json:"-"`
 }
 

@@ -1,12 +1,14 @@
 package softswitch
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
 	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
 	"railbed/testbed/plan"
+	"railbed/transports/wire"
 )
 
 // FuzzPipeline hands an engine whatever frames a node may send: it never panics,
@@ -14,7 +16,7 @@ import (
 func FuzzPipeline(f *testing.F) {
 	plans := []*plan.Plan{}
 	for _, text := range []string{
-		single(3, "  switch: {kind: soft, pfc: {priorities: [3]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 1}, trim: {size: 64B, priorities: [1, 2]}}\n  links: {default: {rate: 1gbit}}\n"),
+		single(3, "  switch: {kind: soft, int: true, pfc: {priorities: [3]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 1}, trim: {size: 64B, priorities: [1, 2]}}\n  links: {default: {rate: 1gbit}}\n"),
 		single(3, "  switch: {kind: soft, forwarding: l2, gfc: {kind: buffer, priorities: [3]}}\n  links: {default: {rate: 1gbit, corrupt: 10%, duplicate: 10%}}\n"),
 	} {
 		plans = append(plans, compile(f, text))
@@ -23,6 +25,10 @@ func FuzzPipeline(f *testing.F) {
 	good := r.frame(make([]byte, 200), flow{from: 0, to: 1}, 200)
 	f.Add(uint8(0), good, []byte{1, 2, 3})
 	f.Add(uint8(1), good[:20], good)
+	probe := bytes.Clone(good)
+	wire.UDP(probe[34:]).SetDstPort(wire.PortINT)
+	wire.INT(probe[42:]).Encode(&wire.INTFields{Hops: 1, Instructions: 0xffff, NextPort: wire.PortINT})
+	f.Add(uint8(0), probe, probe)
 	f.Fuzz(func(t *testing.T, which uint8, first, second []byte) {
 		p := plans[int(which)%len(plans)]
 		var e *Engine

@@ -35,6 +35,7 @@ type port struct {
 	resumed  clock.Time // when a pause ended last
 	observed bool
 	count    Counters
+	use      use // of the line, where the switch writes telemetry
 }
 
 // join ends a link at the port.
@@ -110,6 +111,10 @@ func (p *port) send(one *packet.Packet) {
 	p.free = start.Add(p.medium.Serialise(len(one.Data)))
 	p.count.Sent.add(len(one.Data))
 	p.count.SentByPriority[one.Priority]++
+	if p.station.telemetry {
+		p.writeHop(one, start)
+		p.use.add(start, p.free)
+	}
 	if p.observed {
 		p.observeSent(one, start)
 	}

@@ -83,6 +83,10 @@ type station struct {
 	ports  []*port       // of a switch, by the plan's order; of a NIC its line side
 	class  [64]uint8     // priority by DSCP
 	engine *Engine
+	// id is the switch's number in telemetry, which it writes where telemetry
+	// says so.
+	id        uint32
+	telemetry bool
 }
 
 // link is both directions of a link.
@@ -150,7 +154,7 @@ func (e *Engine) makeSwitch(index int, sw *plan.Switch) error {
 	if sw.Soft == nil {
 		return errors.New("the plan has no settings for it")
 	}
-	s := &station{index: index, name: sw.Name, engine: e, class: sw.Soft.Priorities}
+	s := &station{index: index, name: sw.Name, engine: e, class: sw.Soft.Priorities, id: sw.ID, telemetry: sw.Soft.INT}
 	e.switches = append(e.switches, s)
 	var err error
 	if s.memory, err = queue.NewMemory(sw, s); err != nil {

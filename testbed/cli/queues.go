@@ -17,10 +17,15 @@ func (a *app) printQueues(s *supervisor.State) {
 	if s.Soft == nil {
 		return
 	}
+	var telemetry softswitch.INTCounters
 	t := a.newTable("PORT", "WAITING BY PRIORITY", "PAUSED", "MARKED", "TRIMMED", "PAUSES SENT", "RECEIVED", "DROPS")
 	for _, link := range s.Links {
 		for _, end := range []fabric.EndState{link.A, link.B} {
-			if port := end.Soft; port != nil && eventful(port) {
+			port := end.Soft
+			if port != nil {
+				telemetry.Add(&port.Counters.INT)
+			}
+			if port != nil && eventful(port) {
 				t.AppendRow([]any{port.Port, byPriority(port.Depth[:], "B"), paused(port), port.Counters.Marked, port.Counters.Trimmed,
 					sum(port.Counters.PausesSent[:]), sum(port.Counters.PausesReceived[:]), drops(port)})
 			}
@@ -35,6 +40,10 @@ func (a *app) printQueues(s *supervisor.State) {
 	fmt.Fprintf(a.stdout, "soft switches: %d packets from nodes, %d to nodes, %d dropped, %d held; packet memory %d of %d bytes at most\n",
 		soft.Totals.Received, soft.Totals.Delivered, soft.Totals.Dropped, soft.Held, soft.Peak*soft.Cell, soft.Memory)
 	fmt.Fprintf(a.stdout, "released late by: median %v, p99 %v, worst %v\n", soft.Late.P50, soft.Late.P99, soft.Late.Worst)
+	if c := telemetry; c != (softswitch.INTCounters{}) {
+		fmt.Fprintf(a.stdout, "telemetry: %d hops written, link use over windows of %v; %d blocks int-full, %d int-invalid, %d int-no-room\n",
+			c.Written, softswitch.UseWindow, c.Full, c.Invalid, c.NoRoom)
+	}
 	for _, d := range soft.Deadlocks {
 		over := "goes on"
 		if d.Over {

@@ -1,0 +1,115 @@
+package softswitch
+
+import (
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/packet"
+	"railbed/transports/wire"
+)
+
+// UseWindow is the time over which a port's use is reported in telemetry: the
+// last whole window before a packet leaves, of windows that begin at multiples
+// of it. At 1 Gbit/s it is 8 frames of 1,500 bytes, short beside the time in
+// which senders adapt and long beside a frame.
+const UseWindow = 100 * time.Microsecond
+
+// INTCounters count what became of telemetry blocks at a port (PROTOCOL.md,
+// section 2.5).
+type INTCounters struct {
+	Written uint64 `json:"int-written"` // hops
+	Invalid uint64 `json:"int-invalid"` // blocks that contradict themselves
+	Full    uint64 `json:"int-full"`    // blocks without room for this hop
+	NoRoom  uint64 `json:"int-no-room"` // blocks that would have to grow
+}
+
+// Add adds what another port counted.
+func (c *INTCounters) Add(other *INTCounters) {
+	c.Written += other.Written
+	c.Invalid += other.Invalid
+	c.Full += other.Full
+	c.NoRoom += other.NoRoom
+}
+
+// writeHop reports this hop in a packet that reserves room for it. The packet
+// has left its queue, and its first bit leaves at start.
+func (p *port) writeHop(one *packet.Packet, start clock.Time) {
+	block, valid := wire.FindINT(one.Data, &one.Headers)
+	switch {
+	case block == nil, one.Trimmed:
+		return // what was cut off is nobody's mistake
+	case !valid:
+		// What else stands first in reliable datagrams is their own header.
+		if one.Headers.DstPort == wire.PortINT || len(block) > 0 && block[0]>>4 == 1 {
+			p.count.INT.Invalid++
+		}
+		return
+	}
+	left := p.egress.Last()
+	hop := wire.INTHop{
+		Known: wire.INTNodeID | wire.INTInterfaces | wire.INTHopLatency | wire.INTQueue | wire.INTIngressTime | wire.INTEgressTime | wire.INTBuffer,
+		Node:  p.station.id, Ingress: uint16(one.Ingress), Egress: uint16(p.number),
+		Latency: uint64(max(0, start.Sub(one.Due))), IngressTime: uint64(one.Due), EgressTime: uint64(start),
+		Queue: left.Queue, QueueBytes: saturate32(left.Depth), BufferBytes: saturate32(p.station.memory.Used()),
+	}
+	if p.medium.Direction().Rate != 0 { // of an unlimited rate nothing is a share
+		hop.Known |= wire.INTUtilisation
+		hop.Utilisation = p.use.share(start)
+	}
+	delta, result := block.Push(&hop)
+	wire.UDP(one.Data[one.Headers.L4:]).AdjustChecksum(delta)
+	switch result {
+	case wire.INTWritten:
+		p.count.INT.Written++
+	case wire.INTFull:
+		p.count.INT.Full++
+	case wire.INTNoRoom:
+		p.count.INT.NoRoom++
+	case wire.INTInvalid: // it was valid
+	}
+}
+
+func saturate32(n int64) uint32 { return uint32(min(max(n, 0), 1<<32-1)) }
+
+// use is for how long a line was busy: the frames on it come in order and do not
+// overlap.
+type use struct {
+	window    clock.Time // its number
+	now, last clock.Time // busy in this window up to now, and in the one before
+}
+
+// at goes to the window of a time.
+func (u *use) at(now clock.Time) {
+	switch window := now / clock.Time(UseWindow); window {
+	case u.window:
+	case u.window + 1:
+		u.window, u.last, u.now = window, u.now, 0
+	default:
+		u.window, u.last, u.now = window, 0, 0
+	}
+}
+
+// add says that the line was busy.
+func (u *use) add(from, to clock.Time) {
+	const window = clock.Time(UseWindow)
+	u.at(from)
+	end := (u.window + 1) * window
+	if to < end {
+		u.now += to - from
+		return
+	}
+	u.now += end - from
+	whole, rest := (to-end)/window, (to-end)%window
+	if u.last = u.now; whole > 0 {
+		u.last = window
+	}
+	u.now = rest
+	u.window += whole + 1
+}
+
+// share is the part of the last whole window in which the line was busy, in
+// millionths.
+func (u *use) share(now clock.Time) uint32 {
+	u.at(now)
+	return uint32(u.last * 1_000_000 / clock.Time(UseWindow))
+}
