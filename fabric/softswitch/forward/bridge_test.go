@@ -229,3 +229,31 @@ func TestBridgeAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations per packet", n)
 	}
 }
+
+// TestBridgeForgetsTheSilent puts five stations into one place of the table, which
+// holds four: the one that was silent for longest is forgotten.
+func TestBridgeForgetsTheSilent(t *testing.T) {
+	s := newStations(t)
+	b := s.table.(*bridge)
+	var rivals []wire.MAC
+	for i := 0; len(rivals) < ways+1; i++ {
+		mac := wire.MAC{6, 0, 0, 0, byte(i >> 8), byte(i)}
+		if b.place(addressOf(mac[:])) == 0 {
+			rivals = append(rivals, mac)
+		}
+	}
+	for i, mac := range rivals[:ways] {
+		s.send(clock.Time(i), mac, planned1, 3)
+	}
+	s.send(10, rivals[0], planned1, 3) // the second is now the most silent one
+	s.send(11, rivals[ways], planned1, 3)
+	for i, mac := range rivals {
+		want := Send
+		if i == 1 {
+			want = Flood
+		}
+		if got := s.send(12, planned1, mac, 0); got.Action != want {
+			t.Errorf("station %d: action %d, want %d", i, got.Action, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
 	"railbed/transports/wire"
 )
@@ -264,5 +265,47 @@ func BenchmarkMark(b *testing.B) {
 				f.Mark(packets[i%count])
 			}
 		})
+	}
+}
+
+// TestInterleavingChangesNothing plays one connection twice through a NIC and a
+// link, with other ephemeral ports, and with other connections of the node among
+// its packets that come in another order and number: the same of its packets are
+// lost, corrupted, duplicated and held back.
+func TestInterleavingChangesNothing(t *testing.T) {
+	const packets = 5000
+	run := func(port uint16, others func(i int) int) (fates []fate) {
+		f := NewFlows(3, "h0", "eth0", nil)
+		m := New(everything, Seed(3, "h0--leaf1", true))
+		now, other := clock.Time(0), uint32(0)
+		next := func(one *packet.Packet) fate {
+			now += 1e6
+			f.Mark(one)
+			return send(m, now, one.Flow, one.Ordinal)
+		}
+		fates = append(fates, next(tcp(1, 2, port, 80, syn, uint32(port))))
+		for i := range packets {
+			for range others(i) {
+				other++
+				next(tcp(1, byte(2+other%3), port+1+uint16(other%50), 81, syn, other/9))
+				next(udp(port+uint16(other%7), 53))
+			}
+			fates = append(fates, next(tcp(1, 2, port, 80, ack, uint32(i))))
+		}
+		return fates
+	}
+	first := run(40000, func(int) int { return 0 })
+	second := run(50123, func(i int) int { return i * 7919 % 4 })
+	hit := 0
+	for i := range first {
+		if first[i] != second[i] {
+			t.Fatalf("packet %d: %+v in one run, %+v in the other", i, first[i], second[i])
+		}
+		if first[i].reason != Arrives || first[i].corrupt >= 0 || first[i].again != clock.Never {
+			hit++
+		}
+	}
+	if hit < packets/10 {
+		t.Errorf("only %d packets met a fault", hit)
 	}
 }
