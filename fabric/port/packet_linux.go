@@ -131,12 +131,6 @@ func openPacket(name string, options Options) (h *Handle, err error) {
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00, Ifindex: index}); err != nil {
 		return h, fmt.Errorf("bind packet socket to %s: %w", name, err)
 	}
-	// Without it the kernel's stack sees frames for others, but passes on only
-	// those that the interface's own address lets through; with it, all.
-	promiscuous := &unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
-	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, promiscuous); err != nil {
-		return h, fmt.Errorf("set %s promiscuous: %w", name, err)
-	}
 	return h, nil
 }
 

@@ -50,17 +50,17 @@ type Port interface {
 
 	// Send gives frames to the kernel, in order, and returns how many it took;
 	// these are sent, or counted as SendFailed. It takes less than all when the
-	// kernel's queue is full: wait until Fd is writable, or drop the rest. The
+	// kernel's queue is full: drop the rest, or try again a little later. The
 	// memory is the caller's again when Send returns.
 	Send(frames [][]byte) (int, error)
 
-	// Flush starts what Send has queued. It does nothing where Send does not
-	// queue; call it after each round of Sends.
+	// Flush starts what Send took and the kernel left in the queue. Call it
+	// after each round of Sends; it costs nothing when nothing was left.
 	Flush() error
 
-	// Fd is what epoll waits for: readable when a frame waits, writable when
-	// Send takes frames. After EPOLLERR or EPOLLHUP call Recover, or epoll
-	// reports the same for ever.
+	// Fd is what epoll waits for: readable when a frame waits, level or edge
+	// triggered. Whether it is writable means nothing. After EPOLLERR or
+	// EPOLLHUP call Recover, or epoll reports the same for ever.
 	Fd() int
 
 	// Recover takes note of an error that epoll reported. It is nil when the
@@ -160,8 +160,9 @@ type Options struct {
 }
 
 // DefaultRingBytes is the ring of a port unless its Options say otherwise: 64
-// MiB for 128 ports. It holds 327 frames of MTU 1,500, a quarter of a
-// millisecond at a million frames a second.
+// MiB for 128 ports. It holds 320 frames of MTU 1,500: a thread that receives
+// half a million frames a second may stall for 0.6 ms. Where there are few
+// ports, give them more.
 const DefaultRingBytes = 512 << 10
 
 // MinSlots is how many frames a ring holds at least, whatever its size.
