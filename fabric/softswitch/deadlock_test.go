@@ -67,21 +67,21 @@ func TestPFCDeadlock(t *testing.T) {
 }
 
 // TestGFCStaysLive: Gentle Flow Control slows the same ring down, loses nothing
-// and comes to no stop (Qian et al., SIGCOMM 2019). Every rate at which all ports
-// are alike is in balance there, so that a rate may be low, but it is one. The
-// room is more than the least: with that, stages lie closer than frames are long,
-// and the rates sink to the last of them, where a frame may come too many.
+// and comes to no stop (Qian et al., SIGCOMM 2019): the links between switches go on
+// at half their rate, the first stage.
 func TestGFCStaysLive(t *testing.T) {
 	for _, kind := range []string{"buffer", "time"} {
 		t.Run(kind, func(t *testing.T) {
-			r := newRig(t, ring("gfc: {kind: "+kind+", b1: 10KB, bm: 130KB, priorities: [3]}"))
+			r := newRig(t, ring("gfc: {kind: "+kind+", priorities: [3]}"))
 			r.offer(50 * time.Millisecond)
 			before := r.count
-			r.engine.Advance(r.engine.Now().Add(time.Second))
+			r.engine.Advance(r.engine.Now().Add(100 * time.Millisecond))
 			r.balance()
-			if lost := r.engine.Totals().Dropped; lost != 0 || r.count == before || len(r.engine.Deadlocks()) != 0 {
-				t.Fatalf("%d lost, %d delivered in the last second, deadlocks %+v; want none, some, none",
-					lost, r.count-before, r.engine.Deadlocks())
+			// Five links of 1 Gbit/s carry frames of 1,000 bytes over two links each.
+			const half = 5 * 125_000 * 100 / 1000 / 2 / 2
+			if lost := r.engine.Totals().Dropped; lost != 0 || r.count-before < half*9/10 || len(r.engine.Deadlocks()) != 0 {
+				t.Fatalf("%d lost, %d of %d delivered in the last 100 ms, deadlocks %+v; want none, nearly all, none",
+					lost, r.count-before, half, r.engine.Deadlocks())
 			}
 		})
 	}

@@ -28,6 +28,13 @@ const (
 //	buffer-based:  B1 <= Bm - 2 * C * tau
 //	time-based:    B0 <= Bm - (sqrt(tau/T) + 1)^2 * C * T
 //
+// Ports to other switches begin to slow down only where those to nodes have
+// ended: B1 there is not below the largest Bm of the switch's ports to nodes, in
+// whole reactions. In transit and just injected, packets wait in one queue, so
+// that both accounts are as long as their rates; with equal thresholds both are
+// halved together, and where every switch waits for the next one, in a ring, all
+// rates sink to the least. So a ring holds half a line for each of two flows.
+//
 // T is the period. B1 (B0) is by default the reaction C * tau, as PFC's XOn, so
 // that a full rate is kept where packets pass at the full rate, and Bm the least
 // that the theorem allows; its recursion wants T >= tau, so that a shorter T
@@ -54,6 +61,7 @@ func portGFC(h hop, settings *spec.GFC) *PortGFC {
 		g.B1 = max(*settings.BM, room) - room
 	default:
 		g.B1 = h.reaction()
+		g.B1 *= max(1, (h.injected+g.B1-1)/g.B1)
 	}
 	g.BM = g.B1 + room
 	if settings.BM != nil {

@@ -25,6 +25,9 @@ const (
 type hop struct {
 	mtu     int
 	in, out Direction
+	// injected is, at a port to another switch, what gentle flow control lets
+	// wait of the switch's own nodes.
+	injected units.Bytes
 }
 
 // frame is the longest frame.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"railbed/fabric/units"
 	"railbed/testbed/spec"
@@ -103,12 +104,37 @@ func scheduler(s *spec.Scheduler) Scheduler {
 	return made
 }
 
+// injected is the most that gentle flow control lets wait of what came in from a
+// node, at any port of a switch.
+func (c *compiler) injected(i int) (most units.Bytes) {
+	sw, s := &c.plan.Switches[i], &c.settings[i]
+	if s.GFC == nil {
+		return 0
+	}
+	for p := range sw.Ports {
+		if c.toNode(&sw.Ports[p]) {
+			most = max(most, portGFC(c.hopOf(i, p), s.GFC).BM)
+		}
+	}
+	return most
+}
+
+// toNode reports whether a switch's port is linked to a node.
+func (c *compiler) toNode(port *Interface) bool {
+	name, _, _ := strings.Cut(port.Peer, ":")
+	return c.plan.Node(name) != nil
+}
+
 // divideBuffer sets the thresholds of a switch's ports and what is left of its
 // buffer.
 func (c *compiler) divideBuffer(i int) {
 	sw, s := &c.plan.Switches[i], &c.settings[i]
+	injected := c.injected(i)
 	for p := range sw.Ports {
 		port, h := &sw.Ports[p], c.hopOf(i, p)
+		if !c.toNode(port) {
+			h.injected = injected
+		}
 		if s.PFC != nil {
 			port.PFC = portPFC(h, s.PFC)
 			sw.Soft.Reserved += units.Bytes(len(sw.Soft.PFC.Priorities)) * (port.PFC.XOff + port.PFC.Headroom)
@@ -138,7 +164,7 @@ func (c *compiler) hopOf(sw, port int) hop {
 	at := c.ports[sw][port].link
 	l, w := &c.plan.Links[at], c.wires[at]
 	if w.a == (endpoint{true, sw, port}) {
-		return hop{l.MTU, l.BToA, l.AToB}
+		return hop{mtu: l.MTU, in: l.BToA, out: l.AToB}
 	}
-	return hop{l.MTU, l.AToB, l.BToA}
+	return hop{mtu: l.MTU, in: l.AToB, out: l.BToA}
 }
