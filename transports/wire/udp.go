@@ -80,6 +80,24 @@ func (u UDP) AdjustChecksum(delta uint16) {
 	u.SetChecksum(c)
 }
 
+// Cut shortens the datagram to its first bytes, header included: it sets the
+// length and takes what is cut off, and the difference of both lengths, the
+// pseudo-header's too, out of the checksum. A wrong checksum stays wrong, and
+// none stays none. What is not longer stays as it is.
+func (u UDP) Cut(length int) {
+	old := int(u.Length())
+	if length >= old {
+		return
+	}
+	gone := Sum(u[length:old], 0)
+	if length%2 != 0 {
+		gone = gone<<8 | gone>>8 // RFC 1071, 2(B)
+	}
+	gone = fold(uint64(gone) + 2*uint64(old))
+	u.SetLength(uint16(length))
+	u.AdjustChecksum(fold(uint64(^gone) + 2*uint64(length)))
+}
+
 // ChecksumValid says that the checksum is right with this sum of the
 // pseudo-header, or absent, which IPv6 forbids but for tunnels.
 func (u UDP) ChecksumValid(pseudo uint16) bool {

@@ -13,11 +13,13 @@ import (
 // Ethernet 1.0; SAI's packet trimming, whose settings are size, DSCP and queue).
 //
 // What is left is a whole IP packet: IPv4's total length and checksum, IPv6's
-// payload length and UDP's length are those of what is left, and so is a UDP
-// checksum that was there. NDP and Ultra Ethernet do not need the last two,
-// because their NICs read trimmed packets themselves; a kernel's UDP socket drops
-// a datagram that is shorter than it says. Packet.Length keeps the length from
-// before.
+// payload length and UDP's length are those of what is left. A UDP checksum that
+// was there is updated for what was cut off (RFC 1624), and never computed anew:
+// damage from the links before stays visible, in what is left and in what is gone
+// alike. NDP and Ultra Ethernet leave UDP's header as it was, because their NICs
+// read trimmed packets themselves; a kernel's UDP socket drops a datagram that is
+// shorter than it says, and one over IPv6 without a checksum. Packet.Length keeps
+// the length from before.
 //
 // Never cut are packets that were trimmed before, here or, by their DSCP, at
 // another switch, what is no well-formed IP packet, and what would not get
@@ -87,25 +89,14 @@ func headersEnd(h *wire.Headers) int {
 // one.
 func shorten(one *packet.Packet, size int) {
 	h := &one.Headers
+	if h.Protocol == wire.ProtocolUDP && !h.Has(wire.Fragment) {
+		wire.UDP(one.Data[h.L4:]).Cut(size - int(h.L4))
+	}
 	one.Data = one.Data[:size]
 	ip := one.Data[h.L3:]
 	if h.Has(wire.IsIPv4) {
 		wire.IPv4(ip).RewriteTotalLength(uint16(len(ip)))
 	} else {
 		wire.IPv6(ip).SetPayloadLength(uint16(len(ip) - wire.IPv6Len))
-	}
-	if h.Protocol != wire.ProtocolUDP || h.Has(wire.Fragment) {
-		return
-	}
-	datagram := wire.UDP(one.Data[h.L4:])
-	datagram.SetLength(uint16(len(datagram)))
-	if datagram.Checksum() == 0 {
-		return
-	}
-	datagram.SetChecksum(0)
-	if h.Has(wire.IsIPv4) {
-		datagram.FillChecksum(wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP, len(datagram)))
-	} else {
-		datagram.FillChecksum(wire.PseudoIPv6(h.Src, h.Dst, wire.ProtocolUDP, len(datagram)))
 	}
 }

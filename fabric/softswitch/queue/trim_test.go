@@ -10,6 +10,7 @@ import (
 
 	"railbed/fabric/softswitch/packet"
 	"railbed/testbed/plan"
+	"railbed/transports/wire"
 )
 
 const (
@@ -173,6 +174,35 @@ func TestTrimKeepsAMissingChecksum(t *testing.T) {
 	trimPort(t, 1000).Enqueue(0, one)
 	if !one.Trimmed || one.Data[40]|one.Data[41] != 0 {
 		t.Errorf("trimmed %t, checksum % x", one.Trimmed, one.Data[40:42])
+	}
+}
+
+// A bit that a link flipped before, in what is left or in what is cut off, shows
+// in the checksum of what is left, as it would have in the whole packet.
+func TestTrimKeepsDamageVisible(t *testing.T) {
+	for _, s := range samples[:3] {
+		for _, size := range []int{trimSize, trimSize + 1} {
+			for _, at := range []int{trimSize - 1, trimSize - 2, 500, 501, 0} {
+				data := written(t, s, dataDSCP, 1301)
+				if at > 0 {
+					data[at] ^= 0x10
+				}
+				one := &packet.Packet{Data: data, Priority: dataQueue, Ingress: -1}
+				one.Parse()
+				p := trimPort(t, 1000)
+				p.trim.size = size
+				p.Enqueue(0, one)
+				h := &one.Headers
+				datagram := wire.UDP(one.Data[h.L4:])
+				pseudo := wire.PseudoIPv6(h.Src, h.Dst, wire.ProtocolUDP, len(datagram))
+				if h.Has(wire.IsIPv4) {
+					pseudo = wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP, len(datagram))
+				}
+				if !one.Trimmed || len(one.Data) != size || datagram.ChecksumValid(pseudo) != (at == 0) {
+					t.Errorf("%s cut to %d, byte %d damaged: trimmed %t to %d, checksum valid %t", s.name, size, at, one.Trimmed, len(one.Data), datagram.ChecksumValid(pseudo))
+				}
+			}
+		}
 	}
 }
 
