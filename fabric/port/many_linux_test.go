@@ -2,6 +2,7 @@ package port_test
 
 import (
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -87,6 +88,55 @@ func TestManyPorts(t *testing.T) {
 	for i, p := range ports {
 		if n, err := p.Receive(frames); n != 0 || err != nil {
 			t.Errorf("port %d: a frame too many, %v", i, err)
+		}
+	}
+}
+
+// An ordinary user's locked memory is enough for some ports. The others do
+// without AF_XDP, and say so.
+func TestOpenBestWithoutLockedMemory(t *testing.T) {
+	if !hosttest.InUserNS(t) {
+		return
+	}
+	const enough = 100 << 10 // for one port
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: enough, Max: enough}); err != nil {
+		t.Fatal(err)
+	}
+	var ports []port.Port
+	for i, want := range []port.Driver{port.XDP, port.Packet} {
+		r := porttest.NewRig(t, port.XDP, porttest.Settings{Number: i})
+		var handle *port.Handle
+		var reason string
+		err := r.Switch.Do(func() (err error) {
+			handle, reason, err = port.OpenBest(r.PortName(), port.Options{})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := handle.Port()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, p)
+		if got := p.Description().Driver; got != want || strings.Contains(reason, "ulimit -l") != (want == port.Packet) {
+			t.Errorf("port %d uses %s: %q; want %s", i, got, reason, want)
+		}
+	}
+	for _, p := range ports {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDefault(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	for _, mtu := range []int{1500, 4200, 9000} {
+		driver, reason := port.Default(mtu, true)
+		t.Logf("mtu %d: %s", mtu, reason)
+		if err := port.Probe(driver, mtu); err != nil || !strings.HasPrefix(reason, string(driver)+": ") {
+			t.Errorf("mtu %d: %s, %q, which does not work: %v", mtu, driver, reason, err)
 		}
 	}
 }
