@@ -36,7 +36,7 @@ func startSoft(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespac
 		for _, n := range p.Nodes {
 			for _, nic := range n.NICs {
 				end := plan.End{Node: n.Name, Port: nic.Name}
-				h, err := softports.Open(softports.Packet, softPort(position[end]), softports.Options{MTU: nic.MTU})
+				h, _, err := softports.OpenBest(softPort(position[end]), softports.Options{MTU: nic.MTU})
 				if err != nil {
 					return fmt.Errorf("join %s:%s to the soft switches: %w", n.Name, nic.Name, err)
 				}
