@@ -183,7 +183,8 @@ func wellFormed(t testing.TB, what string, one *packet.Packet) {
 	}
 }
 
-// rightChecksum requires an ICMP message of ours to have its checksum.
+// rightChecksum requires an ICMP message or a TCP segment of ours to have its
+// checksum.
 func rightChecksum(t testing.TB, what string, one *packet.Packet) {
 	t.Helper()
 	h := &one.Headers
@@ -192,9 +193,11 @@ func rightChecksum(t testing.TB, what string, one *packet.Packet) {
 	switch {
 	case h.Has(wire.IsIPv4) && h.Protocol == wire.ProtocolICMPv4:
 		got = sum(message)
-	case h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6:
+	case h.Has(wire.IsIPv4) && h.Protocol == wire.ProtocolTCP:
+		got = sum(h.Src[12:], h.Dst[12:], []byte{0, 6, 0, byte(len(message))}, message)
+	case h.Has(wire.IsIPv6):
 		length := len(message)
-		got = sum(h.Src[:], h.Dst[:], []byte{0, 0, byte(length >> 8), byte(length), 0, 0, 0, 58}, message)
+		got = sum(h.Src[:], h.Dst[:], []byte{0, 0, byte(length >> 8), byte(length), 0, 0, 0, h.Protocol}, message)
 	default:
 		return
 	}

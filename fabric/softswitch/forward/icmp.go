@@ -83,10 +83,10 @@ func (r *router) fail(now clock.Time, one *packet.Packet, why failure, rest int)
 	copy(reply.Data[header+wire.ICMPLen:], quote)
 	if v4 {
 		wire.ICMPv4(reply.Data[header:]).Encode(&message)
-		r.header4(reply, src, h.Src, networkControl, wire.NotECT)
+		r.header4(reply, wire.ProtocolICMPv4, src, h.Src, networkControl)
 	} else {
 		wire.ICMPv6(reply.Data[header:]).Encode(&message, src, h.Src)
-		r.header6(reply, src, h.Src, 0, wire.NotECT)
+		r.header6(reply, wire.ProtocolICMPv6, src, h.Src, 0)
 	}
 	return r.answer(now, reply, back, why.reason)
 }
@@ -130,7 +130,7 @@ func (r *router) deliver(now clock.Time, one *packet.Packet, ingress int) Decisi
 	case h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6:
 		return r.icmp6(now, one, ingress)
 	case h.Protocol == wire.ProtocolTCP:
-		return Decision{Reason: Consumed} // no port is open; nobody is told
+		return r.reset(now, one)
 	case h.Has(wire.IsIPv4):
 		return r.fail(now, one, noProtocol, 0)
 	case !h.Has(wire.HasOptions) && h.Protocol != wire.ProtocolNone:
@@ -168,7 +168,7 @@ func (r *router) icmp4(now clock.Time, one *packet.Packet) Decision {
 	}
 	copy(reply.Data[header:], request)
 	wire.ICMPv4(reply.Data[header:]).MakeReply()
-	r.header4(reply, h.Dst, h.Src, h.DSCP, wire.NotECT)
+	r.header4(reply, wire.ProtocolICMPv4, h.Dst, h.Src, h.DSCP)
 	return r.answer(now, reply, back, Consumed)
 }
 
@@ -194,7 +194,7 @@ func (r *router) icmp6(now clock.Time, one *packet.Packet, ingress int) Decision
 	wire.ICMPv6(reply.Data[header:]).Encode(&wire.ICMPFields{
 		Type: wire.ICMPv6EchoReply, Rest: wire.EchoRest(request.ID(), request.Seq()),
 	}, h.Dst, h.Src)
-	r.header6(reply, h.Dst, h.Src, h.DSCP, wire.NotECT)
+	r.header6(reply, wire.ProtocolICMPv6, h.Dst, h.Src, h.DSCP)
 	return r.answer(now, reply, back, Consumed)
 }
 
@@ -213,22 +213,23 @@ func (r *router) get(to *packet.Packet, length int) *packet.Packet {
 	return reply
 }
 
-// header4 writes the headers below an IPv4 payload that is in place.
-func (r *router) header4(reply *packet.Packet, src, dst [16]byte, dscp uint8, ecn wire.ECN) {
+// header4 writes the headers below an IPv4 payload that is in place. Like Linux's,
+// resets must not be fragmented.
+func (r *router) header4(reply *packet.Packet, protocol uint8, src, dst [16]byte, dscp uint8) {
 	wire.Ethernet(reply.Data).SetEtherType(wire.EtherTypeIPv4)
 	r.ipID++
 	wire.IPv4(reply.Data[wire.EthernetLen:]).Encode(&wire.IPv4Fields{
-		DSCP: dscp, ECN: ecn, TotalLength: uint16(len(reply.Data) - wire.EthernetLen), ID: r.ipID,
-		TTL: ttl, Protocol: wire.ProtocolICMPv4, Src: [4]byte(src[12:]), Dst: [4]byte(dst[12:]),
+		DSCP: dscp, TotalLength: uint16(len(reply.Data) - wire.EthernetLen), ID: r.ipID,
+		TTL: ttl, Protocol: protocol, DontFragment: protocol == wire.ProtocolTCP, Src: [4]byte(src[12:]), Dst: [4]byte(dst[12:]),
 	})
 }
 
 // header6 is header4 for IPv6.
-func (r *router) header6(reply *packet.Packet, src, dst [16]byte, dscp uint8, ecn wire.ECN) {
+func (r *router) header6(reply *packet.Packet, protocol uint8, src, dst [16]byte, dscp uint8) {
 	wire.Ethernet(reply.Data).SetEtherType(wire.EtherTypeIPv6)
 	wire.IPv6(reply.Data[wire.EthernetLen:]).Encode(&wire.IPv6Fields{
-		DSCP: dscp, ECN: ecn, PayloadLength: uint16(len(reply.Data) - wire.EthernetLen - wire.IPv6Len),
-		NextHeader: wire.ProtocolICMPv6, HopLimit: ttl, Src: src, Dst: dst,
+		DSCP: dscp, PayloadLength: uint16(len(reply.Data) - wire.EthernetLen - wire.IPv6Len),
+		NextHeader: protocol, HopLimit: ttl, Src: src, Dst: dst,
 	})
 }
 

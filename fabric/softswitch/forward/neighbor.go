@@ -89,7 +89,7 @@ func (r *router) solicited(one *packet.Packet, ingress int) Decision {
 	wire.ICMPv6(reply.Data[header:]).EncodeNeighbor(&wire.NeighborFields{
 		Type: wire.ICMPv6NeighborAdvertisement, Flags: flags, Target: target, Link: mac, Src: target, Dst: dst,
 	})
-	r.header6(reply, target, dst, 0, wire.NotECT)
+	r.header6(reply, wire.ProtocolICMPv6, target, dst, 0)
 	wire.IPv6(reply.Data[wire.EthernetLen:]).SetHopLimit(255)
 	wire.Ethernet(reply.Data).Encode(&wire.EthernetFields{Dst: station, Src: mac, EtherType: wire.EtherTypeIPv6})
 	reply.Parse()
