@@ -119,7 +119,7 @@ func TestOpenBestWithoutLockedMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		ports = append(ports, p)
-		if got := p.Description().Driver; got != want || strings.Contains(reason, "ulimit -l") != (want == port.Packet) {
+		if got := p.Description().Driver; got != want || p.Description().Reason != reason || strings.Contains(reason, "ulimit -l") != (want == port.Packet) {
 			t.Errorf("port %d uses %s: %q; want %s", i, got, reason, want)
 		}
 	}

@@ -137,6 +137,8 @@ type Description struct {
 	// MemoryPoll says that Receive sees in memory, without a system call, that
 	// no frame waits.
 	MemoryPoll bool `json:"memory_poll"`
+	// Reason is why OpenBest had to do without the fastest driver.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Room is the least capacity of a Frame's Data.

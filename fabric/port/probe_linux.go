@@ -89,7 +89,7 @@ func Default(mtu int, rootless bool) (Driver, string) {
 }
 
 // OpenBest opens the switch's end of a veth with XDP, or, where the host or a
-// limit refuses that, with Packet; then reason says why, else it is empty.
+// limit refuses that, with Packet; then reason and the description say why.
 func OpenBest(name string, options Options) (h *Handle, reason string, err error) {
 	h, err = Open(XDP, name, options)
 	if err == nil || !errors.Is(err, verdict.ErrUnsupported) {
@@ -97,5 +97,8 @@ func OpenBest(name string, options Options) (h *Handle, reason string, err error
 	}
 	reason = err.Error()
 	h, err = Open(Packet, name, options)
+	if err == nil {
+		h.Description.Reason = reason
+	}
 	return h, reason, err
 }
