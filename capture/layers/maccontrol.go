@@ -10,8 +10,8 @@ import (
 )
 
 // MACControl is a MAC control frame behind its Ethernet header: priority flow
-// control (802.1Qbb), classic pause (802.3x), or an opcode that has no meaning
-// here. Padding belongs to no layer.
+// control (802.1Qbb), classic pause (802.3x), gentle flow control as
+// fabric/softswitch/PROTOCOL.md has it, or an opcode that has no meaning here. Padding belongs to no layer.
 type MACControl struct {
 	golayers.BaseLayer
 	Opcode uint16
@@ -19,6 +19,10 @@ type MACControl struct {
 	PauseQuanta uint16
 	// PFC is the content of a PFC frame.
 	PFC wire.PFCFields
+	// Identifier is the organization's of an extension frame, and GFC the content
+	// of one whose identifier is wire.GFCIdentifier.
+	Identifier [3]byte
+	GFC        wire.GFCFields
 }
 
 // LayerType is LayerTypeMACControl.
@@ -50,16 +54,28 @@ func (m *MACControl) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) er
 			m.PFC.Quanta[priority] = pfc.Quanta(priority)
 		}
 		length = wire.PFCLen
+	case wire.OpcodeExtension:
+		length += copy(m.Identifier[:], data[2:])
+		if gfc := wire.GFC(data); gfc.Valid() {
+			m.GFC = gfc.Fields()
+			length = wire.GFCLen
+		}
 	}
 	m.BaseLayer = golayers.BaseLayer{Contents: data[:length]}
 	return nil
 }
 
-// SerializeTo writes a PFC or pause frame's content, without padding.
+// SerializeTo writes the content of a PFC, pause or GFC frame, without padding.
 func (m *MACControl) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
 	length := wire.PFCLen
-	if m.Opcode == wire.OpcodePause {
+	switch m.Opcode {
+	case wire.OpcodePause:
 		length = 4
+	case wire.OpcodeExtension:
+		length = wire.GFCLen
+		if m.Identifier != wire.GFCIdentifier {
+			return fmt.Errorf("write MAC control: extension %x has no layout here", m.Identifier)
+		}
 	}
 	bytes, err := b.PrependBytes(length)
 	if err != nil {
@@ -70,6 +86,8 @@ func (m *MACControl) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.Serializ
 		wire.PFC(bytes).Encode(&m.PFC)
 	case wire.OpcodePause:
 		copy(bytes, []byte{0, wire.OpcodePause, byte(m.PauseQuanta >> 8), byte(m.PauseQuanta)})
+	case wire.OpcodeExtension:
+		wire.GFC(bytes).Encode(&m.GFC)
 	default:
 		return fmt.Errorf("write MAC control: opcode %#04x has no layout here", m.Opcode)
 	}

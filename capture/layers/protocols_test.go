@@ -114,6 +114,20 @@ func TestMACControl(t *testing.T) {
 	if made := build(t, packet.Layers()[0].(*golayers.Ethernet), got); !bytes.Equal(made[:18], pause) {
 		t.Errorf("wrote % x", made)
 	}
+	gentle := append(unhex(t, "0180c2000001 000000000007 8808"), example(t, "gentle-flow-control")...)
+	packet = gopacket.NewPacket(append(gentle, make([]byte, 22)...), golayers.LayerTypeEthernet, gopacket.Default)
+	wantGFC := wire.GFCFields{Enable: 0b11000, Share: true, Values: [8]uint16{3: 0x8000, 4: 1}}
+	if got, ok = packet.Layer(LayerTypeMACControl).(*MACControl); !ok || got.Opcode != wire.OpcodeExtension || got.GFC != wantGFC || len(got.Contents) != wire.GFCLen {
+		t.Errorf("decoded %v", packet)
+	}
+	if made := build(t, packet.Layers()[0].(*golayers.Ethernet), got); !bytes.Equal(made[:len(gentle)], gentle) {
+		t.Errorf("wrote % x", made)
+	}
+	other := gopacket.NewPacket(unhex(t, "0180c2000001 000000000007 8808 fffe 001122 33445566"), golayers.LayerTypeEthernet, gopacket.Default)
+	if got, ok = other.Layer(LayerTypeMACControl).(*MACControl); !ok || got.Identifier != [3]byte{0, 0x11, 0x22} || got.GFC != (wire.GFCFields{}) || len(got.Contents) != 5 {
+		t.Errorf("decoded %v", other)
+	}
+
 	cut := gopacket.NewPacket(frame[:33], golayers.LayerTypeEthernet, gopacket.Default)
 	if cut.ErrorLayer() == nil || !cut.Metadata().Truncated {
 		t.Errorf("33 bytes are %v", cut)

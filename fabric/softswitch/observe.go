@@ -121,10 +121,11 @@ func (p *port) judgeControl(body []byte, waiting func(priority uint8) int64) (v 
 				v = Paused
 			}
 		}
-	} else if m, ok := decodeGFC(body); ok {
-		v, why, about = Resumed, GFC, m.enabled
-		for q, value := range m.values {
-			if m.enabled>>q&1 != 0 && (m.share && value < queue.FullRate || !m.share && value > 0) {
+	} else if m := wire.GFC(body); m.Valid() {
+		v, why, about = Resumed, GFC, m.Enable()
+		for q := range queue.Priorities {
+			value := m.Value(q)
+			if m.Enable()>>q&1 != 0 && (m.Share() && value < queue.FullRate || !m.Share() && value > 0) {
 				v = Slowed
 			}
 		}

@@ -14,12 +14,12 @@ type pauseRequests struct {
 	active  uint8 // priorities that are to be paused, a bit each
 	changed uint8 // priorities whose change was not said yet
 	// gentle is what GFC tells the far end.
-	gentle     gfcMessage
+	gentle     wire.GFCFields
 	refreshing bool // a pauseRefresh event is planned
 	listed     bool // in Engine.signalled
 }
 
-func (r *pauseRequests) pending() bool { return r.changed|r.gentle.enabled != 0 }
+func (r *pauseRequests) pending() bool { return r.changed|r.gentle.Enable != 0 }
 
 // Pause implements queue.Signals: the shared buffer of a switch asks the sender
 // at an ingress port to stop, or to go on. The frame leaves once the event that
@@ -49,8 +49,8 @@ func (s *station) Rate(ingress int, priority uint8, share uint16) {
 // slow tells the far end the rate of a priority.
 func (p *port) slow(priority uint8, value uint16, share bool) {
 	message := &p.asked.gentle
-	message.values[priority], message.share = value, share
-	message.enabled |= 1 << priority
+	message.Values[priority], message.Share = value, share
+	message.Enable |= 1 << priority
 	p.engine.signal(p)
 }
 
@@ -113,8 +113,8 @@ func (p *port) controlFrame() *packet.Packet {
 			e.events.push(event{at: e.now.Add(p.pauseTime(wire.MaxQuanta) / 2), kind: pauseRefresh, port: int32(p.index)})
 		}
 	} else {
-		one.Data = one.Data[:asked.gentle.encode(one.Data, p.mac)]
-		asked.gentle.enabled = 0
+		one.Data = one.Data[:wire.EncodeGFCFrame(one.Data, p.mac, &asked.gentle)]
+		asked.gentle.Enable = 0
 	}
 	one.Priority = queue.Priorities - 1
 	one.Parse()
@@ -155,22 +155,22 @@ func (p *port) takeControl(one *packet.Packet) bool {
 				p.obey(uint8(q), pfc.Quanta(q))
 			}
 		}
-	} else if message, ok := decodeGFC(body); ok {
-		p.obeyGently(message)
+	} else if gfc := wire.GFC(body); gfc.Valid() {
+		p.obeyGently(gfc)
 	}
 	p.kick()
 	return true
 }
 
 // obeyGently sets the rates that GFC asks for.
-func (p *port) obeyGently(m gfcMessage) {
-	for q := range uint8(queue.Priorities) {
+func (p *port) obeyGently(g wire.GFC) {
+	for q := range queue.Priorities {
 		switch {
-		case m.enabled>>q&1 == 0:
-		case m.share:
-			p.egress.Share(p.engine.now, q, m.values[q])
+		case g.Enable()>>q&1 == 0:
+		case g.Share():
+			p.egress.Share(p.engine.now, uint8(q), g.Value(q))
 		default:
-			p.egress.Stage(p.engine.now, q, uint8(min(m.values[q], 255)))
+			p.egress.Stage(p.engine.now, uint8(q), uint8(min(g.Value(q), 255)))
 		}
 	}
 }

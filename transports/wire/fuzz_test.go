@@ -188,6 +188,14 @@ func fuzzMACControl(t *testing.T, b []byte) {
 	if m := MACControl(b); m.Valid() && m.Opcode() == OpcodePause {
 		m.PauseQuanta()
 	}
+	if g := GFC(b); g.Valid() {
+		fields := g.Fields()
+		var made [GFCLen]byte
+		GFC(made[:]).Encode(&fields)
+		if got := GFC(made[:]).Fields(); got != fields {
+			t.Errorf("%+v is encoded as %+v", fields, got)
+		}
+	}
 	if p := PFC(b); p.Valid() {
 		fields := PFCFields{Enable: p.Enable()}
 		for i := range PFCPriorities {
