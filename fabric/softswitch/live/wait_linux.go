@@ -38,12 +38,28 @@ type thread struct {
 	over  Lateness // of sleeps that ended by the timer
 }
 
+// shortSlice is the shortest slice that a thread may ask for.
+const shortSlice = 100 * time.Microsecond
+
 // begin asks the kernel for exact timers and for the core when it is wanted.
 // Ordinary users get no priority.
+//
+// The process is the leader of a session, and where the kernel groups tasks by
+// session (sched(7), autogroup) a thread's nice value counts within its session
+// alone; against other sessions the group's does. A thread with a short slice
+// preempts one with a longer slice when it wakes (Linux 6.12; older kernels
+// ignore sched_runtime). With two busy loops on two cores, the 99th percentile
+// of oversleeping is 2.2 ms with nice -20 alone, 0.15 ms with the group's, too,
+// and 0.06 ms with the slice.
 func (t *thread) begin() {
 	t.id, t.began, t.spin = unix.Gettid(), time.Now(), leastSpin
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	_ = unix.Setpriority(unix.PRIO_PROCESS, t.id, -20)
+	_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0)
+	if attributes, err := unix.SchedGetAttr(t.id, 0); err == nil {
+		attributes.Runtime = uint64(shortSlice)
+		_ = unix.SchedSetAttr(t.id, attributes, 0)
+	}
 	if kernel, err := unix.Getpriority(unix.PRIO_PROCESS, t.id); err == nil {
 		t.nice = 20 - kernel // the system call's answer is never negative
 	}
