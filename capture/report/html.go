@@ -21,6 +21,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"bits":     Bits,
 	"rate":     func(bits uint64) string { return Bits(float64(bits)) },
 	"percent":  percent,
+	"micros":   Micros,
 	"number":   number,
 	"shell":    ShellLine,
 	"class":    class,

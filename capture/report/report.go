@@ -208,6 +208,58 @@ type Fidelity struct {
 	Dropped uint64 `json:"capture_dropped"`
 	// Samples is how often the links were looked at.
 	Samples int `json:"samples"`
+	// Timing is how exactly soft switches kept time; absent without them.
+	Timing *Timing `json:"timing,omitempty"`
+}
+
+// Timing is how exactly the soft switches of a testbed kept time. Times that end
+// in _us are microseconds of virtual time, the others seconds of real time from
+// the start of the first step.
+type Timing struct {
+	// Arrivals is how long after they were due watched frames were at the
+	// nodes, by the kernel's receive stamps.
+	Arrivals Lateness `json:"arrivals"`
+	// Released is how long after they were due frames were given to the kernel,
+	// by the switch's own clock.
+	Released Lateness `json:"released"`
+	// Unit is the smallest time that the links that carried something tell
+	// apart: the least delay, or the least time that a frame of the MTU takes.
+	// It is 0 where they have neither.
+	Unit float64 `json:"unit_us"`
+	// Windows are seconds, or longer where few frames came; in Late of them more
+	// than 1 % of the frames were later than Unit. First is the first of these,
+	// Worst the window with the highest 99th percentile.
+	Windows uint64  `json:"windows"`
+	Late    uint64  `json:"late_windows"`
+	First   *Window `json:"first_late,omitempty"`
+	Worst   *Window `json:"worst,omitempty"`
+	// Waited is the share of the time in which the timing thread wanted a CPU
+	// and had none; below 0 where the kernel does not tell.
+	Waited float64 `json:"waited"`
+	// Ran is the share of the time in which it had one.
+	Ran  float64 `json:"ran"`
+	Nice int     `json:"nice"`
+	// Lost counts frames that the emulator lost and the model did not, Frames
+	// those that the nodes sent.
+	Lost   uint64 `json:"lost"`
+	Frames uint64 `json:"frames"`
+}
+
+// Lateness sums up how late frames were.
+type Lateness struct {
+	Frames uint64  `json:"frames"`
+	P50    float64 `json:"p50_us"`
+	P99    float64 `json:"p99_us"`
+	Worst  float64 `json:"worst_us"`
+}
+
+// Window is a part of the run of about a second.
+type Window struct {
+	From   float64 `json:"from"`
+	Length float64 `json:"length"`
+	Lateness
+	// WorstAt is when the latest frame arrived.
+	WorstAt float64 `json:"worst_at"`
 }
 
 // LinkRate is what one direction of a link carried.
@@ -227,6 +279,8 @@ type LinkRate struct {
 	Packets uint64  `json:"packets"`
 	Bytes   uint64  `json:"bytes"`
 	Dropped uint64  `json:"dropped"` // by the link's queue
+	// Late is of the frames that a soft switch sent to a node.
+	Late *Lateness `json:"late,omitempty"`
 }
 
 // Capture is a recording.

@@ -220,6 +220,7 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	for _, reason := range f.Reasons {
 		t.printf("  %s\n", reason)
 	}
+	t.timing(f.Timing)
 	t.printf("\n")
 	if len(f.Links) == 0 {
 		return
@@ -235,6 +236,21 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	}
 	t.table(rows)
 }
+
+// timing prints what soft switches measured of themselves.
+func (t *textWriter) timing(m *Timing) {
+	if m == nil || m.Arrivals.Frames == 0 {
+		return
+	}
+	t.printf("  %s late of %s watched: p50 %s, p99 %s, worst %s; smallest time %s; late in %d of %s\n",
+		"arrivals", count(m.Arrivals.Frames, "frame"), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99), Micros(m.Arrivals.Worst),
+		Micros(m.Unit), m.Late, count(m.Windows, "window"))
+	t.printf("  timing thread: on a CPU %s, waited for one %s, nice %d; released p99 %s late\n",
+		percent(m.Ran), percent(max(0, m.Waited)), m.Nice, Micros(m.Released.P99))
+}
+
+// Micros prints microseconds in a few characters.
+func Micros(us float64) string { return seconds(us / 1e6) }
 
 func achieved(l LinkRate) string {
 	if l.Busy == 0 {

@@ -38,6 +38,7 @@ type PortState struct {
 	Drops    map[string]uint64       `json:"drops,omitempty"` // by reason
 	Depth    [queue.Priorities]int64 `json:"depth"`           // bytes that wait, by priority
 	Paused   [queue.Priorities]bool  `json:"paused"`
+	Slowed   bool                    `json:"slowed,omitempty"` // some priority is kept below the line's rate
 }
 
 // Dropped is how many packets the port dropped, for whatever reason.
@@ -64,6 +65,7 @@ func (e *Engine) Ports() []PortState {
 		for q := range uint8(queue.Priorities) {
 			state.Depth[q] = one.egress.Depth(q)
 			state.Paused[q] = one.told[q] > e.now
+			state.Slowed = state.Slowed || one.egress.Rate(q) > 0
 		}
 		for r, n := range one.count.Dropped {
 			if n > 0 {

@@ -218,7 +218,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	}
 	line := newTimeline(r.File, s, r.stepChanged)
 	s.logged = line.logged
-	look := startSampler(ctx, linkReader(tb))
+	look := startSampler(ctx, r.Plan, linkReader(tb))
 	err := line.run(ctx)
 	if err != nil && ctx.Err() == nil && !answers(tb) {
 		err = errSupervisorDied // whichever step noticed first

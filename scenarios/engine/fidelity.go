@@ -10,7 +10,9 @@ import (
 
 	"railbed/capture/report"
 	"railbed/fabric"
+	"railbed/fabric/softswitch/live"
 	"railbed/fabric/units"
+	"railbed/testbed/plan"
 )
 
 // The numbers that define fidelity; FIDELITY.md explains them. A run is
@@ -48,19 +50,23 @@ const (
 
 // sampler looks at the links and the CPUs while the steps run.
 type sampler struct {
-	read func(context.Context) ([]fabric.LinkState, error)
+	plan *plan.Plan
+	read func(context.Context) (observed, error)
 	cpu  *cpuMeter
 
 	stop    context.CancelFunc
 	done    chan struct{}
 	meters  []linkMeter // two for each link, a-to-b first
 	samples int
+	began   time.Time
+	// first and last are what the soft switches said.
+	first, last *live.State
 }
 
 // startSampler begins to sample; the first sample is taken before it returns, so
 // that nothing of the steps is missed.
-func startSampler(ctx context.Context, read func(context.Context) ([]fabric.LinkState, error)) *sampler {
-	s := &sampler{read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{})}
+func startSampler(ctx context.Context, p *plan.Plan, read func(context.Context) (observed, error)) *sampler {
+	s := &sampler{plan: p, read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{}), began: time.Now()}
 	ctx, s.stop = context.WithCancel(ctx)
 	took := s.sample(ctx)
 	go func() {
@@ -77,11 +83,15 @@ func startSampler(ctx context.Context, read func(context.Context) ([]fabric.Link
 // left out: the testbed may be going down.
 func (s *sampler) sample(ctx context.Context) time.Duration {
 	began := time.Now()
-	links, err := s.read(ctx)
+	seen, err := s.read(ctx)
 	took := time.Since(began)
 	if err == nil {
 		// The counters were read somewhere in between.
-		s.add(began.Add(took/2), took/2, links)
+		s.add(began.Add(took/2), took/2, seen.links)
+		s.last = seen.soft
+		if s.first == nil {
+			s.first = seen.soft
+		}
 	}
 	return took
 }
@@ -103,7 +113,8 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	s.stop()
 	<-s.done
 	s.sample(ctx)
-	f := &report.Fidelity{Links: s.rates(), Samples: s.samples}
+	f := &report.Fidelity{Links: s.rates(), Samples: s.samples, Timing: softTiming(s.plan, s.began, s.first, s.last)}
+	lateLinks(f.Links, s.plan, s.last)
 	f.Pressure, f.PressureSource, f.Steal = s.cpu.finish()
 	judgeFidelity(f, captures)
 	return f
@@ -139,6 +150,7 @@ type linkMeter struct {
 	at   time.Time // of the last sample
 	last fabric.DirectionState
 	up   bool
+	held uint64 // how often the far end had held it back
 	// run are the latest samples without one between them at which the queue
 	// was empty or the link changed.
 	run []reading
@@ -166,6 +178,7 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	if direction == bToA {
 		now, from, to = l.BToA, l.B, l.A
 	}
+	held, free := softCounts(&now, from)
 	steady := false
 	if m.at.IsZero() {
 		m.rate = report.LinkRate{
@@ -174,7 +187,7 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 		}
 	} else {
 		// A link that changed since the last sample had no one rate.
-		steady = now.Rate != 0 && m.last.Rate == now.Rate && m.up == l.Up
+		steady = now.Rate != 0 && m.last.Rate == now.Rate && m.up == l.Up && m.held == held && free
 		m.count(at.Sub(m.at).Seconds(), now, steady)
 	}
 	if !steady || now.Shaper.BacklogBytes == 0 {
@@ -183,7 +196,23 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	if now.Shaper.BacklogBytes > 0 {
 		m.measure(reading{at: at, blur: blur, bytes: m.rate.Bytes}, float64(now.Rate))
 	}
-	m.at, m.last, m.up = at, now, l.Up
+	m.at, m.last, m.up, m.held = at, now, l.Up, held
+}
+
+// softCounts takes what an emulated port sent as what the link carried, its
+// overhead included. It returns how often the far end has stopped the port until
+// now, and whether it lets it send as it likes: what flow control keeps back is
+// no fault of the emulator.
+func softCounts(d *fabric.DirectionState, sender fabric.EndState) (held uint64, free bool) {
+	if sender.Soft == nil {
+		return 0, true
+	}
+	c := &sender.Soft.Counters
+	d.Shaper.Packets, d.Shaper.Bytes = c.Sent.Packets, c.Sent.Bytes+uint64(d.Overhead)*c.Sent.Packets
+	for q := range c.PausesReceived {
+		held += c.PausesReceived[q]
+	}
+	return held, !sender.Soft.Slowed && !slices.Contains(sender.Soft.Paused[:], true)
 }
 
 // count adds what happened since the last sample.
@@ -270,6 +299,9 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 	}
 	if share := float64(f.Dropped) / max(1, float64(f.Dropped+recorded)); share > lostDegraded {
 		against(level(share, lostOverloaded), "captures lost %d of %d packets", f.Dropped, f.Dropped+recorded)
+	}
+	if f.Timing != nil {
+		judgeTiming(f.Timing, against)
 	}
 	if f.Pressure > pressureDegraded {
 		against(degraded, "tasks waited for a CPU in %.0f%% of the time (limit %.0f%%)", f.Pressure*100, pressureDegraded*100)

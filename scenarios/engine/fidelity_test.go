@@ -138,13 +138,13 @@ func TestFidelityByNumbers(t *testing.T) {
 func TestSamplerSlowsDownWhereLookingIsDear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
-		s := startSampler(t.Context(), func(context.Context) ([]fabric.LinkState, error) {
+		s := startSampler(t.Context(), &plan.Plan{}, func(context.Context) (observed, error) {
 			reads++
 			time.Sleep(100 * time.Millisecond)
 			if reads == 2 {
-				return nil, errors.New("busy")
+				return observed{}, errors.New("busy")
 			}
-			return []fabric.LinkState{state(uint64(reads)*1000, 0)}, nil
+			return observed{links: []fabric.LinkState{state(uint64(reads)*1000, 0)}}, nil
 		})
 		time.Sleep(10 * time.Second)
 		f := s.finish(t.Context(), nil)

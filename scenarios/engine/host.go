@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"railbed/capture/report"
-	"railbed/fabric"
 	"railbed/testbed"
 )
 
@@ -36,13 +35,13 @@ func memTotal(text string) uint64 {
 	return 0
 }
 
-func linkReader(tb *testbed.Testbed) func(context.Context) ([]fabric.LinkState, error) {
-	return func(ctx context.Context) ([]fabric.LinkState, error) {
+func linkReader(tb *testbed.Testbed) func(context.Context) (observed, error) {
+	return func(ctx context.Context) (observed, error) {
 		state, err := tb.Inspect(ctx)
 		if err != nil {
-			return nil, err
+			return observed{}, err
 		}
-		return state.Links, nil
+		return observed{links: state.Links, soft: state.Soft}, nil
 	}
 }
 

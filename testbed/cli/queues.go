@@ -8,6 +8,7 @@ import (
 
 	"railbed/fabric"
 	"railbed/fabric/softswitch"
+	"railbed/fabric/softswitch/live"
 	"railbed/testbed/supervisor"
 )
 
@@ -40,6 +41,7 @@ func (a *app) printQueues(s *supervisor.State) {
 	fmt.Fprintf(a.stdout, "soft switches: %d packets from nodes, %d to nodes, %d dropped, %d held; packet memory %d of %d bytes at most\n",
 		soft.Totals.Received, soft.Totals.Delivered, soft.Totals.Dropped, soft.Held, soft.Peak*soft.Cell, soft.Memory)
 	fmt.Fprintf(a.stdout, "released late by: median %v, p99 %v, worst %v\n", soft.Late.P50, soft.Late.P99, soft.Late.Worst)
+	a.printTiming(&soft.Timing)
 	if c := telemetry; c != (softswitch.INTCounters{}) {
 		fmt.Fprintf(a.stdout, "telemetry: %d hops written, link use over windows of %v; %d blocks int-full, %d int-invalid, %d int-no-room\n",
 			c.Written, softswitch.UseWindow, c.Full, c.Invalid, c.NoRoom)
@@ -52,6 +54,18 @@ func (a *app) printQueues(s *supervisor.State) {
 		fmt.Fprintf(a.stdout, "DEADLOCK at priority %d, which %s: %s wait for each other\n", d.Priority, over, strings.Join(d.Ports, ", "))
 	}
 }
+
+// printTiming prints how late frames were, as the kernel saw it.
+func (a *app) printTiming(t *live.Timing) {
+	fmt.Fprintf(a.stdout, "arrived late by: median %v, p99 %v, worst %v, of %d frames watched; smallest time of the links in use %v, late in %d of %d seconds\n",
+		t.Arrivals.P50, t.Arrivals.P99, t.Arrivals.Worst, t.Arrivals.Frames, t.Unit, t.Late, t.Windows)
+	if t.First != nil {
+		fmt.Fprintf(a.stdout, "first late second: from %s on, p99 %v, worst %v at %s\n",
+			t.First.From.Local().Format(clockFormat), t.First.P99, t.First.Worst, t.First.WorstAt.Local().Format(clockFormat))
+	}
+}
+
+const clockFormat = "15:04:05.000"
 
 // eventful reports whether there is more to say of a port than its counters of
 // packets.

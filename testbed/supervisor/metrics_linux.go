@@ -13,7 +13,7 @@ import (
 // the counters of every link end, read from the kernel at each scrape.
 func (s *supervisor) metrics() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), &linkCollector{s: s}, &softCollector{s: s})
+	registry.MustRegister(collectors.NewGoCollector(), &linkCollector{s: s}, &softCollector{s: s}, &timingCollector{s: s})
 	return registry
 }
 

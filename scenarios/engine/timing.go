@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"time"
+
+	"railbed/capture/report"
+	"railbed/fabric"
+	"railbed/fabric/softswitch/live"
+	"railbed/testbed/plan"
+)
+
+// The numbers that define how late soft switches may be. Their unit is the
+// smallest time that the model tells apart on links that carried something;
+// what is late by less is where a hop or a frame more or less would be.
+const (
+	// A second is late when 1 % of its frames were later than the unit. One
+	// late second makes a run degraded.
+	//
+	// latenessOverloaded, in units, and overloadedLeast: with a 99th percentile
+	// of the whole run above both, one of a hundred frames came at a time that
+	// says nothing about the fabric, and retransmission timers ran on it.
+	latenessOverloaded = 10
+	overloadedLeast    = 10 * time.Millisecond
+
+	// lostByEmulatorOverloaded is the share of the nodes' frames that the
+	// emulator may lose between the kernel and its queues before the run proves
+	// nothing; one lost makes it degraded.
+	lostByEmulatorOverloaded = 0.01
+
+	// waitDegraded and waitOverloaded are shares of the run's time in which the
+	// timing thread wanted a CPU and had none.
+	waitDegraded   = 0.10
+	waitOverloaded = 0.50
+)
+
+// observed is a testbed at one time: its links, and what the soft switches say, nil without
+// any.
+type observed struct {
+	links []fabric.LinkState
+	soft  *live.State
+}
+
+// softTiming turns what the soft switches said at the run's start and end into
+// the report's numbers. Either may be nil, and then there are none.
+func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.Timing {
+	if first == nil || last == nil {
+		return nil
+	}
+	scale := virtualMicros(p.Dilation)
+	t := &report.Timing{
+		Arrivals: lateness(last.Timing.Arrivals, scale), Released: lateness(last.Late, scale), Unit: scale(last.Timing.Unit),
+		Windows: last.Timing.Windows, Late: last.Timing.Late, Waited: -1, Nice: last.Timing.Thread.Nice,
+		First: window(last.Timing.First, began, scale), Worst: window(last.Timing.Worst, began, scale),
+	}
+	if before, after := first.Timing.Thread, last.Timing.Thread; before.Known && after.Known && after.Since > before.Since {
+		t.Waited = float64(after.Waited-before.Waited) / float64(after.Since-before.Since)
+		t.Ran = float64(after.Ran-before.Ran) / float64(after.Since-before.Since)
+	}
+	for i := range min(len(first.NICs), len(last.NICs)) {
+		t.Lost += since(first.NICs[i].Lost(), last.NICs[i].Lost())
+		t.Frames += since(first.NICs[i].Port.Received, last.NICs[i].Port.Received)
+	}
+	return t
+}
+
+// virtualMicros turns real times into microseconds of the testbed's.
+func virtualMicros(dilation uint64) func(time.Duration) float64 {
+	return func(d time.Duration) float64 { return float64(d) / 1e3 / float64(max(dilation, 1)) }
+}
+
+func lateness(q live.Quantiles, scale func(time.Duration) float64) report.Lateness {
+	return report.Lateness{Frames: q.Frames, P50: scale(q.P50), P99: scale(q.P99), Worst: scale(q.Worst)}
+}
+
+func window(w *live.Window, began time.Time, scale func(time.Duration) float64) *report.Window {
+	if w == nil {
+		return nil
+	}
+	return &report.Window{
+		From: w.From.Sub(began).Seconds(), Length: w.For.Seconds(), WorstAt: w.WorstAt.Sub(began).Seconds(), Lateness: lateness(w.Quantiles, scale),
+	}
+}
+
+// lateLinks gives the directions that end at a node their lateness.
+func lateLinks(links []report.LinkRate, p *plan.Plan, last *live.State) {
+	if last == nil {
+		return
+	}
+	of := map[string]*live.NICState{}
+	for i := range last.NICs {
+		of[last.NICs[i].Node+":"+last.NICs[i].NIC] = &last.NICs[i]
+	}
+	for i := range links {
+		if nic := of[links[i].To]; nic != nil && nic.Arrivals.Frames > 0 {
+			late := lateness(nic.Arrivals, virtualMicros(p.Dilation))
+			links[i].Late = &late
+		}
+	}
+}
+
+// judgeTiming tells what of a soft switch's timing speaks against faithful.
+func judgeTiming(t *report.Timing, against func(level int, format string, args ...any)) {
+	const degraded, overloaded = 1, 2
+	level := func(value, limit float64) int {
+		if value > limit {
+			return overloaded
+		}
+		return degraded
+	}
+	if t.Late > 0 && t.First != nil {
+		against(degraded, "from second %.1f on: 1%% of the frames arrived more than %s late, the latest, at %.2f s, by %s; "+
+			"the smallest time of the links in use is %s; %d of %d seconds were late",
+			max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt, report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit), t.Late, t.Windows)
+	}
+	if limit := max(latenessOverloaded*t.Unit, float64(overloadedLeast)/1e3); t.Unit > 0 && t.Arrivals.P99 > limit {
+		against(overloaded, "1%% of all frames arrived more than %s late (limit %s)", report.Micros(t.Arrivals.P99), report.Micros(limit))
+	}
+	if share := float64(t.Lost) / max(1, float64(t.Lost+t.Frames)); t.Lost > 0 {
+		against(level(share, lostByEmulatorOverloaded), "the emulator itself lost %d of %d frames", t.Lost, t.Lost+t.Frames)
+	}
+	if t.Waited > waitDegraded {
+		against(level(t.Waited, waitOverloaded), "the timing thread waited for a CPU in %.0f%% of the time (limit %.0f%%)", t.Waited*100, waitDegraded*100)
+	}
+}
