@@ -115,6 +115,9 @@ var levels = map[string]folder{
 
 	"testbed":              {level: 5},
 	"workloads/collective": {level: 5},
+	"workloads/probe": {level: 5, siblings: map[string]string{
+		"testbed": "it starts its two ends in nodes",
+	}},
 	"workloads/worker": {level: 5, siblings: map[string]string{
 		"workloads/collective": "it is the process of one rank of a collective",
 	}},

@@ -20,6 +20,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
+	"railbed/workloads/probe"
 )
 
 // app is what every command gets: where to read and print, and the global
@@ -51,7 +52,7 @@ func (e *exitError) Unwrap() error { return e.Err }
 
 // Init runs the part of Railbed that this process was started for, if any, and
 // then does not return. It comes first in main.
-func Init() { testbed.Init(engine.Parts()) }
+func Init() { testbed.Init(engine.Parts(), probe.Parts()) }
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -122,7 +123,7 @@ Exec and shell exit as the program that they ran.`,
 		return nil
 	}
 	root.AddCommand(newUpCommand(a), newDownCommand(a), newLsCommand(a), newInspectCommand(a),
-		newExecCommand(a), newShellCommand(a), newLinkCommand(a), newCaptureCommand(a),
+		newExecCommand(a), newShellCommand(a), newLinkCommand(a), newProbeCommand(a), newCaptureCommand(a),
 		newEventsCommand(a), newGcCommand(a), newVersionCommand(a))
 	root.AddCommand(newRunCommand(a), newReportCommand(a))
 	root.AddCommand(newVerifyCommand(a))
