@@ -25,18 +25,7 @@ type forwarder struct {
 }
 
 // cpu is the time that the forwarder's thread has worked or spun.
-func (f *forwarder) cpu() time.Duration { return threadTime(int(f.thread.Load())) }
-
-// threadTime is a thread's CPU time, by the clock that pthread_getcpuclockid
-// would return.
-func threadTime(thread int) time.Duration {
-	const perThread, scheduler = 4, 2
-	var now unix.Timespec
-	if err := unix.ClockGettime(int32(^thread<<3|perThread|scheduler), &now); err != nil {
-		return 0
-	}
-	return time.Duration(now.Nano())
-}
+func (f *forwarder) cpu() time.Duration { return porttest.ThreadTime(int(f.thread.Load())) }
 
 const spinTime = 50 * time.Microsecond
 
@@ -117,129 +106,15 @@ func (f *forwarder) forward(left, right port.Port) error {
 	return nil
 }
 
-// generator sends frames on a node's NIC, by the fastest way there is, so that
-// it is not what limits a switch.
-type generator struct {
-	port   port.Port
-	frames [][]byte
-}
-
-const generatorBatch = 32
-
-func newGenerator(b testing.TB, r *porttest.Rig, size int) *generator {
-	b.Helper()
-	g := &generator{frames: make([][]byte, generatorBatch)}
-	err := r.Node.Do(func() error {
-		handle, err := port.Open(port.XDP, porttest.NICName, port.Options{RingBytes: 1})
-		if err == nil {
-			g.port, err = handle.Port()
-		}
-		return err
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { g.port.Close() })
-	frame := make([]byte, size)
-	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0xB5})
-	for i := range g.frames {
-		g.frames[i] = frame
-	}
-	return g
-}
-
-// run offers frames at a rate, 0 for as many as it can, and returns how many.
-func (g *generator) run(b testing.TB, rate float64, d time.Duration) (offered int) {
-	start := time.Now()
-	for {
-		elapsed := time.Since(start)
-		if elapsed >= d {
-			return offered
-		}
-		n := generatorBatch
-		if rate > 0 {
-			n = min(n, int(rate*elapsed.Seconds())-offered)
-			if n <= 0 {
-				continue
-			}
-		}
-		taken, err := g.port.Send(g.frames[:n])
-		if err != nil {
-			b.Fatal(err)
-		}
-		offered += taken
-	}
-}
-
-// pair is two nodes and what connects them.
-type pair struct {
-	left, right *porttest.Rig
-	forwarder   *forwarder // nil for other programs
-}
-
-func (p pair) trial(b testing.TB, g *generator, rate float64, d time.Duration) (offered, delivered int) {
-	before := p.right.Counters(b).RxPackets
-	offered = g.run(b, rate, d)
-	for last := uint64(0); ; { // until no more come
-		time.Sleep(5 * time.Millisecond)
-		now := p.right.Counters(b).RxPackets
-		if now == last {
-			return offered, int(now - before)
-		}
-		last = now
-	}
-}
-
-// throughput is the highest rate with at most 0.1 % loss, as RFC 2544 searches
-// for it, in frames a second. A trial may be repeated, because others use the
-// machine.
-func (p pair) throughput(b testing.TB, g *generator) float64 {
-	const trial, steps, loss, tries = 100 * time.Millisecond, 8, 0.001, 5
-	offered, _ := p.trial(b, g, 0, trial)
-	low, high := 0.0, float64(offered)/trial.Seconds()*1.05
-	for range steps {
-		rate := (low + high) / 2
-		passed := false
-		for try := 0; try < tries && !passed; try++ {
-			offered, delivered := p.trial(b, g, rate, trial)
-			if passed = float64(offered-delivered) <= loss*float64(offered); passed {
-				low = max(low, float64(offered)/trial.Seconds())
-			}
-		}
-		if !passed {
-			high = rate
-		} else if low < rate*0.97 { // the generator's own limit
-			break
-		}
-	}
-	return low
-}
-
-// saturate offers all that the generator can, and reports what arrives and what
-// it costs.
-func (p pair) saturate(b *testing.B, g *generator) {
-	const trials, d = 5, 200 * time.Millisecond
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var offered, delivered int
-	var sending, forwarding time.Duration
-	for range trials {
-		start := threadTime(unix.Gettid())
-		var forwarded time.Duration
-		if p.forwarder != nil {
-			forwarded = p.forwarder.cpu()
-		}
-		n, m := p.trial(b, g, 0, d)
-		if p.forwarder != nil {
-			forwarding += p.forwarder.cpu() - forwarded
-		}
-		sending += threadTime(unix.Gettid()) - start
-		offered, delivered = offered+n, delivered+m
-	}
-	b.ReportMetric(float64(delivered)/(trials*d.Seconds()), "saturated-frames/s")
-	b.ReportMetric(float64(sending)/float64(offered), "sender-ns/frame")
-	if p.forwarder != nil {
-		b.ReportMetric(float64(forwarding)/float64(delivered), "forwarder-ns/frame")
+// saturate reports what arrives when the source sends all it can, and what that
+// costs.
+func saturate(b *testing.B, p porttest.Pair, g *porttest.Generator) {
+	const d = time.Second
+	s := p.Saturate(b, g, d)
+	b.ReportMetric(s.Rate, "saturated-frames/s")
+	b.ReportMetric(float64(s.Sender), "sender-ns/frame")
+	if p.CPU != nil {
+		b.ReportMetric(float64(s.Switch), "forwarder-ns/frame")
 	}
 }
 
@@ -254,11 +129,11 @@ func BenchmarkForward(b *testing.B) {
 		for _, size := range benchSizes {
 			b.Run(fmt.Sprintf("%s/%d", contender.name, size), func(b *testing.B) {
 				p := contender.connect(b, max(1500, size))
-				g := newGenerator(b, p.left, size)
-				p.trial(b, g, 1000, 50*time.Millisecond)
+				g := porttest.NewGenerator(b, p.Left, porttest.PlainFrames(size))
+				p.Trial(b, g, 1000, 50*time.Millisecond)
 				for range b.N {
-					p.saturate(b, g)
-					b.ReportMetric(p.throughput(b, g), "frames/s")
+					saturate(b, p, g)
+					b.ReportMetric(p.Throughput(b, g), "frames/s")
 				}
 			})
 		}
@@ -270,7 +145,14 @@ func BenchmarkForward(b *testing.B) {
 func BenchmarkRoundTrip(b *testing.B) {
 	hosttest.Need(b, hosttest.Root)
 	for _, contender := range contenders {
-		b.Run(contender.name, func(b *testing.B) { contender.connect(b, 1500).pingPong(b) })
+		b.Run(contender.name, func(b *testing.B) {
+			e := contender.connect(b, 1500).NewPingPong(b, nil)
+			b.ResetTimer()
+			times := e.Run(b.N)
+			b.StopTimer()
+			b.ReportMetric(float64(times[len(times)/2].Nanoseconds()), "median-ns")
+			b.ReportMetric(float64(times[len(times)*99/100].Nanoseconds()), "p99-ns")
+		})
 	}
 }
 
@@ -287,13 +169,13 @@ func BenchmarkCost(b *testing.B) {
 }
 
 func benchmarkCost(b *testing.B, driver port.Driver, size int) {
-	const burst = generatorBatch
+	const burst = porttest.GeneratorBatch
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	left := porttest.NewRig(b, driver, porttest.Settings{MTU: max(1500, size), Number: 0})
 	right := porttest.NewRig(b, driver, porttest.Settings{MTU: max(1500, size), Number: 1})
 	from, to := left.Port(b, port.Options{}), right.Port(b, port.Options{})
-	g := newGenerator(b, left, size)
+	g := porttest.NewGenerator(b, left, porttest.PlainFrames(size))
 	room := from.Description().Room()
 	frames, data, memory := make([]port.Frame, burst), make([][]byte, burst), make([]byte, burst*room)
 	for i := range frames {
@@ -303,11 +185,11 @@ func benchmarkCost(b *testing.B, driver port.Driver, size int) {
 	me := unix.Gettid()
 	b.ResetTimer()
 	for range b.N {
-		t0 := threadTime(me)
-		if n, err := g.port.Send(g.frames); n != burst || err != nil {
+		t0 := porttest.ThreadTime(me)
+		if n, err := g.Send(); n != burst || err != nil {
 			b.Fatal(n, err)
 		}
-		t1 := threadTime(me)
+		t1 := porttest.ThreadTime(me)
 		n := 0
 		for n < burst {
 			got, err := from.Receive(frames[n:])
@@ -316,7 +198,7 @@ func benchmarkCost(b *testing.B, driver port.Driver, size int) {
 			}
 			n += got
 		}
-		t2 := threadTime(me)
+		t2 := porttest.ThreadTime(me)
 		for i := range frames {
 			data[i] = frames[i].Data
 		}
@@ -326,7 +208,7 @@ func benchmarkCost(b *testing.B, driver port.Driver, size int) {
 		if err := to.Flush(); err != nil {
 			b.Fatal(err)
 		}
-		t3 := threadTime(me)
+		t3 := porttest.ThreadTime(me)
 		node, receive, send = node+t1-t0, receive+t2-t1, send+t3-t2
 	}
 	per := float64(b.N * burst)

@@ -162,17 +162,17 @@ func benchmarkReceiveAFXDP(b *testing.B, size int, flags uint32) {
 	}
 	atomic.StoreUint32(filled, chunks)
 
-	g := newGenerator(b, r, size)
+	g := porttest.NewGenerator(b, r, porttest.PlainFrames(size))
 	memory := make([]byte, chunk)
 	var node, receive time.Duration
 	me := unix.Gettid()
 	b.ResetTimer()
 	for range b.N {
-		t0 := threadTime(me)
-		if n, err := g.port.Send(g.frames); n != generatorBatch || err != nil {
+		t0 := porttest.ThreadTime(me)
+		if n, err := g.Send(); n != porttest.GeneratorBatch || err != nil {
 			b.Fatal(n, err)
 		}
-		t1 := threadTime(me)
+		t1 := porttest.ThreadTime(me)
 		got, first, fillAt := atomic.LoadUint32(produced), *consumed, *filled
 		for at := first; at != got; at++ {
 			d := descriptors[at%chunks]
@@ -182,13 +182,13 @@ func benchmarkReceiveAFXDP(b *testing.B, size int, flags uint32) {
 		}
 		atomic.StoreUint32(consumed, got)
 		atomic.StoreUint32(filled, fillAt)
-		t2 := threadTime(me)
-		if got-first != generatorBatch {
-			b.Fatalf("%d of %d frames came", got-first, generatorBatch)
+		t2 := porttest.ThreadTime(me)
+		if got-first != porttest.GeneratorBatch {
+			b.Fatalf("%d of %d frames came", got-first, porttest.GeneratorBatch)
 		}
 		node, receive = node+t1-t0, receive+t2-t1
 	}
-	per := float64(b.N * generatorBatch)
+	per := float64(b.N * porttest.GeneratorBatch)
 	b.ReportMetric(float64(node)/per, "node-ns/frame")
 	b.ReportMetric(float64(receive)/per, "receive-ns/frame")
 }

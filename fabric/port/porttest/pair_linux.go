@@ -1,0 +1,181 @@
+package porttest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/port"
+	"railbed/transports/wire"
+)
+
+// ThreadTime is a thread's CPU time, or a process's, by the clocks that
+// pthread_getcpuclockid and clock_getcpuclockid would return.
+func ThreadTime(thread int) time.Duration { return cpuTime(thread, perThread) }
+
+// ProcessTime is the CPU time of all threads of a process.
+func ProcessTime(process int) time.Duration { return cpuTime(process, 0) }
+
+const perThread = 4
+
+func cpuTime(id, kind int) time.Duration {
+	const scheduler = 2
+	var now unix.Timespec
+	if err := unix.ClockGettime(int32(^id<<3|kind|scheduler), &now); err != nil {
+		return 0
+	}
+	return time.Duration(now.Nano())
+}
+
+// Generator sends frames on a node's NIC, by the fastest way there is, so that
+// it is not what limits a switch.
+type Generator struct {
+	port   port.Port
+	frames [][]byte
+}
+
+// GeneratorBatch is how many frames a Generator sends at once.
+const GeneratorBatch = 32
+
+// NewGenerator opens a generator on the rig's NIC, of a batch of frames that it
+// sends in turn.
+func NewGenerator(t testing.TB, r *Rig, frames [][]byte) *Generator {
+	t.Helper()
+	g := &Generator{frames: frames}
+	err := r.Node.Do(func() error {
+		handle, err := port.Open(port.XDP, NICName, port.Options{RingBytes: 1})
+		if err == nil {
+			g.port, err = handle.Port()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.port.Close() })
+	return g
+}
+
+// PlainFrames is a batch of frames of a size from rig 0 to rig 1, which no
+// protocol knows.
+func PlainFrames(size int) [][]byte {
+	frame := make([]byte, size)
+	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0xB5})
+	return slices.Repeat([][]byte{frame}, GeneratorBatch)
+}
+
+// Datagram writes an IPv4 datagram without content into a frame, which it
+// fills.
+func Datagram(frame []byte, dst, src wire.MAC, ip wire.IPv4Fields) {
+	clear(frame)
+	wire.Ethernet(frame).Encode(&wire.EthernetFields{Dst: dst, Src: src, EtherType: wire.EtherTypeIPv4})
+	ip.TotalLength, ip.TTL, ip.Protocol = uint16(len(frame)-wire.EthernetLen), 64, wire.ProtocolUDP
+	wire.IPv4(frame[wire.EthernetLen:]).Encode(&ip)
+	wire.UDP(frame[wire.EthernetLen+wire.IPv4MinLen:]).Encode(&wire.UDPFields{
+		SrcPort: 7000, DstPort: 7000, Length: uint16(len(frame) - wire.EthernetLen - wire.IPv4MinLen),
+	})
+}
+
+// Send offers one batch and returns how many frames of it the NIC took.
+func (g *Generator) Send() (int, error) { return g.port.Send(g.frames) }
+
+// Run offers frames at a rate, 0 for as many as it can, and returns how many.
+func (g *Generator) Run(t testing.TB, rate float64, d time.Duration) (offered int) {
+	start := time.Now()
+	for {
+		elapsed := time.Since(start)
+		if elapsed >= d {
+			return offered
+		}
+		n := GeneratorBatch
+		if rate > 0 {
+			n = min(n, int(rate*elapsed.Seconds())-offered)
+			if n <= 0 {
+				continue
+			}
+		}
+		taken, err := g.port.Send(g.frames[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		offered += taken
+	}
+}
+
+// Pair is two nodes and what connects them.
+type Pair struct {
+	Left, Right *Rig
+	// CPU is the time that the program between them has worked or spun; nil for
+	// the kernel's own switches.
+	CPU func() time.Duration
+}
+
+// Trial offers frames at a rate, 0 for as many as possible, and returns how many
+// were and how many arrived.
+func (p Pair) Trial(t testing.TB, g *Generator, rate float64, d time.Duration) (offered, delivered int) {
+	before := p.Right.Counters(t).RxPackets
+	offered = g.Run(t, rate, d)
+	for last := uint64(0); ; { // until no more come
+		time.Sleep(5 * time.Millisecond)
+		now := p.Right.Counters(t).RxPackets
+		if now == last {
+			return offered, int(now - before)
+		}
+		last = now
+	}
+}
+
+// Throughput is the highest rate with at most 0.1 % loss, as RFC 2544 searches
+// for it, in frames a second. A trial may be repeated, because others use the
+// machine.
+func (p Pair) Throughput(t testing.TB, g *Generator) float64 {
+	const trial, steps, loss, tries = 100 * time.Millisecond, 8, 0.001, 5
+	offered, _ := p.Trial(t, g, 0, trial)
+	low, high := 0.0, float64(offered)/trial.Seconds()*1.05
+	for range steps {
+		rate := (low + high) / 2
+		passed := false
+		for try := 0; try < tries && !passed; try++ {
+			offered, delivered := p.Trial(t, g, rate, trial)
+			if passed = float64(offered-delivered) <= loss*float64(offered); passed {
+				low = max(low, float64(offered)/trial.Seconds())
+			}
+		}
+		if !passed {
+			high = rate
+		} else if low < rate*0.97 { // the generator's own limit
+			break
+		}
+	}
+	return low
+}
+
+// Saturation is what happens when a node sends all that it can.
+type Saturation struct {
+	Rate   float64       // frames a second that arrive
+	Sender time.Duration // CPU time for each offered frame, at the sender
+	Switch time.Duration // and for each that arrives, at the program between
+}
+
+// Saturate offers all that the generator can.
+func (p Pair) Saturate(t testing.TB, g *Generator, d time.Duration) (s Saturation) {
+	unlock := lockThread()
+	defer unlock()
+	begin := ThreadTime(unix.Gettid())
+	var working time.Duration
+	if p.CPU != nil {
+		working = p.CPU()
+	}
+	offered, delivered := p.Trial(t, g, 0, d)
+	if delivered == 0 {
+		t.Fatal("nothing arrives")
+	}
+	if p.CPU != nil {
+		s.Switch = (p.CPU() - working) / time.Duration(delivered)
+	}
+	s.Sender = (ThreadTime(unix.Gettid()) - begin) / time.Duration(offered)
+	s.Rate = float64(delivered) / d.Seconds()
+	return s
+}
