@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/testbed"
+	"railbed/testbed/hosttest"
+)
+
+// steady is a fabric whose smallest time is 4 ms, that of 1,500 bytes at 3
+// Mbit/s, and traffic of nearly 500 packets a second in each direction for about
+// three seconds.
+const steady = `
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: soft}
+  links: {default: {rate: 3mbit, delay: 5ms, mtu: 1500}}
+steps:
+  - exec: {name: load, nodes: [h0], command: [sh, -c, "for i in 1 2 3 4 5; do ping -q -i0.01 -c300 h1 & done; wait"]}
+`
+
+// childOf is the process below another one that plays a part.
+func childOf(parent int, part string) (int, error) {
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	if err != nil {
+		return 0, err
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			continue // a thread that ended
+		}
+		for child := range strings.FieldsSeq(string(text)) {
+			if line, err := os.ReadFile("/proc/" + child + "/cmdline"); err == nil && strings.HasPrefix(string(line), "railbed:"+part+"\x00") {
+				pid := 0
+				_, err := fmt.Sscan(child, &pid)
+				return pid, err
+			}
+		}
+	}
+	return 0, fmt.Errorf("process %d has no child of part %s", parent, part)
+}
+
+// pause stops the soft switches of a testbed for a time.
+func pause(ctx context.Context, name string, d time.Duration) error {
+	tb, err := testbed.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	state, err := tb.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	pid, err := childOf(state.PID, "softswitch")
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	time.Sleep(d)
+	return syscall.Kill(pid, syscall.SIGCONT)
+}
+
+// runSteady runs the steady traffic, stops the switches at a time after its
+// start, or not at all, and judges what the host's other load has no part in.
+func runSteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64) {
+	t.Helper()
+	o := options(t, steady)
+	stopped := make(chan error, 1)
+	began, when := time.Time{}, 0.0
+	o.Progress = func(u Update) {
+		if !began.IsZero() || !strings.Contains(u.Phase, "exec load") {
+			return
+		}
+		began = time.Now()
+		if stop == 0 {
+			stopped <- nil
+			return
+		}
+		go func() {
+			time.Sleep(at)
+			when = time.Since(began).Seconds()
+			stopped <- pause(t.Context(), o.Plan.Name, stop)
+		}()
+	}
+	r := runAll(t, t.Context(), o)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	f := r.Fidelity
+	if f == nil || f.Timing == nil || f.Timing.Arrivals.Frames < 2900 {
+		t.Fatalf("%+v: want the arrivals of 3,000 packets", f)
+	}
+	alone := &report.Fidelity{Links: f.Links, Timing: f.Timing}
+	judgeFidelity(alone, nil)
+	return alone, when
+}
+
+// hostTries is how often a run may be spoilt by a pause of the host's.
+const hostTries = 8
+
+// A switch that stands still for 20 ms changes the verdict, and the report says
+// when; without that the verdict is what it was.
+func TestStoppedSwitchChangesTheVerdict(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	var control *report.Fidelity
+	for range hostTries {
+		if control, _ = runSteady(t, 0, 0); control.Verdict == report.Faithful {
+			break
+		}
+		t.Logf("a run that nobody stopped: %s %q", control.Verdict, control.Reasons)
+	}
+	if control.Verdict != report.Faithful || control.Timing.First != nil {
+		t.Fatalf("%d runs that nobody stopped, the last one %s: %q", hostTries, control.Verdict, control.Reasons)
+	}
+	const stop = 20 * time.Millisecond
+	for range hostTries {
+		f, when := runSteady(t, 1500*time.Millisecond, stop)
+		first := f.Timing.First
+		if f.Verdict == report.Faithful || first == nil {
+			t.Fatalf("stopped for %v: %s %+v, want at least degraded", stop, f.Verdict, f.Timing)
+		}
+		if late := first.WorstAt - when; first.From > when || when > first.From+first.Length || late < 0 || late > 0.5 {
+			t.Logf("the first late second is another one: %q, stopped at %.2f s", f.Reasons, when) // the host's own pause came first
+			continue
+		}
+		if first.P99 < f.Timing.Unit || first.Lateness.Worst < 15_000 || first.Lateness.Worst > 200_000 {
+			t.Errorf("stopped for %v at %.2f s: %+v, want the latest frame about as late", stop, when, first)
+		}
+		if !strings.Contains(strings.Join(f.Reasons, "\n"), fmt.Sprintf("from second %.1f on", first.From)) {
+			t.Errorf("reasons %q do not say which second", f.Reasons)
+		}
+		t.Logf("control: p99 %v us, worst %v us; stopped at %.2f s: %q", control.Timing.Arrivals.P99, control.Timing.Arrivals.Worst, when, f.Reasons)
+		return
+	}
+	t.Errorf("in none of %d runs the first late second was the one in which the switch stood still", hostTries)
+}
