@@ -286,8 +286,12 @@ func (e *Engine) fromNode(nic *station, one *packet.Packet) {
 	line := nic.ports[0]
 	one.Length = len(one.Data)
 	one.Parse()
-	if len(one.Data) < wire.EthernetLen {
+	switch length := len(one.Data); {
+	case length < wire.EthernetLen:
 		e.drop(line, one, Malformed, 0)
+		return
+	case length > line.link.plan.MTU+wire.EthernetLen+wire.TagLen:
+		e.drop(line, one, TooBig, 0) // no link takes it, whatever carried it here
 		return
 	}
 	nic.flows.Mark(one)
