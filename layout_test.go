@@ -118,6 +118,7 @@ var levels = map[string]folder{
 	"workloads/probe": {level: 5, siblings: map[string]string{
 		"testbed": "it starts its two ends in nodes",
 	}},
+	"workloads/traffic": {level: 5},
 	"workloads/worker": {level: 5, siblings: map[string]string{
 		"workloads/collective": "it is the process of one rank of a collective",
 	}},

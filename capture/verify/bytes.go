@@ -39,7 +39,7 @@ func (b *BytesPerRank) Begin(c *Capture) { b.capture = c }
 
 // Packet implements Check.
 func (b *BytesPerRank) Packet(p *Packet) {
-	if p.Direction != Out || p.Payload == 0 && !p.SYN {
+	if p.Direction != Out || p.Drop != "" || p.Payload == 0 && !p.SYN {
 		return
 	}
 	role := b.roles.of(p.Flow)

@@ -27,7 +27,7 @@ func (s *scene) checks() []Check {
 		NewBytesPerRank(s.workload, units.Ratio{Num: 2, Den: 100}),
 		NewRankNIC(s.workload),
 		NewConservation("*", nil),
-		NewPathSpread("leaf*", units.Ratio{Num: 1, Den: 2}),
+		NewPathSpread("leaf*", units.Ratio{Num: 1, Den: 2}, SpreadOptions{}),
 		NewFidelity(Faithful, HostLoad{Pressure: 0.2, Steal: 0}),
 		NewMTU(0),
 	}

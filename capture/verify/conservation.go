@@ -69,6 +69,7 @@ const (
 	fromSwitch
 	ttlEnded
 	dropRecorded
+	trimmed   // it left as the head of another packet
 	samePort  // it left by a port by which it came
 	twiceSame // it left twice by one port
 )
@@ -87,6 +88,7 @@ type switchState struct {
 	forwarded, flooded   uint64
 	toItself, fromItself uint64
 	expired, dropped     uint64
+	trimmed              uint64 // heads that left in place of whole packets
 	underWay             uint64
 	missing, extra, bare uint64 // bare: left without having entered
 	examples             []string
@@ -201,6 +203,10 @@ func (q *passage) add(p *Packet, s *switchState) {
 		if s.sends(p) {
 			q.flags |= fromSwitch
 		}
+		if p.Verdict == "trim" {
+			q.flags |= trimmed
+			s.trimmed++
+		}
 	}
 	if p.Drop != "" {
 		q.flags |= dropRecorded
@@ -213,6 +219,9 @@ func (q *passage) add(p *Packet, s *switchState) {
 // addressed reports whether the switch itself is the receiver. Group addresses
 // and everything that is not IP end at a router; a bridge passes them on.
 func (s *switchState) addressed(p *Packet) bool {
+	if p.control() {
+		return true
+	}
 	if p.IP == 0 || p.Flow == nil {
 		return !s.bridge
 	}
@@ -226,6 +235,9 @@ func (s *switchState) addressed(p *Packet) bool {
 // sends reports whether the switch itself may be the sender. A bridge of a
 // shared subnet has no addresses but those that a kernel gives it on its own.
 func (s *switchState) sends(p *Packet) bool {
+	if p.control() {
+		return true
+	}
 	if p.IP == 0 || p.Flow == nil {
 		return !s.bridge
 	}
@@ -263,6 +275,7 @@ func (s *switchState) judge(q passage, id uint64, start, end int64) {
 		switch {
 		case q.flags&fromSwitch != 0:
 			s.fromItself += uint64(q.out)
+		case q.flags&trimmed != 0: // as another packet entered
 		case q.first-start < s.linger:
 			s.underWay += uint64(q.out)
 		default:
@@ -350,8 +363,11 @@ func (k *Conservation) Result() Result {
 // sighting that is lacking proves nothing.
 func (s *switchState) verdict(drops uint64, lossy bool) (wrong, unclear []string) {
 	var problems []string
-	if unexplained := s.missing - min(s.missing, drops); unexplained > 0 {
+	if unexplained := s.missing - min(s.missing, drops+s.trimmed); unexplained > 0 {
 		line := fmt.Sprintf("%s: %d packets entered and never left", s.name, unexplained)
+		if s.trimmed > 0 {
+			line += fmt.Sprintf(", beside %d that were trimmed", s.trimmed)
+		}
 		if drops > 0 {
 			line += fmt.Sprintf(", beside %d that its queues dropped", drops)
 		}
@@ -392,6 +408,6 @@ func (s *switchState) verdict(drops uint64, lossy bool) (wrong, unclear []string
 }
 
 func (s *switchState) line() string {
-	return fmt.Sprintf("%s: %d in, %d out on %d ports: %d forwarded, %d flooded, %d to and %d from itself, %d expired, %d dropped as recorded, %d under way, %d missing",
-		s.name, s.entered, s.left, len(s.taps), s.forwarded, s.flooded, s.toItself, s.fromItself, s.expired, s.dropped, s.underWay, s.missing)
+	return fmt.Sprintf("%s: %d in, %d out on %d ports: %d forwarded, %d flooded, %d to and %d from itself, %d expired, %d dropped as recorded, %d trimmed, %d under way, %d missing",
+		s.name, s.entered, s.left, len(s.taps), s.forwarded, s.flooded, s.toItself, s.fromItself, s.expired, s.dropped, s.trimmed, s.underWay, s.missing)
 }

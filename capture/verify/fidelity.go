@@ -87,7 +87,7 @@ func (k *Fidelity) Begin(c *Capture) { k.capture = c }
 
 // Packet implements Check.
 func (k *Fidelity) Packet(p *Packet) {
-	if p.Direction == Unknown {
+	if p.Direction == Unknown || p.Drop != "" {
 		return
 	}
 	for len(k.meters) <= p.Tap.Index {

@@ -8,6 +8,7 @@ import (
 
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
+	"railbed/transports/wire"
 )
 
 // Direction is which way a packet passed its tap.
@@ -36,14 +37,30 @@ type Packet struct {
 	// Drop is the reason when a switch recorded that it dropped the packet
 	// here, "" when it did not.
 	Drop string
+	// Verdict is what a switch says that it did with the packet, "" for nothing:
+	// drop, mark, trim, pause, resume, slow. Reason is why.
+	Verdict, Reason string
+	// Depth is the bytes that waited in the queue, -1 where nobody says.
+	Depth int64
+	// Queue is the priority's, -1 where nobody says.
+	Queue int
+	// Due is when the packet ought to have been here, Time less its lateness.
+	Due int64
+	// Event says that the packet does not pass the tap: it enters a queue there.
+	// Checks do not see it, but for those that are Watchers.
+	Event bool
 
 	Type     uint16 // Ethernet type, behind VLAN tags
 	Tags     int    // VLAN tags
 	Group    bool   // sent to a group of Ethernet addresses
 	IP       int    // 4, 6, or 0 for other packets
 	TTL      uint8  // of IPv4, or the hop limit
+	DSCP     uint8
+	ECN      wire.ECN
 	Fragment bool
 	Proto    uint8 // above IP
+	// PFC is the content of a PFC frame.
+	PFC *wire.PFCFields
 	// Flow is set for IP packets. It is nil for others and when there are
 	// more flows than are told apart.
 	Flow *Flow
@@ -54,7 +71,12 @@ type Packet struct {
 	SYN, FIN bool
 
 	key flowKey
+	pfc wire.PFCFields
 }
+
+// control says that the packet is a MAC control frame, which ends at the port
+// that it comes to.
+func (p *Packet) control() bool { return p.Type == wire.EtherTypeMACControl }
 
 // Flow is a sequence of packets with the same addresses, protocol and ports:
 // one direction of a connection.
@@ -112,12 +134,13 @@ func newDecoder(c *Capture) *decoder {
 // counted.
 func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	p := &d.packet
-	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Length: raw.Length, ID: raw.ID}
+	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time, Length: raw.Length, ID: raw.ID, Depth: -1, Queue: -1}
+	if raw.Has&pcapng.HasQueue != 0 {
+		p.Queue = int(raw.Queue)
+	}
 	for _, comment := range raw.Comments {
-		if note, ok := pcapng.ParseAnnotation(comment); ok && note.Verdict == "drop" {
-			if p.Drop = note.Reason; p.Drop == "" {
-				p.Drop = "unknown"
-			}
+		if note, ok := pcapng.ParseAnnotation(comment); ok {
+			p.annotate(note)
 		}
 	}
 	if !p.Tap.ethernet {
@@ -128,6 +151,18 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	}
 	d.headers(raw.Length)
 	p.Direction = d.direction(raw)
+	if p.Event {
+		p.Direction = Unknown
+	}
+	if p.control() && len(raw.Data) >= 14 {
+		if frame := wire.PFC(raw.Data[14:]); frame.Valid() {
+			p.pfc.Enable = frame.Enable()
+			for q := range p.pfc.Quanta {
+				p.pfc.Quanta[q] = frame.Quanta(q)
+			}
+			p.PFC = &p.pfc
+		}
+	}
 	if raw.Has&pcapng.HasID == 0 {
 		if d.ordinals == nil {
 			d.ordinals = layers.NewOrdinals(ordinalsKept)
@@ -135,6 +170,25 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 		p.ID = d.ordinals.ID(layers.Identity(raw.Data, raw.Length), uint64(raw.Interface)<<2|uint64(p.Direction), raw.Time)
 	}
 	return p
+}
+
+// annotate takes over what a switch says of the packet.
+func (p *Packet) annotate(note pcapng.Annotation) {
+	p.Verdict, p.Reason = note.Verdict, note.Reason
+	switch note.Verdict {
+	case "drop":
+		if p.Drop = note.Reason; p.Drop == "" {
+			p.Drop = "unknown"
+		}
+	case "enqueue":
+		p.Event = true
+	}
+	if note.HasDepth {
+		p.Depth = note.Depth
+	}
+	if note.HasLate {
+		p.Due = p.Time - int64(note.Late)
+	}
 }
 
 // headers copies what was decoded. A layer's fields are stale unless the layer
@@ -154,6 +208,7 @@ func (d *decoder) headers(length int) {
 			rest -= 4
 		case golayers.LayerTypeIPv4:
 			p.IP, p.TTL, p.Proto = 4, d.ipv4.TTL, uint8(d.ipv4.Protocol)
+			p.DSCP, p.ECN = d.ipv4.TOS>>2, wire.ECN(d.ipv4.TOS&3)
 			p.Fragment = d.ipv4.FragOffset != 0 || d.ipv4.Flags&golayers.IPv4MoreFragments != 0
 			// A segmentation offload leaves the length 0, which gopacket
 			// replaces by the captured length.
@@ -166,6 +221,7 @@ func (d *decoder) headers(length int) {
 			copy(p.key.dst[12:], d.ipv4.DstIP)
 		case golayers.LayerTypeIPv6:
 			p.IP, p.TTL, p.Proto = 6, d.ipv6.HopLimit, uint8(d.ipv6.NextHeader)
+			p.DSCP, p.ECN = d.ipv6.TrafficClass>>2, wire.ECN(d.ipv6.TrafficClass&3)
 			rest = min(rest-40, int(d.ipv6.Length))
 			if p.Proto == protoFragment && len(d.ipv6.Payload) > 0 {
 				p.Fragment, p.Proto = true, d.ipv6.Payload[0]

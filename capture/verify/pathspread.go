@@ -37,6 +37,7 @@ const (
 type PathSpread struct {
 	pattern  string
 	minShare float64
+	options  SpreadOptions
 	capture  *Capture
 	switches []*spreadSwitch // by tap index; nil is none
 	groups   []*group
@@ -59,13 +60,39 @@ type group struct {
 	bytes   []float64
 	packets []uint64
 	flows   []map[int]float64 // flow index to bytes, by port
+	count   []map[int]uint64  // flow index to packets, by port
 }
+
+// SpreadOptions ask for more than that all paths are used.
+type SpreadOptions struct {
+	// Polarised asks for the opposite: that of each group that carries traffic a
+	// path is empty, or as good as (polarisedShare), that chance would have used.
+	Polarised bool
+	// Flows asks that each flow keeps to OnePath, or that each with packets
+	// enough uses EveryPath. Empty asks for neither.
+	Flows string
+}
+
+// What SpreadOptions.Flows may ask for.
+const (
+	OnePath   = "one-path"
+	EveryPath = "every-path"
+)
+
+// polarisedShare is the load of a path, of its fair part, below which it counts
+// as empty: a few packets of the fabric's own are no use of it.
+const polarisedShare = 0.001
+
+// enoughPackets is of how many packets per path a flow must be for EveryPath to
+// judge it: that a random spray over two paths misses one 16 times has a
+// probability of 1/65,536.
+const enoughPackets = 16
 
 // NewPathSpread makes the check for the switches whose name matches a glob.
 // The share is of the mean, or of a port's weighted part; zero demands that
 // every port carries something.
-func NewPathSpread(pattern string, minShare units.Ratio) *PathSpread {
-	return &PathSpread{pattern: pattern, minShare: minShare.Float()}
+func NewPathSpread(pattern string, minShare units.Ratio, options SpreadOptions) *PathSpread {
+	return &PathSpread{pattern: pattern, minShare: minShare.Float(), options: options}
 }
 
 // Begin implements Check.
@@ -114,6 +141,7 @@ func (s *spreadSwitch) group(node string, route plan.Route) {
 		g.ports = append(g.ports, hop.Dev)
 		g.weights = append(g.weights, float64(max(hop.Weight, 1)))
 		g.flows = append(g.flows, map[int]float64{})
+		g.count = append(g.count, map[int]uint64{})
 	}
 	if s.find(g.ports) >= 0 {
 		return
@@ -183,6 +211,7 @@ func (k *PathSpread) Packet(p *Packet) {
 			g.bytes[i] += float64(p.Length)
 			g.packets[i]++
 			g.flows[i][p.Flow.Index] += float64(p.Length)
+			g.count[i][p.Flow.Index]++
 		}
 	}
 }
@@ -207,7 +236,7 @@ func (k *PathSpread) Result() Result {
 			continue // nothing was routed this way
 		}
 		used++
-		j := g.judge(k.minShare)
+		j := g.judge(k.minShare, k.options.Polarised)
 		worst = min(worst, j.least)
 		r.Details = append(r.Details, j.line)
 		switch {
@@ -215,6 +244,11 @@ func (k *PathSpread) Result() Result {
 			wrong = append(wrong, j.reason)
 		case j.reason != "":
 			unclear = append(unclear, j.reason)
+		}
+		if line := g.judgeFlows(k.options.Flows); line != "" && k.capture.lossy(g.tapped()) {
+			unclear = append(unclear, line)
+		} else if line != "" {
+			wrong = append(wrong, line)
 		}
 	}
 	switch {
@@ -241,6 +275,9 @@ func (k *PathSpread) Result() Result {
 }
 
 func (k *PathSpread) wanted() string {
+	if k.options.Polarised {
+		return "none"
+	}
 	if k.minShare == 0 {
 		return "some"
 	}
@@ -260,7 +297,7 @@ type judgement struct {
 	least  float64
 }
 
-func (g *group) judge(minShare float64) judgement {
+func (g *group) judge(minShare float64, polarised bool) judgement {
 	var j judgement
 	j.least = g.least(g.bytes)
 	sizes := g.sizes()
@@ -275,6 +312,9 @@ func (g *group) judge(minShare float64) judgement {
 			return j
 		}
 	}
+	if polarised {
+		return g.judgePolarised(j, sizes)
+	}
 	if enough(j.least, minShare) {
 		return j
 	}
@@ -283,6 +323,53 @@ func (g *group) judge(minShare float64) judgement {
 		g.node, len(g.ports), j.least*100, len(sizes), chance)
 	j.wrong = chance < chanceLimit
 	return j
+}
+
+// judgePolarised wants a path without traffic that chance would have used.
+func (g *group) judgePolarised(j judgement, sizes []float64) judgement {
+	if j.least > polarisedShare {
+		j.reason = fmt.Sprintf("%s: every one of %d paths carried traffic, the least loaded %.0f%% of its fair part", g.node, len(g.ports), j.least*100)
+		j.wrong = true
+		return j
+	}
+	if chance := g.chance(sizes, polarisedShare); chance >= chanceLimit {
+		j.reason = fmt.Sprintf("%s: a path without traffic, which with %d flows an even hash leaves with probability %.2g", g.node, len(sizes), chance)
+	}
+	return j
+}
+
+// judgeFlows says how flows break what is asked of their paths, "" if they do
+// not.
+func (g *group) judgeFlows(want string) string {
+	if want == "" {
+		return ""
+	}
+	paths, packets := map[int]int{}, map[int]uint64{}
+	for _, flows := range g.count {
+		for flow, n := range flows {
+			paths[flow]++
+			packets[flow] += n
+		}
+	}
+	bad, judged := 0, 0
+	for flow, n := range paths {
+		if want == EveryPath && packets[flow] < uint64(enoughPackets*len(g.ports)) {
+			continue
+		}
+		judged++
+		if want == OnePath && n > 1 || want == EveryPath && n < len(g.ports) {
+			bad++
+		}
+	}
+	switch {
+	case bad > 0 && want == OnePath:
+		return fmt.Sprintf("%s: %d of %d flows used more than one path", g.node, bad, judged)
+	case bad > 0:
+		return fmt.Sprintf("%s: %d of %d flows did not use every one of %d paths", g.node, bad, judged, len(g.ports))
+	case judged == 0:
+		return fmt.Sprintf("%s: no flow has packets enough to use every path", g.node)
+	}
+	return ""
 }
 
 // enough compares a share with the wanted one; without one, anything will do.

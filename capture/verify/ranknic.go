@@ -51,7 +51,7 @@ func (k *RankNIC) Begin(c *Capture) { k.capture = c }
 // Packet implements Check.
 func (k *RankNIC) Packet(p *Packet) {
 	role := k.roles.of(p.Flow)
-	if !role.relevant || p.Direction == Unknown {
+	if !role.relevant || p.Direction == Unknown || p.Drop != "" {
 		return
 	}
 	if role.rank < 0 {

@@ -34,6 +34,14 @@ type Check interface {
 	Result() Result
 }
 
+// Watcher is a check that also looks at what enters queues, where the capture
+// holds it.
+type Watcher interface {
+	Check
+	// Event is called in the capture's order, as Packet is.
+	Event(*Packet)
+}
+
 // Result is what a check found.
 type Result struct {
 	Name    string          `json:"name"`
@@ -151,6 +159,12 @@ const contextEvery = 4096
 
 func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, checks []Check) error {
 	d := newDecoder(c)
+	var watchers []Watcher
+	for _, check := range checks {
+		if w, is := check.(Watcher); is {
+			watchers = append(watchers, w)
+		}
+	}
 	for {
 		if c.Packets%contextEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -173,6 +187,12 @@ func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, checks []Chec
 		c.count(packet)
 		if !packet.Tap.ethernet {
 			c.Undecoded++
+			continue
+		}
+		if packet.Event {
+			for _, w := range watchers {
+				w.Event(packet)
+			}
 			continue
 		}
 		for _, check := range checks {

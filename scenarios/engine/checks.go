@@ -166,7 +166,7 @@ func checkName(check spec.Check) string {
 	case p.PathSpread != nil:
 		return "path-spread " + p.PathSpread.Switch
 	}
-	return "packets"
+	return fabricCheckName(check.Packets)
 }
 
 // packetCheck makes the check of packets, or judges it when that needs what
@@ -196,7 +196,11 @@ func packetCheck(c *report.Check, p *spec.PacketsCheck, e *evidence) verify.Chec
 	case p.Conservation != "":
 		return verify.NewConservation(p.Conservation, e.drops)
 	case p.PathSpread != nil:
-		return verify.NewPathSpread(p.PathSpread.Switch, p.PathSpread.MinShare)
+		return verify.NewPathSpread(p.PathSpread.Switch, p.PathSpread.MinShare, verify.SpreadOptions{
+			Polarised: p.PathSpread.Polarised, Flows: p.PathSpread.Flows,
+		})
+	default:
+		return fabricCheck(p)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (s *session) capture(ctx context.Context, _ int, c *spec.Capture) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
 	started, err := s.testbed.Capture(life, supervisor.CaptureRequest{
-		At: c.At, Filter: c.Filter, SnapLen: int(c.SnapLen), Limit: int64(c.Limit),
+		At: c.At, Filter: c.Filter, SnapLen: int(c.SnapLen), Limit: int64(c.Limit), Events: c.Events == "all",
 	}, file)
 	stop()
 	if err != nil {

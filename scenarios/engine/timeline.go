@@ -26,6 +26,7 @@ const controlTimeout = 30 * time.Second
 type actions interface {
 	capture(ctx context.Context, index int, c *spec.Capture) error
 	workload(ctx context.Context, index int, w *spec.Workload) error
+	traffic(ctx context.Context, index int, t *spec.Traffic) error
 	exec(ctx context.Context, index int, e *spec.Exec) error
 	// link returns how to undo the change.
 	link(ctx context.Context, index int, l *spec.LinkChange) (undo func(context.Context) error, err error)
@@ -149,20 +150,27 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 	case step.Link != nil:
 		return t.runLink(ctx, i, step.Link)
 	case step.Workload != nil:
-		run := func() bool {
-			return t.end(ctx, i, t.bounded(ctx, time.Duration(step.Workload.Timeout), func(ctx context.Context) error {
-				return t.do.workload(ctx, i, step.Workload)
-			}))
-		}
-		if step.Workload.Background {
-			t.lasting.Go(func() { run() })
-			return true
-		}
-		return run()
+		return t.runLoad(ctx, i, step.Workload.Background, time.Duration(step.Workload.Timeout), func(ctx context.Context) error {
+			return t.do.workload(ctx, i, step.Workload)
+		})
+	case step.Traffic != nil:
+		return t.runLoad(ctx, i, step.Traffic.Background, time.Duration(step.Traffic.For)+controlTimeout, func(ctx context.Context) error {
+			return t.do.traffic(ctx, i, step.Traffic)
+		})
 	case step.Exec != nil:
 		return t.runExec(ctx, i, step.Exec)
 	}
 	return t.end(ctx, i, errors.New("the step does nothing"))
+}
+
+// runLoad runs a workload or traffic.
+func (t *timeline) runLoad(ctx context.Context, i int, background bool, limit time.Duration, do func(context.Context) error) bool {
+	run := func() bool { return t.end(ctx, i, t.bounded(ctx, limit, do)) }
+	if background {
+		t.lasting.Go(func() { run() })
+		return true
+	}
+	return run()
 }
 
 func (t *timeline) runExec(ctx context.Context, i int, e *spec.Exec) bool {
@@ -286,7 +294,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 func isBackground(step spec.Step) bool {
-	return step.Workload != nil && step.Workload.Background || step.Exec != nil && step.Exec.Background
+	return step.Workload != nil && step.Workload.Background || step.Traffic != nil && step.Traffic.Background || step.Exec != nil && step.Exec.Background
 }
 
 // stepName is the kind and the object of a step, for people.
@@ -296,6 +304,8 @@ func stepName(step spec.Step) string {
 		return "capture " + step.Capture.File
 	case step.Workload != nil:
 		return "workload " + step.Workload.Name
+	case step.Traffic != nil:
+		return "traffic " + step.Traffic.Name
 	case step.Exec != nil:
 		if step.Exec.Name != "" {
 			return "exec " + step.Exec.Name

@@ -54,6 +54,10 @@ func (s *script) workload(ctx context.Context, _ int, w *spec.Workload) error {
 	return s.play(ctx, w.Name)
 }
 
+func (s *script) traffic(ctx context.Context, _ int, t *spec.Traffic) error {
+	return s.play(ctx, t.Name)
+}
+
 func (s *script) exec(ctx context.Context, _ int, e *spec.Exec) error { return s.play(ctx, e.Name) }
 
 func (s *script) link(ctx context.Context, _ int, l *spec.LinkChange) (func(context.Context) error, error) {

@@ -15,20 +15,24 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
+	"railbed/workloads/traffic"
 	"railbed/workloads/worker"
 )
 
 // Parts are the parts that a program which runs scenarios must be able to play;
 // it gives them to testbed.Init.
 func Parts() reexec.Parts {
-	return reexec.Parts{worker.Args()[0]: func([]string) int {
-		channel, err := worker.Inherited()
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "railbed worker:", err)
-			return 1
-		}
-		return worker.Main(channel, os.Stderr)
-	}}
+	return reexec.Parts{
+		worker.Args()[0]: func([]string) int {
+			channel, err := worker.Inherited()
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "railbed worker:", err)
+				return 1
+			}
+			return worker.Main(channel, os.Stderr)
+		},
+		traffic.Part: func(args []string) int { return traffic.Main(args, os.Stdin, os.Stdout, os.Stderr) },
+	}
 }
 
 // Ports of workloads. Each workload of a file has a range of its own, so that

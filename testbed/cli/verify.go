@@ -155,7 +155,7 @@ func (f verifyFlags) checks(p *plan.Plan) ([]verify.Check, error) {
 	if p != nil {
 		checks = append(checks, verify.NewConservation("*", nil))
 		if hasEqualCost(p) {
-			checks = append(checks, verify.NewPathSpread("*", share))
+			checks = append(checks, verify.NewPathSpread("*", share, verify.SpreadOptions{}))
 		}
 		checks = append(checks, verify.NewFidelity(f.fidelity, verify.HostLoad{Pressure: -1, Steal: -1}))
 	}

@@ -27,6 +27,14 @@ func (c *compiler) checkSteps() {
 				c.checkName(fmt.Sprintf("%s.exec.nodes[%d]", path, j), name, "node", nodes)
 			}
 		}
+		if t := step.Traffic; t != nil {
+			for j, name := range t.From {
+				c.checkName(fmt.Sprintf("%s.traffic.from[%d]", path, j), name, "node", nodes)
+			}
+			for j, name := range t.To {
+				c.checkName(fmt.Sprintf("%s.traffic.to[%d]", path, j), name, "node", nodes)
+			}
+		}
 		if step.Link != nil {
 			name, _ := step.Link.Target()
 			c.checkName(path+".link.where", name, "link", links)
@@ -43,6 +51,51 @@ func (c *compiler) checkSteps() {
 		if spread := check.Packets.PathSpread; spread != nil {
 			c.checkName(path+".path-spread.switch", spread.Switch, "switch", switches)
 		}
+		c.checkSelected(path, check.Packets, nodes, switches)
+	}
+}
+
+// checkSelected refuses ports and nodes that do not exist, in checks that take
+// either.
+func (c *compiler) checkSelected(path string, p *spec.PacketsCheck, nodes, switches []string) {
+	at := func(key, name string) {
+		if name != "" {
+			c.checkTap(path+"."+key, name, nodes, switches)
+		}
+	}
+	ends := func(key, from, to string) {
+		if from != "" {
+			c.checkName(path+"."+key+".from", from, "node", nodes)
+		}
+		if to != "" {
+			c.checkName(path+"."+key+".to", to, "node", nodes)
+		}
+	}
+	if k := p.Marks; k != nil {
+		at("marks.at", k.At)
+		ends("marks", k.From, k.To)
+	}
+	if k := p.Drops; k != nil {
+		at("drops.at", k.At)
+		ends("drops", k.From, k.To)
+	}
+	if k := p.Lossless; k != nil {
+		ends("lossless", k.From, k.To)
+	}
+	if k := p.Trims; k != nil {
+		at("trims.at", k.At)
+	}
+	if k := p.Pauses; k != nil {
+		at("pauses.at", k.At)
+		for i, port := range k.Order {
+			at(fmt.Sprintf("pauses.order[%d]", i), port)
+		}
+	}
+	if k := p.Reordering; k != nil {
+		ends("reordering", k.From, k.To)
+	}
+	if k := p.QueueDepth; k != nil {
+		at("queue-depth.at", k.At)
 	}
 }
 

@@ -124,7 +124,8 @@ func (c *checker) workloadNamed(path, name string) {
 }
 
 func (c *checker) packets(at string, p *PacketsCheck) {
-	c.exactlyOne(at, *p, "bytes-per-rank", "rank-nic", "conservation", "path-spread")
+	c.exactlyOne(at, *p, packetChecks...)
+	c.fabricChecks(at, p)
 	if b := p.BytesPerRank; b != nil {
 		if b.Workload != "" {
 			c.workloadNamed(at+".bytes-per-rank.workload", b.Workload)

@@ -52,7 +52,7 @@ func (c *checker) steps() {
 	var last units.Duration
 	for i, step := range c.t.Steps {
 		at := fmt.Sprintf("steps[%d]", i)
-		c.exactlyOne(at, step, "capture", "workload", "exec", "link", "sleep")
+		c.exactlyOne(at, step, "capture", "workload", "traffic", "exec", "link", "sleep")
 		if step.At != nil {
 			if *step.At < last {
 				c.report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At, last), "write steps in the order of their times")
@@ -64,6 +64,9 @@ func (c *checker) steps() {
 		}
 		if step.Workload != nil {
 			c.workload(at+".workload", step.Workload, names)
+		}
+		if step.Traffic != nil {
+			c.traffic(at+".traffic", step.Traffic, names)
 		}
 		if step.Exec != nil {
 			c.exec(at+".exec", step.Exec, names)
@@ -87,7 +90,7 @@ func (c *checker) unique(path, name string, taken map[string]string) {
 		return
 	}
 	if first, twice := taken[name]; twice {
-		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first), "give each workload and exec a name of its own")
+		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first), "give each workload, traffic and exec a name of its own")
 		return
 	}
 	taken[name] = parent(path)

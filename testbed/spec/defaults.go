@@ -43,6 +43,9 @@ func (s *Step) setDefaults() {
 		w.Family = cmp.Or(w.Family, "4")
 		w.Timeout = cmp.Or(w.Timeout, defaultWorkloadTimeout)
 	}
+	if s.Traffic != nil {
+		s.Traffic.setDefaults()
+	}
 	if e := s.Exec; e != nil {
 		e.Timeout = cmp.Or(e.Timeout, defaultExecTimeout)
 		if e.Expect == nil {

@@ -86,12 +86,15 @@ func makeSchema(t *testing.T) []byte {
 	s.ID, s.Title = "", "Railbed testbed"
 	for path, form := range map[string]string{
 		"Testbed.name": testbedName.String(), "Workload.name": nodeName.String(), "Exec.name": nodeName.String(),
-		"Capture.file": captureName.String(), "WorkloadCheck.busbw": comparisonForm.String(),
+		"Capture.file": captureName.String(), "WorkloadCheck.busbw": comparisonForm.String(), "Traffic.name": nodeName.String(),
+		"MarksCheck.share": boundForm.String(), "MarksCheck.count": boundForm.String(), "DropsCheck.count": boundForm.String(),
+		"TrimsCheck.count": boundForm.String(), "PausesCheck.count": boundForm.String(), "PausesCheck.paused": boundForm.String(),
+		"ReorderingCheck.share": boundForm.String(), "QueueDepthCheck.max": boundForm.String(), "QueueDepthCheck.p99": boundForm.String(),
 	} {
 		property(t, s, path).Pattern = form
 	}
 	one := uint64(1)
-	for _, path := range []string{"Capture.at", "Exec.nodes", "Exec.command"} {
+	for _, path := range []string{"Capture.at", "Traffic.from", "Exec.nodes", "Exec.command"} {
 		property(t, s, path).MinItems = &one
 	}
 	scalar := []*jsonschema.Schema{{Type: "string"}, {Type: "number"}, {Type: "boolean"}}
@@ -103,7 +106,7 @@ func makeSchema(t *testing.T) []byte {
 		p := property(t, s, path)
 		p.Ref, p.AnyOf = "", []*jsonschema.Schema{{Ref: p.Ref}, {Type: "boolean"}}
 	}
-	for _, path := range []string{"Scheduler.strict", "ECN.priorities", "Trim.priorities", "PFC.priorities", "GFC.priorities"} {
+	for _, path := range []string{"Scheduler.strict", "ECN.priorities", "Trim.priorities", "PFC.priorities", "GFC.priorities", "PauseFrames.priorities"} {
 		p := property(t, s, path)
 		p.UniqueItems, p.Items = true, &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: "7"}
 	}
@@ -115,9 +118,10 @@ func makeSchema(t *testing.T) []byte {
 	family := property(t, s, "Workload.ip")
 	family.Type, family.Enum = "", []any{"4", "6", 4, 6}
 	for typ, choices := range map[string][]string{
-		"Step":         {"capture", "workload", "exec", "link", "sleep"},
+		"Step":         {"capture", "workload", "traffic", "exec", "link", "sleep"},
 		"Check":        {"workload", "packets", "fidelity"},
-		"PacketsCheck": {"bytes-per-rank", "rank-nic", "conservation", "path-spread"},
+		"PacketsCheck": packetChecks,
+		"Traffic":      {"to", "shift", "pause"},
 	} {
 		for _, choice := range choices {
 			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf, &jsonschema.Schema{Required: []string{choice}})

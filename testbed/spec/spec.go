@@ -135,8 +135,8 @@ type Node struct {
 	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
-// Step is one thing that happens. Exactly one of capture, workload, exec, link
-// and sleep is set.
+// Step is one thing that happens. Exactly one of capture, workload, traffic,
+// exec, link and sleep is set.
 type Step struct {
 	// At is when the step starts, counted from the start of the first step.
 	// Without it the step starts when the one before it has ended.
@@ -145,6 +145,8 @@ type Step struct {
 	Capture *Capture `yaml:"capture,omitempty" json:"capture,omitempty"`
 	// Workload runs a collective on every rank.
 	Workload *Workload `yaml:"workload,omitempty" json:"workload,omitempty"`
+	// Traffic sends datagrams or pause frames.
+	Traffic *Traffic `yaml:"traffic,omitempty" json:"traffic,omitempty"`
 	// Exec runs a command in nodes.
 	Exec *Exec `yaml:"exec,omitempty" json:"exec,omitempty"`
 	// Link changes a link while it runs.
@@ -166,6 +168,9 @@ type Capture struct {
 	SnapLen units.Bytes `yaml:"snaplen,omitempty" json:"snaplen,omitempty"`
 	// Limit is how large the file can grow. Default 2GiB.
 	Limit units.Bytes `yaml:"limit,omitempty" json:"limit,omitempty"`
+	// Events is all to record what enters the queues of soft switches as well.
+	// Default: none.
+	Events string `yaml:"events,omitempty" json:"events,omitempty" jsonschema:"enum=none,enum=all"`
 }
 
 // Workload runs a collective on every rank of the testbed.
@@ -253,8 +258,25 @@ type PacketsCheck struct {
 	RankNIC string `yaml:"rank-nic,omitempty" json:"rank-nic,omitempty"`
 	// Conservation names a switch or a glob: what enters a switch leaves it.
 	Conservation string `yaml:"conservation,omitempty" json:"conservation,omitempty"`
-	// PathSpread requires traffic on every equal-cost uplink.
+	// PathSpread judges how traffic is spread over equal-cost uplinks.
 	PathSpread *PathSpread `yaml:"path-spread,omitempty" json:"path-spread,omitempty"`
+	// Marks judges how many packets carry Congestion Experienced.
+	Marks *MarksCheck `yaml:"marks,omitempty" json:"marks,omitempty"`
+	// Drops judges what soft switches and emulated NICs dropped, by reason.
+	Drops *DropsCheck `yaml:"drops,omitempty" json:"drops,omitempty"`
+	// Lossless requires that what an emulated NIC took reaches the far NIC.
+	Lossless *LosslessCheck `yaml:"lossless,omitempty" json:"lossless,omitempty"`
+	// Trims judges packets that switches cut to their headers.
+	Trims *TrimsCheck `yaml:"trims,omitempty" json:"trims,omitempty"`
+	// Pauses judges the PFC frames, and that ports obeyed them.
+	Pauses *PausesCheck `yaml:"pauses,omitempty" json:"pauses,omitempty"`
+	// Deadlock is whether there must be a cycle of switches that pause each other
+	// and send nothing: none or some.
+	Deadlock string `yaml:"deadlock,omitempty" json:"deadlock,omitempty" jsonschema:"enum=none,enum=some"`
+	// Reordering judges the share of packets that arrived out of order.
+	Reordering *ReorderingCheck `yaml:"reordering,omitempty" json:"reordering,omitempty"`
+	// QueueDepth judges how long queues of soft switches were.
+	QueueDepth *QueueDepthCheck `yaml:"queue-depth,omitempty" json:"queue-depth,omitempty"`
 }
 
 // BytesPerRank compares the bytes that each rank sent with a closed formula.
@@ -267,11 +289,18 @@ type BytesPerRank struct {
 	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`
 }
 
-// PathSpread requires traffic on every one of a switch's equal-cost uplinks.
+// PathSpread judges how traffic is spread over a switch's equal-cost uplinks. By
+// default every one must carry some.
 type PathSpread struct {
 	// Switch is a name or glob.
 	Switch string `yaml:"switch" json:"switch"`
 	// MinShare is the least share of an uplink, of the mean over them. Default
 	// 0%: any traffic will do.
 	MinShare units.Ratio `yaml:"min-share,omitempty" json:"min-share,omitzero"`
+	// Polarised requires the opposite: an uplink without traffic, with flows
+	// enough that an even hash would have used it.
+	Polarised bool `yaml:"polarised,omitempty" json:"polarised,omitempty"`
+	// Flows requires besides that each flow keeps to one uplink, or that each
+	// with packets enough uses all of them.
+	Flows string `yaml:"flows,omitempty" json:"flows,omitempty" jsonschema:"enum=one-path,enum=every-path"`
 }

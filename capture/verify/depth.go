@@ -1,0 +1,109 @@
+package verify
+
+import (
+	"fmt"
+	"math/bits"
+
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+)
+
+// QueueDepth judges the bytes that waited at the selected ports, as each packet
+// that was sent, marked, trimmed or dropped there, or entered a queue, says.
+// Control frames go before all queues and are left out.
+type QueueDepth struct {
+	selector
+	priority int // -1 is any
+	most     *spec.Bound
+	p99      *spec.Bound
+
+	counts  [depthBuckets]uint64
+	total   uint64
+	longest int64
+	where   *Tap
+	when    int64
+	byQueue [8]int64
+}
+
+// depthSub is the resolution of the histogram: 2^depthSub parts of each power of
+// two.
+const (
+	depthSub     = 5
+	depthBuckets = (64 - depthSub) << depthSub
+)
+
+// NewQueueDepth makes the check. A priority of -1 is any; bounds may be nil.
+func NewQueueDepth(s Selection, priority int, most, p99 *spec.Bound) *QueueDepth {
+	return &QueueDepth{selector: selector{Selection: s}, priority: priority, most: most, p99: p99}
+}
+
+// Begin implements Check.
+func (k *QueueDepth) Begin(c *Capture) { k.begin(c) }
+
+// Packet implements Check.
+func (k *QueueDepth) Packet(p *Packet) { k.Event(p) }
+
+// Event implements Watcher.
+func (k *QueueDepth) Event(p *Packet) {
+	if p.Depth < 0 || p.control() || p.Direction == In || k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) {
+		return
+	}
+	k.total++
+	k.counts[depthBucket(uint64(p.Depth))]++
+	if p.Queue >= 0 && p.Queue < len(k.byQueue) {
+		k.byQueue[p.Queue] = max(k.byQueue[p.Queue], p.Depth)
+	}
+	if p.Depth > k.longest || k.where == nil {
+		k.longest, k.where, k.when = p.Depth, p.Tap, p.Time
+	}
+}
+
+func depthBucket(v uint64) int {
+	if v < 1<<depthSub {
+		return int(v)
+	}
+	shift := bits.Len64(v) - 1 - depthSub
+	return (shift+1)<<depthSub + int(v>>shift)&(1<<depthSub-1)
+}
+
+// quantile is the depth that a share of the packets did not exceed, at most a
+// part in 32 too high.
+func (k *QueueDepth) quantile(q float64) int64 {
+	want, seen := q*float64(k.total), uint64(0)
+	for i, n := range k.counts {
+		if seen += n; n > 0 && float64(seen) >= want {
+			if i < 1<<depthSub {
+				return int64(i)
+			}
+			shift := i>>depthSub - 1
+			return min(k.longest, (int64(1<<depthSub|i&(1<<depthSub-1))+1)<<shift-1)
+		}
+	}
+	return 0
+}
+
+// Result implements Check.
+func (k *QueueDepth) Result() Result {
+	p50, p99 := k.quantile(0.5), k.quantile(0.99)
+	r := Result{Name: k.titled("queue-depth"), Measured: map[string]float64{
+		"packets": float64(k.total), "max": float64(k.longest), "p50": float64(p50), "p99": float64(p99),
+	}}
+	taps := k.chosen()
+	lossy := k.capture.lossy(taps)
+	wrong, unclear := judgeBound("longest queue", k.most, float64(k.longest), units.Bytes(k.longest).String(), lossy)
+	w, u := judgeBound("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String(), lossy)
+	wrong, unclear = append(wrong, w...), append(unclear, u...)
+	if k.total == 0 {
+		wrong, unclear = nil, []string{"no packet says how long its queue was"}
+	} else {
+		r.Details = append(r.Details, fmt.Sprintf("the longest was at %s at %s", k.where.Name, clockTime(k.when)))
+	}
+	for q, depth := range k.byQueue {
+		if depth > 0 {
+			r.Details = append(r.Details, fmt.Sprintf("priority %d: at most %s", q, units.Bytes(depth)))
+		}
+	}
+	r.Summary = fmt.Sprintf("at most %s waited; 99 of 100 packets found %s, half of them %s", units.Bytes(k.longest), units.Bytes(p99), units.Bytes(p50))
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}

@@ -1,0 +1,164 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"railbed/testbed/plan"
+)
+
+// nicOverrun is the reason of drops that are the node's and not the fabric's.
+const nicOverrun = "nic-overrun"
+
+// Lossless holds that the fabric loses nothing: every packet that left a node and
+// that the emulated NIC had room for arrives at the node that it is for. It
+// follows packets by their ids from NIC to NIC; what switches say about drops only
+// explains what is missing. A packet that was trimmed on the way did not arrive.
+type Lossless struct {
+	selector
+	priority int // -1 is any
+	travel   journeys
+
+	sent, arrived, overrun, underWay, lost uint64
+	reasons                                map[string]uint64
+	examples                               []string
+	nics                                   map[int]bool
+}
+
+// NewLossless makes the check. A priority of -1 is any; others need a plan of soft
+// switches.
+func NewLossless(s Selection, priority int) *Lossless {
+	return &Lossless{selector: selector{Selection: s}, priority: priority, reasons: map[string]uint64{}, nics: map[int]bool{}}
+}
+
+// Begin implements Check.
+func (k *Lossless) Begin(c *Capture) {
+	k.begin(c)
+	k.travel = newJourneys(c, k.missing)
+}
+
+// priorityOf is the priority of a DSCP by the plan's first soft switch, -1
+// without one.
+func priorityOf(p *plan.Plan, dscp uint8) int {
+	if p != nil {
+		for i := range p.Switches {
+			if soft := p.Switches[i].Soft; soft != nil {
+				return int(soft.Priorities[dscp])
+			}
+		}
+	}
+	return -1
+}
+
+// Packet implements Check.
+func (k *Lossless) Packet(p *Packet) {
+	if p.Flow == nil || !k.flow(p.Flow) {
+		return
+	}
+	switch {
+	case p.Drop != "":
+		k.drop(p)
+	case !p.Tap.NIC:
+	case p.Direction == Out:
+		if _, to := k.nodes[p.Flow.Dst.Addr()]; !to || k.priority >= 0 && priorityOf(k.capture.Plan, p.DSCP) != k.priority {
+			return
+		}
+		k.sent++
+		k.nics[p.Tap.Index] = true
+		k.travel.start(p.ID, journey{left: p.Time})
+	case p.Direction == In:
+		if _, known := k.travel.find(p.ID); known {
+			k.arrived++
+			k.travel.forget(p.ID)
+		}
+	}
+}
+
+// drop takes over why a packet will not arrive.
+func (k *Lossless) drop(p *Packet) {
+	if p.Drop != nicOverrun {
+		k.travel.note(p.ID, p.Tap.Name+" "+p.Drop)
+		return
+	}
+	if _, known := k.travel.find(p.ID); known {
+		k.overrun++
+		k.travel.forget(p.ID)
+	}
+}
+
+// missing counts a packet that has not arrived.
+func (k *Lossless) missing(id uint64, j journey, now int64) {
+	switch {
+	case now-j.left < k.travel.linger && j.reason == "":
+		k.underWay++
+		return
+	case j.reason == "":
+		j.reason = "without a word"
+	}
+	k.lost++
+	if len(k.reasons) < maxDetails*10 {
+		k.reasons[j.reason]++
+	}
+	if len(k.examples) < 5 {
+		k.examples = append(k.examples, fmt.Sprintf("packet %#x of %s: %s", id, clockTime(j.left), j.reason))
+	}
+}
+
+// Result implements Check.
+func (k *Lossless) Result() Result {
+	k.travel.finish(k.capture.End)
+	r := Result{Name: k.titled("lossless"), Measured: map[string]float64{
+		"sent": float64(k.sent), "arrived": float64(k.arrived), "lost": float64(k.lost), "nic-overrun": float64(k.overrun), "under-way": float64(k.underWay),
+	}}
+	taps := k.nicTaps()
+	var wrong, unclear []string
+	for _, reason := range slices.Sorted(maps.Keys(k.reasons)) {
+		wrong = append(wrong, fmt.Sprintf("%d packets were lost: %s", k.reasons[reason], reason))
+	}
+	wrong = append(wrong, k.examples...)
+	if k.capture.lossy(taps) || k.travel.short {
+		wrong, unclear = nil, append(unclear, wrong...)
+	}
+	switch {
+	case k.capture.Plan == nil:
+		wrong, unclear = nil, []string{"without a plan the nodes are not known"}
+	case k.arrived+k.lost == 0:
+		unclear = append(unclear, "no packet left a node for another")
+	case k.travel.short:
+		unclear = append(unclear, "more packets at once than are remembered")
+	}
+	for _, name := range k.untapped() {
+		unclear = append(unclear, name+" was not captured")
+	}
+	r.Summary = fmt.Sprintf("%d packets left, %d arrived, %d were lost; %d found no room in the emulated NIC, %d were under way at the end",
+		k.sent, k.arrived, k.lost, k.overrun, k.underWay)
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}
+
+// nicTaps are the taps of all nodes.
+func (s *selector) nicTaps() (taps []*Tap) {
+	for _, tap := range s.capture.Taps {
+		if tap.NIC {
+			taps = append(taps, tap)
+		}
+	}
+	return taps
+}
+
+// untapped are the nodes' NICs that the plan has and the capture lacks.
+func (s *selector) untapped() (names []string) {
+	if s.capture.Plan == nil {
+		return nil
+	}
+	for _, n := range s.capture.Plan.Nodes {
+		for _, nic := range n.NICs {
+			if s.capture.Tap(n.Name, nic.Name) == nil {
+				names = append(names, strings.Join([]string{n.Name, nic.Name}, ":"))
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,82 @@
+package verify
+
+import (
+	"fmt"
+
+	"railbed/testbed/spec"
+	"railbed/transports/wire"
+)
+
+// Marks judges how many packets of ECN-capable transports carry Congestion
+// Experienced (RFC 3168) where they leave the selected switches or arrive at the
+// selected nodes. What the packets carry decides; a port that says that it marked
+// a packet which does not carry the mark is wrong.
+type Marks struct {
+	selector
+	share, count *spec.Bound
+
+	capable, marked, said, untrue uint64
+	byTap                        map[int]uint64 // marks that taps said they made
+}
+
+// NewMarks makes the check. The bounds may be nil; the share is of marked packets
+// among the capable ones, the count of packets that the selected ports marked.
+func NewMarks(s Selection, share, count *spec.Bound) *Marks {
+	return &Marks{selector: selector{Selection: s}, share: share, count: count, byTap: map[int]uint64{}}
+}
+
+// Begin implements Check.
+func (k *Marks) Begin(c *Capture) { k.begin(c) }
+
+// Packet implements Check.
+func (k *Marks) Packet(p *Packet) {
+	if p.IP == 0 || p.ECN == wire.NotECT || !crosses(p) || !k.at(p.Tap) || !k.flow(p.Flow) {
+		if p.Verdict == "mark" && p.ECN != wire.CE && k.at(p.Tap) {
+			k.untrue++
+		}
+		return
+	}
+	k.capable++
+	if p.ECN == wire.CE {
+		k.marked++
+	}
+	if p.Verdict != "mark" {
+		return
+	}
+	k.said++
+	k.byTap[p.Tap.Index]++
+	if p.ECN != wire.CE {
+		k.untrue++
+	}
+}
+
+// Result implements Check.
+func (k *Marks) Result() Result {
+	r := Result{Name: k.titled("marks"), Measured: map[string]float64{
+		"ecn-capable": float64(k.capable), "marked": float64(k.marked), "marked-here": float64(k.said),
+	}}
+	taps := k.chosen()
+	lossy := k.capture.lossy(taps)
+	var wrong, unclear []string
+	share := 0.0
+	if k.capable == 0 {
+		unclear = append(unclear, "no packet of an ECN-capable transport")
+	} else {
+		share = float64(k.marked) / float64(k.capable)
+		wrong, unclear = judgeShare("share of marked packets", k.share, share, lossy)
+		w, u := judgeBound("packets marked here", k.count, float64(k.said), fmt.Sprint(k.said), lossy)
+		wrong, unclear = append(wrong, w...), append(unclear, u...)
+	}
+	r.Measured["share"] = share
+	if k.untrue > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d packets that were said to be marked carry no mark", k.untrue))
+	}
+	for _, tap := range taps {
+		if n := k.byTap[tap.Index]; n > 0 {
+			r.Details = append(r.Details, fmt.Sprintf("%s marked %d packets", tap.Name, n))
+		}
+	}
+	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets carried a mark (%s); %d were marked here", k.marked, k.capable, percent(share), k.said)
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}

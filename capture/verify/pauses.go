@@ -1,0 +1,376 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/testbed/spec"
+)
+
+// Pauses judges priority flow control (IEEE 802.1Q clause 36) from its frames. A
+// port that sends one asks the port at the far end to stop; it holds for its
+// quanta, 512 bit times of the far end's line each, or until a frame with none. A
+// pause that is renewed in time is one pause. Besides its bounds, the check holds
+// that a switch's port that was paused sends nothing of that priority: by the
+// times of the model where the capture has them.
+//
+// The paused time is the testbed's own.
+type Pauses struct {
+	selector
+	priority      int // -1 is any
+	count, paused *spec.Bound
+	order         []string
+
+	asking []asking // by tap index
+	obeyed [][8]int64
+	passed uint64
+	// disobeyed are packets that were sent while their priority was paused.
+	disobeyed []uint64
+}
+
+// asking is what a port asked for.
+type asking struct {
+	frames, renewals, resumes uint64
+	begun                     uint64
+	first                     int64 // of its first pause
+	until                     [8]int64
+	held                      [8]int64 // ns of pauses
+}
+
+// clockSlack is by how many nanoseconds the times of two records may differ from
+// those of the model: the host's clock is set a little now and then.
+const clockSlack = 20_000
+
+// NewPauses makes the check. A priority of -1 is any, and bounds may be nil: the
+// count is of all pauses, the time that of the port that asked for most. order
+// are globs over ports, each of which must have asked for its first pause after
+// those before it in the list.
+func NewPauses(s Selection, priority int, count, paused *spec.Bound, order []string) *Pauses {
+	return &Pauses{selector: selector{Selection: s}, priority: priority, count: count, paused: paused, order: order}
+}
+
+// Begin implements Check.
+func (k *Pauses) Begin(c *Capture) { k.begin(c) }
+
+// pauseLength is how long a pause holds that a port asks for or is asked for, in
+// nanoseconds of the capture's clock.
+func (c *Capture) pauseLength(asked *Tap, asks bool, quanta uint16) int64 {
+	rate := uint64(100e9) // as the switch takes a line without a rate
+	if port, _ := c.port(asked.Node, asked.Port); port != nil {
+		if link := c.Plan.Link(port.Link); link != nil {
+			d := link.AToB
+			if (link.A.Node == asked.Node && link.A.Port == asked.Port) == asks {
+				d = link.BToA // of the port at the far end
+			}
+			if d.Rate > 0 {
+				rate = uint64(d.Rate)
+			}
+		}
+	}
+	return int64(float64(quanta)*512*1e9/float64(rate)) * int64(c.Dilation)
+}
+
+// Packet implements Check.
+func (k *Pauses) Packet(p *Packet) {
+	for len(k.asking) <= p.Tap.Index {
+		k.asking = append(k.asking, asking{})
+		k.obeyed = append(k.obeyed, [8]int64{})
+		k.disobeyed = append(k.disobeyed, 0)
+	}
+	switch {
+	case p.Drop != "":
+	case p.PFC == nil:
+		k.passed++
+		if p.Direction == Out && !p.Tap.NIC && !p.control() && p.Queue >= 0 && p.Queue < 8 && p.Due < k.obeyed[p.Tap.Index][p.Queue]-clockSlack {
+			k.disobeyed[p.Tap.Index]++
+		}
+	case p.Direction == Out && k.at(p.Tap):
+		k.ask(p)
+	case p.Direction == In:
+		for q := range 8 {
+			if p.PFC.Enable>>q&1 != 0 {
+				// The frame that was just beginning goes out; so does what begins with
+				// the end of the pause.
+				k.obeyed[p.Tap.Index][q] = p.Due + k.capture.pauseLength(p.Tap, false, p.PFC.Quanta[q])
+			}
+		}
+	}
+}
+
+// ask takes a frame where it leaves the port that asks.
+func (k *Pauses) ask(p *Packet) {
+	a := &k.asking[p.Tap.Index]
+	for q := range 8 {
+		if p.PFC.Enable>>q&1 == 0 || k.priority >= 0 && q != k.priority {
+			continue
+		}
+		length := k.capture.pauseLength(p.Tap, true, p.PFC.Quanta[q])
+		holds := p.Time < a.until[q]
+		switch {
+		case length == 0:
+			a.resumes++
+		case holds:
+			a.renewals++
+		default:
+			a.begun++
+		}
+		if a.begun == 1 && a.first == 0 {
+			a.first = p.Time
+		}
+		// What is left of the pause before is replaced.
+		if holds {
+			a.held[q] -= a.until[q] - p.Time
+		}
+		a.held[q] += length
+		a.until[q] = p.Time + length
+	}
+	a.frames++
+}
+
+// total is how long a port asked for pauses until the capture's end, of the
+// priority that it paused longest.
+func (a *asking) total(end int64) (longest int64) {
+	for q, held := range a.held {
+		longest = max(longest, held-max(0, a.until[q]-end))
+	}
+	return longest
+}
+
+// Result implements Check.
+func (k *Pauses) Result() Result {
+	r := Result{Name: k.titled("pauses"), Measured: map[string]float64{}}
+	taps := k.chosen()
+	var begun, frames uint64
+	var longest int64
+	for _, tap := range k.asked() {
+		a := &k.asking[tap.Index]
+		held := a.total(k.capture.End) / int64(k.capture.Dilation)
+		begun, frames, longest = begun+a.begun, frames+a.frames, max(longest, held)
+		r.Details = append(r.Details, fmt.Sprintf("%s asked from %s for %d pauses, %v in all: %d frames, %d to renew, %d to go on",
+			tap.Name, clockTime(a.first), a.begun, time.Duration(held), a.frames, a.renewals, a.resumes))
+	}
+	lossy := k.capture.lossy(taps)
+	wrong, unclear := judgeBound("pauses", k.count, float64(begun), fmt.Sprint(begun), lossy)
+	w, u := judgeBound("time paused", k.paused, float64(longest), time.Duration(longest).String(), lossy)
+	wrong, unclear = append(wrong, w...), append(unclear, u...)
+	w, u = k.judgeOrder(lossy)
+	wrong, unclear = append(wrong, w...), append(unclear, u...)
+	for i, n := range k.disobeyed {
+		if n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s sent %d packets of a priority that was paused", k.capture.Taps[i].Name, n))
+		}
+	}
+	if k.passed+frames == 0 {
+		wrong, unclear = nil, []string{"no packet came there"}
+	}
+	r.Measured["pauses"], r.Measured["frames"], r.Measured["longest-ms"] = float64(begun), float64(frames), float64(longest)/1e6
+	r.Summary = fmt.Sprintf("%d pauses by %d PFC frames; the port that asked for most asked for %v", begun, frames, time.Duration(longest))
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}
+
+// asked are the taps that asked for a pause, in the order of their first.
+func (k *Pauses) asked() (taps []*Tap) {
+	for i := range k.asking {
+		if k.asking[i].begun > 0 {
+			taps = append(taps, k.capture.Taps[i])
+		}
+	}
+	slices.SortStableFunc(taps, func(a, b *Tap) int { return cmp.Compare(k.asking[a.Index].first, k.asking[b.Index].first) })
+	return taps
+}
+
+// judgeOrder compares who paused whom first.
+func (k *Pauses) judgeOrder(lossy bool) (wrong, unclear []string) {
+	last := int64(0)
+	for i, pattern := range k.order {
+		first := int64(0)
+		for _, tap := range k.asked() {
+			if (Selection{At: pattern}).tap(tap) {
+				first = k.asking[tap.Index].first
+				break
+			}
+		}
+		switch {
+		case first == 0:
+			wrong = append(wrong, fmt.Sprintf("%s asked for no pause", pattern))
+		case first < last:
+			wrong = append(wrong, fmt.Sprintf("%s asked for its first pause %v before %s did", pattern, time.Duration(last-first), k.order[i-1]))
+		}
+		last = max(last, first)
+	}
+	if lossy {
+		return nil, wrong
+	}
+	return wrong, nil
+}
+
+// Deadlock looks for a cycle of switches that pause each other: ports whose pause
+// was renewed twice and more since they last sent anything of the priority, each
+// of them waiting for a switch of which the next port is one too. PFC alone
+// makes such; the frames and what the ports did not send are the proof.
+type Deadlock struct {
+	want    bool
+	capture *Capture
+	ports   map[int]*stalled // by tap index
+
+	found  []string
+	seen   map[string]bool
+	frames uint64
+	passed uint64
+}
+
+// stalled is a port that is paused, by priority.
+type stalled struct {
+	tap      *Tap
+	far      string // the node at the far end
+	until    [8]int64
+	renewals [8]int // since it last sent
+}
+
+// renewedOften is from how many renewals on without a packet a port counts as
+// stalled.
+const renewedOften = 2
+
+// NewDeadlock makes the check: there must be a deadlock, or there must be none.
+func NewDeadlock(want bool) *Deadlock {
+	return &Deadlock{want: want, ports: map[int]*stalled{}, seen: map[string]bool{}}
+}
+
+// Begin implements Check.
+func (k *Deadlock) Begin(c *Capture) { k.capture = c }
+
+// Packet implements Check.
+func (k *Deadlock) Packet(p *Packet) {
+	if p.Tap.NIC || p.Drop != "" {
+		return
+	}
+	switch {
+	case p.PFC != nil && p.Direction == In:
+		k.frames++
+		k.pause(p)
+	case !p.control() && p.Direction == Out:
+		k.passed++
+		if s := k.ports[p.Tap.Index]; s != nil && p.Queue >= 0 && p.Queue < 8 {
+			s.renewals[p.Queue] = 0
+		}
+	}
+}
+
+// pause takes a frame where it arrives.
+func (k *Deadlock) pause(p *Packet) {
+	s := k.ports[p.Tap.Index]
+	if s == nil {
+		s = &stalled{tap: p.Tap}
+		if port, _ := k.capture.port(p.Tap.Node, p.Tap.Port); port != nil {
+			s.far, _ = splitPort(port.Peer)
+		}
+		k.ports[p.Tap.Index] = s
+	}
+	for q := range 8 {
+		if p.PFC.Enable>>q&1 == 0 {
+			continue
+		}
+		if holds := p.Time <= s.until[q]; holds && p.PFC.Quanta[q] > 0 {
+			s.renewals[q]++
+		} else {
+			s.renewals[q] = 0
+		}
+		s.until[q] = p.Time + k.capture.pauseLength(p.Tap, false, p.PFC.Quanta[q])
+		if s.renewals[q] >= renewedOften {
+			k.search(q, p.Time)
+		}
+	}
+}
+
+// search follows stalled ports from switch to switch until one comes again.
+func (k *Deadlock) search(q int, now int64) {
+	next := map[string][]*stalled{}
+	for _, s := range k.ports {
+		if s.renewals[q] >= renewedOften && s.until[q] >= now && s.far != "" {
+			next[s.tap.Node] = append(next[s.tap.Node], s)
+		}
+	}
+	var path []*stalled
+	onPath, done := map[string]int{}, map[string]bool{}
+	var visit func(node string) []*stalled
+	visit = func(node string) []*stalled {
+		onPath[node] = len(path)
+		for _, s := range next[node] {
+			path = append(path, s)
+			if at, cycle := onPath[s.far]; cycle {
+				return slices.Clone(path[at:])
+			}
+			if !done[s.far] {
+				if found := visit(s.far); found != nil {
+					return found
+				}
+			}
+			path = path[:len(path)-1]
+		}
+		delete(onPath, node)
+		done[node] = true
+		return nil
+	}
+	for node := range next {
+		if cycle := visit(node); cycle != nil {
+			k.note(cycle, q, now)
+			return
+		}
+		path = path[:0]
+		clear(onPath)
+	}
+}
+
+// note keeps a cycle once.
+func (k *Deadlock) note(cycle []*stalled, q int, now int64) {
+	var names []string
+	for _, s := range cycle {
+		names = append(names, s.tap.Name)
+	}
+	least := slices.Index(names, slices.Min(names))
+	names = slices.Concat(names[least:], names[:least])
+	key := fmt.Sprint(q, names)
+	if k.seen[key] || len(k.found) >= maxDetails {
+		return
+	}
+	k.seen[key] = true
+	k.found = append(k.found, fmt.Sprintf("priority %d at %s: %v wait for each other in a circle", q, clockTime(now), names))
+}
+
+// Result implements Check.
+func (k *Deadlock) Result() Result {
+	r := Result{Name: "deadlock", Measured: map[string]float64{"deadlocks": float64(len(k.found)), "pfc-frames": float64(k.frames)}}
+	var taps []*Tap
+	for _, tap := range k.capture.Taps {
+		if !tap.NIC && tap.Node != "" {
+			taps = append(taps, tap)
+		}
+	}
+	lossy := k.capture.lossy(taps)
+	var wrong, unclear []string
+	switch {
+	case k.capture.Plan == nil:
+		unclear = append(unclear, "without a plan the ends of links are not known")
+	case k.passed+k.frames == 0:
+		unclear = append(unclear, "no packet passed a switch")
+	case k.want && len(k.found) == 0:
+		wrong = append(wrong, "no cycle of ports that are paused and send nothing")
+	case len(k.found) > 0 && !k.want:
+		wrong = append(wrong, k.found...)
+	default:
+		r.Details = k.found
+	}
+	if lossy { // a port may have sent what is not there, or a pause may be missing
+		wrong, unclear = nil, append(unclear, wrong...)
+	}
+	r.Summary = fmt.Sprintf("%d cycles of ports that pause each other, among %d PFC frames", len(k.found), k.frames)
+	if len(k.found) > 0 {
+		r.Summary += "; " + k.found[0]
+	}
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}
+

@@ -1,0 +1,98 @@
+package verify
+
+import (
+	"fmt"
+
+	"railbed/testbed/spec"
+)
+
+// Reordering judges the share of packets that arrived at their node after one of
+// their flow that had left later: Type-P-Reordered of RFC 4737, section 4.2, with
+// the order in which packets left their NIC as the sequence numbers.
+type Reordering struct {
+	selector
+	share  *spec.Bound
+	travel journeys
+	flows  []flowOrder // by flow index
+
+	arrived, late uint64
+}
+
+// flowOrder is what is known of one flow.
+type flowOrder struct {
+	left, latest  uint64 // ordinals
+	arrived, late uint64
+}
+
+// NewReordering makes the check.
+func NewReordering(s Selection, share *spec.Bound) *Reordering {
+	return &Reordering{selector: selector{Selection: s}, share: share}
+}
+
+// Begin implements Check.
+func (k *Reordering) Begin(c *Capture) {
+	k.begin(c)
+	k.travel = newJourneys(c, func(uint64, journey, int64) {})
+}
+
+// Packet implements Check.
+func (k *Reordering) Packet(p *Packet) {
+	if p.Flow == nil || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) {
+		return
+	}
+	for len(k.flows) <= p.Flow.Index {
+		k.flows = append(k.flows, flowOrder{})
+	}
+	f := &k.flows[p.Flow.Index]
+	switch p.Direction {
+	case Out:
+		f.left++
+		k.travel.start(p.ID, journey{left: p.Time, ordinal: f.left})
+	case In:
+		j, known := k.travel.find(p.ID)
+		if !known {
+			return
+		}
+		k.travel.forget(p.ID)
+		f.arrived++
+		k.arrived++
+		if j.ordinal < f.latest {
+			f.late++
+			k.late++
+		}
+		f.latest = max(f.latest, j.ordinal)
+	}
+}
+
+// Result implements Check.
+func (k *Reordering) Result() Result {
+	r := Result{Name: k.titled("reordering"), Measured: map[string]float64{"arrived": float64(k.arrived), "late": float64(k.late)}}
+	taps := k.nicTaps()
+	lossy := k.capture.lossy(taps)
+	var wrong, unclear []string
+	share, worst, flows, hit := 0.0, 0.0, 0, 0
+	for _, f := range k.flows {
+		if f.arrived == 0 {
+			continue
+		}
+		flows++
+		if f.late > 0 {
+			hit++
+		}
+		worst = max(worst, float64(f.late)/float64(f.arrived))
+	}
+	if k.arrived == 0 {
+		unclear = append(unclear, "no packet was seen to leave one node and to arrive at another")
+	} else {
+		share = float64(k.late) / float64(k.arrived)
+		wrong, unclear = judgeShare("packets out of order", k.share, share, lossy)
+	}
+	if k.travel.short {
+		unclear = append(unclear, "more packets at once than are remembered")
+	}
+	r.Measured["share"], r.Measured["worst-flow"], r.Measured["flows"] = share, worst, float64(flows)
+	r.Summary = fmt.Sprintf("%d of %d packets arrived out of order (%s), in %d of %d flows; the worst flow has %s",
+		k.late, k.arrived, percent(share), hit, flows, percent(worst))
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}

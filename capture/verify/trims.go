@@ -1,0 +1,130 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"railbed/testbed/spec"
+)
+
+// Trims judges packets that the selected switches cut to their headers: each
+// carries the DSCP of trimmed packets, is no longer than what the switch leaves
+// of one, and arrives at a node.
+type Trims struct {
+	selector
+	count  *spec.Bound
+	travel journeys
+
+	passed, trimmed, arrived, underWay, lost uint64
+	wrongDSCP, tooLong                       uint64
+	reasons                                  map[string]uint64
+	where                                    map[dropPlace]uint64
+}
+
+// trimRoom is what a trimmed packet may keep beyond the size that the plan says:
+// headers are never cut, and those of IPv6 with a transport's are the longest.
+const trimRoom = 128
+
+// NewTrims makes the check.
+func NewTrims(s Selection, count *spec.Bound) *Trims {
+	return &Trims{selector: selector{Selection: s}, count: count, reasons: map[string]uint64{}, where: map[dropPlace]uint64{}}
+}
+
+// Begin implements Check.
+func (k *Trims) Begin(c *Capture) {
+	k.begin(c)
+	k.travel = newJourneys(c, k.missing)
+}
+
+// Packet implements Check.
+func (k *Trims) Packet(p *Packet) {
+	switch {
+	case p.Drop != "":
+		k.travel.note(p.ID, p.Tap.Name+" "+p.Drop)
+	case p.Tap.NIC && p.Direction == In:
+		if _, known := k.travel.find(p.ID); known {
+			k.arrived++
+			k.travel.forget(p.ID)
+		}
+	case !k.at(p.Tap) || p.Direction != Out || p.Tap.NIC || p.IP == 0:
+	case p.Verdict == "trim":
+		k.cut(p)
+	default:
+		k.passed++
+	}
+}
+
+// cut takes the head of a packet where it leaves the switch that cut it.
+func (k *Trims) cut(p *Packet) {
+	k.trimmed++
+	if len(k.where) < maxDetails*10 {
+		k.where[dropPlace{p.Tap.Index, p.Reason}]++
+	}
+	k.travel.start(p.ID, journey{left: p.Time})
+	if k.capture.Plan == nil {
+		return
+	}
+	sw := k.capture.Plan.Switch(p.Tap.Node)
+	if sw == nil || sw.Soft == nil || sw.Soft.Trim == nil {
+		return
+	}
+	if p.DSCP != sw.Soft.Trim.DSCP {
+		k.wrongDSCP++
+	}
+	if p.Length > int(sw.Soft.Trim.Size)+trimRoom {
+		k.tooLong++
+	}
+}
+
+func (k *Trims) missing(_ uint64, j journey, now int64) {
+	switch {
+	case now-j.left < k.travel.linger && j.reason == "":
+		k.underWay++
+		return
+	case j.reason == "":
+		j.reason = "without a word"
+	}
+	k.lost++
+	if len(k.reasons) < maxDetails*10 {
+		k.reasons[j.reason]++
+	}
+}
+
+// Result implements Check.
+func (k *Trims) Result() Result {
+	k.travel.finish(k.capture.End)
+	r := Result{Name: k.titled("trims"), Measured: map[string]float64{
+		"trimmed": float64(k.trimmed), "arrived": float64(k.arrived), "lost": float64(k.lost), "under-way": float64(k.underWay),
+	}}
+	taps := append(k.chosen(), k.nicTaps()...)
+	lossy := k.capture.lossy(taps)
+	wrong, unclear := judgeBound("packets trimmed", k.count, float64(k.trimmed), fmt.Sprint(k.trimmed), lossy)
+	for _, reason := range slices.Sorted(maps.Keys(k.reasons)) {
+		line := fmt.Sprintf("%d heads of trimmed packets were lost: %s", k.reasons[reason], reason)
+		if lossy || len(k.untapped()) > 0 {
+			unclear = append(unclear, line)
+		} else {
+			wrong = append(wrong, line)
+		}
+	}
+	if k.wrongDSCP > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d trimmed packets carry another DSCP than that of trimmed packets", k.wrongDSCP))
+	}
+	if k.tooLong > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d trimmed packets are longer than what is to be left of them", k.tooLong))
+	}
+	if k.passed+k.trimmed == 0 {
+		wrong, unclear = nil, []string{"no packet left a switch there"}
+	}
+	for _, name := range k.untapped() {
+		unclear = append(unclear, name+" was not captured")
+	}
+	for at, n := range k.where {
+		r.Details = append(r.Details, fmt.Sprintf("%s trimmed %d: %s", k.capture.Taps[at.tap].Name, n, at.reason))
+	}
+	slices.Sort(r.Details)
+	r.Summary = fmt.Sprintf("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under way at the end", k.trimmed, k.arrived, k.lost, k.underWay)
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}

@@ -1,0 +1,304 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/testbed"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/workloads/traffic"
+)
+
+// Ports of traffic steps, below those of workloads and of the kernel's choice.
+const (
+	sinkPort   = 17000 // and one more for each step of traffic before
+	sourcePort = 20000
+	// sourceWay is how far on the source ports of the next step begin.
+	sourceWay = 997
+)
+
+const (
+	// headers are those of Ethernet, IPv4 and UDP in a datagram's frame.
+	headers = 14 + 20 + 8
+	// settle is for how long sinks wait for what is under way.
+	settle = 200 * time.Millisecond
+)
+
+// traffic sends from nodes. The sinks are there before anything is sent, and all
+// sources start at once.
+func (s *session) traffic(ctx context.Context, index int, t *spec.Traffic) error {
+	from := s.matching(t.From)
+	ordinal := 0
+	for _, step := range s.file.Steps[:index] {
+		if step.Traffic != nil {
+			ordinal++
+		}
+	}
+	crew := &crew{session: s, index: index, name: t.Name}
+	if err := crew.fill(ctx, t, from, uint16(ordinal)); err != nil {
+		return errors.Join(err, crew.close())
+	}
+	err := crew.work(ctx)
+	if err == nil && !sleep(ctx, settle) {
+		err = context.Cause(ctx)
+	}
+	return errors.Join(err, crew.close())
+}
+
+// matching are the nodes that any of some patterns names, in the plan's order.
+func (s *session) matching(patterns []string) (found []*plan.Node) {
+	for i := range s.plan.Nodes {
+		node := &s.plan.Nodes[i]
+		if slices.ContainsFunc(patterns, func(pattern string) bool { return spec.Match(pattern, node.Name) }) {
+			found = append(found, node)
+		}
+	}
+	return found
+}
+
+// crew is the processes of a traffic step.
+type crew struct {
+	session        *session
+	index          int
+	name           string
+	sinks, sources []*hand
+}
+
+// hand is one process.
+type hand struct {
+	cmd   *testbed.Cmd
+	kill  context.CancelFunc
+	logs  logPair
+	ready chan struct{}
+	start *starter
+	tail  *tailWriter
+}
+
+// fill starts a process in each node, the sinks first.
+func (c *crew) fill(ctx context.Context, t *spec.Traffic, from []*plan.Node, ordinal uint16) error {
+	targets := c.targets(t, from)
+	at := map[string]netip.AddrPort{}
+	for _, to := range targets {
+		for _, node := range to {
+			if _, known := at[node.Name]; known {
+				continue
+			}
+			addr, err := address4(node)
+			if err != nil {
+				return err
+			}
+			at[node.Name] = netip.AddrPortFrom(addr, sinkPort+ordinal)
+			if err := c.launch(ctx, &c.sinks, node, traffic.Order{Sink: &traffic.Sink{Addr: at[node.Name]}}); err != nil {
+				return err
+			}
+		}
+	}
+	for i, node := range from {
+		order := traffic.Order{Pauser: c.pauser(t, node)}
+		if t.Pause == nil {
+			addr, err := address4(node)
+			if err != nil {
+				return err
+			}
+			source := &traffic.Source{
+				From: addr, Port: sourcePort + ordinal*sourceWay%8000, Flows: t.Flows, Payload: int(t.Size) - headers, Frame: int(t.Size), Rate: t.Rate,
+				For: time.Duration(t.For), TOS: t.DSCP << 2,
+			}
+			if t.ECN {
+				source.TOS |= 2 // ECT(0), RFC 3168
+			}
+			for _, to := range targets[i] {
+				source.To = append(source.To, at[to.Name])
+			}
+			if order.Source = source; len(source.To) == 0 {
+				continue
+			}
+		}
+		if err := c.launch(ctx, &c.sources, node, order); err != nil {
+			return err
+		}
+	}
+	if len(c.sources) == 0 {
+		return fmt.Errorf("traffic %s: no node sends to another", t.Name)
+	}
+	return nil
+}
+
+// targets are whom each node sends to.
+func (c *crew) targets(t *spec.Traffic, from []*plan.Node) [][]*plan.Node {
+	targets := make([][]*plan.Node, len(from))
+	for i, node := range from {
+		candidates := c.session.matching(t.To)
+		if t.Shift > 0 {
+			candidates = []*plan.Node{from[(i+t.Shift)%len(from)]}
+		}
+		targets[i] = slices.DeleteFunc(candidates, func(to *plan.Node) bool { return to.Name == node.Name })
+	}
+	return targets
+}
+
+// pauser is the order to pause the switch at a node's first NIC, nil for
+// datagrams. A pause is renewed when half of it is over.
+func (c *crew) pauser(t *spec.Traffic, node *plan.Node) *traffic.Pauser {
+	if t.Pause == nil {
+		return nil
+	}
+	nic := node.NICs[0]
+	rate := 100e9 // as the switch takes a line without a rate
+	if link := c.session.plan.Link(nic.Link); link != nil {
+		d := link.AToB
+		if link.A.Node == node.Name {
+			d = link.BToA // of the switch
+		}
+		if d.Rate > 0 {
+			rate = float64(d.Rate)
+		}
+	}
+	every := time.Duration(float64(t.Pause.Quanta) * 512 / rate * 1e9 / 2)
+	return &traffic.Pauser{
+		NIC: nic.Name, Priorities: t.Pause.Priorities, Quanta: t.Pause.Quanta, Every: max(every, 100*time.Microsecond), For: time.Duration(t.For),
+	}
+}
+
+// address4 is a node's IPv4 address.
+func address4(node *plan.Node) (netip.Addr, error) {
+	for _, prefix := range node.Loopbacks {
+		if prefix.Addr().Is4() {
+			return prefix.Addr(), nil
+		}
+	}
+	for _, nic := range node.NICs {
+		for _, prefix := range nic.Addrs {
+			if prefix.Addr().Is4() {
+				return prefix.Addr(), nil
+			}
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("node %s has no IPv4 address", node.Name)
+}
+
+// launch starts a process and waits until it is ready.
+func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order traffic.Order) error {
+	arg, err := order.Arg()
+	if err != nil {
+		return err
+	}
+	name := c.name
+	if order.Sink != nil {
+		name += "-sink"
+	}
+	logs, err := c.session.openLogs(node.Name, name)
+	if err != nil {
+		return err
+	}
+	life, kill := context.WithCancel(context.WithoutCancel(ctx))
+	h := &hand{
+		cmd: c.session.testbed.Node(node.Name).Part(life, traffic.Part, arg), kill: kill, logs: logs,
+		ready: make(chan struct{}), start: newStarter(), tail: &tailWriter{limit: errorTail},
+	}
+	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = h.start, &readyWriter{file: logs.out, ready: h.ready}, teeWriter{logs.err, h.tail}
+	*list = append(*list, h)
+	if err := h.cmd.Start(); err != nil {
+		return fmt.Errorf("start traffic in %s: %w", node.Name, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- h.cmd.Wait() }()
+	select {
+	case <-h.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case err := <-ended:
+		if text := h.tail.String(); text != "" {
+			return errors.New(text)
+		}
+		return fmt.Errorf("traffic in %s ended before it began: %w", node.Name, err)
+	}
+}
+
+// work lets the sources go and waits for them.
+func (c *crew) work(ctx context.Context) error {
+	for _, h := range c.sources {
+		h.start.release()
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, h := range c.sources {
+		group.Go(func() error {
+			stop := context.AfterFunc(ctx, h.kill)
+			err := h.cmd.Wait()
+			stop()
+			switch text := h.tail.String(); {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case err != nil && text != "":
+				return fmt.Errorf("%w: %s", err, text)
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// close ends what still runs and closes the logs.
+func (c *crew) close() error {
+	var errs []error
+	for _, h := range slices.Concat(c.sources, c.sinks) {
+		h.start.release()
+		if h.cmd.Signal(syscall.SIGTERM) == nil {
+			timer := time.AfterFunc(endGrace, h.kill)
+			_ = h.cmd.Wait() // a sink counts for people only, and a source has been waited for
+			timer.Stop()
+		}
+		h.kill()
+		_ = h.cmd.Wait()
+		errs = append(errs, c.session.closeLogs(c.index, h.logs))
+	}
+	return errors.Join(errs...)
+}
+
+// starter is the input of a process: one line once it is released.
+type starter struct {
+	once sync.Once
+	open chan struct{}
+	read bool
+}
+
+func newStarter() *starter { return &starter{open: make(chan struct{})} }
+
+func (s *starter) release() { s.once.Do(func() { close(s.open) }) }
+
+// Read implements io.Reader.
+func (s *starter) Read(p []byte) (int, error) {
+	<-s.open
+	if s.read {
+		return 0, errRunEnded
+	}
+	s.read = true
+	return copy(p, "\n"), nil
+}
+
+// readyWriter keeps what a process prints and tells when it is ready.
+type readyWriter struct {
+	file  interface{ Write([]byte) (int, error) }
+	ready chan struct{}
+	said  bool
+}
+
+// Write implements io.Writer.
+func (w *readyWriter) Write(p []byte) (int, error) {
+	if !w.said && bytes.HasPrefix(p, []byte(traffic.Ready)) {
+		w.said = true
+		close(w.ready)
+	}
+	return w.file.Write(p)
+}
