@@ -2,6 +2,7 @@ package live
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -118,5 +119,22 @@ func TestKeysDiffer(t *testing.T) {
 	}
 	if keyOf(frame[:60]) == keyOf(frame[:61]) {
 		t.Error("the length does not change the key of a short frame")
+	}
+}
+
+// BenchmarkRelease is what watching costs the timing thread for each frame.
+func BenchmarkRelease(b *testing.B) {
+	for _, mask := range shares {
+		b.Run(fmt.Sprintf("of=%d", mask+1), func(b *testing.B) {
+			w := newTestWitness()
+			w.nics[0].share.Store(mask)
+			frame := frameOf(rand.New(rand.NewPCG(9, 10)), false, protoTCP, 1514)
+			b.ReportAllocs()
+			for i := range uint64(b.N) {
+				binary.BigEndian.PutUint16(frame[50:], uint16(i))
+				w.release(0, frame, int64(i))
+				w.dues.tail.Store(w.dues.head.Load()) // as if they had been matched
+			}
+		})
 	}
 }

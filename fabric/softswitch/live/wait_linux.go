@@ -21,8 +21,8 @@ import (
 const (
 	leastSpin, mostSpin = 1 * time.Microsecond, 80 * time.Microsecond
 	// A wake-up that is later than spin adds spinUp to it, one that is not
-	// takes spinDown off: in balance one of twenty is later.
-	spinUp, spinDown = 950 * time.Nanosecond, 50 * time.Nanosecond
+	// takes spinDown off: in balance one of fifty is later.
+	spinUp, spinDown = 980 * time.Nanosecond, 20 * time.Nanosecond
 	// spinFade is taken off when a due time was near at once, so that a thread
 	// that is too busy to sleep notices that sleeping has become better.
 	spinFade = 5 * time.Nanosecond
