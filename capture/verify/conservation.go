@@ -160,7 +160,7 @@ func (s *switchState) describe(p *plan.Plan, dilation uint64) {
 // Packet implements Check.
 func (k *Conservation) Packet(p *Packet) {
 	s := k.at(p.Tap)
-	if s == nil || p.Direction == Unknown {
+	if s == nil || p.Direction == Unknown || p.control() { // ports make and take control frames
 		return
 	}
 	if p.Time-k.turned > generation || len(k.young) >= generationMost {
@@ -219,9 +219,6 @@ func (q *passage) add(p *Packet, s *switchState) {
 // addressed reports whether the switch itself is the receiver. Group addresses
 // and everything that is not IP end at a router; a bridge passes them on.
 func (s *switchState) addressed(p *Packet) bool {
-	if p.control() {
-		return true
-	}
 	if p.IP == 0 || p.Flow == nil {
 		return !s.bridge
 	}
@@ -235,9 +232,6 @@ func (s *switchState) addressed(p *Packet) bool {
 // sends reports whether the switch itself may be the sender. A bridge of a
 // shared subnet has no addresses but those that a kernel gives it on its own.
 func (s *switchState) sends(p *Packet) bool {
-	if p.control() {
-		return true
-	}
 	if p.IP == 0 || p.Flow == nil {
 		return !s.bridge
 	}

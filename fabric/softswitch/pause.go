@@ -81,8 +81,8 @@ func (e *Engine) settle() {
 
 // controlFrame is the next frame of the port's own, or nil. It goes before all
 // queues and is never paused (IEEE 802.1Qbb). Pauses are asked for with the
-// longest time, ended by a frame of their own, and renewed when half of the time
-// is over.
+// switch's quanta, ended by a frame of their own, and renewed when half of the
+// time is over.
 func (p *port) controlFrame() *packet.Packet {
 	asked := &p.asked
 	if !asked.pending() {
@@ -99,7 +99,7 @@ func (p *port) controlFrame() *packet.Packet {
 		fields := wire.PFCFields{Enable: asked.changed | asked.active}
 		for q := range fields.Quanta {
 			if asked.active>>q&1 != 0 {
-				fields.Quanta[q] = wire.MaxQuanta
+				fields.Quanta[q] = p.station.quanta
 			}
 			if asked.changed>>q&1 != 0 {
 				p.count.PausesSent[q]++
@@ -110,7 +110,7 @@ func (p *port) controlFrame() *packet.Packet {
 		asked.changed = 0
 		if asked.active != 0 && !asked.refreshing {
 			asked.refreshing = true
-			e.events.push(event{at: e.now.Add(p.pauseTime(wire.MaxQuanta) / 2), kind: pauseRefresh, port: int32(p.index)})
+			e.events.push(event{at: e.now.Add(p.pauseTime(p.station.quanta) / 2), kind: pauseRefresh, port: int32(p.index)})
 		}
 	} else {
 		one.Data = one.Data[:wire.EncodeGFCFrame(one.Data, p.mac, &asked.gentle)]

@@ -101,11 +101,13 @@ func (p *port) wakeAt(at clock.Time) {
 }
 
 // send puts a packet on the line. One that did not wait starts when it came, if
-// the line was free then: a frame that was noticed late makes up for it.
+// the line was free then: a frame that was noticed late makes up for it. Not so
+// where the far end is to lose nothing: frames that were made up for would come
+// to it faster than the line carries them, and a pause would be too late.
 func (p *port) send(one *packet.Packet) {
 	e := p.engine
 	start := e.now
-	if one.Queued == e.now {
+	if one.Queued == e.now && !p.far.station.lossless.Has(one.Priority) {
 		start = max(p.free, p.resumed, min(one.Due, e.now))
 	}
 	p.free = start.Add(p.medium.Serialise(len(one.Data)))

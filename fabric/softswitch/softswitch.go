@@ -82,6 +82,9 @@ type station struct {
 	flows  *medium.Flows // of a NIC: numbers what the node sends
 	ports  []*port       // of a switch, by the plan's order; of a NIC its line side
 	class  [64]uint8     // priority by DSCP
+	quanta uint16        // of a pause that a switch asks for
+	// lossless are a switch's priorities with PFC or GFC.
+	lossless queue.Mask
 	engine *Engine
 	// id is the switch's number in telemetry, which it writes where telemetry
 	// says so.
@@ -155,6 +158,13 @@ func (e *Engine) makeSwitch(index int, sw *plan.Switch) error {
 		return errors.New("the plan has no settings for it")
 	}
 	s := &station{index: index, name: sw.Name, engine: e, class: sw.Soft.Priorities, id: sw.ID, telemetry: sw.Soft.INT}
+	if sw.Soft.PFC != nil {
+		s.quanta = sw.Soft.PFC.Quanta
+		s.lossless |= queue.MaskOf(sw.Soft.PFC.Priorities...)
+	}
+	if sw.Soft.GFC != nil {
+		s.lossless |= queue.MaskOf(sw.Soft.GFC.Priorities...)
+	}
 	e.switches = append(e.switches, s)
 	var err error
 	if s.memory, err = queue.NewMemory(sw, s); err != nil {
