@@ -27,6 +27,7 @@ type event struct {
 	port   int32
 	epoch  uint32
 	kind   kind
+	leads  bool // its port's lane holds what comes after it
 }
 
 func (e *event) before(f *event) bool {
@@ -35,9 +36,24 @@ func (e *event) before(f *event) bool {
 
 // agenda is a heap of events with four children per node: half as deep as a
 // binary one, and the children lie side by side.
+//
+// Frames on a link arrive in their order, but for those that are held back. So
+// only the first of a link is in the heap, and the others wait in a lane behind
+// it: the heap is as large as the number of busy links and not as that of
+// frames, and most frames enter and leave without a comparison.
 type agenda struct {
 	heap   []event
+	lanes  []lane // by the port of arrival
 	serial uint64
+}
+
+// lane is a ring of the arrivals at a port behind the one in the heap, in order.
+type lane struct {
+	ring  []event // its length is 0 or a power of two
+	head  int     // of the first
+	count int
+	busy  bool // one is in the heap
+	last  clock.Time
 }
 
 // next is the time of the first event.
@@ -48,10 +64,47 @@ func (a *agenda) next() clock.Time {
 	return a.heap[0].at
 }
 
+// push plans an event.
 func (a *agenda) push(e event) {
 	a.serial++
 	e.serial = a.serial
-	a.heap = append(a.heap, e)
+	a.insert(&e)
+}
+
+// arrival plans the arrival of a packet at a port.
+func (a *agenda) arrival(at clock.Time, port int32, one *packet.Packet, epoch uint32) {
+	a.serial++
+	l := &a.lanes[port]
+	if l.busy && at >= l.last {
+		l.last = at
+		*l.room() = event{at: at, serial: a.serial, kind: arrives, port: port, packet: one, epoch: epoch, leads: true}
+		return
+	}
+	e := event{at: at, serial: a.serial, kind: arrives, port: port, packet: one, epoch: epoch, leads: !l.busy}
+	if !l.busy {
+		l.busy, l.last = true, at
+	}
+	a.insert(&e)
+}
+
+// room is the place behind the last of the lane.
+func (l *lane) room() *event {
+	if l.count == len(l.ring) {
+		longer := make([]event, max(16, 2*len(l.ring)))
+		for i := range l.count {
+			longer[i] = l.ring[(l.head+i)&(len(l.ring)-1)]
+		}
+		l.ring, l.head = longer, 0
+	}
+	l.count++
+	return &l.ring[(l.head+l.count-1)&(len(l.ring)-1)]
+}
+
+func (a *agenda) insert(e *event) {
+	if len(a.heap) == cap(a.heap) {
+		a.heap = append(make([]event, 0, max(64, 2*cap(a.heap))), a.heap...)
+	}
+	a.heap = a.heap[:len(a.heap)+1]
 	heap, i := a.heap, len(a.heap)-1
 	for i > 0 {
 		parent := (i - 1) / 4
@@ -61,20 +114,32 @@ func (a *agenda) push(e event) {
 		heap[i] = heap[parent]
 		i = parent
 	}
-	heap[i] = e
+	heap[i] = *e
 }
 
-func (a *agenda) pop() event {
-	heap := a.heap
-	first := heap[0]
-	last := heap[len(heap)-1]
-	heap[len(heap)-1].packet = nil
-	heap = heap[:len(heap)-1]
-	a.heap = heap
-	if len(heap) == 0 {
-		return first
+// pop takes the first event; there is one.
+func (a *agenda) pop(first *event) {
+	*first = a.heap[0]
+	if first.leads {
+		l := &a.lanes[first.port]
+		if l.count > 0 {
+			a.sink(&l.ring[l.head])
+			l.head = (l.head + 1) & (len(l.ring) - 1)
+			l.count--
+			return
+		}
+		l.busy = false
 	}
-	i := 0
+	last := &a.heap[len(a.heap)-1]
+	a.heap = a.heap[:len(a.heap)-1]
+	if len(a.heap) > 0 {
+		a.sink(last)
+	}
+}
+
+// sink puts an event in the place of the first one.
+func (a *agenda) sink(e *event) {
+	heap, i := a.heap, 0
 	for {
 		child := 4*i + 1
 		if child >= len(heap) {
@@ -86,12 +151,24 @@ func (a *agenda) pop() event {
 				least = c
 			}
 		}
-		if !heap[least].before(&last) {
+		if !heap[least].before(e) {
 			break
 		}
 		heap[i] = heap[least]
 		i = least
 	}
-	heap[i] = last
-	return first
+	heap[i] = *e
+}
+
+// packets is how many packets the events have.
+func (a *agenda) packets() (count int) {
+	for i := range a.heap {
+		if a.heap[i].packet != nil {
+			count++
+		}
+	}
+	for i := range a.lanes {
+		count += a.lanes[i].count
+	}
+	return count
 }

@@ -149,7 +149,7 @@ func (p *port) send(one *packet.Packet) {
 // launch plans a packet's arrival at the far end.
 func (p *port) launch(one *packet.Packet, at clock.Time) {
 	one.Due = at
-	p.engine.events.push(event{at: at, kind: arrives, port: int32(p.far.index), packet: one, epoch: p.link.epoch})
+	p.engine.events.arrival(at, int32(p.far.index), one, p.link.epoch)
 }
 
 // arrive takes a packet from the line.

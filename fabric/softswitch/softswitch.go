@@ -226,6 +226,7 @@ func (e *Engine) makeLinks() error {
 			return fmt.Errorf("make port %s: no link ends here", one.name)
 		}
 	}
+	e.events.lanes = make([]lane, len(e.ports))
 	return nil
 }
 
@@ -257,13 +258,14 @@ func (e *Engine) Receive(nic int, one *packet.Packet, at clock.Time) {
 // Advance makes everything happen that is due until now, and returns the time of
 // what is next, clock.Never when nothing is.
 func (e *Engine) Advance(now clock.Time) clock.Time {
+	var due event
 	for {
 		next := e.events.next()
 		if next > now {
 			e.now = max(e.now, now)
 			return next
 		}
-		due := e.events.pop()
+		e.events.pop(&due)
 		e.now = max(e.now, due.at)
 		e.handle(&due)
 	}
@@ -355,12 +357,7 @@ func (e *Engine) Held() (total int) {
 	for _, one := range e.ports {
 		total += one.egress.Packets()
 	}
-	for i := range e.events.heap {
-		if e.events.heap[i].packet != nil {
-			total++
-		}
-	}
-	return total
+	return total + e.events.packets()
 }
 
 // quantum is the time of one pause quantum, 512 bit times (IEEE 802.3 31B.2).

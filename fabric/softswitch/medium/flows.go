@@ -44,6 +44,10 @@ type Flows struct {
 	ports    *Ports
 	open     bounded[tuple, connection]
 	services bounded[tuple, uint64] // how many connections began
+	// latest is that of the packet before, which most packets are like, and is
+	// the newest of open; nil when there was none.
+	latest *connection
+	exact  tuple // its own
 }
 
 // MaxFlows is how many connections a NIC remembers, and how many services. They
@@ -85,19 +89,22 @@ func NewFlows(testbed uint64, node, nic string, ports *Ports) *Flows {
 
 // Mark sets the packet's Flow and Ordinal by its Headers.
 func (f *Flows) Mark(one *packet.Packet) {
-	exact, service := f.tuples(one)
-	hash := exact.hash(f.seed)
-	at, known := f.open.find(hash, exact)
+	exact := exactly(one)
+	at, known := f.latest, f.latest != nil && exact == f.exact
+	if !known {
+		hash := exact.hash(f.seed)
+		if at, known = f.open.find(hash, exact); !known {
+			at = f.open.add(hash, exact)
+		}
+		f.latest, f.exact = at, exact
+	}
 	syn := one.Headers.TCPFlags&wire.TCPSYN != 0
 	sequence := uint32(0)
 	if syn {
 		sequence = wire.TCP(one.Data[one.Headers.L4:]).Seq()
 	}
-	if !known {
-		at = f.open.add(hash, exact)
-	}
 	if !known || syn && (!at.synchronised || at.sequence != sequence) {
-		*at = connection{flow: f.begin(service), sequence: sequence, synchronised: syn}
+		*at = connection{flow: f.begin(f.service(exact, one)), sequence: sequence, synchronised: syn}
 	}
 	at.packets++
 	one.Flow, one.Ordinal = at.flow, at.packets
@@ -114,8 +121,8 @@ func (f *Flows) begin(service tuple) uint64 {
 	return draw.Pair(hash, *count)
 }
 
-// tuples are the packet's connection and its service.
-func (f *Flows) tuples(one *packet.Packet) (exact, service tuple) {
+// exactly is the packet's connection.
+func exactly(one *packet.Packet) (exact tuple) {
 	h := &one.Headers
 	if h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0 {
 		exact.protocol, exact.dstPort = protocolEther, h.EtherType
@@ -123,35 +130,42 @@ func (f *Flows) tuples(one *packet.Packet) (exact, service tuple) {
 			copy(exact.dst[:], one.Data[0:6])
 			copy(exact.src[:], one.Data[6:12])
 		}
-		return exact, exact
+		return exact
 	}
 	exact = tuple{src: h.Src, dst: h.Dst, protocol: uint16(h.Protocol)}
 	if h.Has(wire.Fragment) {
 		exact.protocol |= protocolFragments
-		return exact, exact
+		return exact
 	}
 	exact.srcPort, exact.dstPort = h.SrcPort, h.DstPort
-	service = exact
-	switch h.Protocol {
-	case wire.ProtocolTCP, wire.ProtocolUDP:
-		if !f.ports.inKey(h.SrcPort) || h.Protocol == wire.ProtocolUDP && entropy(h.DstPort) && !f.ports.isPlanned(h.SrcPort) {
-			service.srcPort = 0
-		}
-		if !f.ports.inKey(h.DstPort) {
-			service.dstPort = 0
-		}
-	case wire.ProtocolICMPv4, wire.ProtocolICMPv6:
-		if h.Verdict == wire.ShortTransport || int(h.Payload) < int(h.L4)+wire.ICMPLen {
-			break
-		}
-		message := wire.ICMPv4(one.Data[h.L4:h.End])
-		exact.dstPort = uint16(message.Type())
-		service.dstPort = exact.dstPort
-		if isEcho(h.Protocol, message.Type()) {
-			exact.id = message.ID()
-		}
+	if h.Protocol != wire.ProtocolICMPv4 && h.Protocol != wire.ProtocolICMPv6 {
+		return exact
 	}
-	return exact, service
+	if h.Verdict == wire.ShortTransport || int(h.Payload) < int(h.L4)+wire.ICMPLen {
+		return exact
+	}
+	message := wire.ICMPv4(one.Data[h.L4:h.End])
+	exact.dstPort = uint16(message.Type())
+	if isEcho(h.Protocol, message.Type()) {
+		exact.id = message.ID()
+	}
+	return exact
+}
+
+// service is what a connection is one of.
+func (f *Flows) service(exact tuple, one *packet.Packet) tuple {
+	service, h := exact, &one.Headers
+	service.id = 0
+	if exact.protocol != wire.ProtocolTCP && exact.protocol != wire.ProtocolUDP {
+		return service
+	}
+	if !f.ports.inKey(h.SrcPort) || exact.protocol == wire.ProtocolUDP && entropy(h.DstPort) && !f.ports.isPlanned(h.SrcPort) {
+		service.srcPort = 0
+	}
+	if !f.ports.inKey(h.DstPort) {
+		service.dstPort = 0
+	}
+	return service
 }
 
 func isEcho(protocol, kind uint8) bool {

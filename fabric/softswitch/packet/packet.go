@@ -83,7 +83,7 @@ func NewPool(budget int64, cell int) (*Pool, error) {
 }
 
 // Get takes a packet whose Data is as long as a cell, or nil when the budget
-// is used up.
+// is used up. Its Headers are anything until Parse; all else is zero.
 func (p *Pool) Get() *Packet {
 	one := p.spare
 	if one == nil {
@@ -95,7 +95,8 @@ func (p *Pool) Get() *Packet {
 	p.used++
 	p.peak = max(p.peak, p.used)
 	cell := one.cell
-	*one = Packet{Data: cell, cell: cell, Ingress: -1}
+	one.Data, one.Ingress, one.Priority, one.Trimmed, one.Next, one.free = cell, -1, 0, false, nil, false
+	one.Length, one.Flow, one.Ordinal, one.Born, one.Due, one.Queued, one.Note = 0, 0, 0, 0, 0, 0, Note{}
 	return one
 }
 
