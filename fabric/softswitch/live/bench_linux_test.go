@@ -56,6 +56,7 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 		if !sink {
 			setAddress(p, i, plan.MAC(r.MAC()))
 		}
+		r.Driver = port.XDP // the default
 		handles = append(handles, r.Open(t, port.Options{MTU: mtu, RingBytes: 4 << 20}))
 		if err := r.Node.Do(func() error {
 			seer, err := OpenWitness(porttest.NICName)
