@@ -238,6 +238,16 @@ func (f *Fabric) SoftState() (*live.State, error) {
 	return state, err
 }
 
+// Occupancy is the memory that tells what waits in the emulated NICs (package
+// occupancy), in the order of the plan's nodes and their NICs; nil without soft
+// switches. It is the fabric's until Close.
+func (f *Fabric) Occupancy() *os.File {
+	if f.soft == nil {
+		return nil
+	}
+	return f.soft.process.Occupancy()
+}
+
 // SoftEnded is closed when the soft switches end by themselves, which is an
 // accident: no frame crosses the fabric any more. It is nil without soft
 // switches, and is closed by Close, too.

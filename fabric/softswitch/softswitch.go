@@ -47,6 +47,9 @@ type Options struct {
 	Deliver func(nic int, one *packet.Packet)
 	// Memory is the packet memory in bytes. Default DefaultMemory.
 	Memory int64
+	// Occupancy is told how many bytes wait in a NIC's queue whenever that
+	// changes. It may be nil.
+	Occupancy func(nic int, priority uint8, bytes int64)
 	// Observer is told what happens to packets at observed ports. It may be nil.
 	Observer Observer
 }
@@ -85,7 +88,7 @@ type station struct {
 	quanta uint16        // of a pause that a switch asks for
 	// lossless are a switch's priorities with PFC or GFC.
 	lossless queue.Mask
-	engine *Engine
+	engine   *Engine
 	// id is the switch's number in telemetry, which it writes where telemetry
 	// says so.
 	id        uint32

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/clock"
+	"railbed/fabric/occupancy"
 	"railbed/fabric/port"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/packet"
@@ -73,10 +74,13 @@ type nic struct {
 }
 
 // newLoop makes the engine of a plan over ports, by the engine's NIC numbers.
-func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port) (*loop, error) {
+func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, waiting *occupancy.Page) (*loop, error) {
 	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ports)), events: make([]unix.EpollEvent, len(ports)+1), epoll: -1, bell: -1}
 	l.taps.loop = l
-	engine, err := softswitch.New(p, softswitch.Options{Deliver: l.deliver, Memory: int64(p.PacketMemory), Observer: &l.taps})
+	engine, err := softswitch.New(p, softswitch.Options{
+		Deliver: l.deliver, Memory: int64(p.PacketMemory), Observer: &l.taps,
+		Occupancy: func(nic int, priority uint8, bytes int64) { waiting.Set(nic, priority, uint32(bytes)) },
+	})
 	if err != nil {
 		return nil, err
 	}

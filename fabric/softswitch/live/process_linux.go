@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/fabric/occupancy"
 	"railbed/fabric/port"
 	"railbed/fabric/softswitch"
 	"railbed/testbed/frame"
@@ -35,7 +36,8 @@ func Parts() reexec.Parts { return reexec.Parts{part: main} }
 const (
 	controlFd     = 3 // stream of frames: start, plan, then requests and answers
 	descriptorsFd = 4 // datagrams, each with a descriptor that the next request is about
-	firstPort     = 5
+	occupancyFd   = 5 // memory: what waits in the emulated NICs
+	firstPort     = 6
 )
 
 // start is the first message to the process.
@@ -129,6 +131,7 @@ type Process struct {
 	exited  chan struct{}
 	// descriptors is the socket for descriptors.
 	descriptors *os.File
+	occupancy   *os.File
 	errors      *bytes.Buffer // its stderr; read once it has exited
 }
 
@@ -153,8 +156,12 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle, witnesses []*o
 	}
 	descriptors, theirDescriptors := os.NewFile(uintptr(pair[0]), "descriptors"), os.NewFile(uintptr(pair[1]), "descriptors")
 	defer theirDescriptors.Close()
+	waiting, err := occupancy.Create(len(handles))
+	if err != nil {
+		return nil, errors.Join(err, ours.Close(), descriptors.Close(), closeHandles(handles))
+	}
 	order := start{}
-	files := []*os.File{theirs, theirDescriptors}
+	files := []*os.File{theirs, theirDescriptors, waiting}
 	for i, h := range handles {
 		order.Ports = append(order.Ports, startPort{End: ends[i], Description: h.Description, Files: len(h.Files), Witness: len(witnesses) > 0})
 		files = append(files, h.Files...)
@@ -162,7 +169,7 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle, witnesses []*o
 			files = append(files, witnesses[i])
 		}
 	}
-	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), errors: &bytes.Buffer{}, descriptors: descriptors}
+	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), errors: &bytes.Buffer{}, descriptors: descriptors, occupancy: waiting}
 	s.process = &exec.Cmd{
 		Path: reexec.Self, Args: reexec.Argv(part), Dir: "/", Env: os.Environ(), ExtraFiles: files, Stderr: io.MultiWriter(s.errors, os.Stderr),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -170,7 +177,7 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle, witnesses []*o
 	err = s.process.Start()
 	err = errors.Join(err, closeHandles(handles))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close())
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close(), waiting.Close())
 	}
 	go func() {
 		defer close(s.exited)
@@ -243,6 +250,10 @@ func (s *Process) State() (*State, error) {
 	return a.State, err
 }
 
+// Occupancy is the memory that tells what waits in the emulated NICs, for package
+// occupancy. It is the process's until Close.
+func (s *Process) Occupancy() *os.File { return s.occupancy }
+
 // Exited is closed when the process has ended, which it does by itself only when
 // something is wrong.
 func (s *Process) Exited() <-chan struct{} { return s.exited }
@@ -257,7 +268,7 @@ func (s *Process) Close() error {
 	if errors.Is(err, os.ErrClosed) {
 		return nil
 	}
-	err = errors.Join(err, s.descriptors.Close())
+	err = errors.Join(err, s.descriptors.Close(), s.occupancy.Close())
 	select {
 	case <-s.exited:
 	case <-time.After(endPatience):
@@ -272,6 +283,7 @@ func main([]string) int {
 	control := os.NewFile(controlFd, "control")
 	unix.CloseOnExec(controlFd)
 	unix.CloseOnExec(descriptorsFd)
+	unix.CloseOnExec(occupancyFd)
 	reader, writer := frame.NewReader(control), frame.NewWriter(control)
 	l, ports, err := begin(reader)
 	if err != nil {
@@ -331,7 +343,13 @@ func begin(reader *frame.Reader) (*loop, []port.Port, error) {
 			fd++
 		}
 	}
-	l, err := newLoop(p, ends, ports)
+	waiting := os.NewFile(occupancyFd, "occupancy")
+	defer waiting.Close() // the mapping stays
+	page, err := occupancy.MapWritable(waiting)
+	if err != nil {
+		return nil, ports, err
+	}
+	l, err := newLoop(p, ends, ports, page)
 	if err == nil && len(seers) > 0 {
 		err = l.watchArrivals(ends, seers)
 	}
