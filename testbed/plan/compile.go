@@ -69,6 +69,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
 		{c.addRanks, c.addRequirements},
+		{c.addJobs},
 	}
 	for _, phase := range phases {
 		for _, step := range phase {

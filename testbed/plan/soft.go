@@ -194,13 +194,6 @@ type PortGFC struct {
 	Least units.Rate `json:"least"`
 }
 
-// Aggregation is the table that adds up vectors of workers.
-type Aggregation struct {
-	Slots    int            `json:"slots"`
-	Elements int            `json:"elements"` // of 4 bytes in each slot
-	Timeout  units.Duration `json:"timeout"`
-}
-
 // GilbertElliott is the two-state loss of spec.GilbertElliott, resolved.
 type GilbertElliott struct {
 	Enter    units.Ratio `json:"enter"`

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"math"
 )
@@ -68,6 +69,7 @@ const (
 	// was held at its end.
 	AggregationSaturated uint8 = 0x04
 
+	aggKeyPurpose = "railbed aggregation"
 	aggKnownFlags = AggregationSet | AggregationRepeat | AggregationSaturated
 )
 
@@ -271,6 +273,21 @@ func (a Aggregation) Encode(f *AggregationFields) {
 	binary.BigEndian.PutUint64(a[aggBitmap:], f.Bitmap)
 	binary.BigEndian.PutUint16(a[aggElements:], f.Elements)
 	a[aggScale], a[aggNextScale] = uint8(f.Scale), uint8(f.NextScale)
+}
+
+// AggregationKey is the key of a worker in one epoch of a job: the first 32 bits
+// of SHA-256 over "railbed aggregation", the job's seed, which the plan draws,
+// and job, epoch and worker in the sizes that messages have. Switch and workers
+// compute it alike.
+func AggregationKey(seed uint64, job, epoch uint16, worker uint8) uint32 {
+	text := [len(aggKeyPurpose) + 13]byte{}
+	rest := text[copy(text[:], aggKeyPurpose):]
+	binary.BigEndian.PutUint64(rest, seed)
+	binary.BigEndian.PutUint16(rest[8:], job)
+	binary.BigEndian.PutUint16(rest[10:], epoch)
+	rest[12] = worker
+	sum := sha256.Sum256(text[:])
+	return binary.BigEndian.Uint32(sum[:])
 }
 
 // ToFixed is a number as the integer that stands for it at a scale, rounded to

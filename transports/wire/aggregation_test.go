@@ -99,6 +99,13 @@ func TestAggregationSet(t *testing.T) {
 	equal(t, "flags", a.Flags(), 0)
 }
 
+// What Python's hashlib says of the bytes that PROTOCOL.md lists.
+func TestAggregationKey(t *testing.T) {
+	equal(t, "key", AggregationKey(0x0123456789abcdef, 5, 2, 1), 0xdfc3b519)
+	equal(t, "key", AggregationKey(0, 0, 0, 0), 0x23510dd0)
+	equal(t, "key", AggregationKey(math.MaxUint64, math.MaxUint16, math.MaxUint16, 63), 0xcb4989ce)
+}
+
 // IEEE 754: 1.5 is 3fc00000, minus infinity ff800000.
 func TestAggregationFloat(t *testing.T) {
 	a := Aggregation(make([]byte, AggregationMessageLen(2)))
