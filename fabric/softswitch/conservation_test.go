@@ -42,6 +42,9 @@ func randomFabric(r *rand.Rand) string {
 		soft = append(soft, "gfc: {kind: "+pick("buffer", "time")+", priorities: [3]}")
 	}
 	if r.IntN(2) == 0 {
+		soft = append(soft, "int: true")
+	}
+	if r.IntN(2) == 0 {
 		soft = append(soft, "scheduler: {strict: [7, 6], weights: {0: 1, 1: 4, 3: 2}}")
 	}
 	link := []string{"rate: " + pick("100mbit", "1gbit", "10gbit"), "delay: " + pick("1us", "50us")}

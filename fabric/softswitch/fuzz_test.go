@@ -15,10 +15,11 @@ import (
 // keeps its books, and delivers nothing longer than the MTU.
 func FuzzPipeline(f *testing.F) {
 	plans := []*plan.Plan{}
-	for _, text := range []string{
-		single(3, "  switch: {kind: soft, int: true, pfc: {priorities: [3]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 1}, trim: {size: 64B, priorities: [1, 2]}}\n  links: {default: {rate: 1gbit}}\n"),
+	texts := []string{
+		single(3, "  switch: {kind: soft, int: true, aggregation: {slots: 2, elements: 20}, pfc: {priorities: [3]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 1}, trim: {size: 64B, priorities: [1, 2]}}\n  links: {default: {rate: 1gbit}}\n"),
 		single(3, "  switch: {kind: soft, forwarding: l2, gfc: {kind: buffer, priorities: [3]}}\n  links: {default: {rate: 1gbit, corrupt: 10%, duplicate: 10%}}\n"),
-	} {
+	}
+	for _, text := range texts {
 		plans = append(plans, compile(f, text))
 	}
 	r := newRig(f, single(3, "  switch: {kind: soft}\n"))
@@ -29,6 +30,11 @@ func FuzzPipeline(f *testing.F) {
 	wire.UDP(probe[34:]).SetDstPort(wire.PortINT)
 	wire.INT(probe[42:]).Encode(&wire.INTFields{Hops: 1, Instructions: 0xffff, NextPort: wire.PortINT})
 	f.Add(uint8(0), probe, probe)
+	// An update that counts: the plan's address, worker and key.
+	workers := newAggregated(f, texts[0], "leaf1")
+	workers.workers[0].Int32(0, make([]int32, 20))
+	update := workers.message(make([]byte, 200), 0, workers.workers[0].Poll(0))
+	f.Add(uint8(0), update, update)
 	f.Fuzz(func(t *testing.T, which uint8, first, second []byte) {
 		p := plans[int(which)%len(plans)]
 		var e *Engine

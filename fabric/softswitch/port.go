@@ -192,6 +192,10 @@ func (p *port) arrive(one *packet.Packet, epoch uint32) {
 func (p *port) forward(one *packet.Packet) {
 	e, sw := p.engine, p.station
 	one.Ingress = int32(p.number)
+	if sw.aggregator != nil && sw.aggregator.takes(p, one) {
+		sw.aggregator.take(p, one)
+		return
+	}
 	decision := sw.table.Decide(e.now, one, p.number)
 	switch decision.Action {
 	case forward.Send:

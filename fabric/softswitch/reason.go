@@ -32,9 +32,10 @@ const (
 	Hairpin
 	FloodLimit
 	Memory
-	RED      // marked, by the queue's length
-	ECNSharp // marked, by the time in the queue
-	PFC      // a frame of the fabric's own
+	Aggregation // no update that counts; the table says why
+	RED         // marked, by the queue's length
+	ECNSharp    // marked, by the time in the queue
+	PFC         // a frame of the fabric's own
 	GFC
 	reasons // how many there are
 )
@@ -45,7 +46,7 @@ var names = [reasons]string{
 	Loss: "loss", Burst: "burst", Nth: "nth", LinkDown: "link-down",
 	NoRoute: "no-route", TTLExceeded: "ttl-exceeded", Malformed: "malformed", NotForUs: "not-for-us", TooBig: "too-big",
 	Martian: "martian", Unsupported: "unsupported", Reserved: "reserved", Hairpin: "hairpin", FloodLimit: "flood-limit",
-	Memory: "memory", RED: "red", ECNSharp: "ecn-sharp", PFC: "pfc", GFC: "gfc",
+	Memory: "memory", Aggregation: "aggregation", RED: "red", ECNSharp: "ecn-sharp", PFC: "pfc", GFC: "gfc",
 }
 
 // String is the reason's name.
@@ -61,8 +62,8 @@ func ReasonNames() []string { return names[:] }
 
 // Reasons are all reasons of drops, for whoever lists counters.
 func Reasons() []Reason {
-	all := make([]Reason, 0, Memory)
-	for r := None + 1; r <= Memory; r++ {
+	all := make([]Reason, 0, Aggregation)
+	for r := None + 1; r <= Aggregation; r++ {
 		all = append(all, r)
 	}
 	return all

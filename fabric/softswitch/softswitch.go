@@ -93,6 +93,8 @@ type station struct {
 	// says so.
 	id        uint32
 	telemetry bool
+	// aggregator adds up what workers send to the switch, where it has a job.
+	aggregator *aggregator
 }
 
 // link is both directions of a link.
@@ -177,7 +179,10 @@ func (e *Engine) makeSwitch(index int, sw *plan.Switch) error {
 		end := plan.End{Node: sw.Name, Port: planned.Name}
 		e.addPort(s, end, s.memory.NewPort(i)).mac = wire.MAC(planned.MAC)
 	}
-	s.table, err = forward.New(e.plan, sw, e.pool, s)
+	if s.table, err = forward.New(e.plan, sw, e.pool, s); err != nil {
+		return err
+	}
+	s.aggregator, err = newAggregator(s, e.plan, sw)
 	return err
 }
 

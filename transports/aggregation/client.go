@@ -1,0 +1,126 @@
+package aggregation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports/wire"
+)
+
+// Client is a worker with a UDP socket. It is not safe for concurrent use.
+type Client struct {
+	worker *Worker
+	conn   *net.UDPConn
+	start  time.Time
+	buffer []byte
+}
+
+// Dial makes a client: local is the address and port of the worker's NIC, job an
+// address of the job. Nothing is sent yet.
+func Dial(local netip.AddrPort, job netip.Addr, c Config) (*Client, error) {
+	w, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	remote := netip.AddrPortFrom(job, wire.PortAggregation)
+	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(local), net.UDPAddrFromAddrPort(remote))
+	if err != nil {
+		return nil, fmt.Errorf("aggregate: %w", err)
+	}
+	// A window of results comes at once.
+	if err := conn.SetReadBuffer(c.Slots * 2 * wire.AggregationMessageLen(c.Elements)); err != nil {
+		return nil, errors.Join(fmt.Errorf("aggregate: %w", err), conn.Close())
+	}
+	return &Client{worker: w, conn: conn, start: time.Now(), buffer: make([]byte, 1<<16)}, nil
+}
+
+// Close closes the socket. The switch still answers other workers.
+func (c *Client) Close() error {
+	if err := c.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Counters are the worker's.
+func (c *Client) Counters() Counters { return c.worker.Counters() }
+
+func (c *Client) now() clock.Time { return clock.Time(time.Since(c.start)) }
+
+// Float32 sums a tensor up over all workers, in place. See Worker for this and the
+// following ones.
+func (c *Client) Float32(ctx context.Context, data []float32) error {
+	return c.sum(ctx, func() error { c.worker.Float32(c.now(), data); return nil })
+}
+
+// Fixed sums a tensor up in fixed point.
+func (c *Client) Fixed(ctx context.Context, data []float32) error {
+	return c.sum(ctx, func() error { return c.worker.Fixed(c.now(), data) })
+}
+
+// Int32 sums integers up.
+func (c *Client) Int32(ctx context.Context, data []int32) error {
+	return c.sum(ctx, func() error { c.worker.Int32(c.now(), data); return nil })
+}
+
+// sum runs one tensor. A context that ends leaves it undone, and the client of no
+// further use.
+func (c *Client) sum(ctx context.Context, begin func() error) error {
+	w := c.worker
+	if w.err != nil {
+		return w.err
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) }) // fails only once closed
+	defer stop()
+	for !w.Done() {
+		for message := w.Poll(c.now()); message != nil; message = w.Poll(c.now()) {
+			if _, err := c.conn.Write(message); err != nil && !passing(err) {
+				return c.fail(fmt.Errorf("aggregate: %w", err))
+			}
+		}
+		if w.Done() {
+			break
+		}
+		if err := c.conn.SetReadDeadline(c.start.Add(time.Duration(w.Next()))); err != nil {
+			return c.fail(fmt.Errorf("aggregate: %w", err))
+		}
+		if ctx.Err() != nil { // whoever came first, the deadline is not ours
+			return c.fail(context.Cause(ctx))
+		}
+		n, err := c.conn.Read(c.buffer)
+		switch {
+		case err == nil:
+			w.Handle(c.now(), c.buffer[:n])
+		case errors.Is(err, os.ErrDeadlineExceeded), passing(err):
+		default:
+			return c.fail(fmt.Errorf("aggregate: %w", err))
+		}
+	}
+	return w.Err()
+}
+
+// passing are errors that ICMP brings or a full queue, and that repeating may
+// cure.
+func passing(err error) bool {
+	for _, one := range []error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENOBUFS, syscall.EAGAIN} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Client) fail(err error) error {
+	c.worker.err = err
+	return err
+}

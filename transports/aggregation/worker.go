@@ -1,0 +1,332 @@
+// Package aggregation is a worker's side of in-network aggregation, section 3 of
+// fabric/softswitch/PROTOCOL.md: it sends a tensor to a switch in chunks, a window
+// of slots at a time, and puts the sums in its place.
+//
+// A Worker is the protocol without socket and clock, for tests in virtual time; a
+// Client runs one over UDP.
+package aggregation
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports/wire"
+)
+
+// Config is a worker of a job. All but the times is the plan's and the same for
+// all workers, but for Worker.
+type Config struct {
+	Job     uint16
+	Epoch   uint16 // agreed by the workers' owner; each use of the job has a greater one
+	KeySeed uint64
+	Worker  int
+	FanIn   int
+	// Slots is how many chunks are on their way at once, Elements how long a
+	// chunk is.
+	Slots, Elements int
+	// First is when an update is sent again before any round trip was measured,
+	// default 20ms; Longest bounds the time between two repeats, default 500ms.
+	First, Longest time.Duration
+	// Patience is how long nothing at all may be answered. Default 30s.
+	Patience time.Duration
+}
+
+// leastRTO is the least time before an update is sent again: below it, a host
+// that schedules somebody else for a moment looks like a loss.
+const leastRTO = 2 * time.Millisecond
+
+// ErrSaturated is returned when a fixed-point sum left the range of its integers.
+var ErrSaturated = errors.New("aggregate: a sum left the range of 32 bits")
+
+// ErrSilent is returned when the switch did not answer for Config.Patience.
+var ErrSilent = errors.New("aggregate: no answer from the switch")
+
+// RejectError says that the switch will not take this worker's updates.
+type RejectError struct {
+	Code wire.AggregationCode
+	// Present are the workers that had come, of a timeout.
+	Present uint64
+	Epoch   uint16 // the switch's
+}
+
+// Error implements error.
+func (e *RejectError) Error() string {
+	text := fmt.Sprintf("aggregate: the switch rejects updates: %s", e.Code)
+	switch e.Code {
+	case wire.AggregationTimeout:
+		text += fmt.Sprintf(", of the workers only those of bitmap %#x came", e.Present)
+	case wire.AggregationEpochOld:
+		text += fmt.Sprintf(", it is at epoch %d", e.Epoch)
+	}
+	return text
+}
+
+// Counters count a worker's messages.
+type Counters struct {
+	Sent, Repeated uint64 // updates; repeated ones are sent, too
+	Results        uint64
+	Ignored        uint64 // what came and answers no open update
+}
+
+// Worker is the state of one worker. It is not safe for concurrent use.
+type Worker struct {
+	config Config
+	key    uint32
+	slots  []slot
+	ready  []int // slots whose update is to be sent now, in order
+	buffer []byte
+
+	tensor   tensor
+	open     int // chunks without a result
+	progress clock.Time
+	err      error
+	rtt      roundTrip
+	counters Counters
+}
+
+// slot is one slot of the switch as this worker uses it.
+type slot struct {
+	round    uint32 // of the open update, or of the next
+	chunk    int
+	busy     bool // an update is open
+	learning bool // it is about the scale alone
+	queued   bool
+	sent     bool
+	repeated bool
+	scale    int8
+	firstAt  clock.Time
+	deadline clock.Time
+	rto      time.Duration
+}
+
+// New makes a worker whose slots are all at round 0.
+func New(c Config) (*Worker, error) {
+	switch {
+	case c.FanIn < 1 || c.FanIn > wire.AggregationMaxFanIn || c.Worker < 0 || c.Worker >= c.FanIn:
+		return nil, fmt.Errorf("aggregate: worker %d of %d: want 0 to fan-in - 1, and a fan-in of 1 to %d", c.Worker, c.FanIn, wire.AggregationMaxFanIn)
+	case c.Slots < 1 || c.Slots > 1<<16 || c.Elements < 1 || c.Elements > wire.AggregationMaxElements:
+		return nil, fmt.Errorf("aggregate: %d slots of %d elements", c.Slots, c.Elements)
+	}
+	for _, d := range []struct {
+		at        *time.Duration
+		otherwise time.Duration
+	}{{&c.First, 20 * time.Millisecond}, {&c.Longest, 500 * time.Millisecond}, {&c.Patience, 30 * time.Second}} {
+		if *d.at <= 0 {
+			*d.at = d.otherwise
+		}
+	}
+	return &Worker{
+		config: c, key: wire.AggregationKey(c.KeySeed, c.Job, c.Epoch, uint8(c.Worker)), slots: make([]slot, c.Slots),
+		buffer: make([]byte, wire.AggregationMessageLen(c.Elements)), rtt: roundTrip{rto: c.First},
+	}, nil
+}
+
+// Counters are the counts up to now.
+func (w *Worker) Counters() Counters { return w.counters }
+
+// Float32 begins to sum up a tensor in float32; its place is taken by the sums. As
+// every tensor it must be as long at every worker, and the one before be done.
+func (w *Worker) Float32(now clock.Time, data []float32) { w.begin(now, tensor{floats: data}) }
+
+// Fixed begins to sum up a tensor whose elements travel as integers, with a scale
+// that the workers agree on for each chunk: sums are exact but for the rounding of
+// what goes in, and the same in every run. All elements must be finite.
+func (w *Worker) Fixed(now clock.Time, data []float32) error {
+	for i, v := range data {
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			return fmt.Errorf("aggregate: element %d is %v, which has no fixed point", i, v)
+		}
+	}
+	w.begin(now, tensor{floats: data, fixed: true})
+	return nil
+}
+
+// Int32 begins to sum up integers.
+func (w *Worker) Int32(now clock.Time, data []int32) { w.begin(now, tensor{ints: data}) }
+
+func (w *Worker) begin(now clock.Time, t tensor) {
+	if w.open > 0 {
+		panic("aggregation: a tensor is begun before the last one is done")
+	}
+	w.tensor, w.progress = t, now
+	w.open = t.chunks(w.config.Elements)
+	for i := range min(w.open, len(w.slots)) {
+		w.ask(i, i, t.fixed)
+	}
+}
+
+// ask opens an update about a chunk.
+func (w *Worker) ask(at, chunk int, learning bool) {
+	s := &w.slots[at]
+	s.chunk, s.learning, s.busy, s.sent, s.repeated, s.rto = chunk, learning, true, false, false, w.rtt.rto
+	w.queue(at)
+}
+
+func (w *Worker) queue(at int) {
+	if s := &w.slots[at]; !s.queued {
+		s.queued = true
+		w.ready = append(w.ready, at)
+	}
+}
+
+// Done says that the tensor is summed up, or that it never will be (Err).
+func (w *Worker) Done() bool { return w.open == 0 || w.err != nil }
+
+// Err is why the worker ended; every later tensor has it, too.
+func (w *Worker) Err() error { return w.err }
+
+// Next is when Poll has something to send, or clock.Never.
+func (w *Worker) Next() clock.Time {
+	if w.Done() {
+		return clock.Never
+	}
+	if len(w.ready) > 0 {
+		return 0
+	}
+	next := w.progress.Add(w.config.Patience)
+	for i := range w.slots {
+		if s := &w.slots[i]; s.busy {
+			next = min(next, s.deadline)
+		}
+	}
+	return next
+}
+
+// Poll is the next message that is to be sent now, valid until the next call, or
+// nil.
+func (w *Worker) Poll(now clock.Time) []byte {
+	if w.Done() {
+		return nil
+	}
+	if now.Sub(w.progress) >= w.config.Patience {
+		w.err = fmt.Errorf("%w for %v", ErrSilent, w.config.Patience)
+		return nil
+	}
+	if len(w.ready) == 0 {
+		for i := range w.slots {
+			if s := &w.slots[i]; s.busy && s.deadline <= now {
+				s.repeated = true
+				s.rto = min(2*s.rto, w.config.Longest)
+				w.queue(i)
+			}
+		}
+	}
+	for len(w.ready) > 0 {
+		at := w.ready[0]
+		w.ready = w.ready[:copy(w.ready, w.ready[1:])]
+		s := &w.slots[at]
+		if s.queued = false; s.busy { // else it was answered meanwhile
+			return w.update(now, at)
+		}
+	}
+	return nil
+}
+
+// update writes the open update of a slot.
+func (w *Worker) update(now clock.Time, at int) []byte {
+	s := &w.slots[at]
+	w.counters.Sent++
+	if !s.sent {
+		s.sent, s.firstAt = true, now
+	}
+	s.deadline = now.Add(s.rto)
+	c := &w.config
+	from, to := w.tensor.chunk(s.chunk, c.Elements)
+	f := wire.AggregationFields{
+		Kind: wire.AggregationUpdate, Type: w.tensor.kind(), Job: c.Job, Epoch: c.Epoch, Slot: uint16(at), Worker: uint8(c.Worker),
+		FanIn: uint8(c.FanIn), Key: w.key, Round: s.round, Offset: uint32(from), Bitmap: 1 << c.Worker,
+	}
+	if s.repeated {
+		f.Flags |= wire.AggregationRepeat
+		w.counters.Repeated++
+	}
+	message := wire.Aggregation(w.buffer)
+	if s.learning {
+		f.Elements, f.NextScale = 1, w.tensor.scale(from, to, c.FanIn)
+		message.SetFixed(0, 0)
+	} else {
+		f.Elements = uint16(to - from)
+		if w.tensor.fixed {
+			f.Scale, f.NextScale = s.scale, math.MinInt8
+			if from, to := w.tensor.chunk(s.chunk+len(w.slots), c.Elements); from < to {
+				f.NextScale = w.tensor.scale(from, to, c.FanIn)
+			}
+		}
+		w.tensor.write(message, from, to, s.scale)
+	}
+	message.Encode(&f)
+	return message[:wire.AggregationMessageLen(int(f.Elements))]
+}
+
+// Handle takes what came from the switch.
+func (w *Worker) Handle(now clock.Time, message []byte) {
+	a := wire.Aggregation(message)
+	c := &w.config
+	if w.Done() || len(a) < wire.AggregationLen || a.Job() != c.Job || a.Key() != w.key || int(a.Worker()) != c.Worker || int(a.Slot()) >= len(w.slots) {
+		w.counters.Ignored++
+		return
+	}
+	s := &w.slots[a.Slot()]
+	if a.Kind() == wire.AggregationReject && a.Code() != 0 {
+		if s.busy && a.Round() == s.round {
+			w.err = &RejectError{Code: a.Code(), Present: a.Bitmap(), Epoch: a.Epoch()}
+		}
+		return
+	}
+	from, to := w.tensor.chunk(s.chunk, c.Elements)
+	elements := to - from
+	if s.learning {
+		elements = 1
+	}
+	if !a.Valid() || a.Kind() != wire.AggregationResult || a.Epoch() != c.Epoch || int(a.FanIn()) != c.FanIn || !s.busy || !s.sent ||
+		a.Round() != s.round || int(a.Offset()) != from || int(a.Elements()) != elements || a.Type() != w.tensor.kind() || a.Bitmap() != 1<<(c.FanIn-1)<<1-1 {
+		w.counters.Ignored++
+		return
+	}
+	w.counters.Results++
+	w.progress = now
+	if !s.repeated { // of a repeated one nobody knows which is answered: Karn
+		w.rtt.sample(now.Sub(s.firstAt), c.Longest)
+	}
+	if a.Flags()&wire.AggregationSaturated != 0 {
+		w.err = ErrSaturated
+		return
+	}
+	w.take(int(a.Slot()), a, from, to)
+}
+
+// take puts a result in its place and goes on with the slot.
+func (w *Worker) take(at int, a wire.Aggregation, from, to int) {
+	s := &w.slots[at]
+	s.busy = false
+	s.round++
+	if s.learning {
+		s.scale = a.NextScale()
+		w.ask(at, s.chunk, false)
+		return
+	}
+	w.tensor.read(a, from, to, a.Scale())
+	w.open--
+	s.scale = a.NextScale()
+	if next := s.chunk + len(w.slots); next < w.tensor.chunks(w.config.Elements) {
+		w.ask(at, next, false)
+	}
+}
+
+// roundTrip says when to send again: RFC 6298, 2.
+type roundTrip struct {
+	smooth, variation, rto time.Duration
+}
+
+func (r *roundTrip) sample(took, longest time.Duration) {
+	if r.smooth == 0 {
+		r.smooth, r.variation = took, took/2
+	} else {
+		r.variation += ((r.smooth - took).Abs() - r.variation) / 4
+		r.smooth += (took - r.smooth) / 8
+	}
+	r.rto = min(max(r.smooth+4*r.variation, leastRTO), longest)
+}
