@@ -93,6 +93,7 @@ type State struct {
 	Memory int64 `json:"packet_memory"`
 	Peak   int   `json:"peak_packets"`
 	Cell   int   `json:"packet_bytes"`
+	Heap   Heap  `json:"heap"`
 	// Late is how long after their due time frames were released, in real time,
 	// as the timing thread itself saw it. Timing is what was seen from outside.
 	Late   Quantiles `json:"late"`
@@ -401,7 +402,7 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 
 // state reads everything. What takes system calls is not done by the thread.
 func (l *loop) state() (*State, error) {
-	s := &State{NICs: make([]NICState, len(l.nics))}
+	s := &State{NICs: make([]NICState, len(l.nics)), Heap: readHeap()}
 	l.do(func() {
 		s.Ports, s.Totals, s.Held = l.engine.Ports(), l.engine.Totals(), l.engine.Held()
 		s.Deadlocks, s.Memory = l.engine.Deadlocks(), l.engine.Pool().Budget()
