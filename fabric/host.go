@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
+	"railbed/fabric/clock"
 	"railbed/fabric/kernel"
 	"railbed/fabric/kernelswitch"
 	"railbed/testbed/plan"
@@ -91,6 +93,7 @@ func newHosts(p *plan.Plan, namespaces map[string]*kernel.Namespace) ([]*host, e
 		h := add(n.Name, n.NICs)
 		sysctls, err := nodeSysctls(n)
 		errs = append(errs, err, h.setRouting(n.Loopbacks, n.Routes, n.Rules))
+		h.dilate(clock.Dilation(p.Dilation))
 		h.sysctls, h.node = sysctls, true
 	}
 	for _, s := range p.Switches {
@@ -174,6 +177,20 @@ func (h *host) setRouting(loopbacks []netip.Prefix, routes []plan.Route, rules [
 		h.rules = append(h.rules, kernel.Rule{Priority: r.Priority, From: r.From, Table: r.Table})
 	}
 	return errors.Join(errs...)
+}
+
+// tcpLeastTimeout is Linux's TCP_RTO_MIN.
+const tcpLeastTimeout = 200 * time.Millisecond
+
+// dilate stretches what of the kernel's TCP can be: the least retransmission
+// timeout, on every route of the plan.
+func (h *host) dilate(by clock.Dilation) {
+	if by <= 1 {
+		return
+	}
+	for i := range h.routes {
+		h.routes[i].RTOMin = by.Wait(tcpLeastTimeout)
+	}
 }
 
 // early are the settings written before the host has interfaces, so that these

@@ -283,7 +283,7 @@ func (f *Fabric) permitDirection(ctx context.Context, l *planLink, atA bool, wan
 		if h, _ := side.end(atA); !h.node {
 			return nil
 		}
-		l, want = side, nodeSide(want)
+		l, want = side, nodeSide(want, f.soft.dilation())
 	}
 	if err := f.burst(ctx, shape{want.Rate, l.MTU}, l.Name); err != nil {
 		return err

@@ -261,7 +261,7 @@ func sameRoute(got, want kernel.Route) bool {
 		})
 		return hops
 	}
-	return got.Unicast() && (got.Src == want.Src || !want.Src.IsValid() && got.Kernel) && slices.Equal(sorted(got.Hops), sorted(want.Hops))
+	return got.Unicast() && got.RTOMin == want.RTOMin && (got.Src == want.Src || !want.Src.IsValid() && got.Kernel) && slices.Equal(sorted(got.Hops), sorted(want.Hops))
 }
 
 // compareRules looks at those of the plan and at those that every namespace

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
+	"railbed/fabric/clock"
 	"railbed/fabric/kernel"
 	softports "railbed/fabric/port"
 	"railbed/fabric/softswitch/live"
@@ -154,6 +156,8 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, error) {
 	return all, nil
 }
 
+func (s *softPart) dilation() clock.Dilation { return clock.Dilation(s.plan.Dilation) }
+
 // find is a link of the soft switches'.
 func (s *softPart) find(name string) (*planLink, error) {
 	l, known := s.named[name]
@@ -183,7 +187,7 @@ func (f *Fabric) setSoftLink(ctx context.Context, name string, dir Direction, d 
 			if atA {
 				only = AToB
 			}
-			if err := f.setKernelLink(ctx, name, only, nodeSide(d)); err != nil {
+			if err := f.setKernelLink(ctx, name, only, nodeSide(d, f.soft.dilation())); err != nil {
 				return err
 			}
 		}
@@ -223,6 +227,15 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 func softQueue(d *DirectionState, sender EndState) {
 	d.Shaper.Drops += sender.Soft.Dropped()
 	d.Shaper.BacklogBytes += uint64(sender.Soft.Waiting())
+}
+
+// Epoch is the real time at which the testbed's own time was zero; the zero time
+// without soft switches.
+func (f *Fabric) Epoch() time.Time {
+	if f.soft == nil {
+		return time.Time{}
+	}
+	return f.soft.process.Epoch()
 }
 
 // SoftState is what the soft switches are doing, but for their ports, which

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/fabric/clock"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
@@ -53,7 +54,7 @@ func kernelSide(p *plan.Plan) *plan.Plan {
 			continue
 		}
 		if soft[l.A.Node] || soft[l.B.Node] {
-			l = hostSide(l, soft[l.A.Node], softPort(i))
+			l = hostSide(l, soft[l.A.Node], softPort(i), clock.Dilation(p.Dilation))
 			side.Ports = append(side.Ports, plan.Interface{Name: softPort(i), MAC: softMAC(i), MTU: l.MTU, Link: l.Name})
 		}
 		kernel.Links = append(kernel.Links, l)
@@ -73,18 +74,20 @@ func softMAC(link int) plan.MAC {
 
 // hostSide is the kernel's part of a link between a node and a soft switch, which
 // is A or B.
-func hostSide(l plan.Link, switchIsA bool, name string) plan.Link {
+func hostSide(l plan.Link, switchIsA bool, name string, by clock.Dilation) plan.Link {
 	far := plan.End{Node: SoftSide, Port: name}
 	if switchIsA {
-		l.A, l.AToB, l.BToA = far, plan.Direction{}, nodeSide(l.BToA)
+		l.A, l.AToB, l.BToA = far, plan.Direction{}, nodeSide(l.BToA, by)
 	} else {
-		l.B, l.BToA, l.AToB = far, plan.Direction{}, nodeSide(l.AToB)
+		l.B, l.BToA, l.AToB = far, plan.Direction{}, nodeSide(l.AToB, by)
 	}
 	return l
 }
 
-// nodeSide is the shaper at the node.
-func nodeSide(d plan.Direction) plan.Direction { return plan.Direction{Rate: d.Rate, Queue: d.Queue} }
+// nodeSide is the shaper at the node, which works in real time.
+func nodeSide(d plan.Direction, by clock.Dilation) plan.Direction {
+	return plan.Direction{Rate: units.Rate(by.Real(uint64(d.Rate))), Queue: d.Queue}
+}
 
 // softBurst is the burst of a node's shaper before a soft switch. The emulated
 // NIC behind it keeps the rate to the bit, so that the burst only has to be large

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +19,9 @@ type Route struct {
 	Table int        // 0 and 254 are the main table
 	Src   netip.Addr // preferred source address, or the zero Addr
 	Hops  []NextHop
+	// RTOMin is TCP's least retransmission timeout on the route, in whole
+	// milliseconds; 0 is the kernel's own of 200 ms (ip-route(8), rto_min).
+	RTOMin time.Duration
 	// Kernel is set by Routes on routes that the kernel made itself for an
 	// address of an interface. AddRoute makes such a route pass for one.
 	Kernel bool
@@ -79,6 +83,11 @@ func (b *Batch) AddRoute(r Route) {
 		}
 		b.unnest(paths)
 	}
+	if r.RTOMin > 0 {
+		metrics := b.nest(unix.RTA_METRICS)
+		b.attrU32(unix.RTAX_RTO_MIN, uint32(r.RTOMin.Milliseconds()))
+		b.unnest(metrics)
+	}
 	b.end()
 }
 
@@ -136,6 +145,9 @@ func (r Route) String() string {
 			text.WriteString(" weight " + strconv.Itoa(hop.Weight))
 		}
 	}
+	if r.RTOMin > 0 {
+		text.WriteString(" rto_min " + strconv.FormatInt(r.RTOMin.Milliseconds(), 10) + "ms")
+	}
 	return text.String()
 }
 
@@ -168,6 +180,16 @@ func (c *Conn) AllRoutes() ([]Route, error) {
 	return routes, nil
 }
 
+// parseRTOMin reads a route's metrics, of which one is of interest.
+func parseRTOMin(metrics []byte) (least time.Duration, err error) {
+	err = eachAttr(metrics, func(kind uint16, value []byte) {
+		if kind == unix.RTAX_RTO_MIN {
+			least = time.Duration(u32(value)) * time.Millisecond
+		}
+	})
+	return least, err
+}
+
 func parseRoute(body []byte) (Route, error) {
 	if len(body) < unix.SizeofRtMsg {
 		return Route{}, fmt.Errorf("route message of %d bytes", len(body))
@@ -189,6 +211,8 @@ func parseRoute(body []byte) (Route, error) {
 			route.Metric = int(u32(value))
 		case unix.RTA_PREFSRC:
 			route.Src, _ = netip.AddrFromSlice(value)
+		case unix.RTA_METRICS:
+			route.RTOMin, hops = parseRTOMin(value)
 		case unix.RTA_OIF:
 			single.Index = int(u32(value))
 		case unix.RTA_GATEWAY, unix.RTA_VIA:

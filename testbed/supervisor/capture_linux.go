@@ -32,7 +32,7 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	out := &frameWriter{c: c}
-	options := capture.Options{Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit, Dilation: s.plan.Dilation, Events: request.Events}
+	options := capture.Options{Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit, Dilation: s.plan.Dilation, Epoch: s.fabric.Epoch(), Events: request.Events}
 	closeFeed, err := s.openFeed(taps, &options)
 	if err != nil {
 		c.fail(err)

@@ -236,7 +236,7 @@ func (l *loop) handIn(number, count int) {
 		one.Data = l.frames[i].Data
 		l.scratch[i] = fresh
 		real := time.Duration(l.frames[i].Stamp - l.wall)
-		l.engine.Receive(number, one, clock.Time(int64(real)/int64(l.clock.Dilation())))
+		l.engine.Receive(number, one, clock.Time(clock.Dilation(l.clock.Dilation()).Passed(real)))
 	}
 }
 

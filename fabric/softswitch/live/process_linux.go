@@ -78,6 +78,8 @@ type answer struct {
 	Error string `json:"error,omitempty"`
 	State *State `json:"state,omitempty"`
 	Place int    `json:"place,omitempty"` // of opened taps
+	// Epoch is in the answer to start.
+	Epoch time.Time `json:"epoch,omitzero"`
 }
 
 // State is what the soft switches are doing.
@@ -134,7 +136,11 @@ type Process struct {
 	descriptors *os.File
 	occupancy   *os.File
 	errors      *bytes.Buffer // its stderr; read once it has exited
+	epoch       time.Time
 }
+
+// Epoch is the real time at which the switches' own time was zero.
+func (s *Process) Epoch() time.Time { return s.epoch }
 
 // Start starts the soft switches of a plan in a process of their own and hands it
 // the ports: one per NIC of the plan, in order. Witnesses (OpenWitness) are as
@@ -187,9 +193,11 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle, witnesses []*o
 	if err = s.writer.WriteJSON(frame.Message, order); err == nil {
 		err = s.writer.WriteJSON(frame.Message, p)
 	}
-	if _, answerErr := s.answer(); answerErr != nil { // what it says is the better reason
+	started, answerErr := s.answer()
+	if answerErr != nil { // what it says is the better reason
 		return nil, errors.Join(fmt.Errorf("start soft switches: %w", answerErr), err, s.Close())
 	}
+	s.epoch = started.Epoch
 	return s, nil
 }
 
@@ -300,7 +308,7 @@ func main([]string) int {
 		defer close(ended)
 		l.run(&stop)
 	}()
-	if writer.WriteJSON(frame.Message, answer{}) == nil {
+	if writer.WriteJSON(frame.Message, answer{Epoch: l.clock.Epoch()}) == nil {
 		l.serve(reader, writer)
 	}
 	l.do(func() { stop = true })
