@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"railbed/testbed/verdict"
@@ -47,6 +48,9 @@ type Report struct {
 	// says what ran.
 	PlanHash string `json:"plan_hash"`
 	Seed     uint64 `json:"seed"`
+	// Dilation is how many times slower than real time the testbed's time ran.
+	// All times and rates here are of the testbed's time, but those with a date.
+	Dilation uint64 `json:"dilation"`
 	// Repeat is the command line that does this run again.
 	Repeat []string `json:"repeat"`
 	// Started and Finished are wall clock times; Finished is zero in the
@@ -208,13 +212,28 @@ type Fidelity struct {
 	Dropped uint64 `json:"capture_dropped"`
 	// Samples is how often the links were looked at.
 	Samples int `json:"samples"`
+	// Undilated is what kept real time although the testbed's ran slower.
+	Undilated []Undilated `json:"undilated,omitempty"`
 	// Timing is how exactly soft switches kept time; absent without them.
 	Timing *Timing `json:"timing,omitempty"`
 }
 
+// Undilated is something that keeps real time in a dilated run.
+type Undilated struct {
+	What string `json:"what"` // as the file names it: tcp, programs
+	// Timers are those that stay as they are.
+	Timers []string `json:"timers"`
+	// Accepted says that the file accepts it.
+	Accepted bool `json:"accepted"`
+}
+
+// Text is a line for people.
+func (u Undilated) Text() string {
+	return u.What + " keeps real time: " + strings.Join(u.Timers, ", ")
+}
+
 // Timing is how exactly the soft switches of a testbed kept time. Times that end
-// in _us are microseconds of virtual time, the others seconds of real time from
-// the start of the first step.
+// in _us are microseconds, the others seconds from the start of the first step.
 type Timing struct {
 	// Arrivals is how long after they were due watched frames were at the
 	// nodes, by the kernel's receive stamps.

@@ -106,6 +106,9 @@ func (t *textWriter) head(r *Report) {
 	t.printf("%s: %s\n", r.Name, r.File)
 	if r.Testbed.Nodes > 0 {
 		t.printf("%s; up in %s\n", r.Testbed.Sizes(), seconds(r.Testbed.BringUp))
+		if r.Dilation > 1 {
+			t.printf("times and rates are of the testbed's time, %d times slower than real time\n", r.Dilation)
+		}
 	}
 	t.printf("\n")
 }
@@ -219,6 +222,11 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	t.printf("fidelity: %s; cpu pressure %s (%s), %s lost by captures\n", t.paint(f.Verdict), percent(f.Pressure), f.PressureSource, count(f.Dropped, "packet"))
 	for _, reason := range f.Reasons {
 		t.printf("  %s\n", reason)
+	}
+	for _, u := range f.Undilated {
+		if u.Accepted { // else it is a reason
+			t.printf("  %s (accepted)\n", u.Text())
+		}
 	}
 	t.timing(f.Timing)
 	t.printf("\n")

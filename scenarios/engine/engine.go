@@ -123,7 +123,7 @@ func (r *run) newReport() *report.Report {
 	fresh := newTimeline(r.File, nil, nil)
 	return &report.Report{
 		Format: report.Format, Verdict: verdict.Aborted, Reason: "the run did not come to its end",
-		Name: r.Plan.Name, Description: r.File.Description, File: r.Path, PlanHash: r.Plan.Hash(), Seed: r.Plan.Seed,
+		Name: r.Plan.Name, Description: r.File.Description, File: r.Path, PlanHash: r.Plan.Hash(), Seed: r.Plan.Seed, Dilation: r.Plan.Dilation,
 		Repeat: r.Repeat, Started: time.Now(), Versions: report.Versions{Railbed: r.Version, Go: runtime.Version()},
 		Host: hostFacts(procRoot),
 		Testbed: report.Testbed{
@@ -219,6 +219,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	line := newTimeline(r.File, s, r.stepChanged)
 	s.logged = line.logged
 	look := startSampler(ctx, r.Plan, linkReader(tb))
+	look.undilated = undilated(r.File)
 	err := line.run(ctx)
 	if err != nil && ctx.Err() == nil && !answers(tb) {
 		err = errSupervisorDied // whichever step noticed first

@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/fabric"
+	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/live"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
@@ -51,8 +52,10 @@ const (
 // sampler looks at the links and the CPUs while the steps run.
 type sampler struct {
 	plan *plan.Plan
-	read func(context.Context) (observed, error)
-	cpu  *cpuMeter
+	// undilated is what of the steps keeps real time.
+	undilated []report.Undilated
+	read      func(context.Context) (observed, error)
+	cpu       *cpuMeter
 
 	stop    context.CancelFunc
 	done    chan struct{}
@@ -96,10 +99,21 @@ func (s *sampler) sample(ctx context.Context) time.Duration {
 	return took
 }
 
+// dilation is the testbed's.
+func (s *sampler) dilation() clock.Dilation {
+	if s.plan == nil {
+		return 1
+	}
+	return clock.Dilation(s.plan.Dilation)
+}
+
 func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState) {
 	s.samples++
 	if s.meters == nil {
 		s.meters = make([]linkMeter, 2*len(links))
+		for i := range s.meters {
+			s.meters[i].by = s.dilation()
+		}
 	}
 	for i, l := range links {
 		s.meters[2*i].add(at, blur, l, aToB)
@@ -115,6 +129,7 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	s.sample(ctx)
 	f := &report.Fidelity{Links: s.rates(), Samples: s.samples, Timing: softTiming(s.plan, s.began, s.first, s.last)}
 	lateLinks(f.Links, s.plan, s.last)
+	f.Undilated = s.undilated
 	f.Pressure, f.PressureSource, f.Steal = s.cpu.finish()
 	judgeFidelity(f, captures)
 	return f
@@ -146,6 +161,7 @@ func (s *sampler) drops() map[string]uint64 {
 
 // linkMeter follows one direction of a link.
 type linkMeter struct {
+	by   clock.Dilation // rates are per virtual second
 	rate report.LinkRate
 	at   time.Time // of the last sample
 	last fabric.DirectionState
@@ -188,7 +204,7 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	} else {
 		// A link that changed since the last sample had no one rate.
 		steady = now.Rate != 0 && m.last.Rate == now.Rate && m.up == l.Up && m.held == held && free
-		m.count(at.Sub(m.at).Seconds(), now, steady)
+		m.count(m.by.Passed(at.Sub(m.at)).Seconds(), now, steady)
 	}
 	if !steady || now.Shaper.BacklogBytes == 0 {
 		m.run = m.run[:0]
@@ -233,8 +249,8 @@ func (m *linkMeter) measure(now reading, asked float64) {
 		before := m.run[i]
 		took := now.at.Sub(before.at)
 		if took > 0 && float64(now.blur+before.blur) <= blurShare*float64(took) {
-			m.busy = append(m.busy, float32(float64(now.bytes-before.bytes)*8/took.Seconds()/asked))
-			m.rate.Busy += now.at.Sub(m.at).Seconds()
+			m.busy = append(m.busy, float32(float64(now.bytes-before.bytes)*8/m.by.Passed(took).Seconds()/asked))
+			m.rate.Busy += m.by.Passed(now.at.Sub(m.at)).Seconds()
 			break
 		}
 	}
@@ -299,6 +315,11 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 	}
 	if share := float64(f.Dropped) / max(1, float64(f.Dropped+recorded)); share > lostDegraded {
 		against(level(share, lostOverloaded), "captures lost %d of %d packets", f.Dropped, f.Dropped+recorded)
+	}
+	for _, u := range f.Undilated {
+		if !u.Accepted {
+			against(degraded, "%s (accept it with accept-undilated: [%s])", u.Text(), u.What)
+		}
 	}
 	if f.Timing != nil {
 		judgeTiming(f.Timing, against)

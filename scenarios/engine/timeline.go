@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/fabric/clock"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
@@ -64,8 +65,9 @@ type timeline struct {
 	// changed is told of each step that started or ended, one at a time.
 	changed func(index int, step report.Step)
 
-	epoch time.Time
-	fail  context.CancelCauseFunc
+	dilation uint64
+	clock    *clock.Clock // its epoch is the start of the first step
+	fail     context.CancelCauseFunc
 	// sequences are the steps' own goroutines and lasting what outlasts its
 	// step in a sequence: background workloads and link changes to be undone.
 	sequences, lasting sync.WaitGroup
@@ -78,7 +80,7 @@ type timeline struct {
 }
 
 func newTimeline(file *spec.Testbed, do actions, changed func(int, report.Step)) *timeline {
-	t := &timeline{steps: file.Steps, source: file.Source, do: do, changed: changed}
+	t := &timeline{steps: file.Steps, source: file.Source, dilation: file.Dilation, do: do, changed: changed}
 	for i, step := range file.Steps {
 		t.records = append(t.records, report.Step{
 			Name: stepName(step), Where: file.Source.Pos(fmt.Sprintf("steps[%d]", i)).String(),
@@ -96,7 +98,7 @@ func (t *timeline) run(ctx context.Context) error {
 	defer t.fail(nil)
 	servantCtx, endServants := context.WithCancelCause(ctx)
 	t.servantCtx = servantCtx
-	t.epoch = time.Now()
+	t.clock = clock.New(t.dilation)
 	for _, sequence := range sequences(t.steps) {
 		t.sequences.Go(func() { t.runSequence(ctx, sequence) })
 	}
@@ -121,7 +123,7 @@ func sequences(steps []spec.Step) [][]int {
 }
 
 func (t *timeline) runSequence(ctx context.Context, indices []int) {
-	if at := t.steps[indices[0]].At; at != nil && !sleep(ctx, time.Until(t.epoch.Add(time.Duration(*at)))) {
+	if at := t.steps[indices[0]].At; at != nil && !sleep(ctx, time.Until(t.clock.Real(clock.Time(*at)))) {
 		return
 	}
 	for _, i := range indices {
@@ -139,7 +141,7 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 	switch {
 	case step.Sleep != nil:
 		var err error
-		if !sleep(ctx, time.Duration(*step.Sleep)) {
+		if !sleep(ctx, t.clock.Wait(time.Duration(*step.Sleep))) {
 			err = context.Cause(ctx)
 		}
 		return t.end(ctx, i, err)
@@ -150,11 +152,11 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 	case step.Link != nil:
 		return t.runLink(ctx, i, step.Link)
 	case step.Workload != nil:
-		return t.runLoad(ctx, i, step.Workload.Background, time.Duration(step.Workload.Timeout), func(ctx context.Context) error {
+		return t.runLoad(ctx, i, step.Workload.Background, t.clock.Wait(time.Duration(step.Workload.Timeout)), func(ctx context.Context) error {
 			return t.do.workload(ctx, i, step.Workload)
 		})
 	case step.Traffic != nil:
-		return t.runLoad(ctx, i, step.Traffic.Background, time.Duration(step.Traffic.For)+controlTimeout, func(ctx context.Context) error {
+		return t.runLoad(ctx, i, step.Traffic.Background, t.clock.Wait(time.Duration(step.Traffic.For))+controlTimeout, func(ctx context.Context) error {
 			return t.do.traffic(ctx, i, step.Traffic)
 		})
 	case step.Exec != nil:
@@ -175,7 +177,7 @@ func (t *timeline) runLoad(ctx context.Context, i int, background bool, limit ti
 
 func (t *timeline) runExec(ctx context.Context, i int, e *spec.Exec) bool {
 	if !e.Background {
-		return t.end(ctx, i, t.bounded(ctx, time.Duration(e.Timeout), func(ctx context.Context) error {
+		return t.end(ctx, i, t.bounded(ctx, t.clock.Wait(time.Duration(e.Timeout)), func(ctx context.Context) error {
 			return t.do.exec(ctx, i, e)
 		}))
 	}
@@ -184,7 +186,7 @@ func (t *timeline) runExec(ctx context.Context, i int, e *spec.Exec) bool {
 		// the file itself gives is kept.
 		var limit time.Duration
 		if t.source.Has(fmt.Sprintf("steps[%d].exec.timeout", i)) {
-			limit = time.Duration(e.Timeout)
+			limit = t.clock.Wait(time.Duration(e.Timeout))
 		}
 		err := t.bounded(t.servantCtx, limit, func(ctx context.Context) error {
 			return t.do.exec(ctx, i, e)
@@ -208,7 +210,7 @@ func (t *timeline) runLink(ctx context.Context, i int, l *spec.LinkChange) bool 
 	}
 	t.lasting.Go(func() {
 		// A run that ends early takes the testbed with it: nothing to undo.
-		if !sleep(ctx, time.Duration(l.For)) {
+		if !sleep(ctx, t.clock.Wait(time.Duration(l.For))) {
 			t.end(ctx, i, context.Cause(ctx))
 			return
 		}
@@ -279,7 +281,8 @@ func (t *timeline) report() []report.Step {
 	return append([]report.Step{}, t.records...)
 }
 
-func (t *timeline) now() float64 { return time.Since(t.epoch).Seconds() }
+// now is in virtual seconds since the start of the first step.
+func (t *timeline) now() float64 { return t.clock.Now().Sub(0).Seconds() }
 
 // sleep reports whether the whole time has passed.
 func sleep(ctx context.Context, d time.Duration) bool {

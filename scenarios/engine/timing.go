@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"railbed/capture/report"
 	"railbed/fabric"
+	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/live"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 )
 
 // The numbers that define how late soft switches may be. Their unit is the
@@ -65,7 +68,8 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 
 // virtualMicros turns real times into microseconds of the testbed's.
 func virtualMicros(dilation uint64) func(time.Duration) float64 {
-	return func(d time.Duration) float64 { return float64(d) / 1e3 / float64(max(dilation, 1)) }
+	unit := clock.Dilation(dilation).Virtual(1e3)
+	return func(d time.Duration) float64 { return float64(d) / unit }
 }
 
 func lateness(q live.Quantiles, scale func(time.Duration) float64) report.Lateness {
@@ -76,8 +80,9 @@ func window(w *live.Window, began time.Time, scale func(time.Duration) float64) 
 	if w == nil {
 		return nil
 	}
+	seconds := func(d time.Duration) float64 { return scale(d) / 1e6 }
 	return &report.Window{
-		From: w.From.Sub(began).Seconds(), Length: w.For.Seconds(), WorstAt: w.WorstAt.Sub(began).Seconds(), Lateness: lateness(w.Quantiles, scale),
+		From: seconds(w.From.Sub(began)), Length: seconds(w.For), WorstAt: seconds(w.WorstAt.Sub(began)), Lateness: lateness(w.Quantiles, scale),
 	}
 }
 
@@ -121,4 +126,22 @@ func judgeTiming(t *report.Timing, against func(level int, format string, args .
 	if t.Waited > waitDegraded {
 		against(level(t.Waited, waitOverloaded), "the timing thread waited for a CPU in %.0f%% of the time (limit %.0f%%)", t.Waited*100, waitDegraded*100)
 	}
+}
+
+// timers are what keeps real time in a dilated run. Of TCP's, the least
+// retransmission timeout alone is stretched.
+var timers = map[string][]string{
+	spec.UndilatedTCP: {
+		"the first retransmission timeout of 1 s", "delayed acknowledgements of 40 to 200 ms", "the largest retransmission timeout of 120 s",
+		"the zero-window probe", "keepalive", "RACK's and the tail loss probe's timers",
+	},
+	spec.UndilatedPrograms: {"their own clocks and timers", "the kernel's timers of their sockets"},
+}
+
+// undilated is what of a file's steps keeps real time.
+func undilated(file *spec.Testbed) (found []report.Undilated) {
+	for _, what := range file.Undilated() {
+		found = append(found, report.Undilated{What: what, Timers: timers[what], Accepted: slices.Contains(file.AcceptUndilated, what)})
+	}
+	return found
 }

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"railbed/fabric/clock"
+	"railbed/fabric/units"
 	"railbed/testbed"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
@@ -49,11 +51,14 @@ func (s *session) traffic(ctx context.Context, index int, t *spec.Traffic) error
 		return errors.Join(err, crew.close())
 	}
 	err := crew.work(ctx)
-	if err == nil && !sleep(ctx, settle) {
+	if err == nil && !sleep(ctx, s.dilation().Wait(settle)) {
 		err = context.Cause(ctx)
 	}
 	return errors.Join(err, crew.close())
 }
+
+// dilation is the testbed's.
+func (s *session) dilation() clock.Dilation { return clock.Dilation(s.plan.Dilation) }
 
 // matching are the nodes that any of some patterns names, in the plan's order.
 func (s *session) matching(patterns []string) (found []*plan.Node) {
@@ -111,8 +116,8 @@ func (c *crew) fill(ctx context.Context, t *spec.Traffic, from []*plan.Node, ord
 				return err
 			}
 			source := &traffic.Source{
-				From: addr, Port: sourcePort + ordinal*sourceWay%8000, Flows: t.Flows, Payload: int(t.Size) - headers, Frame: int(t.Size), Rate: t.Rate,
-				For: time.Duration(t.For), TOS: t.DSCP << 2,
+				From: addr, Port: sourcePort + ordinal*sourceWay%8000, Flows: t.Flows, Payload: int(t.Size) - headers, Frame: int(t.Size), Rate: units.Rate(c.session.dilation().Real(uint64(t.Rate))),
+				For: c.session.dilation().Wait(time.Duration(t.For)), TOS: t.DSCP << 2,
 			}
 			if t.ECN {
 				source.TOS |= 2 // ECT(0), RFC 3168
@@ -164,9 +169,10 @@ func (c *crew) pauser(t *spec.Traffic, node *plan.Node) *traffic.Pauser {
 			rate = float64(d.Rate)
 		}
 	}
-	every := time.Duration(float64(t.Pause.Quanta) * 512 / rate * 1e9 / 2)
+	by := c.session.dilation()
+	every := by.Wait(time.Duration(float64(t.Pause.Quanta) * 512 / rate * 1e9 / 2))
 	return &traffic.Pauser{
-		NIC: nic.Name, Priorities: t.Pause.Priorities, Quanta: t.Pause.Quanta, Every: max(every, 100*time.Microsecond), For: time.Duration(t.For),
+		NIC: nic.Name, Priorities: t.Pause.Priorities, Quanta: t.Pause.Quanta, Every: max(every, 100*time.Microsecond), For: by.Wait(time.Duration(t.For)),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
+	"railbed/fabric/clock"
 	"railbed/fabric/units"
 	"railbed/testbed"
 	"railbed/testbed/reexec"
@@ -85,18 +86,21 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.workloads = append(s.workloads, finish(w, result))
+	s.workloads = append(s.workloads, finish(w, result, s.plan.Dilation))
 	return nil
 }
 
-// finish translates a result for the report and for the checks of packets.
-func finish(w *spec.Workload, r *worker.Result) finished {
+// finish translates a result for the report and for the checks of packets. What
+// the workers measured in real time becomes virtual.
+func finish(w *spec.Workload, r *worker.Result, dilation uint64) finished {
+	by := clock.Dilation(dilation)
+	measured := r.Row.OutOfPlace
 	done := finished{
 		Workload: report.Workload{
 			Name: w.Name, Kind: r.Kind, Algorithm: r.Algorithm, Transport: r.Transport, Ranks: r.Ranks,
 			Bytes: r.Row.Size, Count: uint64(r.Row.Count), Type: r.Row.Type, RedOp: r.Row.RedOp,
 			Warmup: w.Warmup, Iterations: w.Iterations,
-			Time: r.Row.OutOfPlace.Time, AlgBW: r.Row.OutOfPlace.AlgBW, BusBW: r.Row.OutOfPlace.BusBW, Wrong: r.Wrong(),
+			Time: measured.Time / by.Virtual(1), AlgBW: by.Virtual(measured.AlgBW), BusBW: by.Virtual(measured.BusBW), Wrong: r.Wrong(),
 		},
 		traffic: verify.Workload{Name: w.Name},
 	}

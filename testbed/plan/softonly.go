@@ -45,6 +45,10 @@ var softLinkOnly = []setting[spec.Direction]{
 // nothing is routed.
 func (c *compiler) checkSoftOnly() {
 	c.checkWeights()
+	if c.plan.Dilation > 1 && !c.plan.Soft() {
+		c.once("dilation", "use soft switches (kind: soft); or want 1, divide the links' rates by that factor and multiply their delays",
+			"dilation is %d, and the kernel's links and switches keep real time", c.plan.Dilation)
+	}
 	if c.plan.Soft() || len(c.plan.Switches) == 0 {
 		return
 	}

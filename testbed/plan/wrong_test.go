@@ -142,7 +142,7 @@ var wrongFiles = []struct {
 	{"checks of no switch", leafSpineFile("steps:", "  - capture: {at: [all], file: a.pcapng}", "checks:", "  - packets: {conservation: tor1}", "  - packets: {path-spread: {switch: leaf9}}"), []string{
 		`f:8:29: "tor1" is no switch; want the name of a switch or a pattern that matches one, such as "leaf1"`,
 		`f:9:37: "leaf9" is no switch; did you mean "leaf1"?`}},
-	{"dilation", leafSpineFile("dilation: 2"), []string{`f:5:11: dilation is 2; want 1: kernel switches, TCP's timers and programs keep real time and cannot be dilated; where the host is too slow, divide the links' rates by that factor and multiply their delays`}},
+	{"dilation", leafSpineFile("dilation: 2"), []string{`f:5:11: dilation is 2, and the kernel's links and switches keep real time; use soft switches (kind: soft); or want 1, divide the links' rates by that factor and multiply their delays`}},
 }
 
 // TestWrongFiles requires every problem of a file at its place and in its words.

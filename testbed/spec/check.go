@@ -190,6 +190,17 @@ func (c *checker) name() {
 	if strings.ContainsAny(c.t.Description, "\r\n") {
 		c.report("description", "description has several lines", "write one line")
 	}
+	for i, what := range c.t.AcceptUndilated {
+		path := fmt.Sprintf("accept-undilated[%d]", i)
+		switch {
+		case !slices.Contains(Undilated, what):
+			c.report(path, fmt.Sprintf("%q keeps no time", clipped(what)), "want "+strings.Join(Undilated, " or "))
+		case slices.Contains(c.t.AcceptUndilated[:i], what):
+			c.report(path, fmt.Sprintf("%q is accepted twice", what), "remove one")
+		case c.t.Dilation <= 1:
+			c.report(path, "nothing is dilated", "remove it, or set a dilation above 1")
+		}
+	}
 	required := map[string]bool{}
 	for i, feature := range c.t.Requires {
 		path := fmt.Sprintf("requires[%d]", i)

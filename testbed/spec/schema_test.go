@@ -265,7 +265,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"share above one":      good + "steps: [{link: {where: a--b, set: {loss: 2}}}]\n",
 		"mtu":                  "name: a\nfabric: {topology: explicit, links: {default: {mtu: 100}}}\n",
 		"number as text":       good + "seed: \"7\"\n",
-		"dilation":             good + "dilation: 2\n",
+		"dilation":             good + "dilation: 1001\n",
 		"no step":              good + "steps: [{}]\n",
 		"two in one step":      good + "steps: [{sleep: 1s, exec: {nodes: [h0], command: [ls]}}]\n",
 		"two in one check":     good + "checks: [{fidelity: faithful, workload: {name: a}}]\n",

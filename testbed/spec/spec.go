@@ -18,10 +18,15 @@ type Testbed struct {
 	Description string `yaml:"description,omitempty" json:"description,omitempty"`
 	// Seed feeds every random draw and hash seed of the testbed. Default 1.
 	Seed uint64 `yaml:"seed,omitempty" json:"seed,omitempty" jsonschema:"minimum=1"`
-	// Dilation slows links and stretches delays by this factor. Default 1;
-	// other values are refused until a clock honours them: kernel switches and
-	// TCP's timers cannot be dilated.
-	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty" jsonschema:"minimum=1,maximum=1" why:": kernel switches, TCP's timers and programs keep real time and cannot be dilated; where the host is too slow, divide the links' rates by that factor and multiply their delays"`
+	// Dilation slows links and stretches delays by this factor, and all times of
+	// the steps with them, so that a small machine carries a fast fabric. The file
+	// and the report state virtual values. Every switch must be soft. Default 1.
+	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty" jsonschema:"minimum=1,maximum=1000"`
+	// AcceptUndilated names what may keep real time in a dilated run: tcp, the
+	// kernel's timers (all but the least retransmission timeout, which is
+	// stretched), and programs, what exec runs. A dilated run with what is not
+	// named here is at best degraded.
+	AcceptUndilated []string `yaml:"accept-undilated,omitempty" json:"accept-undilated,omitempty"`
 	// Addressing overrides the address pools.
 	Addressing Addressing `yaml:"addressing,omitempty" json:"addressing,omitempty"`
 	// Fabric is everything between the nodes.
@@ -39,6 +44,35 @@ type Testbed struct {
 
 	// Source remembers where every value stood, for errors found later.
 	Source *Source `yaml:"-" json:"-"`
+}
+
+// What keeps real time in a dilated run, as AcceptUndilated names it.
+const (
+	UndilatedTCP      = "tcp"
+	UndilatedPrograms = "programs"
+)
+
+// Undilated are all of them.
+var Undilated = []string{UndilatedTCP, UndilatedPrograms}
+
+// Undilated is what of the file's steps keeps real time, in the order of the
+// variable; nil without dilation.
+func (t *Testbed) Undilated() []string {
+	if t.Dilation <= 1 {
+		return nil
+	}
+	uses := map[string]bool{}
+	for _, step := range t.Steps {
+		uses[UndilatedTCP] = uses[UndilatedTCP] || step.Workload != nil && step.Workload.Transport == "tcp"
+		uses[UndilatedPrograms] = uses[UndilatedPrograms] || step.Exec != nil
+	}
+	var found []string
+	for _, what := range Undilated {
+		if uses[what] {
+			found = append(found, what)
+		}
+	}
+	return found
 }
 
 // Addressing holds the pools that the plan takes addresses from. No two may

@@ -78,7 +78,10 @@ var wrongFiles = []struct {
 
 	// Ranges and words.
 	{"seed 0", head + "seed: " + here + "0\n", "seed is 0", "want at least 1"},
-	{"dilation", head + "dilation: " + here + "10\n", "dilation is 10", "want 1: kernel switches, TCP's timers and programs keep real time and cannot be dilated; where"},
+	{"dilation", head + "dilation: " + here + "1001\n", "dilation is 1001", "want 1 to 1000"},
+	{"undilated", head + "dilation: 2\naccept-undilated: [" + here + "rxe]\n", `"rxe" keeps no time`, "want tcp or programs"},
+	{"undilated twice", head + "dilation: 2\naccept-undilated: [tcp, " + here + "tcp]\n", `"tcp" is accepted twice`, "remove one"},
+	{"undilated for nothing", head + "accept-undilated: [" + here + "tcp]\n", "nothing is dilated", "remove it, or set a dilation above 1"},
 	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n", `topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
 	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
 	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want router or bridge"},
