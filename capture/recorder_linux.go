@@ -381,6 +381,7 @@ const (
 	inbound passing = iota
 	outbound
 	queued
+	dequeued
 )
 
 func (p passing) at(tap int) uint64 { return uint64(tap)<<2 | uint64(p) }

@@ -134,6 +134,8 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 		flags, id = pcapng.Inbound, s.ordinals.ID(identity, inbound.at(tap), r.Time)
 	case feed.Enqueue: // it does not pass the tap
 		id = s.ordinals.ID(identity, queued.at(tap), r.Time)
+	case feed.Dequeue: // it did before
+		id = s.ordinals.ID(identity, dequeued.at(tap), r.Time)
 	case feed.Lose: // the same packet again
 		flags, id = pcapng.Outbound, s.ordinals.Last(identity, outbound.at(tap), r.Time)
 	default:
@@ -162,7 +164,7 @@ func (s *recorder) annotate(e *entry) {
 		a.Verdict = "drop"
 	case n.event == feed.Enqueue:
 		a.Verdict = "enqueue"
-	case n.event == feed.Send && n.verdict == feed.Plain && s.soft.events:
+	case n.event == feed.Dequeue, n.event == feed.Send && n.verdict == feed.Plain && s.soft.events:
 		a.Verdict = "dequeue"
 	}
 	if int(n.reason) < len(s.soft.reasons) && n.reason != 0 {

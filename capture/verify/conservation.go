@@ -333,7 +333,7 @@ func (k *Conservation) Result() Result {
 		w, u := s.verdict(k.drops[s.name], k.capture.lossy(s.taps) || k.short)
 		wrong, unclear = append(wrong, w...), append(unclear, u...)
 		forwarded += s.forwarded
-		missing += s.missing
+		missing += s.missing - min(s.missing, s.trimmed)
 		odd += s.extra + s.bare
 		r.Details = append(r.Details, s.line())
 	}

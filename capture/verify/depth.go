@@ -9,8 +9,9 @@ import (
 )
 
 // QueueDepth judges the bytes that waited at the selected ports, as each packet
-// that was sent, marked, trimmed or dropped there, or entered a queue, says.
-// Control frames go before all queues and are left out.
+// that was sent, marked or dropped there, or entered a queue, says. Left out are
+// control frames, which go before all queues, and trimmed packets, which say how
+// long the queue was that had no room for them and are in another one.
 type QueueDepth struct {
 	selector
 	priority int // -1 is any
@@ -45,7 +46,7 @@ func (k *QueueDepth) Packet(p *Packet) { k.Event(p) }
 
 // Event implements Watcher.
 func (k *QueueDepth) Event(p *Packet) {
-	if p.Depth < 0 || p.control() || p.Direction == In || k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) {
+	if p.Depth < 0 || p.control() || p.Verdict == "trim" || p.Direction == In || k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) {
 		return
 	}
 	k.total++

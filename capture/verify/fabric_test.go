@@ -54,6 +54,7 @@ type sighting struct {
 	frame   []byte
 	length  int
 	comment string
+	queue   int // priority and one; 0 is not said
 }
 
 // scene is a capture that a test takes apart before it is written.
@@ -315,6 +316,9 @@ func (s *scene) write() []byte {
 			if k.out {
 				p.Flags = pcapng.Outbound
 			}
+		}
+		if k.queue > 0 {
+			p.Has, p.Queue = p.Has|pcapng.HasQueue, uint32(k.queue-1)
 		}
 		if k.comment != "" {
 			p.Comments = [][]byte{[]byte(k.comment)}

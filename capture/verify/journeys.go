@@ -18,7 +18,6 @@ type journeys struct {
 type journey struct {
 	left    int64
 	ordinal uint64 // in its flow, where it left
-	flow    int
 	reason  string // why it was dropped on the way, as recorded
 }
 

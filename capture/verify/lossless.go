@@ -118,7 +118,7 @@ func (k *Lossless) Result() Result {
 		wrong = append(wrong, fmt.Sprintf("%d packets were lost: %s", k.reasons[reason], reason))
 	}
 	wrong = append(wrong, k.examples...)
-	if k.capture.lossy(taps) || k.travel.short {
+	if k.capture.lossy(taps) || k.travel.short || len(k.untapped()) > 0 {
 		wrong, unclear = nil, append(unclear, wrong...)
 	}
 	switch {

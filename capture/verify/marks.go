@@ -16,7 +16,7 @@ type Marks struct {
 	share, count *spec.Bound
 
 	capable, marked, said, untrue uint64
-	byTap                        map[int]uint64 // marks that taps said they made
+	byTap                         map[int]uint64 // marks that taps said they made
 }
 
 // NewMarks makes the check. The bounds may be nil; the share is of marked packets

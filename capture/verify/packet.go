@@ -46,7 +46,8 @@ type Packet struct {
 	Queue int
 	// Due is when the packet ought to have been here, Time less its lateness.
 	Due int64
-	// Event says that the packet does not pass the tap: it enters a queue there.
+	// Event says that the packet does not pass the tap: it enters or leaves a queue
+	// there.
 	// Checks do not see it, but for those that are Watchers.
 	Event bool
 
@@ -140,7 +141,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	}
 	for _, comment := range raw.Comments {
 		if note, ok := pcapng.ParseAnnotation(comment); ok {
-			p.annotate(note)
+			p.annotate(note, saysDirection(raw))
 		}
 	}
 	if !p.Tap.ethernet {
@@ -173,7 +174,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 }
 
 // annotate takes over what a switch says of the packet.
-func (p *Packet) annotate(note pcapng.Annotation) {
+func (p *Packet) annotate(note pcapng.Annotation, passes Direction) {
 	p.Verdict, p.Reason = note.Verdict, note.Reason
 	switch note.Verdict {
 	case "drop":
@@ -182,6 +183,8 @@ func (p *Packet) annotate(note pcapng.Annotation) {
 		}
 	case "enqueue":
 		p.Event = true
+	case "dequeue": // of a switch it is the sending
+		p.Event = passes == Unknown
 	}
 	if note.HasDepth {
 		p.Depth = note.Depth
@@ -265,6 +268,20 @@ func (d *decoder) flow() *Flow {
 
 // direction is what the capture says, or follows from the port's address.
 func (d *decoder) direction(raw *pcapng.Packet) Direction {
+	if said := saysDirection(raw); said != Unknown {
+		return said
+	}
+	if tap := d.packet.Tap; tap.hasMAC && len(raw.Data) >= 12 {
+		if [6]byte(raw.Data[6:12]) == tap.mac {
+			return Out
+		}
+		return In
+	}
+	return Unknown
+}
+
+// saysDirection is what the capture itself says.
+func saysDirection(raw *pcapng.Packet) Direction {
 	if raw.Has&pcapng.HasFlags != 0 {
 		switch raw.Flags & pcapng.DirectionMask {
 		case pcapng.Inbound:
@@ -272,12 +289,6 @@ func (d *decoder) direction(raw *pcapng.Packet) Direction {
 		case pcapng.Outbound:
 			return Out
 		}
-	}
-	if tap := d.packet.Tap; tap.hasMAC && len(raw.Data) >= 12 {
-		if [6]byte(raw.Data[6:12]) == tap.mac {
-			return Out
-		}
-		return In
 	}
 	return Unknown
 }

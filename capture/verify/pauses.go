@@ -373,4 +373,3 @@ func (k *Deadlock) Result() Result {
 	k.capture.conclude(&r, taps, wrong, unclear)
 	return r
 }
-

@@ -93,7 +93,7 @@ type ReorderingCheck struct {
 }
 
 // QueueDepthCheck judges the bytes that waited in queues whenever a packet was
-// sent, marked, trimmed or dropped.
+// sent, marked or dropped.
 type QueueDepthCheck struct {
 	// At are ports as taps name them. Default "*".
 	At string `yaml:"at,omitempty" json:"at,omitempty"`

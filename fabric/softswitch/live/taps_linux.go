@@ -53,7 +53,8 @@ func (t *taps) Observe(o *softswitch.Observation) {
 		return
 	}
 	l := t.loop
-	if l.engine.NIC(o.Port) && (o.Kind == softswitch.Sent || o.Kind == softswitch.Arrived && o.Verdict == softswitch.Nothing) {
+	nic := l.engine.NIC(o.Port)
+	if nic && (o.Kind == softswitch.Sent && !t.all || o.Kind == softswitch.Arrived && o.Verdict == softswitch.Nothing) {
 		return
 	}
 	now := l.clock.Now()
@@ -62,8 +63,11 @@ func (t *taps) Observe(o *softswitch.Observation) {
 	r.Late = int64(l.clock.Wait(max(now.Sub(o.Time), 0)))
 	r.Depth, r.Length, r.Queue = o.Depth, len(o.Packet.Data), o.Queue
 	r.Event, r.Verdict, r.Reason = events[o.Kind], verdicts[o.Verdict], uint8(o.Reason)
+	if nic && o.Kind == softswitch.Sent {
+		r.Event = feed.Dequeue
+	}
 	for _, one := range t.feeds {
-		if one == nil || one.number[o.Port] < 0 || r.Event == feed.Enqueue && !one.all {
+		if one == nil || one.number[o.Port] < 0 || (r.Event == feed.Enqueue || r.Event == feed.Dequeue) && !one.all {
 			continue
 		}
 		r.Tap = uint16(one.number[o.Port])
