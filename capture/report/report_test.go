@@ -25,7 +25,7 @@ func sample() *Report {
 	started := time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
 	return &Report{
 		Format: Format, Verdict: verdict.Fail, Reason: "ring.yaml:12:5: packets rank-nic ar: rank 3 used h3:eth0",
-		Name: "ring", Description: `ring all-reduce over <b>"two"</b> spines`, File: "scenarios/ring.yaml", PlanHash: strings.Repeat("ab", 32), Seed: 7,
+		Name: "ring", Description: `ring all-reduce over <b>"two"</b> spines`, File: "scenarios/ring.yaml", PlanHash: strings.Repeat("ab", 32), Seed: 7, Dilation: 10,
 		Repeat:  []string{"railbed", "run", "my file's.yaml", "--out", "ring-results"},
 		Started: started, Finished: started.Add(6500 * time.Millisecond),
 		Versions: Versions{Railbed: "v0.1.0", Go: "go1.26.0"},
@@ -55,6 +55,12 @@ func sample() *Report {
 		},
 		Fidelity: &Fidelity{
 			Verdict: Degraded, Reasons: []string{"captures lost 12 of 480012 packets"}, Pressure: 0.62, PressureSource: "/proc/pressure/cpu", Steal: 0.01, Dropped: 12, Samples: 30,
+			Undilated: []Undilated{{What: "tcp", Timers: []string{"keepalive"}, Accepted: true}},
+			Timing: &Timing{
+				Arrivals: Lateness{Frames: 19922, P50: 3.5, P99: 41, Worst: 19800}, Released: Lateness{Frames: 480000, P50: 1, P99: 30, Worst: 19700}, Unit: 12.112,
+				Windows: 6, Late: 1, First: &Window{From: 1.1, Length: 1, Lateness: Lateness{Frames: 900, P50: 4, P99: 12000, Worst: 19800}, WorstAt: 1.53},
+				Waited: 0.02, Ran: 0.08, Nice: -20, Lost: 0, Frames: 480000,
+			},
 			Links: []LinkRate{
 				{Link: "h0--leaf0", Direction: "a-to-b", From: "h0:eth0", To: "leaf0:p0", Asked: 1e9, Achieved: 991e6, Peak: 1003e6, Busy: 3.9, Packets: 430000, Bytes: 617e6},
 				{Link: "leaf0--spine0", Direction: "a-to-b", From: "leaf0:p4", To: "spine0:p0", Asked: 1e9, Peak: 402e6, Packets: 200000, Bytes: 291e6, Dropped: 3},
@@ -92,7 +98,7 @@ func TestJSONNames(t *testing.T) {
 	if err := json.Unmarshal(text.Bytes(), &fields); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"format", "verdict", "reason", "name", "file", "plan_hash", "seed", "repeat", "started", "finished", "versions", "host", "testbed", "steps", "workloads", "checks", "fidelity", "captures"} {
+	for _, name := range []string{"format", "verdict", "reason", "name", "file", "plan_hash", "seed", "dilation", "repeat", "started", "finished", "versions", "host", "testbed", "steps", "workloads", "checks", "fidelity", "captures"} {
 		if fields[name] == nil {
 			t.Errorf("report.json has no %q", name)
 		}

@@ -250,8 +250,8 @@ func (t *textWriter) timing(m *Timing) {
 	if m == nil || m.Arrivals.Frames == 0 {
 		return
 	}
-	t.printf("  %s late of %s watched: p50 %s, p99 %s, worst %s; smallest time %s; late in %d of %s\n",
-		"arrivals", count(m.Arrivals.Frames, "frame"), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99), Micros(m.Arrivals.Worst),
+	t.printf("  lateness of %s watched: p50 %s, p99 %s, worst %s; smallest time of the links in use %s; late in %d of %s\n",
+		count(m.Arrivals.Frames, "frame"), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99), Micros(m.Arrivals.Worst),
 		Micros(m.Unit), m.Late, count(m.Windows, "window"))
 	t.printf("  timing thread: on a CPU %s, waited for one %s, nice %d; released p99 %s late\n",
 		percent(m.Ran), percent(max(0, m.Waited)), m.Nice, Micros(m.Released.P99))
