@@ -39,13 +39,13 @@ func addrs(p *plan.Plan, name string) []netip.Addr {
 func TestEveryNodeReachesEveryOther(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
 	for name, fabric := range map[string]string{
-		"leaf-spine":  "topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}",
+		"leaf-spine":  "topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, switch: {kind: router}",
 		"bridge":      "topology: single-switch, params: {hosts: 3}, switch: {kind: bridge}",
 		"one router":  "topology: single-switch, params: {hosts: 3}, switch: {kind: router}",
-		"fat-tree":    "topology: fat-tree, params: {k: 2}",
-		"rails":       "topology: rail-optimized, params: {servers: 2, rails: 2, spines: 2}",
-		"dual plane":  "topology: hpn, params: {segments: 2, servers: 1, rails: 1, aggs: 2}",
-		"small torus": "topology: torus, params: {x: 3, y: 1, z: 1, hosts-per-switch: 1}",
+		"fat-tree":    "topology: fat-tree, params: {k: 2}, switch: {kind: router}",
+		"rails":       "topology: rail-optimized, params: {servers: 2, rails: 2, spines: 2}, switch: {kind: router}",
+		"dual plane":  "topology: hpn, params: {segments: 2, servers: 1, rails: 1, aggs: 2}, switch: {kind: router}",
+		"small torus": "topology: torus, params: {x: 3, y: 1, z: 1, hosts-per-switch: 1}, switch: {kind: router}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
@@ -185,7 +185,7 @@ func TestFlowsTakeTheSamePathsInEveryRun(t *testing.T) {
 
 func TestPacketsOfTheMTUPassAndLongerOnesDoNot(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
-	p := compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 1}, links: {default: {rate: 100mbit, mtu: 4200}}}\n")
+	p := compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 1}, switch: {kind: router}, links: {default: {rate: 100mbit, mtu: 4200}}}\n")
 	_, ns := build(t, p)
 	for i, header := range []int{20 + 8, 40 + 8} {
 		addr := addrs(p, "h1")[i].String()
@@ -225,7 +225,7 @@ func leftovers(t *testing.T, ns *kernel.Namespace) string {
 func TestCloseLeavesNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	for _, fabric := range []string{
-		"topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}",
+		"topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, switch: {kind: router}",
 		"topology: single-switch, params: {hosts: 3}, switch: {kind: bridge}",
 	} {
 		p := compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")

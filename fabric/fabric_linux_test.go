@@ -61,7 +61,7 @@ func leafSpine(t testing.TB, leaves, spines, hosts int) *plan.Plan {
 }
 
 func leafSpineFile(leaves, spines, hosts int) string {
-	return fmt.Sprintf("name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: %d, hosts-per-leaf: %d}, links: {default: {rate: 100mbit}}}\n", leaves, spines, hosts)
+	return fmt.Sprintf("name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: %d, hosts-per-leaf: %d}, switch: {kind: router}, links: {default: {rate: 100mbit}}}\n", leaves, spines, hosts)
 }
 
 // namespaces makes one namespace for each node and switch of a plan.

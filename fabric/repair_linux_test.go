@@ -278,7 +278,7 @@ func TestConvergeFollowsThePlan(t *testing.T) {
 	if err != nil || !slices.Equal(changed, want) || len(repaired) == 0 || repaired[0].Where != "h0:eth0" {
 		t.Errorf("changed %v, repaired %v, error %v", changed, repaired, err)
 	}
-	another := compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, links: {default: {rate: 100mbit}, \"h0--leaf1\": {rate: 50mbit}}}\n")
+	another := compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, switch: {kind: router}, links: {default: {rate: 100mbit}, \"h0--leaf1\": {rate: 50mbit}}}\n")
 	changed, repaired, err = f.Converge(ctx, another, nil)
 	if err != nil || len(changed) != 2 || len(repaired) != 0 {
 		t.Errorf("another plan: changed %v, repaired %v, error %v", changed, repaired, err)
@@ -286,7 +286,7 @@ func TestConvergeFollowsThePlan(t *testing.T) {
 	if got := linkState(t, f, "h0--leaf1"); got.AToB.Rate != 50e6 || got.BToA.Rate != 50e6 || got.AToB.Burst == 0 {
 		t.Errorf("another plan's link: %+v", got)
 	}
-	impossible := compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, links: {default: {rate: 100mbit}}}\n")
+	impossible := compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, switch: {kind: router}, links: {default: {rate: 100mbit}}}\n")
 	impossible.Links[1].AToB.Queue = 10
 	if changed, _, err := f.Converge(ctx, impossible, nil); err == nil || len(changed) != 0 {
 		t.Errorf("impossible plan: changed %v, error %v", changed, err)

@@ -32,83 +32,98 @@ func startSoft(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespac
 		s.links = append(s.links, made)
 		s.named[l.Name] = made
 	}
-	var ends []plan.End
-	var handles []*softports.Handle
-	err := kernel.Each(ctx, []*kernel.Namespace{ns[SoftSide]}, 1, func(int) error {
-		for _, n := range p.Nodes {
-			for _, nic := range n.NICs {
-				end := plan.End{Node: n.Name, Port: nic.Name}
-				h, _, err := softports.OpenBest(softPort(position[end]), softports.Options{MTU: nic.MTU, RingBytes: ringBytes(p)})
-				if err != nil {
-					return fmt.Errorf("join %s:%s to the soft switches: %w", n.Name, nic.Name, err)
-				}
-				ends, handles = append(ends, end), append(handles, h)
-			}
+	inKernel := map[string]int{} // places of links among the kernel's
+	for i, l := range kernelSide(p).Links {
+		inKernel[l.Name] = i
+	}
+	ways := live.Ways{Witnesses: len(p.Nodes)}
+	var names []string // of the far ends, by NIC
+	for _, n := range p.Nodes {
+		var numbers, indexes []int
+		for _, nic := range n.NICs {
+			end := plan.End{Node: n.Name, Port: nic.Name}
+			link := &p.Links[position[end]]
+			place, atA := inKernel[link.Name], link.A == end
+			numbers, indexes = append(numbers, len(ways.Ends)), append(indexes, endIndex(place, atA))
+			ways.Ends, names = append(ways.Ends, end), append(names, softPort(position[end]))
+			ways.Joined = append(ways.Joined, softports.TrunkPort{Index: endIndex(place, !atA), MTU: nic.MTU})
 		}
-		return nil
-	})
+		ways.NICs, ways.Indexes = append(ways.NICs, numbers), append(ways.Indexes, indexes)
+	}
+	ways.Witness = func(hand func(int, *os.File) error) error { return openWitnesses(ctx, p, ns, hand) }
+	err := kernel.Each(ctx, []*kernel.Namespace{ns[SoftSide]}, 1, func(int) error { return openWays(&ways, names) })
 	if err != nil {
-		for _, h := range handles {
-			h.Close()
+		for _, h := range ways.Own {
+			err = errors.Join(err, h.Close())
 		}
 		return nil, err
 	}
-	seers, err := openWitnesses(ctx, p, ns)
-	if err != nil {
-		for _, h := range handles {
-			h.Close()
-		}
-		return nil, err
+	if ways.Own != nil {
+		ways.Joined = nil
 	}
-	s.process, err = live.Start(p, ends, handles, seers)
+	s.process, err = live.Start(p, ways)
 	return s, err
 }
 
-// openWitnesses opens what sees frames arrive, at every NIC of the plan.
-func openWitnesses(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace) ([]*os.File, error) {
-	nodes := make([]*kernel.Namespace, len(p.Nodes))
-	at := make([]int, len(p.Nodes)) // of a node's first NIC
-	count := 0
-	for i := range p.Nodes {
-		nodes[i], at[i] = ns[p.Nodes[i].Name], count
-		count += len(p.Nodes[i].NICs)
+// mostOwnPorts is how many NICs get ports of their own, with the fastest driver.
+// The kernel takes 40 ms to close one when the testbed is killed, and a killed
+// testbed is to be gone within two seconds; so more NICs share a trunk.
+const mostOwnPorts = 8
+
+// openWays opens the far ends of NICs. The calling thread is in their namespace.
+func openWays(w *live.Ways, names []string) (err error) {
+	if len(names) > mostOwnPorts {
+		mtu := 0
+		for _, joined := range w.Joined {
+			mtu = max(mtu, joined.MTU)
+		}
+		w.Trunk, err = softports.OpenTrunk(mtu, min(ringBudget, len(names)*ringShare))
+		return err
 	}
-	files := make([]*os.File, count)
-	err := kernel.Each(ctx, nodes, 2, func(node int) (err error) {
-		for i, nic := range p.Nodes[node].NICs {
-			if files[at[node]+i], err = live.OpenWitness(nic.Name); err != nil {
-				return fmt.Errorf("%s: %w", p.Nodes[node].Name, err)
-			}
+	for i, name := range names {
+		h, err := openWay(name, w.Joined[i].MTU, len(names))
+		if err != nil {
+			return fmt.Errorf("join %s:%s to the soft switches: %w", w.Ends[i].Node, w.Ends[i].Port, err)
+		}
+		w.Own = append(w.Own, h)
+	}
+	return nil
+}
+
+// openWay opens the far end of one of some NICs that have ports of their own.
+func openWay(name string, mtu, nics int) (*softports.Handle, error) {
+	h, _, err := softports.OpenBest(name, softports.Options{MTU: mtu, RingBytes: min(ringBudget/nics, largestRing)})
+	return h, err
+}
+
+// openWitnesses opens what sees frames arrive, at every node of the plan, and
+// hands it over.
+func openWitnesses(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, hand func(int, *os.File) error) error {
+	nodes := make([]*kernel.Namespace, len(p.Nodes))
+	for i := range p.Nodes {
+		nodes[i] = ns[p.Nodes[i].Name]
+	}
+	return kernel.Each(ctx, nodes, 2, func(node int) error {
+		file, err := live.OpenWitness()
+		if err == nil {
+			err = hand(node, file)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Nodes[node].Name, err)
 		}
 		return nil
 	})
-	if err != nil {
-		for _, file := range files {
-			if file != nil {
-				file.Close()
-			}
-		}
-		return nil, err
-	}
-	return files, nil
 }
 
 // ringBudget is what the receive rings of all NICs together take of the kernel's
-// memory, as far as the bounds of one allow. A stalled switch loses frames that
-// find no room there: 4 MiB hold what comes in 5 ms at half a million a second.
+// memory: that of a trunk, of ringShare for each, or of up to largestRing for each
+// of few. A stalled switch loses frames that find no room there: 4 MiB hold what
+// comes in 5 ms at half a million a second.
 const (
-	ringBudget   = 64 << 20
-	smallestRing = softports.DefaultRingBytes
-	largestRing  = 4 << 20
+	ringBudget  = 64 << 20
+	ringShare   = 1 << 20
+	largestRing = 4 << 20
 )
-
-func ringBytes(p *plan.Plan) int {
-	nics := 0
-	for i := range p.Nodes {
-		nics += len(p.Nodes[i].NICs)
-	}
-	return min(max(ringBudget/max(nics, 1), smallestRing), largestRing)
-}
 
 // fill completes the states of the kernel's links with what the soft switches
 // have, and adds the links between them.

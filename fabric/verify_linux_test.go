@@ -13,7 +13,7 @@ import (
 
 // Fabrics that damages are made in.
 const (
-	routed  = "topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}"
+	routed  = "topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, switch: {kind: router}"
 	bridged = "topology: single-switch, params: {hosts: 3}, switch: {kind: bridge}"
 )
 

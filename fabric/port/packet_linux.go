@@ -81,7 +81,7 @@ func packetGeometry(mtu, size int) (slot, perBlock, blocks, block int) {
 }
 
 // openPacket opens a packet socket with its ring on an interface of the calling
-// thread's namespace.
+// thread's namespace, or, for a trunk, on all of them.
 func openPacket(name string, options Options) (h *Handle, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -94,9 +94,11 @@ func openPacket(name string, options Options) (h *Handle, err error) {
 			h = nil
 		}
 	}()
-	index, mtu, err := interfaceOf(fd, name)
-	if err != nil {
-		return h, err
+	index, mtu := 0, options.MTU
+	if name != everyInterface {
+		if index, mtu, err = interfaceOf(fd, name); err != nil {
+			return h, err
+		}
 	}
 	if options.MTU != 0 && options.MTU != mtu {
 		return h, fmt.Errorf("open port %s: interface has mtu %d, want %d", name, mtu, options.MTU)
@@ -179,7 +181,7 @@ func (p *packetPort) Receive(frames []Frame) (n int, err error) {
 			err = smallFrame(p.description, *frame)
 			break
 		}
-		if p.take((*unix.Tpacket2Hdr)(slot), status, frame) {
+		if p.take((*unix.Tpacket2Hdr)(slot), status, frame, p.description.MTU, &p.counts) {
 			bytes += len(frame.Data)
 			n++
 		}
@@ -204,15 +206,16 @@ func (p *packetPort) advance() {
 	}
 }
 
-// take copies the frame of a slot and reports whether it is whole.
-func (p *packetPort) take(header *unix.Tpacket2Hdr, status uint32, frame *Frame) bool {
+// take copies the frame of a slot and reports whether it is whole, and no longer
+// than an MTU allows.
+func (p *packetPort) take(header *unix.Tpacket2Hdr, status uint32, frame *Frame, mtu int, counts *counters) bool {
 	mac, length := int(header.Mac), int(header.Snaplen)
 	switch {
 	case header.Snaplen < header.Len, length > p.description.SlotBytes-mac:
-		p.counts.truncated.Add(1)
+		counts.truncated.Add(1)
 		return false
 	case length < HeaderLen:
-		p.counts.refused.Add(1)
+		counts.refused.Add(1)
 		return false
 	}
 	source := p.memory[p.at+mac : p.at+mac+length]
@@ -227,7 +230,7 @@ func (p *packetPort) take(header *unix.Tpacket2Hdr, status uint32, frame *Frame)
 			kind = header.Vlan_tpid
 		}
 		if length+TagLen > len(data) {
-			p.counts.truncated.Add(1)
+			counts.truncated.Add(1)
 			return false
 		}
 		copy(data, source[:12])
@@ -237,17 +240,17 @@ func (p *packetPort) take(header *unix.Tpacket2Hdr, status uint32, frame *Frame)
 	}
 	switch {
 	case status&statusSegmentation != 0:
-		p.counts.refused.Add(1)
+		counts.refused.Add(1)
 		return false
-	case !frameFits(data, len(data), p.description.MTU):
-		p.counts.truncated.Add(1)
+	case !frameFits(data, len(data), mtu):
+		counts.truncated.Add(1)
 		return false
 	case status&statusUnfinished != 0:
 		if !completeChecksum(data) {
-			p.counts.refused.Add(1)
+			counts.refused.Add(1)
 			return false
 		}
-		p.counts.completed.Add(1)
+		counts.completed.Add(1)
 	}
 	frame.Data = data
 	frame.Stamp = int64(header.Sec)*1e9 + int64(header.Nsec)

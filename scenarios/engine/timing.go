@@ -59,6 +59,7 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 		t.Waited = float64(after.Waited-before.Waited) / float64(after.Since-before.Since)
 		t.Ran = float64(after.Ran-before.Ran) / float64(after.Since-before.Since)
 	}
+	t.Lost = since(first.RingDropped, last.RingDropped)
 	for i := range min(len(first.NICs), len(last.NICs)) {
 		t.Lost += since(first.NICs[i].Lost(), last.NICs[i].Lost())
 		t.Frames += since(first.NICs[i].Port.Received, last.NICs[i].Port.Received)

@@ -59,6 +59,9 @@ func collectTiming(state *live.State, metrics chan<- prometheus.Metric) {
 		metrics <- summary(arrivedLateAt, nic.Arrivals, nic.Node, nic.NIC)
 		metrics <- prometheus.MustNewConstMetric(emulatorLosses, prometheus.CounterValue, float64(nic.Lost()), nic.Node, nic.NIC)
 	}
+	if state.RingDropped > 0 {
+		metrics <- prometheus.MustNewConstMetric(emulatorLosses, prometheus.CounterValue, float64(state.RingDropped), "*", "*")
+	}
 	metrics <- prometheus.MustNewConstMetric(unitSeconds, prometheus.GaugeValue, t.Unit.Seconds())
 	metrics <- prometheus.MustNewConstMetric(windowCount, prometheus.CounterValue, float64(t.Windows))
 	metrics <- prometheus.MustNewConstMetric(lateCount, prometheus.CounterValue, float64(t.Late))

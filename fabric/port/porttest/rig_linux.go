@@ -70,6 +70,13 @@ func NewRig(t testing.TB, driver port.Driver, settings Settings) *Rig {
 	if driver == port.Tap {
 		return r
 	}
+	r.makeVeth(t, settings.Offloads)
+	return r
+}
+
+// makeVeth makes the veth and sets it up.
+func (r *Rig) makeVeth(t testing.TB, offloads bool) {
+	t.Helper()
 	batch := kernel.NewBatch("switch", nil)
 	batch.AddVeth(
 		kernel.VethEnd{Namespace: r.Node, Node: "node", Name: NICName, Index: NICIndex, MAC: r.MAC(), MTU: r.MTU},
@@ -79,7 +86,7 @@ func NewRig(t testing.TB, driver port.Driver, settings Settings) *Rig {
 	if err := r.conn.Do(batch); err != nil {
 		t.Fatal(err)
 	}
-	if !settings.Offloads {
+	if !offloads {
 		if err := r.conn.TurnOffloadsOff(NICName); err != nil {
 			t.Fatal(err)
 		}
@@ -94,8 +101,18 @@ func NewRig(t testing.TB, driver port.Driver, settings Settings) *Rig {
 		t.Fatal(err)
 	}
 	r.WaitUp(t)
-	return r
 }
+
+// Rebuild deletes the veth and makes it anew, with the names, addresses and
+// indexes that it had.
+func (r *Rig) Rebuild(t testing.TB) {
+	t.Helper()
+	r.deleteNIC(t)
+	r.makeVeth(t, false)
+}
+
+// SetPort sets the port's interface up or down.
+func (r *Rig) SetPort(t testing.TB, up bool) { r.setPort(t, up) }
 
 // WaitUp waits until the node's NIC sends: the kernel activates its queue some
 // time after both ends are up, and drops in silence what is sent before.

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -48,26 +49,29 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 	p := compileTwo(t, fmt.Sprintf(settings, mtu))
 	s := &bench{plan: p}
 	s.Pair, _ = porttest.TwoVeths(t, mtu)
-	var ends []plan.End
-	var handles []*port.Handle
-	var seers []*os.File
+	ways := Ways{Witnesses: 2}
 	for i, r := range []*porttest.Rig{s.Left, s.Right} {
-		ends = append(ends, plan.End{Node: p.Nodes[i].Name, Port: porttest.NICName})
+		ways.Ends = append(ways.Ends, plan.End{Node: p.Nodes[i].Name, Port: porttest.NICName})
 		if !sink {
 			setAddress(p, i, plan.MAC(r.MAC()))
 		}
 		r.Driver = port.XDP // the default
-		handles = append(handles, r.Open(t, port.Options{MTU: mtu, RingBytes: 4 << 20}))
-		if err := r.Node.Do(func() error {
-			seer, err := OpenWitness(porttest.NICName)
-			seers = append(seers, seer)
-			return err
-		}); err != nil {
-			t.Fatal(err)
+		ways.Own = append(ways.Own, r.Open(t, port.Options{MTU: mtu, RingBytes: 4 << 20}))
+		ways.NICs, ways.Indexes = append(ways.NICs, []int{i}), append(ways.Indexes, []int{porttest.NICIndex})
+	}
+	ways.Witness = func(hand func(int, *os.File) error) error {
+		for i, r := range []*porttest.Rig{s.Left, s.Right} {
+			if err := r.Node.Do(func() error {
+				seer, err := OpenWitness()
+				return errors.Join(err, hand(i, seer))
+			}); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
 	var err error
-	if s.process, err = Start(p, ends, handles, seers); err != nil {
+	if s.process, err = Start(p, ways); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -39,6 +39,7 @@ type loop struct {
 	engine *softswitch.Engine
 	clock  *clock.Clock
 	nics   []nic // by the engine's numbers
+	trunk  *trunk
 	epoll  int
 	bell   int // eventfd: there are commands
 	events []unix.EpollEvent
@@ -52,6 +53,7 @@ type loop struct {
 	dirty   []int // NICs with frames to deliver
 	late    Lateness
 	sent    [][]byte
+	sentTo  []int // NICs, by the trunk's frames in sent
 	taps    taps
 	arrived *witnesses // nil when arrivals are not watched
 	thread  thread
@@ -64,7 +66,7 @@ type loop struct {
 // nic is a node's NIC and the port to it.
 type nic struct {
 	end  plan.End
-	port port.Port
+	port port.Port        // nil with the trunk
 	out  []*packet.Packet // due, not sent yet
 	gone bool
 	// noMemory counts frames that came while the packet memory was used up,
@@ -73,9 +75,10 @@ type nic struct {
 	late              Lateness
 }
 
-// newLoop makes the engine of a plan over ports, by the engine's NIC numbers.
-func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, waiting *occupancy.Page) (*loop, error) {
-	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ports)), events: make([]unix.EpollEvent, len(ports)+1), epoll: -1, bell: -1}
+// newLoop makes the engine of a plan over ports, by the engine's NIC numbers, or
+// over a trunk of which port i is NIC i.
+func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trunk, waiting *occupancy.Page) (*loop, error) {
+	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ends)), events: make([]unix.EpollEvent, len(ends)+2), epoll: -1, bell: -1}
 	l.taps.loop = l
 	engine, err := softswitch.New(p, softswitch.Options{
 		Deliver: l.deliver, Memory: int64(p.PacketMemory), Observer: &l.taps,
@@ -85,19 +88,28 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, waiting *occupanc
 		return nil, err
 	}
 	l.engine = engine
-	if engine.NICs() != len(ports) {
-		return nil, fmt.Errorf("run soft switches: %d ports for %d NICs", len(ports), engine.NICs())
+	if engine.NICs() != len(ends) || joined == nil && len(ports) != len(ends) {
+		return nil, fmt.Errorf("run soft switches: %d ports and %d ends for %d NICs", len(ports), len(ends), engine.NICs())
 	}
 	for i := range l.scratch {
 		if l.scratch[i] = engine.Pool().Get(); l.scratch[i] == nil {
 			return nil, errors.New("run soft switches: packet memory is too small for one batch")
 		}
 	}
+	for i, end := range ends {
+		l.nics[i].end = end
+	}
+	if joined != nil {
+		l.trunk = &trunk{Trunk: joined}
+		if joined.Room() > engine.Pool().Cell() {
+			return nil, fmt.Errorf("run soft switches: ports want %d bytes for a frame, and packets have %d", joined.Room(), engine.Pool().Cell())
+		}
+	}
 	for i, one := range ports {
 		if room := one.Description().Room(); room > engine.Pool().Cell() {
 			return nil, fmt.Errorf("run soft switches: port %s:%s wants %d bytes for a frame, and packets have %d", ends[i].Node, ends[i].Port, room, engine.Pool().Cell())
 		}
-		l.nics[i] = nic{end: ends[i], port: one}
+		l.nics[i].port = one
 	}
 	return l, l.watch()
 }
@@ -113,7 +125,15 @@ func (l *loop) watch() (err error) {
 	add := func(fd, number int) error {
 		return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(number)})
 	}
+	if l.trunk != nil {
+		if err := add(l.trunk.Fd(), len(l.nics)+1); err != nil {
+			return fmt.Errorf("watch the trunk: %w", err)
+		}
+	}
 	for i := range l.nics {
+		if l.nics[i].port == nil {
+			continue
+		}
 		if err := add(l.nics[i].port.Fd(), i); err != nil {
 			return fmt.Errorf("watch port %s:%s: %w", l.nics[i].end.Node, l.nics[i].end.Port, err)
 		}
@@ -121,14 +141,24 @@ func (l *loop) watch() (err error) {
 	return add(l.bell, len(l.nics))
 }
 
-// close gives back descriptors; the thread has ended, and the ports are the
-// caller's.
+// close gives back descriptors and ports; the thread has ended. Each port waits
+// for all processors, and all can wait together.
 func (l *loop) close() error {
-	var err error
-	if l.arrived != nil {
-		err = l.arrived.close()
+	errs := make([]error, len(l.nics))
+	var closing sync.WaitGroup
+	for i := range l.nics {
+		if l.nics[i].port != nil {
+			closing.Go(func() { errs[i] = l.nics[i].port.Close() })
+		}
 	}
-	return errors.Join(err, unix.Close(l.epoll), unix.Close(l.bell))
+	if l.trunk != nil {
+		errs = append(errs, l.trunk.Close())
+	}
+	if l.arrived != nil {
+		errs = append(errs, l.arrived.close())
+	}
+	closing.Wait()
+	return errors.Join(append(errs, unix.Close(l.epoll), unix.Close(l.bell))...)
 }
 
 // do runs a function on the thread and waits for it. It reports false when the
@@ -206,7 +236,9 @@ func (l *loop) receive(number int, events uint32) {
 			l.frames[i].Data = l.scratch[i].Data
 		}
 		count, err := one.port.Receive(l.frames[:])
-		l.handIn(number, count)
+		for i := range count {
+			l.handIn(number, i)
+		}
 		if err != nil {
 			l.lose(one)
 			return
@@ -223,21 +255,19 @@ func (l *loop) lose(one *nic) {
 	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, one.port.Fd(), nil)
 }
 
-// handIn gives received frames to the engine, with the time at which they left
-// the node, and takes new packets for the next batch.
-func (l *loop) handIn(number, count int) {
-	for i := range count {
-		fresh := l.engine.Pool().Get()
-		if fresh == nil {
-			l.nics[number].noMemory++
-			continue
-		}
-		one := l.scratch[i]
-		one.Data = l.frames[i].Data
-		l.scratch[i] = fresh
-		real := time.Duration(l.frames[i].Stamp - l.wall)
-		l.engine.Receive(number, one, clock.Time(clock.Dilation(l.clock.Dilation()).Passed(real)))
+// handIn gives a received frame of the batch to the engine, with the time at
+// which it left the node, and takes a new packet for the next batch.
+func (l *loop) handIn(number, i int) {
+	fresh := l.engine.Pool().Get()
+	if fresh == nil {
+		l.nics[number].noMemory++
+		return
 	}
+	one := l.scratch[i]
+	one.Data = l.frames[i].Data
+	l.scratch[i] = fresh
+	real := time.Duration(l.frames[i].Stamp - l.wall)
+	l.engine.Receive(number, one, clock.Time(clock.Dilation(l.clock.Dilation()).Passed(real)))
 }
 
 // deliver is called by the engine.
@@ -252,9 +282,10 @@ func (l *loop) deliver(number int, one *packet.Packet) {
 // flush sends what is due.
 func (l *loop) flush() {
 	now := l.clock.Now()
+	l.sent, l.sentTo = l.sent[:0], l.sentTo[:0]
 	for _, number := range l.dirty {
 		to := &l.nics[number]
-		l.sent = l.sent[:0]
+		from := len(l.sent)
 		for _, one := range to.out {
 			l.sent = append(l.sent, one.Data)
 			late := l.clock.Wait(now.Sub(one.Due))
@@ -264,12 +295,28 @@ func (l *loop) flush() {
 				l.arrived.release(number, one.Data, l.realTime(one.Due))
 			}
 		}
+		if to.port == nil {
+			for range to.out {
+				l.sentTo = append(l.sentTo, number)
+			}
+			continue
+		}
 		taken := 0
 		if !to.gone {
-			taken, _ = to.port.Send(l.sent)
+			taken, _ = to.port.Send(l.sent[from:])
 			_ = to.port.Flush() // what was not sent is counted by the port
 		}
+		l.sent = l.sent[:from]
 		to.refused += uint64(len(to.out) - taken)
+	}
+	if l.trunk != nil {
+		taken, _ := l.trunk.Send(l.sent, l.sentTo)
+		for _, number := range l.sentTo[taken:] {
+			l.nics[number].refused++
+		}
+	}
+	for _, number := range l.dirty {
+		to := &l.nics[number]
 		for _, one := range to.out {
 			l.engine.Pool().Put(one)
 		}

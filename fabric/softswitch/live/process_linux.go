@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -40,26 +41,30 @@ const (
 	firstPort     = 6
 )
 
-// start is the first message to the process.
+// start is the first message to the process. It has ports of its own for each NIC
+// or a trunk for all.
 type start struct {
-	Ports []startPort `json:"ports"` // in the engine's order
+	Ends      []plan.End        `json:"ends"`            // NICs, in the engine's order
+	Ports     []startPort       `json:"ports,omitempty"` // in this order, too
+	Trunk     *port.Description `json:"trunk,omitempty"`
+	Joined    []port.TrunkPort  `json:"joined,omitempty"` // to the trunk
+	Witnesses []startWitness    `json:"witnesses,omitempty"`
 }
 
 // startPort is a port whose descriptors are handed over, in order.
 type startPort struct {
-	End         plan.End         `json:"end"`
 	Description port.Description `json:"description"`
 	Files       int              `json:"files"`
-	Witness     bool             `json:"witness,omitempty"` // its descriptor follows
 }
 
 // request is a question or an order to the process. Exactly one field is set.
 type request struct {
-	SetLink   *setLink   `json:"set_link,omitempty"`
-	LinkState *linkState `json:"link_state,omitempty"`
-	State     bool       `json:"state,omitempty"`
-	OpenTaps  *openTaps  `json:"open_taps,omitempty"`
-	CloseTaps *int       `json:"close_taps,omitempty"`
+	SetLink     *setLink     `json:"set_link,omitempty"`
+	LinkState   *linkState   `json:"link_state,omitempty"`
+	State       bool         `json:"state,omitempty"`
+	OpenTaps    *openTaps    `json:"open_taps,omitempty"`
+	CloseTaps   *int         `json:"close_taps,omitempty"`
+	ReplacePort *replacePort `json:"replace_port,omitempty"`
 }
 
 type setLink struct {
@@ -95,7 +100,10 @@ type State struct {
 	Memory int64 `json:"packet_memory"`
 	Peak   int   `json:"peak_packets"`
 	Cell   int   `json:"packet_bytes"`
-	Heap   Heap  `json:"heap"`
+	// RingDropped are frames of nodes that found no room in the ring that all
+	// NICs share, where they do; it is not known whose they were.
+	RingDropped uint64 `json:"ring_dropped"`
+	Heap        Heap   `json:"heap"`
 	// Late is how long after their due time frames were released, in real time,
 	// as the timing thread itself saw it. Timing is what was seen from outside.
 	Late   Quantiles `json:"late"`
@@ -142,16 +150,34 @@ type Process struct {
 // Epoch is the real time at which the switches' own time was zero.
 func (s *Process) Epoch() time.Time { return s.epoch }
 
-// Start starts the soft switches of a plan in a process of their own and hands it
-// the ports: one per NIC of the plan, in order. Witnesses (OpenWitness) are as
-// many, or none, and then arrivals are not watched. Handles and witnesses are
+// Ways are the ways in and out of a plan's NICs.
+type Ways struct {
+	// Ends are all NICs of the plan, in order.
+	Ends []plan.End
+	// Own are the ports of NICs, one for each; or nil, and then Trunk is that of
+	// all, and Joined says which of its interfaces is which NIC's.
+	Own    []*port.Handle
+	Trunk  *port.Handle
+	Joined []port.TrunkPort
+	// Witnesses is how many nodes' arrivals are watched; 0 watches nothing. For
+	// node i, NICs[i] are the places of its NICs in Ends and Indexes[i] their
+	// interfaces.
+	Witnesses int
+	NICs      [][]int
+	Indexes   [][]int
+	// Witness opens the witness of each node and hands it over. The process has
+	// started then: descriptors that lie about would be closed one after the
+	// other if this process was killed, and that takes time.
+	Witness func(hand func(node int, file *os.File) error) error
+}
+
+// Start starts the soft switches of a plan in a process of their own. Handles are
 // used up, whatever comes of it.
-func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle, witnesses []*os.File) (*Process, error) {
-	defer func() {
-		for _, file := range witnesses {
-			file.Close()
-		}
-	}()
+func Start(p *plan.Plan, w Ways) (*Process, error) {
+	handles := w.Own
+	if w.Trunk != nil {
+		handles = append(slices.Clip(handles), w.Trunk)
+	}
 	ours, theirs, err := reexec.SocketPair()
 	if err != nil {
 		return nil, errors.Join(err, closeHandles(handles))
@@ -163,18 +189,22 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle, witnesses []*o
 	}
 	descriptors, theirDescriptors := os.NewFile(uintptr(pair[0]), "descriptors"), os.NewFile(uintptr(pair[1]), "descriptors")
 	defer theirDescriptors.Close()
-	waiting, err := occupancy.Create(len(handles))
+	waiting, err := occupancy.Create(len(w.Ends))
 	if err != nil {
 		return nil, errors.Join(err, ours.Close(), descriptors.Close(), closeHandles(handles))
 	}
-	order := start{}
+	order := start{Ends: w.Ends, Joined: w.Joined}
 	files := []*os.File{theirs, theirDescriptors, waiting}
-	for i, h := range handles {
-		order.Ports = append(order.Ports, startPort{End: ends[i], Description: h.Description, Files: len(h.Files), Witness: len(witnesses) > 0})
+	for _, h := range w.Own {
+		order.Ports = append(order.Ports, startPort{Description: h.Description, Files: len(h.Files)})
 		files = append(files, h.Files...)
-		if len(witnesses) > 0 {
-			files = append(files, witnesses[i])
-		}
+	}
+	if w.Trunk != nil {
+		order.Trunk = &w.Trunk.Description
+		files = append(files, w.Trunk.Files...)
+	}
+	for node := range w.Witnesses {
+		order.Witnesses = append(order.Witnesses, startWitness{w.NICs[node], w.Indexes[node]})
 	}
 	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), errors: &bytes.Buffer{}, descriptors: descriptors, occupancy: waiting}
 	s.process = &exec.Cmd{
@@ -182,7 +212,7 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle, witnesses []*o
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	err = s.process.Start()
-	err = errors.Join(err, closeHandles(handles))
+	err = errors.Join(err, closeHandles(handles), theirDescriptors.Close())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close(), waiting.Close())
 	}
@@ -192,6 +222,12 @@ func Start(p *plan.Plan, ends []plan.End, handles []*port.Handle, witnesses []*o
 	}()
 	if err = s.writer.WriteJSON(frame.Message, order); err == nil {
 		err = s.writer.WriteJSON(frame.Message, p)
+	}
+	if err == nil && w.Witnesses > 0 {
+		err = w.Witness(func(node int, file *os.File) error { return sendWitness(descriptors, node, file) })
+	}
+	if err != nil && !errors.Is(err, syscall.EPIPE) {
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), s.Close())
 	}
 	started, answerErr := s.answer()
 	if answerErr != nil { // what it says is the better reason
@@ -294,7 +330,7 @@ func main([]string) int {
 	unix.CloseOnExec(descriptorsFd)
 	unix.CloseOnExec(occupancyFd)
 	reader, writer := frame.NewReader(control), frame.NewWriter(control)
-	l, ports, err := begin(reader)
+	l, err := begin(reader)
 	if err != nil {
 		_ = writer.WriteJSON(frame.Message, answer{Error: err.Error()}) // nobody else is to be told
 		return verdict.ExitFail
@@ -314,55 +350,72 @@ func main([]string) int {
 	l.do(func() { stop = true })
 	<-ended
 	_ = l.close() // what is left ends with the process
-	for _, one := range ports {
-		_ = one.Close()
-	}
 	return verdict.ExitPass
 }
 
 // begin reads what to run, and makes it.
-func begin(reader *frame.Reader) (*loop, []port.Port, error) {
+func begin(reader *frame.Reader) (*loop, error) {
 	var order start
 	if err := readJSON(reader, &order); err != nil {
-		return nil, nil, fmt.Errorf("read start message: %w", err)
+		return nil, fmt.Errorf("read start message: %w", err)
+	}
+	last := firstPort // descriptor
+	for _, given := range order.Ports {
+		last += given.Files
+	}
+	if order.Trunk != nil {
+		last++
+	}
+	// Before there is any other thread that would have to do without ports.
+	taken, err := takeSeats(order.Witnesses, descriptorsFd, firstPort, last)
+	if err != nil {
+		return nil, err
 	}
 	p := &plan.Plan{}
 	if err := readJSON(reader, p); err != nil {
-		return nil, nil, fmt.Errorf("read plan: %w", err)
+		return nil, fmt.Errorf("read plan: %w", err)
 	}
 	fd := firstPort
-	var ends []plan.End
+	inherit := func(d port.Description, files int) *port.Handle {
+		handle := &port.Handle{Description: d}
+		for range files {
+			unix.CloseOnExec(fd)
+			handle.Files = append(handle.Files, os.NewFile(uintptr(fd), d.Name))
+			fd++
+		}
+		return handle
+	}
 	var ports []port.Port
-	var seers []*os.File
 	for _, given := range order.Ports {
-		handle := &port.Handle{Description: given.Description}
-		for range given.Files {
-			unix.CloseOnExec(fd)
-			handle.Files = append(handle.Files, os.NewFile(uintptr(fd), given.Description.Name))
-			fd++
-		}
-		one, err := handle.Port()
+		one, err := inherit(given.Description, given.Files).Port()
 		if err != nil {
-			return nil, ports, err
+			return nil, err
 		}
-		ends, ports = append(ends, given.End), append(ports, one)
-		if given.Witness {
-			unix.CloseOnExec(fd)
-			seers = append(seers, os.NewFile(uintptr(fd), "witness"))
-			fd++
+		ports = append(ports, one)
+	}
+	var joined *port.Trunk
+	if order.Trunk != nil {
+		if joined, err = inherit(*order.Trunk, 1).Trunk(order.Joined); err != nil {
+			return nil, err
 		}
 	}
 	waiting := os.NewFile(occupancyFd, "occupancy")
 	defer waiting.Close() // the mapping stays
 	page, err := occupancy.MapWritable(waiting)
 	if err != nil {
-		return nil, ports, err
+		return nil, err
 	}
-	l, err := newLoop(p, ends, ports, page)
-	if err == nil && len(seers) > 0 {
-		err = l.watchArrivals(ends, seers)
+	l, err := newLoop(p, order.Ends, ports, joined, page)
+	if err != nil {
+		return nil, err
 	}
-	return l, ports, err
+	if err := taken.taken(); err != nil {
+		return nil, err
+	}
+	if len(order.Witnesses) > 0 {
+		l.watchArrivals(order.Ends, taken)
+	}
+	return l, nil
 }
 
 func readJSON(reader *frame.Reader, v any) error {
@@ -394,6 +447,8 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			if file, err = receiveFile(descriptorsFd); err == nil {
 				a.Place, err = l.taps.start(r.OpenTaps, file)
 			}
+		case r.ReplacePort != nil:
+			err = l.replace(r.ReplacePort)
 		case r.CloseTaps != nil:
 			l.do(func() { err = l.taps.remove(*r.CloseTaps) })
 		default:
@@ -422,11 +477,16 @@ func (l *loop) state() (*State, error) {
 	l.timing(s)
 	for i := range l.nics {
 		one := &l.nics[i]
-		stats, err := one.port.Stats()
-		if err != nil && !errors.Is(err, port.ErrGone) {
+		s.NICs[i].Node, s.NICs[i].NIC = one.end.Node, one.end.Port
+		if err := l.way(i, &s.NICs[i]); err != nil {
 			return nil, fmt.Errorf("read port %s:%s: %w", one.end.Node, one.end.Port, err)
 		}
-		s.NICs[i].Node, s.NICs[i].NIC, s.NICs[i].Port, s.NICs[i].Description = one.end.Node, one.end.Port, stats, one.port.Description()
+	}
+	if l.trunk != nil {
+		var err error
+		if s.RingDropped, err = l.trunk.Dropped(); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }

@@ -209,20 +209,33 @@ func (s *Process) openTaps(o *openTaps, file *os.File) (int, error) {
 // receiveFile takes a descriptor from a socket.
 func receiveFile(socket int) (*os.File, error) {
 	var data [1]byte
-	rights := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := unix.Recvmsg(socket, data[:], rights, unix.MSG_CMSG_CLOEXEC)
+	fd, err := receiveDescriptor(socket, data[:])
 	if err != nil {
-		return nil, fmt.Errorf("receive descriptor: %w", err)
+		return nil, err
 	}
-	messages, err := unix.ParseSocketControlMessage(rights[:n])
-	if err != nil || len(messages) != 1 {
-		return nil, fmt.Errorf("receive descriptor: %d messages: %w", len(messages), err)
+	return os.NewFile(uintptr(fd), "feed"), nil
+}
+
+// receiveDescriptor takes a descriptor and all of the message that it comes with
+// into the calling thread's table.
+func receiveDescriptor(socket int, message []byte) (fd int, err error) {
+	rights := make([]byte, unix.CmsgSpace(4))
+	n, control, _, _, err := unix.Recvmsg(socket, message, rights, unix.MSG_CMSG_CLOEXEC)
+	for err == unix.EINTR {
+		n, control, _, _, err = unix.Recvmsg(socket, message, rights, unix.MSG_CMSG_CLOEXEC)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("receive descriptor: %w", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:control])
+	if err != nil || len(messages) != 1 || n != len(message) {
+		return -1, fmt.Errorf("receive descriptor: %d messages in %d bytes: %w", len(messages), n, err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return nil, fmt.Errorf("receive descriptor: %d of them: %w", len(fds), err)
+		return -1, fmt.Errorf("receive descriptor: %d of them: %w", len(fds), err)
 	}
-	return os.NewFile(uintptr(fds[0]), "feed"), nil
+	return fds[0], nil
 }
 
 // realTime is CLOCK_REALTIME at a virtual time.

@@ -107,11 +107,14 @@ func (l *loop) wait(next clock.Time) {
 	}
 	for i := range count {
 		event := &l.events[i]
-		if int(event.Fd) == len(l.nics) {
+		switch number := int(event.Fd); number {
+		case len(l.nics):
 			l.obey()
-			continue
+		case len(l.nics) + 1:
+			l.receiveTrunk(event.Events)
+		default:
+			l.receive(number, event.Events)
 		}
-		l.receive(int(event.Fd), event.Events)
 	}
 }
 
@@ -150,15 +153,12 @@ func (t *thread) state() Thread {
 }
 
 // watchArrivals begins to watch what arrives at the nodes' NICs.
-func (l *loop) watchArrivals(ends []plan.End, files []*os.File) (err error) {
-	l.arrived, err = newWitnesses(ends, files, func() (unit time.Duration) {
+func (l *loop) watchArrivals(ends []plan.End, taken *seats) {
+	l.arrived = newWitnesses(ends, taken, func() (unit time.Duration) {
 		l.do(func() { unit = l.clock.Wait(l.engine.Tightest()) })
 		return unit
 	})
-	if err == nil {
-		go l.arrived.listen()
-	}
-	return err
+	go l.arrived.listen()
 }
 
 // timing completes a state with what was seen of its timing.

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -17,15 +16,15 @@ import (
 // A witness sees frames arrive at a node's NIC, independently of the switch: a
 // packet socket in the node's namespace, whose filter takes a share of what
 // arrives, with the kernel's stamp. The switch remembers when it should have
-// arrived. A thread of its own puts the two together a few times a second, from
-// memory, so that no frame wakes anybody.
+// arrived. Threads of their own (seats) put the two together a few times a second,
+// so that few frames wake anybody.
 
 const (
-	// slotBytes holds a packet's header, the kernel's address of it, and
-	// snapBytes; slots of a ring are read every restlessTick under load.
-	slotBytes = 160
-	ringBytes = 64 << 10
-	slots     = ringBytes / slotBytes
+	// queueBytes is what may wait in a witness, of the kernel's memory for whole
+	// packets; it gives no more than net.core.rmem_max. Frames are taken out
+	// every restlessTick under load.
+	queueBytes    = 4 << 20
+	loopbackIndex = 1
 
 	// budget is how many watched frames a second there should be of all NICs,
 	// least of one NIC.
@@ -40,46 +39,44 @@ const (
 	forgetAfter = 2 * time.Second
 )
 
-// OpenWitness opens a witness at the interface of a node, in whose namespace
-// the calling thread is. It sees nothing before it has a filter.
-func OpenWitness(name string) (file *os.File, err error) {
+// OpenWitness opens a witness of the node in whose namespace the calling thread
+// is: it sees what arrives at any interface there but the loopback. It has no
+// mapped ring: who maps a socket's memory holds the socket, and see seats for why
+// that must be one thread.
+func OpenWitness() (file *os.File, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("watch arrivals at %s: open packet socket: %w", name, err)
+		return nil, fmt.Errorf("watch arrivals: open packet socket: %w", err)
 	}
-	file = os.NewFile(uintptr(fd), "witness "+name)
+	file = os.NewFile(uintptr(fd), "witness")
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("watch arrivals at %s: %w", name, err), file.Close())
+			err = errors.Join(fmt.Errorf("watch arrivals: %w", err), file.Close())
 			file = nil
 		}
 	}()
-	request, err := unix.NewIfreq(name)
-	if err != nil {
-		return file, err
-	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request); err != nil {
-		return file, err
-	}
 	if err := filterWitness(fd, shares[0]); err != nil {
 		return file, err
 	}
-	for _, option := range []struct{ name, value int }{{unix.PACKET_VERSION, unix.TPACKET_V2}, {unix.PACKET_IGNORE_OUTGOING, 1}} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, option.name, option.value); err != nil {
-			return file, fmt.Errorf("packet option %d: %w", option.name, err)
+	for _, option := range []struct{ level, name, value int }{
+		{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1}, {unix.SOL_SOCKET, unix.SO_RCVBUF, queueBytes}, {unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
+	} {
+		if err := unix.SetsockoptInt(fd, option.level, option.name, option.value); err != nil {
+			return file, fmt.Errorf("socket option %d: %w", option.name, err)
 		}
 	}
-	ring := unix.TpacketReq{Block_size: ringBytes, Block_nr: 1, Frame_size: slotBytes, Frame_nr: slots}
-	if err := unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &ring); err != nil {
-		return file, fmt.Errorf("make ring: %w", err)
-	}
 	const all = unix.ETH_P_ALL
-	return file, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00, Ifindex: int(request.Uint32())})
+	return file, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00})
 }
 
 // filterWitness attaches the filter of a share: watched, for the kernel.
 func filterWitness(fd int, mask uint32) error {
-	program := witnessFilter(mask)
+	const interfaceIndex = 0xFFFFF000 + 8 // SKF_AD_OFF + SKF_AD_IFINDEX
+	program := append([]unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: interfaceIndex},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: loopbackIndex},
+		{Code: unix.BPF_RET | unix.BPF_K},
+	}, witnessFilter(mask)...)
 	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	if err != nil {
 		return fmt.Errorf("attach filter: %w", err)
@@ -129,50 +126,42 @@ func witnessFilter(mask uint32) []unix.SockFilter {
 
 // witness is one NIC's.
 type witness struct {
-	end    plan.End
-	file   *os.File
-	fd     int
-	memory []byte
-	at     int           // the slot that is read next
-	share  atomic.Uint32 // mask of the watched share; the timing thread reads it
-	level  int           // of shares
+	end   plan.End
+	share atomic.Uint32 // mask of the watched share; the timing thread reads it
 
 	// pending are releases that wait for their arrival, from oldest on; frames
 	// arrive in the order in which they are released.
 	pending [256]due
 	head    int // oldest
 	count   int
-	taken   uint64 // arrivals since the share was looked at
 	late    Lateness
 }
 
-// witnesses are those of all NICs and the thread that listens to them.
+// witnesses are those of all NICs and the thread that puts arrivals and releases
+// together.
 type witnesses struct {
-	nics []witness
-	dues dues
-	stop chan struct{}
-	done chan struct{}
-	unit func() time.Duration // by the timing thread, in real time
+	nics  []witness
+	seats *seats
+	dues  dues
+	stop  chan struct{}
+	done  chan struct{}
+	unit  func() time.Duration // by the timing thread, in real time
 
-	mu        sync.Mutex // guards what follows, and late of the NICs
+	mu        sync.Mutex // guards what follows, and late and pending of the NICs
 	all       Lateness
 	windows   windows
 	present   time.Duration // unit
 	unmatched uint64
 }
 
-// newWitnesses maps the rings. The files are used up, whatever comes of it.
-func newWitnesses(ends []plan.End, files []*os.File, unit func() time.Duration) (*witnesses, error) {
-	w := &witnesses{nics: make([]witness, len(files)), stop: make(chan struct{}), done: make(chan struct{}), unit: unit}
-	for i, file := range files {
-		one := &w.nics[i]
-		one.end, one.file, one.fd = ends[i], file, int(file.Fd())
-		var err error
-		if one.memory, err = unix.Mmap(one.fd, 0, ringBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-			return nil, fmt.Errorf("map witness of %s:%s: %w", ends[i].Node, ends[i].Port, err)
-		}
+// newWitnesses begins to watch. The seats are used up.
+func newWitnesses(ends []plan.End, taken *seats, unit func() time.Duration) *witnesses {
+	w := &witnesses{nics: make([]witness, len(ends)), seats: taken, stop: make(chan struct{}), done: make(chan struct{}), unit: unit}
+	for i := range w.nics {
+		w.nics[i].end = ends[i]
 	}
-	return w, nil
+	taken.watch(w)
+	return w
 }
 
 // release remembers a frame that is about to be sent to a NIC. The timing thread
@@ -183,15 +172,15 @@ func (w *witnesses) release(nic int, frame []byte, at int64) {
 	}
 }
 
-// listen matches arrivals with releases until close.
+// listen looks after everything but arrivals, until close.
 func (w *witnesses) listen() {
 	defer close(w.done)
-	tick, adjusted, united := idleTick, time.Now(), time.Time{}
+	adjusted, united := time.Now(), time.Time{}
 	for {
 		select {
 		case <-w.stop:
 			return
-		case <-time.After(tick):
+		case <-time.After(idleTick):
 		}
 		now := time.Now()
 		if now.Sub(united) >= unitEvery {
@@ -201,48 +190,18 @@ func (w *witnesses) listen() {
 			w.mu.Unlock()
 			united = now
 		}
-		tick = idleTick
-		if w.match(now) > 0 {
-			tick = restlessTick
+		w.mu.Lock()
+		w.drain()
+		for i := range w.nics {
+			w.nics[i].forget(now.Add(-forgetAfter).UnixNano(), &w.unmatched)
 		}
+		w.windows.look(now, w.present)
+		w.mu.Unlock()
 		if now.Sub(adjusted) >= adjustEvery {
-			w.adjust(now.Sub(adjusted))
+			w.seats.adjust(now.Sub(adjusted), len(w.nics))
 			adjusted = now
 		}
 	}
-}
-
-// match takes what arrived, and returns how much that was.
-func (w *witnesses) match(now time.Time) (arrived int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.nics {
-		one := &w.nics[i]
-		for range slots {
-			slot := unsafe.Pointer(&one.memory[one.at*slotBytes])
-			// The kernel sets the status last.
-			if atomic.LoadUint32((*uint32)(slot))&unix.TP_STATUS_USER == 0 {
-				break
-			}
-			header := (*unix.Tpacket2Hdr)(slot)
-			stamp := int64(header.Sec)*1e9 + int64(header.Nsec)
-			mac, length := int(header.Mac), int(header.Snaplen)
-			key := uint64(0)
-			if mac+length <= slotBytes {
-				key = keyOf(one.memory[one.at*slotBytes+mac:][:length])
-			}
-			atomic.StoreUint32((*uint32)(slot), 0)
-			one.at = (one.at + 1) % slots
-			w.arrive(one, key, stamp)
-			arrived++
-		}
-	}
-	w.drain() // releases are never more than the arrivals so far and what is under way
-	for i := range w.nics {
-		w.nics[i].forget(now.Add(-forgetAfter).UnixNano(), &w.unmatched)
-	}
-	w.windows.look(now, w.present)
-	return arrived
 }
 
 // drain takes the releases over into their NICs' lists.
@@ -261,10 +220,9 @@ func (w *witnesses) drain() {
 	}
 }
 
-// arrive finds the release of an arrival. Releases before it will not arrive any
+// arrive finds the release of an arrival; it needs the lock. Releases before it will not arrive any
 // more.
 func (w *witnesses) arrive(one *witness, key uint64, stamp int64) {
-	one.taken++
 	place := one.find(key)
 	if place < 0 {
 		w.drain()
@@ -306,30 +264,6 @@ func (w *witness) forget(before int64, unmatched *uint64) {
 	}
 }
 
-// adjust widens the share where little is seen, and narrows it where much is. A
-// flow whose frames are all alike is seen in turns: none of it, then all.
-func (w *witnesses) adjust(since time.Duration) {
-	each := float64(max(leastBudget, budget/max(1, len(w.nics)))) * since.Seconds()
-	for i := range w.nics {
-		one := &w.nics[i]
-		level := one.level
-		switch taken := float64(one.taken); {
-		case taken > each && level < len(shares)-1:
-			level++
-		case taken < each/16 && level > 0:
-			level--
-		}
-		one.taken = 0
-		if level == one.level {
-			continue
-		}
-		if filterWitness(one.fd, shares[level]) == nil {
-			one.level = level
-			one.share.Store(shares[level])
-		}
-	}
-}
-
 // timing is all that was seen, and of each NIC.
 func (w *witnesses) timing() (t Timing, nics []Quantiles) {
 	w.mu.Lock()
@@ -346,9 +280,5 @@ func (w *witnesses) timing() (t Timing, nics []Quantiles) {
 func (w *witnesses) close() error {
 	close(w.stop)
 	<-w.done
-	var errs []error
-	for i := range w.nics {
-		errs = append(errs, unix.Munmap(w.nics[i].memory), w.nics[i].file.Close())
-	}
-	return errors.Join(errs...)
+	return w.seats.close()
 }

@@ -1,0 +1,305 @@
+package live
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// seats are threads that look at witnesses, a few each. Each thread has a table
+// of descriptors of its own, and in it alone are its witnesses. Closing a packet
+// socket waits for all processors (packet_release: synchronize_net), 12 ms or
+// more, and a process that is killed closes the sockets of one table one after
+// the other, during which the nodes' namespaces live on. The threads of a process
+// end at the same time, and wait together.
+type seats struct{ rows []*row }
+
+// Sizes of seats. A row is one thread.
+const (
+	seatsPerRow = 8
+	mostRows    = 32
+	// collects is how many frames are taken at once.
+	collects = 32
+)
+
+// startWitness is a node whose witness will be handed over: its NICs by the
+// engine's numbers, and their interfaces.
+type startWitness struct {
+	NICs    []int `json:"nics"`
+	Indexes []int `json:"indexes"`
+}
+
+// row is one thread.
+type row struct {
+	bell    int // eventfd: there is something in stop or want
+	stop    atomic.Bool
+	private chan error // when the thread has its own table
+	opened  chan error // when it has its witnesses
+	begin   chan *witnesses
+	ended   chan error
+	seats   []*seat // written before opened is told
+
+	messages [collects]struct {
+		header unix.Msghdr
+		length uint32
+		_      [4]byte
+	}
+	vectors [collects]unix.Iovec
+	names   [collects]unix.RawSockaddrLinklayer
+	control [collects][64]byte
+	data    [collects][snapBytes]byte
+}
+
+// seat is a node's witness.
+type seat struct {
+	fd    int // in the row's table
+	nics  map[int32]int
+	level int          // of shares, as its filter is
+	want  atomic.Int32 // level
+	taken atomic.Uint64
+}
+
+// takeSeats starts the threads, which then wait for the witnesses of nodes, in
+// any order, from a socket. Each closes the descriptors from first to before last
+// in its own table: they are those of ports.
+func takeSeats(nodes []startWitness, socket, first, last int) (*seats, error) {
+	s := &seats{}
+	rows := min(mostRows, (len(nodes)+seatsPerRow-1)/seatsPerRow)
+	for i := range rows {
+		bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			return nil, fmt.Errorf("watch arrivals: make eventfd: %w", err)
+		}
+		r := &row{bell: bell, private: make(chan error, 1), opened: make(chan error, 1), begin: make(chan *witnesses, 1), ended: make(chan error, 1)}
+		s.rows = append(s.rows, r)
+		count := len(nodes)/rows + min(1, max(0, len(nodes)%rows-i))
+		go r.run(nodes, count, socket, first, last)
+	}
+	for _, r := range s.rows {
+		if err := <-r.private; err != nil {
+			return nil, fmt.Errorf("watch arrivals: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// taken waits until all witnesses are there.
+func (s *seats) taken() error {
+	var errs []error
+	for _, r := range s.rows {
+		errs = append(errs, <-r.opened)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *seats) watch(w *witnesses) {
+	for _, r := range s.rows {
+		r.begin <- w
+	}
+}
+
+// adjust widens the share where little is seen, and narrows it where much is. A
+// flow whose frames are all alike is seen in turns: none of it, then all.
+func (s *seats) adjust(since time.Duration, nics int) {
+	for _, r := range s.rows {
+		changed := false
+		for _, one := range r.seats {
+			each := float64(max(leastBudget, budget/max(1, nics))*len(one.nics)) * since.Seconds()
+			level := one.want.Load()
+			taken := float64(one.taken.Swap(0))
+			switch {
+			case taken > each && int(level) < len(shares)-1:
+				one.want.Store(level + 1)
+			case taken < each/16 && level > 0:
+				one.want.Store(level - 1)
+			default:
+				continue
+			}
+			changed = true
+		}
+		if changed {
+			r.ring()
+		}
+	}
+}
+
+// close ends the threads and gives the sockets back.
+func (s *seats) close() error {
+	for _, r := range s.rows {
+		r.stop.Store(true)
+		r.ring()
+	}
+	var errs []error
+	for _, r := range s.rows {
+		errs = append(errs, <-r.ended, unix.Close(r.bell))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *row) ring() {
+	one := [8]byte{1}
+	_, _ = unix.Write(r.bell, one[:]) // full only when it rings anyway
+}
+
+// run is the thread. It keeps its table: the runtime ends it with the goroutine,
+// and starts no thread from it that would share the table.
+func (r *row) run(nodes []startWitness, count, socket, first, last int) {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
+		r.private <- fmt.Errorf("unshare table of descriptors: %w", err)
+		return
+	}
+	for fd := first; fd < last; fd++ {
+		_ = unix.Close(fd) // the main table has it
+	}
+	r.private <- nil
+	epoll, err := r.open(nodes, count, socket)
+	r.opened <- err
+	if err == nil {
+		r.look(epoll, <-r.begin)
+	}
+	errs := []error{unix.Close(epoll)}
+	for _, one := range r.seats {
+		errs = append(errs, unix.Close(one.fd))
+	}
+	r.ended <- errors.Join(errs...)
+}
+
+// open takes witnesses over and waits for them by an epoll.
+func (r *row) open(nodes []startWitness, count, socket int) (epoll int, err error) {
+	if epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return epoll, fmt.Errorf("make epoll: %w", err)
+	}
+	for range count {
+		var number [4]byte
+		fd, err := receiveDescriptor(socket, number[:])
+		if err != nil {
+			return epoll, err
+		}
+		node := int(binary.LittleEndian.Uint32(number[:]))
+		if node >= len(nodes) {
+			return epoll, errors.Join(fmt.Errorf("receive witness: of node %d, of %d", node, len(nodes)), unix.Close(fd))
+		}
+		one := &seat{fd: fd, nics: map[int32]int{}}
+		for i, nic := range nodes[node].NICs {
+			one.nics[int32(nodes[node].Indexes[i])] = nic
+		}
+		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(len(r.seats))}); err != nil {
+			return epoll, fmt.Errorf("watch witness: %w", err)
+		}
+		r.seats = append(r.seats, one)
+	}
+	for i := range r.messages {
+		h := &r.messages[i].header
+		r.vectors[i].Base = &r.data[i][0]
+		r.vectors[i].SetLen(snapBytes)
+		h.Iov, h.Name, h.Control = &r.vectors[i], (*byte)(unsafe.Pointer(&r.names[i])), &r.control[i][0]
+		h.SetIovlen(1)
+	}
+	return epoll, unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, r.bell, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
+}
+
+// look takes what arrives until it is told to stop. The first frame wakes it; it
+// then waits for more before it takes them.
+func (r *row) look(epoll int, w *witnesses) {
+	events := make([]unix.EpollEvent, len(r.seats)+1)
+	for {
+		count, err := unix.EpollWait(epoll, events, -1)
+		if err != nil {
+			continue // EINTR: a signal of the runtime's
+		}
+		for _, event := range events[:count] {
+			if event.Fd < 0 {
+				r.obey(w)
+				count--
+			}
+		}
+		if r.stop.Load() {
+			return
+		}
+		if count == 0 {
+			continue
+		}
+		tick := unix.NsecToTimespec(int64(restlessTick))
+		_ = unix.Nanosleep(&tick, nil)
+		count, _ = unix.EpollWait(epoll, events, 0)
+		for _, event := range events[:max(count, 0)] {
+			if event.Fd >= 0 {
+				r.collect(r.seats[event.Fd], w)
+			}
+		}
+	}
+}
+
+// obey sets the filters that are asked for.
+func (r *row) obey(w *witnesses) {
+	var rung [8]byte
+	_, _ = unix.Read(r.bell, rung[:])
+	for _, one := range r.seats {
+		level := int(one.want.Load())
+		if level == one.level || filterWitness(one.fd, shares[level]) != nil {
+			continue
+		}
+		one.level = level
+		for _, nic := range one.nics {
+			w.nics[nic].share.Store(shares[level])
+		}
+	}
+}
+
+// collect takes what waits at a seat.
+func (r *row) collect(one *seat, w *witnesses) {
+	for {
+		for i := range r.messages {
+			h := &r.messages[i].header
+			h.Namelen = uint32(unsafe.Sizeof(r.names[i]))
+			h.SetControllen(len(r.control[i]))
+		}
+		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(one.fd), uintptr(unsafe.Pointer(&r.messages[0])), collects, unix.MSG_DONTWAIT, 0, 0)
+		if errno != 0 || got == 0 {
+			return // nothing waits, or the interface has gone down
+		}
+		one.taken.Add(uint64(got))
+		w.mu.Lock()
+		for i := range int(got) {
+			stamp, stamped := r.stamp(i)
+			if nic, ours := one.nics[r.names[i].Ifindex]; ours && stamped {
+				w.arrive(&w.nics[nic], keyOf(r.data[i][:r.messages[i].length]), stamp)
+			}
+		}
+		w.mu.Unlock()
+		if got < collects {
+			return
+		}
+	}
+}
+
+// stamp is when the kernel received a message's frame, in nanoseconds of
+// CLOCK_REALTIME.
+func (r *row) stamp(i int) (int64, bool) {
+	if int(r.messages[i].header.Controllen) < unix.CmsgLen(int(unsafe.Sizeof(unix.Timespec{}))) {
+		return 0, false
+	}
+	header := (*unix.Cmsghdr)(unsafe.Pointer(&r.control[i][0]))
+	if header.Level != unix.SOL_SOCKET || header.Type != unix.SO_TIMESTAMPNS {
+		return 0, false
+	}
+	return (*unix.Timespec)(unsafe.Pointer(&r.control[i][unix.CmsgLen(0)])).Nano(), true
+}
+
+// sendWitness hands a node's witness over, and closes it.
+func sendWitness(socket *os.File, node int, file *os.File) error {
+	number := binary.LittleEndian.AppendUint32(nil, uint32(node))
+	err := unix.Sendmsg(int(socket.Fd()), number, unix.UnixRights(int(file.Fd())), nil, 0)
+	if err != nil {
+		err = fmt.Errorf("hand a witness to the soft switches: %w", err)
+	}
+	return errors.Join(err, file.Close())
+}
