@@ -30,9 +30,7 @@ func newAggregated(t testing.TB, text, sw string) *aggregated {
 	planned := r.plan.Switch(sw).Soft.Aggregation
 	a := &aggregated{rig: r, job: &planned.Jobs[0]}
 	for i, w := range a.job.Workers {
-		one, err := aggregation.New(aggregation.Config{
-			Job: a.job.Number, Epoch: 1, KeySeed: a.job.KeySeed, Worker: i, FanIn: len(a.job.Workers), Slots: planned.Slots, Elements: planned.Elements,
-		})
+		one, err := aggregation.New(aggregation.Of(planned, a.job, i, 1))
 		if err != nil {
 			t.Fatal(err)
 		}

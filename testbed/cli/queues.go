@@ -46,6 +46,9 @@ func (a *app) printQueues(s *supervisor.State) {
 		fmt.Fprintf(a.stdout, "telemetry: %d hops written, link use over windows of %v; %d blocks int-full, %d int-invalid, %d int-no-room\n",
 			c.Written, softswitch.UseWindow, c.Full, c.Invalid, c.NoRoom)
 	}
+	for i := range soft.Aggregation {
+		a.printAggregation(&soft.Aggregation[i])
+	}
 	for _, d := range soft.Deadlocks {
 		over := "goes on"
 		if d.Over {
@@ -66,6 +69,29 @@ func (a *app) printTiming(t *live.Timing) {
 }
 
 const clockFormat = "15:04:05.000"
+
+// printAggregation prints what a switch adds up.
+func (a *app) printAggregation(s *softswitch.AggregationState) {
+	over := ""
+	if s.Over {
+		over = ", OVER: a worker did not come in time"
+	}
+	fmt.Fprintf(a.stdout, "aggregation at %s: job %d, epoch %d, %d workers; %d updates added, %d sums, %d wait; %d updates repeated, %d results sent again%s%s%s\n",
+		s.Switch, s.Job, s.Epoch, s.Workers, s.Updates, s.Results, s.Waiting, s.Repeats, s.Again, byName("; rejected: ", s.Rejected), byName("; dropped: ", s.Dropped), over)
+}
+
+// byName prints counts in the order of their names, after a title; nothing
+// without any.
+func byName(title string, counts map[string]uint64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return title + strings.Join(parts, ", ")
+}
 
 // eventful reports whether there is more to say of a port than its counters of
 // packets.
@@ -95,13 +121,7 @@ func paused(p *softswitch.PortState) string {
 	return strings.Join(parts, " ")
 }
 
-func drops(p *softswitch.PortState) string {
-	var parts []string
-	for _, reason := range slices.Sorted(maps.Keys(p.Drops)) {
-		parts = append(parts, fmt.Sprintf("%s %d", reason, p.Drops[reason]))
-	}
-	return strings.Join(parts, ", ")
-}
+func drops(p *softswitch.PortState) string { return byName("", p.Drops) }
 
 func sum(values []uint64) (total uint64) {
 	for _, v := range values {

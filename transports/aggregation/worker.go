@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"railbed/fabric/clock"
+	"railbed/testbed/plan"
 	"railbed/transports/wire"
 )
 
@@ -32,6 +33,13 @@ type Config struct {
 	First, Longest time.Duration
 	// Patience is how long nothing at all may be answered. Default 30s.
 	Patience time.Duration
+}
+
+// Of is the configuration of a worker, by its number in the job, as a plan has it.
+func Of(a *plan.Aggregation, job *plan.AggregationJob, worker int, epoch uint16) Config {
+	return Config{
+		Job: job.Number, Epoch: epoch, KeySeed: job.KeySeed, Worker: worker, FanIn: len(job.Workers), Slots: a.Slots, Elements: a.Elements,
+	}
 }
 
 // leastRTO is the least time before an update is sent again: below it, a host
@@ -210,6 +218,9 @@ func (w *Worker) Poll(now clock.Time) []byte {
 			if s := &w.slots[i]; s.busy && s.deadline <= now {
 				s.repeated = true
 				s.rto = min(2*s.rto, w.config.Longest)
+				// Where all are repeated there is no sample, and only this lets the
+				// time grow (RFC 6298, 5.5 to 5.7); the next sample brings it back.
+				w.rtt.rto = max(w.rtt.rto, s.rto)
 				w.queue(i)
 			}
 		}

@@ -94,6 +94,8 @@ type State struct {
 	Totals softswitch.Totals      `json:"totals"`
 	// Deadlocks are cycles of pauses that were found.
 	Deadlocks []softswitch.Deadlock `json:"deadlocks,omitempty"`
+	// Aggregation are the jobs of switches that add up.
+	Aggregation []softswitch.AggregationState `json:"aggregation,omitempty"`
 	// Held is the packets in queues and on links, Peak the most that were in use
 	// at once, each of Cell bytes out of Memory.
 	Held   int   `json:"held"`
@@ -468,7 +470,7 @@ func (l *loop) state() (*State, error) {
 	s := &State{NICs: make([]NICState, len(l.nics)), Heap: readHeap()}
 	l.do(func() {
 		s.Ports, s.Totals, s.Held = l.engine.Ports(), l.engine.Totals(), l.engine.Held()
-		s.Deadlocks, s.Memory = l.engine.Deadlocks(), l.engine.Pool().Budget()
+		s.Deadlocks, s.Aggregation, s.Memory = l.engine.Deadlocks(), l.engine.Aggregation(), l.engine.Pool().Budget()
 		s.Peak, s.Cell, s.Late = l.engine.Pool().Peak(), l.engine.Pool().Cell(), l.late.Quantiles()
 		for i := range l.nics {
 			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused, Late: l.nics[i].late.Quantiles()}

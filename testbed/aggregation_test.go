@@ -1,0 +1,156 @@
+package testbed_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/testbed/hosttest"
+	"railbed/transports/aggregation"
+)
+
+// sumPart is a part of this test binary that runs in nodes: a worker that sums
+// tensors up at the switch and checks every element.
+const sumPart = "sum"
+
+// sumOrder is what a worker is to do.
+type sumOrder struct {
+	Config aggregation.Config
+	Local  netip.AddrPort
+	Job    netip.Addr
+	Length int
+}
+
+func sum(args []string) int {
+	if err := sumUp(args[0]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// contribution is what a worker has at a place: below 2^24 with all of 4, so that
+// sums of floats are exact.
+func contribution(worker, tensor, i int) int32 {
+	return int32((worker+1)*(i%9973) + 131*tensor - 50_000*(i%2))
+}
+
+func sumUp(text string) error {
+	var o sumOrder
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return err
+	}
+	client, err := aggregation.Dial(o.Local, o.Job, o.Config)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	ints, floats := make([]int32, o.Length), make([]float32, o.Length)
+	for tensor := range 3 {
+		for i := range ints {
+			ints[i] = contribution(o.Config.Worker, tensor, i)
+			floats[i] = float32(ints[i])
+		}
+		switch tensor {
+		case 0:
+			err = client.Int32(ctx, ints)
+		case 1:
+			err = client.Float32(ctx, floats)
+		case 2:
+			err = client.Fixed(ctx, floats)
+		}
+		if err != nil {
+			return fmt.Errorf("tensor %d: %w, %+v", tensor, err, client.Counters())
+		}
+		for i := range ints {
+			want := int32(0)
+			for w := range o.Config.FanIn {
+				want += contribution(w, tensor, i)
+			}
+			if got := float32(ints[i]); tensor == 0 && ints[i] != want || tensor > 0 && floats[i] != float32(want) {
+				return fmt.Errorf("tensor %d, element %d: %v or %v, want %d", tensor, i, got, floats[i], want)
+			}
+		}
+	}
+	return json.NewEncoder(os.Stdout).Encode(client.Counters())
+}
+
+// TestAggregation: four workers in nodes sum up over real sockets and a running
+// soft switch, on links that lose 1 %, with another epoch for the second round.
+func TestAggregation(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const length = 100_000
+	tb := upPlan(t, `
+name: go-aggregation
+fabric:
+  topology: single-switch
+  params: {hosts: 4}
+  switch: {kind: soft, aggregation: {slots: 32, elements: 256, timeout: 20s}}
+  links: {default: {rate: 1gbit, delay: 20us, loss: 1%}}
+`)
+	planned := tb.Plan().Switches[0].Soft.Aggregation
+	job := &planned.Jobs[0]
+	for epoch := range uint16(2) {
+		var all errgroup.Group
+		counters := make([]aggregation.Counters, len(job.Workers))
+		for w, rank := range job.Workers {
+			order := sumOrder{Config: aggregation.Of(planned, job, w, epoch), Local: netip.AddrPortFrom(rank.Addr4, uint16(61_600+w)), Job: job.Addr4, Length: length}
+			if epoch == 1 {
+				order.Local, order.Job = netip.AddrPortFrom(rank.Addr6, uint16(61_600+w)), job.Addr6
+			}
+			text, err := json.Marshal(order)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() error {
+				cmd := tb.Node(rank.Node).Part(t.Context(), sumPart, string(text))
+				var stdout, stderr bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &stdout, &stderr
+				if err := cmd.Run(); err != nil {
+					return fmt.Errorf("worker %d: %w: %s", w, err, stderr.Bytes())
+				}
+				return json.Unmarshal(stdout.Bytes(), &counters[w])
+			})
+		}
+		if err := all.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		state, err := tb.Inspect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := state.Soft.Aggregation[0]
+		t.Logf("epoch %d: %+v; workers %+v", epoch, s, counters)
+		// Two tensors of 391 chunks, and one that asks 32 slots for their scales
+		// besides.
+		sums := uint64(epoch+1) * (3*391 + 32)
+		if s.Epoch != epoch || s.Workers != 4 || s.Results != sums || s.Updates != 4*sums || s.Waiting != 0 || s.Over || len(s.Rejected) != 0 {
+			t.Errorf("%+v, want %d sums in epoch %d and nothing rejected", s, sums, epoch)
+		}
+		if s.Repeats == 0 || s.Again == 0 {
+			t.Errorf("%+v: nothing was lost", s)
+		}
+	}
+	// A worker that comes from an epoch before is told so, and ends.
+	order, err := json.Marshal(sumOrder{
+		Config: aggregation.Of(planned, job, 2, 0), Local: netip.AddrPortFrom(job.Workers[2].Addr4, 61_700), Job: job.Addr4, Length: length,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd := tb.Node(job.Workers[2].Node).Part(t.Context(), sumPart, string(order))
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err == nil || !bytes.Contains(stderr.Bytes(), []byte("the switch rejects updates: epoch-old, it is at epoch 1")) {
+		t.Errorf("%v: %s", err, stderr.Bytes())
+	}
+}
