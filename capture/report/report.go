@@ -229,7 +229,7 @@ type Undilated struct {
 
 // Text is a line for people.
 func (u Undilated) Text() string {
-	return u.What + " keeps real time: " + strings.Join(u.Timers, ", ")
+	return "not dilated: " + u.What + ": " + strings.Join(u.Timers, ", ")
 }
 
 // Timing is how exactly the soft switches of a testbed kept time. Times that end
