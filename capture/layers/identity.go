@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 
 	"github.com/cespare/xxhash/v2"
+
+	"railbed/transports/wire"
 )
 
 // Frame layout that Identity reads, in bytes.
@@ -27,9 +29,10 @@ const (
 //
 // Left out are the Ethernet addresses and VLAN tags, and what a router may
 // rewrite: of IPv4 the type of service (DSCP and ECN), TTL and header
-// checksum, of IPv6 the traffic class and hop limit. In are all other captured
-// bytes, up to the end of the IP packet, and the length on the wire. Frames
-// must be captured with one snap length at all taps.
+// checksum, of IPv6 the traffic class and hop limit; and what hops write
+// telemetry into, the block and the UDP checksum of a datagram that has one. In
+// are all other captured bytes, up to the end of the IP packet, and the length on
+// the wire. Frames must be captured with one snap length at all taps.
 //
 // Two frames that agree in all this have one identity: a repeated ARP request,
 // or an IPv6 segment sent twice within a tick of its TCP timestamp. Ordinals
@@ -69,7 +72,31 @@ func ipv4Identity(packet []byte, seed uint64) uint64 {
 	header[1] = 0                 // DSCP and ECN
 	header[8] = 0                 // TTL
 	header[10], header[11] = 0, 0 // checksum
-	return mix(xxhash.Sum64(packet[ipv4Len:]), xxhash.Sum64(header[:])+seed)
+	payload := packet[ipv4Len:]
+	whole := packet[6]&0x3F|packet[7] == 0 // and no fragment
+	if from, to := telemetry(payload); packet[0] == 0x45 && packet[9] == wire.ProtocolUDP && whole && from < to {
+		return mix(withoutTelemetry(payload, from, to), xxhash.Sum64(header[:])+seed)
+	}
+	return mix(xxhash.Sum64(payload), xxhash.Sum64(header[:])+seed)
+}
+
+// telemetry is where a UDP datagram has a telemetry block that hops write into;
+// nowhere is from 0 to 0.
+func telemetry(datagram []byte) (from, to int) {
+	if len(datagram) < wire.UDPLen+wire.INTLen {
+		return 0, 0
+	}
+	port := wire.UDP(datagram).DstPort()
+	block := wire.INT(datagram[wire.UDPLen:])
+	if port != wire.PortINT && port != wire.PortRD || !block.Starts() {
+		return 0, 0
+	}
+	return wire.UDPLen, min(wire.UDPLen+block.Len(), len(datagram))
+}
+
+func withoutTelemetry(datagram []byte, from, to int) uint64 {
+	const checksum = 6 // where it stands
+	return mix(xxhash.Sum64(datagram[:checksum]), xxhash.Sum64(datagram[to:])+uint64(to-from))
 }
 
 func ipv6Identity(packet []byte, seed uint64) uint64 {
@@ -82,7 +109,11 @@ func ipv6Identity(packet []byte, seed uint64) uint64 {
 	header[0] &= 0xF0 // traffic class, upper half
 	header[1] &= 0x0F // traffic class, lower half; the flow label stays
 	header[7] = 0     // hop limit
-	return mix(xxhash.Sum64(packet[ipv6Len:]), xxhash.Sum64(header[:])+seed)
+	payload := packet[ipv6Len:]
+	if from, to := telemetry(payload); packet[6] == wire.ProtocolUDP && from < to {
+		return mix(withoutTelemetry(payload, from, to), xxhash.Sum64(header[:])+seed)
+	}
+	return mix(xxhash.Sum64(payload), xxhash.Sum64(header[:])+seed)
 }
 
 // mix joins two hashes so that exchanging them, or equal ones, do not cancel

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
+
+	"railbed/transports/wire"
 )
 
 func build(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
@@ -141,5 +143,50 @@ func BenchmarkIdentity(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		binary.BigEndian.PutUint16(f[18:], uint16(i))
 		o.ID(Identity(f, 1500), 3, int64(i)*1000)
+	}
+}
+
+// TestIdentityOfTelemetry: hops write into a packet, and it is the same one; what
+// the sender wrote tells packets apart.
+func TestIdentityOfTelemetry(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		made := func(port uint16, seq uint64, hops int) []byte {
+			fields := wire.INTFields{Hops: 3, NextPort: port}
+			block := wire.INTBlockLen(&fields)
+			ip := map[bool]int{false: ipv4Len, true: ipv6Len}[v6]
+			frame := make([]byte, ethernetLen+ip+wire.UDPLen+block+wire.INTProbeLen)
+			length := uint16(len(frame) - ethernetLen - ip)
+			if v6 {
+				wire.Ethernet(frame).SetEtherType(wire.EtherTypeIPv6)
+				wire.IPv6(frame[ethernetLen:]).Encode(&wire.IPv6Fields{PayloadLength: length, NextHeader: wire.ProtocolUDP, HopLimit: uint8(64 - hops)})
+			} else {
+				wire.Ethernet(frame).SetEtherType(wire.EtherTypeIPv4)
+				wire.IPv4(frame[ethernetLen:]).Encode(&wire.IPv4Fields{TotalLength: length + ipv4Len, Protocol: wire.ProtocolUDP, TTL: uint8(64 - hops)})
+			}
+			datagram := wire.UDP(frame[ethernetLen+ip:])
+			datagram.Encode(&wire.UDPFields{SrcPort: 9, DstPort: port, Length: length, Checksum: 0x1234})
+			b := wire.INT(datagram[wire.UDPLen:])
+			b.Encode(&fields)
+			wire.INTProbe(b.Payload()).Encode(seq, 0)
+			for n := range hops {
+				delta, _ := b.Push(&wire.INTHop{Known: wire.INTStandard, Node: uint32(n + 1)})
+				datagram.AdjustChecksum(delta)
+			}
+			return frame
+		}
+		for _, port := range []uint16{wire.PortINT, wire.PortRD, 9} {
+			for _, snap := range []int{1 << 16, 100} {
+				of := func(frame []byte) uint64 { return Identity(frame[:min(snap, len(frame))], len(frame)) }
+				sent := made(port, 1, 0)
+				for hops := range 5 { // the last finds no room
+					if same := of(made(port, 1, hops)) == of(sent); same != (hops == 0 || port != 9) {
+						t.Errorf("v6 %t, port %d, snap %d, after %d hops: the same packet is %t", v6, port, snap, hops, same)
+					}
+				}
+				if snap > len(sent) && of(made(port, 2, 0)) == of(sent) {
+					t.Errorf("v6 %t, port %d: two probes are one", v6, port)
+				}
+			}
+		}
 	}
 }

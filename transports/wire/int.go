@@ -123,6 +123,12 @@ func (b INT) Valid() bool {
 	return !b.HasRoom() || int(b.Remaining()) <= stack/hop
 }
 
+// Starts says that the bytes begin with the header of a block with its room
+// reserved, all of which may not be there: for captures that cut packets off.
+func (b INT) Starts() bool {
+	return len(b) >= INTLen && b[intTypeNPT]>>4 == intTypeMD && b[intVersionFlags]>>4 == intVersion && b[intLength] >= intHeaderWords && b.HasRoom()
+}
+
 // Len is the length of the block in bytes.
 func (b INT) Len() int { return intShimLen + int(b[intLength])*4 }
 
