@@ -277,3 +277,30 @@ func TestTelemetryDoesNotAllocate(t *testing.T) {
 		t.Fatalf("%d arrived, %+v", r.count, c)
 	}
 }
+
+// TestTelemetryInReliableDatagrams: a block that stands first in one is written
+// like a probe's, and what follows it stays.
+func TestTelemetryInReliableDatagrams(t *testing.T) {
+	r := newRig(t, fmt.Sprintf(threeHops, true))
+	var got []byte
+	r.engine.options.Deliver = func(_ int, one *packet.Packet) {
+		got = slices.Clone(one.Data[one.Headers.Payload:])
+		r.engine.Pool().Put(one)
+	}
+	one := r.engine.Pool().Get()
+	one.Data = r.frame(one.Data, flow{from: 0, to: 2}, 600)
+	fields := wire.INTFields{Hops: plan.INTHops, NextPort: wire.PortRD}
+	wire.UDP(one.Data[34:]).SetDstPort(wire.PortRD)
+	wire.INT(one.Data[42:]).Encode(&fields)
+	rest := one.Data[42+wire.INTBlockLen(&fields):]
+	for i := range rest {
+		rest[i] = 0x55
+	}
+	want := slices.Clone(rest)
+	r.engine.Receive(0, one, 0)
+	r.drain(time.Second)
+	block := wire.INT(got)
+	if !block.Valid() || block.Hops() != 3 || block.Hop(1).Node != r.plan.Switch("spine1").ID || !slices.Equal(block.Payload(), want) {
+		t.Fatalf("% x", got)
+	}
+}
