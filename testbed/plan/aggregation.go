@@ -24,6 +24,18 @@ type Aggregation struct {
 	Jobs []AggregationJob `json:"jobs,omitempty"`
 }
 
+// members is " for 4 ranks", nothing before jobs are decided.
+func (a *Aggregation) members() string {
+	total := 0
+	for i := range a.Jobs {
+		total += len(a.Jobs[i].Workers)
+	}
+	if total == 0 {
+		return ""
+	}
+	return " for " + counted(total, "rank")
+}
+
 // AggregationJob is who adds up together. Workers send to UDP port
 // wire.PortAggregation of an address of the switch, from the address of their
 // NIC.

@@ -213,16 +213,16 @@ type GFC struct {
 	Off bool `yaml:"-" json:"off,omitempty"`
 }
 
-// Aggregation adds up vectors that workers send to the switch and answers with
-// the sum (Sapio et al., Scaling Distributed Machine Learning with In-Network
+// Aggregation adds up vectors that the ranks below the switch send to it and
+// answers with the sum (Sapio et al., Scaling Distributed Machine Learning with In-Network
 // Aggregation, NSDI 2021).
 type Aggregation struct {
 	// Slots is how many sums the switch holds at a time. Default 128.
 	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=65536"`
 	// Elements is how many values of 4 bytes a slot holds. Default 256.
 	Elements int `yaml:"elements,omitempty" json:"elements,omitempty" jsonschema:"minimum=1,maximum=2048"`
-	// Timeout is how long a slot waits for a worker before it may be taken from
-	// the job. Default 1s.
+	// Timeout is how long a sum waits for a worker before the job is over, until
+	// its workers begin anew. Default 1s.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 
 	// Off says "aggregation: false".

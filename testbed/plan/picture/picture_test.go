@@ -236,7 +236,7 @@ fabric:
 `))
 	for _, want := range []string{
 		"leaf1&#xA;leaf, soft l3, 4 ports",
-		"&#xA;load-balance spray, buffer 2MB, ecn red, trim on 4, pfc on 3,5, gfc by buffer on 2, int, aggregation of 128 slots<",
+		"&#xA;load-balance spray, buffer 2MB, ecn red, trim on 4, pfc on 3,5, gfc by buffer on 2, int, aggregation of 128 slots for 2 ranks<",
 		"mtu 1500, weight 3, a-to-b drop-list [5 6], a-to-b reorder 1% by 48.448us, b-to-a gilbert-elliott enter 1% leave 20% loss 100%, b-to-a overhead 24B, b-to-a flap every 1s for 1ms<",
 	} {
 		if !strings.Contains(text, want) {
