@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"railbed/fabric/clock"
 	"railbed/testbed/hosttest"
 	"railbed/transports/aggregation"
 )
@@ -26,6 +27,8 @@ type sumOrder struct {
 	Local  netip.AddrPort
 	Job    netip.Addr
 	Length int
+	// Dilation is the testbed's.
+	Dilation uint64
 }
 
 func sum(args []string) int {
@@ -47,7 +50,7 @@ func sumUp(text string) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return err
 	}
-	client, err := aggregation.Dial(o.Local, o.Job, o.Config)
+	client, err := aggregation.Dial(o.Local, o.Job, o.Config, clock.New(o.Dilation))
 	if err != nil {
 		return err
 	}
@@ -91,6 +94,7 @@ func TestAggregation(t *testing.T) {
 	const length = 100_000
 	tb := upPlan(t, `
 name: go-aggregation
+dilation: 3
 fabric:
   topology: single-switch
   params: {hosts: 4}
@@ -103,7 +107,7 @@ fabric:
 		var all errgroup.Group
 		counters := make([]aggregation.Counters, len(job.Workers))
 		for w, rank := range job.Workers {
-			order := sumOrder{Config: aggregation.Of(planned, job, w, epoch), Local: netip.AddrPortFrom(rank.Addr4, uint16(61_600+w)), Job: job.Addr4, Length: length}
+			order := sumOrder{Config: aggregation.Of(planned, job, w, epoch), Local: netip.AddrPortFrom(rank.Addr4, uint16(61_600+w)), Job: job.Addr4, Length: length, Dilation: tb.Plan().Dilation}
 			if epoch == 1 {
 				order.Local, order.Job = netip.AddrPortFrom(rank.Addr6, uint16(61_600+w)), job.Addr6
 			}
@@ -142,7 +146,7 @@ fabric:
 	}
 	// A worker that comes from an epoch before is told so, and ends.
 	order, err := json.Marshal(sumOrder{
-		Config: aggregation.Of(planned, job, 2, 0), Local: netip.AddrPortFrom(job.Workers[2].Addr4, 61_700), Job: job.Addr4, Length: length,
+		Config: aggregation.Of(planned, job, 2, 0), Local: netip.AddrPortFrom(job.Workers[2].Addr4, 61_700), Job: job.Addr4, Length: length, Dilation: tb.Plan().Dilation,
 	})
 	if err != nil {
 		t.Fatal(err)

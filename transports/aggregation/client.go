@@ -18,13 +18,14 @@ import (
 type Client struct {
 	worker *Worker
 	conn   *net.UDPConn
-	start  time.Time
+	clock  *clock.Clock
 	buffer []byte
 }
 
 // Dial makes a client: local is the address and port of the worker's NIC, job an
-// address of the job. Nothing is sent yet.
-func Dial(local netip.AddrPort, job netip.Addr, c Config) (*Client, error) {
+// address of the job, and the clock the testbed's, in whose time the times of the
+// configuration are; nil is one without dilation. Nothing is sent yet.
+func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (*Client, error) {
 	w, err := New(c)
 	if err != nil {
 		return nil, err
@@ -38,7 +39,10 @@ func Dial(local netip.AddrPort, job netip.Addr, c Config) (*Client, error) {
 	if err := conn.SetReadBuffer(c.Slots * 2 * wire.AggregationMessageLen(c.Elements)); err != nil {
 		return nil, errors.Join(fmt.Errorf("aggregate: %w", err), conn.Close())
 	}
-	return &Client{worker: w, conn: conn, start: time.Now(), buffer: make([]byte, 1<<16)}, nil
+	if keeper == nil {
+		keeper = clock.New(1)
+	}
+	return &Client{worker: w, conn: conn, clock: keeper, buffer: make([]byte, 1<<16)}, nil
 }
 
 // Close closes the socket. The switch still answers other workers.
@@ -52,7 +56,7 @@ func (c *Client) Close() error {
 // Counters are the worker's.
 func (c *Client) Counters() Counters { return c.worker.Counters() }
 
-func (c *Client) now() clock.Time { return clock.Time(time.Since(c.start)) }
+func (c *Client) now() clock.Time { return c.clock.Now() }
 
 // Float32 sums a tensor up over all workers, in place. See Worker for this and the
 // following ones.
@@ -91,7 +95,7 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 		if w.Done() {
 			break
 		}
-		if err := c.conn.SetReadDeadline(c.start.Add(time.Duration(w.Next()))); err != nil {
+		if err := c.conn.SetReadDeadline(c.clock.Real(w.Next())); err != nil {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
 		if ctx.Err() != nil { // whoever came first, the deadline is not ours
