@@ -328,6 +328,7 @@ func (s *Process) Close() error {
 // main is the process.
 func main([]string) int {
 	control := os.NewFile(controlFd, "control")
+	hasten()
 	unix.CloseOnExec(controlFd)
 	unix.CloseOnExec(descriptorsFd)
 	unix.CloseOnExec(occupancyFd)
