@@ -137,7 +137,7 @@ func checkSection(t *testing.T, path string, r *report.Report) {
 	}
 	nanoseconds, err := strconv.ParseInt(found[1], 10, 64)
 	epoch := time.Unix(0, nanoseconds)
-	if up := r.Started.Add(time.Duration(r.Testbed.BringUp * 1e9)); err != nil || epoch.Before(r.Started) || epoch.After(up) {
+	if up := r.Started.Add(time.Duration(r.Testbed.BringUp*1e9) + time.Second); err != nil || epoch.Before(r.Started) || epoch.After(up) {
 		t.Errorf("epoch %v (%v), want when the switches started, between %v and %v", epoch, err, r.Started, up)
 	}
 }

@@ -103,11 +103,16 @@ func runSteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64)
 	}
 	alone := &report.Fidelity{Links: f.Links, Timing: f.Timing}
 	judgeFidelity(alone, nil)
+	alone.Pressure = f.Pressure
 	return alone, when
 }
 
 // hostTries is how often a run may be spoilt by a pause of the host's.
-const hostTries = 8
+const hostTries = 6
+
+// hostBusy is the share of the time in which tasks wait for a CPU on a host that
+// does other work. The traffic of these runs alone stays far below it.
+const hostBusy = 0.6
 
 // A switch that stands still for 20 ms changes the verdict, and the report says
 // when; without that the verdict is what it was.
@@ -119,6 +124,9 @@ func TestStoppedSwitchChangesTheVerdict(t *testing.T) {
 			break
 		}
 		t.Logf("a run that nobody stopped: %s %q", control.Verdict, control.Reasons)
+	}
+	if control.Verdict != report.Faithful && control.Pressure > hostBusy {
+		t.Skipf("cannot run here: idle cores: tasks waited for a CPU in %.0f%% of the time, and the switches with them: %q", control.Pressure*100, control.Reasons)
 	}
 	if control.Verdict != report.Faithful || control.Timing.First != nil {
 		t.Fatalf("%d runs that nobody stopped, the last one %s: %q", hostTries, control.Verdict, control.Reasons)
