@@ -130,7 +130,7 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	var id uint64
 	identity := layers.Identity(data, r.Length)
 	switch r.Event {
-	case feed.Receive:
+	case feed.Receive, feed.Refuse:
 		flags, id = pcapng.Inbound, s.ordinals.ID(identity, inbound.at(tap), r.Time)
 	case feed.Enqueue: // it does not pass the tap
 		id = s.ordinals.ID(identity, queued.at(tap), r.Time)
@@ -160,7 +160,7 @@ func (s *recorder) annotate(e *entry) {
 		s.packet.Queue = uint32(n.queue)
 	}
 	switch {
-	case n.event == feed.Drop || n.event == feed.Lose:
+	case n.event == feed.Drop || n.event == feed.Lose || n.event == feed.Refuse:
 		a.Verdict = "drop"
 	case n.event == feed.Enqueue:
 		a.Verdict = "enqueue"

@@ -23,6 +23,7 @@ const (
 	Enqueue              // it was put into a queue
 	Drop                 // it was dropped
 	Lose                 // it was dropped after its sending had been recorded at the same tap
+	Refuse               // it arrived at a node that had no room for it
 	Dequeue              // it was taken out of a queue, and its sending was recorded before
 )
 

@@ -12,6 +12,10 @@ import (
 // nicOverrun is the reason of drops that are the node's and not the fabric's.
 const nicOverrun = "nic-overrun"
 
+// refused is the reason of packets that crossed the fabric and that the host had
+// no room for: nobody can say of these what the fabric did to them.
+const refused = "refused"
+
 // Lossless holds that the fabric loses nothing: every packet that left a node and
 // that the emulated NIC had room for arrives at the node that it is for. It
 // follows packets by their ids from NIC to NIC; what switches say about drops only
@@ -22,6 +26,7 @@ type Lossless struct {
 	travel   journeys
 
 	sent, arrived, overrun, underWay, lost uint64
+	refused                                uint64
 	reasons                                map[string]uint64
 	examples                               []string
 	nics                                   map[int]bool
@@ -78,12 +83,17 @@ func (k *Lossless) Packet(p *Packet) {
 
 // drop takes over why a packet will not arrive.
 func (k *Lossless) drop(p *Packet) {
-	if p.Drop != nicOverrun {
+	count := &k.overrun
+	switch p.Drop {
+	case nicOverrun:
+	case refused:
+		count = &k.refused
+	default:
 		k.travel.note(p.ID, p.Tap.Name+" "+p.Drop)
 		return
 	}
 	if _, known := k.travel.find(p.ID); known {
-		k.overrun++
+		*count++
 		k.travel.forget(p.ID)
 	}
 }
@@ -120,6 +130,9 @@ func (k *Lossless) Result() Result {
 	wrong = append(wrong, k.examples...)
 	if k.capture.lossy(taps) || k.travel.short || len(k.untapped()) > 0 {
 		wrong, unclear = nil, append(unclear, wrong...)
+	}
+	if k.refused > 0 {
+		unclear = append(unclear, fmt.Sprintf("%d packets came to a node that had no room for them: the host is too busy", k.refused))
 	}
 	switch {
 	case k.capture.Plan == nil:

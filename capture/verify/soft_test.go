@@ -267,6 +267,10 @@ func TestFabricChecks(t *testing.T) {
 			at.time, at.comment = at.time+10, "railbed verdict=drop reason=nic-overrun depth=1"
 			s.insert(at)
 		}, lossless(""), pass, ""},
+		{"the host has no room", func(s *scene) {
+			id := s.packet("h0:eth0", true)
+			s.change(func(k sighting) bool { return k.id == id && k.tap == "h2:eth0" }, func(k *sighting) { k.comment = "railbed verdict=drop reason=refused depth=0" })
+		}, lossless(""), unclear, "1 packets came to a node that had no room"},
 		{"a packet vanishes in a lossy capture", then(lossy, func(s *scene) { s.lose("") }), lossless(""), unclear, ""},
 		{"a packet is cut", cut, lossless(""), fail, "200 packets were lost"},
 		{"nobody sends", silence, lossless(""), unclear, "no packet left a node"},

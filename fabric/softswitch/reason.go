@@ -37,6 +37,7 @@ const (
 	ECNSharp    // marked, by the time in the queue
 	PFC         // a frame of the fabric's own
 	GFC
+	Refused // arrived, and the node's own queue had no room: no drop of the fabric
 	reasons // how many there are
 )
 
@@ -47,6 +48,7 @@ var names = [reasons]string{
 	NoRoute: "no-route", TTLExceeded: "ttl-exceeded", Malformed: "malformed", NotForUs: "not-for-us", TooBig: "too-big",
 	Martian: "martian", Unsupported: "unsupported", Reserved: "reserved", Hairpin: "hairpin", FloodLimit: "flood-limit",
 	Memory: "memory", Aggregation: "aggregation", RED: "red", ECNSharp: "ecn-sharp", PFC: "pfc", GFC: "gfc",
+	Refused: "refused",
 }
 
 // String is the reason's name.

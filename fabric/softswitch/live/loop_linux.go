@@ -307,13 +307,15 @@ func (l *loop) flush() {
 			taken, _ = to.port.Send(l.sent[from:])
 			_ = to.port.Flush() // what was not sent is counted by the port
 		}
+		l.taps.refuse(number, l.sent[from+taken:]...)
 		l.sent = l.sent[:from]
 		to.refused += uint64(len(to.out) - taken)
 	}
 	if l.trunk != nil {
 		taken, _ := l.trunk.Send(l.sent, l.sentTo)
-		for _, number := range l.sentTo[taken:] {
+		for i, number := range l.sentTo[taken:] {
 			l.nics[number].refused++
+			l.taps.refuse(number, l.sent[taken+i])
 		}
 	}
 	for _, number := range l.dirty {

@@ -21,6 +21,7 @@ const maxFeeds = 8
 type taps struct {
 	loop  *loop
 	feeds [maxFeeds]*tapped
+	any   bool // there are some
 	all   bool // any of them wants what enters queues
 	// record is what is written, to each feed in turn.
 	record feed.Record
@@ -66,12 +67,31 @@ func (t *taps) Observe(o *softswitch.Observation) {
 	if nic && o.Kind == softswitch.Sent {
 		r.Event = feed.Dequeue
 	}
+	t.write(o.Port, o.Packet.Data)
+}
+
+// refuse records frames that arrived at an emulated NIC and that the node's own
+// queue had no room for.
+func (t *taps) refuse(nic int, frames ...[]byte) {
+	port, known := t.loop.engine.PortNumber(t.loop.nics[nic].end)
+	if !known || !t.any {
+		return
+	}
+	for _, data := range frames {
+		t.record = feed.Record{Time: t.loop.realTime(t.loop.clock.Now()), Length: len(data), Event: feed.Refuse, Reason: uint8(softswitch.Refused)}
+		t.write(port, data)
+	}
+}
+
+// write writes the record of a port into the feeds that want it.
+func (t *taps) write(port int, data []byte) {
+	r := &t.record
 	for _, one := range t.feeds {
-		if one == nil || one.number[o.Port] < 0 || (r.Event == feed.Enqueue || r.Event == feed.Dequeue) && !one.all {
+		if one == nil || one.number[port] < 0 || (r.Event == feed.Enqueue || r.Event == feed.Dequeue) && !one.all {
 			continue
 		}
-		r.Tap = uint16(one.number[o.Port])
-		r.Data = o.Packet.Data[:min(len(o.Packet.Data), one.snap)]
+		r.Tap = uint16(one.number[port])
+		r.Data = data[:min(len(data), one.snap)]
 		one.writer.Write(r)
 	}
 }
@@ -109,8 +129,9 @@ func (t *taps) remove(place int) error {
 
 // observe has the engine tell of the ports that anybody records.
 func (t *taps) observe() {
-	t.all = false
+	t.any, t.all = false, false
 	for _, one := range t.feeds {
+		t.any = t.any || one != nil
 		t.all = t.all || one != nil && one.all
 	}
 	for port := range t.loop.engine.Ports() {
