@@ -48,7 +48,7 @@ func newAggregated(t testing.TB, text, sw string) *aggregated {
 // deliver gives a worker what came for it.
 func (a *aggregated) deliver(nic int, one *packet.Packet) {
 	h := &one.Headers
-	if h.SrcPort == wire.PortAggregation {
+	if h.SrcPort == wire.PortAggregation && h.Verdict == wire.WellFormed {
 		datagram := wire.UDP(one.Data[h.L4:h.End])
 		if datagram.ChecksumValid(pseudo(h.Has(wire.IsIPv4), &h.Src, &h.Dst, len(datagram))) { // as a kernel would
 			a.seen[h.ECN]++

@@ -36,9 +36,11 @@ type Config struct {
 }
 
 // Of is the configuration of a worker, by its number in the job, as a plan has it.
+// It leaves time for ten repeats before the switch's timeout.
 func Of(a *plan.Aggregation, job *plan.AggregationJob, worker int, epoch uint16) Config {
 	return Config{
 		Job: job.Number, Epoch: epoch, KeySeed: job.KeySeed, Worker: worker, FanIn: len(job.Workers), Slots: a.Slots, Elements: a.Elements,
+		Longest: time.Duration(a.Timeout) / 10,
 	}
 }
 
@@ -128,7 +130,7 @@ func New(c Config) (*Worker, error) {
 	}
 	return &Worker{
 		config: c, key: wire.AggregationKey(c.KeySeed, c.Job, c.Epoch, uint8(c.Worker)), slots: make([]slot, c.Slots),
-		buffer: make([]byte, wire.AggregationMessageLen(c.Elements)), rtt: roundTrip{rto: c.First},
+		buffer: make([]byte, wire.AggregationMessageLen(c.Elements)), rtt: roundTrip{rto: min(c.First, c.Longest), at: -1},
 	}, nil
 }
 
@@ -220,7 +222,11 @@ func (w *Worker) Poll(now clock.Time) []byte {
 				s.rto = min(2*s.rto, w.config.Longest)
 				// Where all are repeated there is no sample, and only this lets the
 				// time grow (RFC 6298, 5.5 to 5.7); the next sample brings it back.
-				w.rtt.rto = max(w.rtt.rto, s.rto)
+				// One that came meanwhile says that this update or its result was
+				// lost, and not late.
+				if w.rtt.at < s.firstAt {
+					w.rtt.rto = max(w.rtt.rto, s.rto)
+				}
 				w.queue(i)
 			}
 		}
@@ -300,7 +306,7 @@ func (w *Worker) Handle(now clock.Time, message []byte) {
 	w.counters.Results++
 	w.progress = now
 	if !s.repeated { // of a repeated one nobody knows which is answered: Karn
-		w.rtt.sample(now.Sub(s.firstAt), c.Longest)
+		w.rtt.sample(now, now.Sub(s.firstAt), c.Longest)
 	}
 	if a.Flags()&wire.AggregationSaturated != 0 {
 		w.err = ErrSaturated
@@ -330,9 +336,11 @@ func (w *Worker) take(at int, a wire.Aggregation, from, to int) {
 // roundTrip says when to send again: RFC 6298, 2.
 type roundTrip struct {
 	smooth, variation, rto time.Duration
+	at                     clock.Time // of the last sample
 }
 
-func (r *roundTrip) sample(took, longest time.Duration) {
+func (r *roundTrip) sample(now clock.Time, took, longest time.Duration) {
+	r.at = now
 	if r.smooth == 0 {
 		r.smooth, r.variation = took, took/2
 	} else {

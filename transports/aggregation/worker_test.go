@@ -116,6 +116,25 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
+// TestLossDoesNotSlowOthers: where another update's round trip was measured
+// meanwhile, one that is repeated was lost, and new ones do not wait longer.
+func TestLossDoesNotSlowOthers(t *testing.T) {
+	w := newWorker(t, 2, 1)
+	w.Int32(0, []int32{1, 2, 3, 4, 5, 6})
+	const ms = clock.Time(time.Millisecond)
+	poll(t, w, 0) // and is lost
+	w.Handle(4*ms, answer(poll(t, w, 0), 8))
+	m := poll(t, w, 4*ms)
+	if again := poll(t, w, 10*ms); again.Slot() != 0 || again.Flags()&wire.AggregationRepeat == 0 {
+		t.Fatalf("%+v, want the lost one again", again.Fields())
+	}
+	w.Handle(11*ms, answer(m, 16)) // 7 ms: (7/8)*4 + 7/8 + 4 * ((3/4)*2 + 3/4)
+	poll(t, w, 11*ms)
+	if got, want := w.slots[1].deadline-11*ms, clock.Time(13_375_000); got != want {
+		t.Errorf("the new one is repeated after %d, want %d", got, want)
+	}
+}
+
 // TestIgnores whatever does not answer the open update.
 func TestIgnores(t *testing.T) {
 	w := newWorker(t, 1, 2)
