@@ -1,7 +1,11 @@
 package porttest
 
 import (
+	"fmt"
+	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -110,6 +114,54 @@ type Pair struct {
 	// CPU is the time that the program between them has worked or spun; nil for
 	// the kernel's own switches.
 	CPU func() time.Duration
+	// Process is that program, and 0 where there is none or it is this one.
+	Process int
+}
+
+// Part keeps the program between the nodes on the machine's last core, so that
+// Saturate and Throughput, which send on the first, do not find themselves on
+// the same one because others use the machine.
+func (p Pair) Part(t testing.TB) {
+	t.Helper()
+	if p.Process == 0 {
+		return
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Process))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		id, _ := strconv.Atoi(thread.Name())
+		if err := keepOn(id, runtime.NumCPU()-1); err != nil {
+			t.Fatalf("keep thread %d on a core: %v", id, err)
+		}
+	}
+}
+
+// keepOn keeps a thread, 0 is the calling one, on one core.
+func keepOn(thread, core int) error {
+	var set unix.CPUSet
+	set.Set(core)
+	return unix.SchedSetaffinity(thread, &set)
+}
+
+// onFirstCore keeps the calling goroutine on a thread and that on the first
+// core, until the returned function is called.
+func onFirstCore(t testing.TB) (undo func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	var before unix.CPUSet
+	err := unix.SchedGetaffinity(0, &before)
+	if err == nil {
+		err = keepOn(0, 0)
+	}
+	if err != nil {
+		t.Fatalf("keep the sender on a core: %v", err)
+	}
+	return func() {
+		_ = unix.SchedSetaffinity(0, &before) // it was allowed before
+		runtime.UnlockOSThread()
+	}
 }
 
 // Trial offers frames at a rate, 0 for as many as possible, and returns how many
@@ -132,6 +184,7 @@ func (p Pair) Trial(t testing.TB, g *Generator, rate float64, d time.Duration) (
 // machine.
 func (p Pair) Throughput(t testing.TB, g *Generator) float64 {
 	const trial, steps, loss, tries = 100 * time.Millisecond, 8, 0.001, 5
+	defer onFirstCore(t)()
 	offered, _ := p.Trial(t, g, 0, trial)
 	low, high := 0.0, float64(offered)/trial.Seconds()*1.05
 	for range steps {
@@ -161,8 +214,7 @@ type Saturation struct {
 
 // Saturate offers all that the generator can.
 func (p Pair) Saturate(t testing.TB, g *Generator, d time.Duration) (s Saturation) {
-	unlock := lockThread()
-	defer unlock()
+	defer onFirstCore(t)()
 	begin := ThreadTime(unix.Gettid())
 	var working time.Duration
 	if p.CPU != nil {

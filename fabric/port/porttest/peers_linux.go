@@ -90,6 +90,6 @@ func OpenVSwitch(t testing.TB, mtu int) Pair {
 	run("ovs-vsctl", "--db="+db, "--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
 	run("ovs-vsctl", "--db="+db, "--timeout=20", "add-port", "br0", p.Left.PortName(), "--", "add-port", "br0", p.Right.PortName())
 	time.Sleep(200 * time.Millisecond) // the first frames teach it its table
-	p.CPU = func() time.Duration { return ProcessTime(process) }
+	p.Process, p.CPU = process, func() time.Duration { return ProcessTime(process) }
 	return p
 }

@@ -79,7 +79,8 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 			t.Error(err)
 		}
 	})
-	s.CPU = func() time.Duration { return porttest.ProcessTime(s.process.process.Process.Pid) }
+	s.Process = s.process.process.Process.Pid
+	s.CPU = func() time.Duration { return porttest.ProcessTime(s.Process) }
 	return s
 }
 
@@ -239,6 +240,7 @@ func BenchmarkBesidePeers(b *testing.B) {
 				r := &rival{name: one.name, values: map[string][]float64{}}
 				var frames func(int) [][]byte
 				r.pair, frames = one.open(b, max(1500, size))
+				r.pair.Part(b)
 				r.generator = porttest.NewGenerator(b, r.pair.Left, frames(size))
 				r.pair.Trial(b, r.generator, 1000, 50*time.Millisecond)
 				all = append(all, r)
@@ -271,8 +273,11 @@ func BenchmarkRoundTripBesidePeers(b *testing.B) {
 		hops[i] = porttest.Hop{Addr: s.plan.Nodes[i].Loopbacks[0].Addr(), Next: kernel.MAC(sw.Ports[i].MAC)}
 	}
 	all := []*rival{{name: "switch", echo: s.NewPingPong(b, hops)}}
+	s.Part(b)
 	for name, open := range map[string]func(testing.TB, int) porttest.Pair{"bridge": porttest.Bridge, "ovs": porttest.OpenVSwitch} {
-		all = append(all, &rival{name: name, echo: open(b, 1500).NewPingPong(b, nil)})
+		p := open(b, 1500)
+		p.Part(b)
+		all = append(all, &rival{name: name, echo: p.NewPingPong(b, nil)})
 	}
 	for range b.N * benchRounds() {
 		for _, r := range all {
