@@ -74,7 +74,6 @@ func (c *checker) traffic(at string, s *Traffic, names map[string]string) {
 	for i, node := range s.To {
 		c.pattern(c.report, fmt.Sprintf("%s.to[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
-	c.positive(at+".for", uint64(s.For), "for no time", "want a duration such as 500ms")
 	c.between(at+".size", s.Size, minTraffic, maxTraffic)
 	if s.Pause != nil {
 		c.priorities(at+".pause.priorities", s.Pause.Priorities)

@@ -11,6 +11,9 @@ func line(settings string) string {
 	return "name: a\nfabric:\n  topology: explicit\n  links:\n    default: {" + settings + "}\n"
 }
 
+// judged is a file with a check of packets.
+const judged = head + "steps: [{capture: {at: [all], file: a.pcapng}}]\nchecks: [{packets: {"
+
 // wrongSoftFiles are as wrongFiles, about soft switches and their links.
 var wrongSoftFiles = []struct {
 	name, text string
@@ -95,5 +98,17 @@ var wrongSoftFiles = []struct {
 	{"flap that stays", line("flap: {every: 1s, for: " + here + "1s}"), "down for 1s of every 1s", "state: down"},
 	{"flap without a period", line(here + "flap: {for: 1s}"), `flap lacks the key "every"`, "a duration such as 10us"},
 	{"one direction", line("b-to-a: {flap: {every: " + here + "48h, for: 1s}}"), "flap.every is 48h0m0s", "at most 24h0m0s"},
+	{"traffic to nobody", head + "steps: [{" + here + "traffic: {name: t, from: [h0], for: 1s}}]\n", "steps[0].traffic does nothing", "to, shift, pause"},
+	{"traffic for no time", head + "steps: [{traffic: {name: t, from: [h0], to: [h1], for: " + here + "0s}}]\n", "steps[0].traffic.for is empty", "a duration such as 10us"},
+	{"traffic without room", head + "steps: [{traffic: {name: t, from: [h0], to: [h1], for: 1s, size: " + here + "40B}}]\n", "traffic.size is 40B", "want 58B to"},
+	{"traffic of two kinds", head + "steps: [{traffic: {name: t, from: [h0], to: [h1], " + here + "shift: 1, for: 1s}}]\n", "has to and shift", "exactly one of them"},
+	{"pauses with a DSCP", head + "steps: [{traffic: {name: t, from: [h0], pause: {priorities: [3]}, for: 1s, " + here + "dscp: 4}}]\n", "dscp is of datagrams", "remove it"},
+	{"pause of no queue", head + "steps: [{traffic: {name: t, from: [h0], pause: {priorities: [" + here + "8]}, for: 1s}}]\n", "8 is no priority", "want 0 to 7"},
+	{"events of some kind", head + "steps: [{capture: {at: [all], file: a.pcapng, events: " + here + "drops}}]\n", `events "drops" does not exist`, "none or all"},
+	{"bound without a number", judged + "drops: {count: " + here + "some}}}]\n", `drops.count "some" is no comparison`, `as in ">= 1"`},
+	{"bound of another kind", judged + "marks: {share: " + here + "\">= 10KB\"}}}]\n", `marks.share ">= 10KB" is no comparison`, `as in ">= 10%"`},
+	{"marks of nothing", judged + here + "marks: {at: leaf1}}}]\n", "marks checks nothing", "add share"},
+	{"two checks in one", judged + "deadlock: none, " + here + "trims: {}}}]\n", "has deadlock and trims", "exactly one of them"},
+	{"polarised and even", judged + "path-spread: {switch: leaf1, polarised: true, min-share: " + here + "10%}}}]\n", "a least share of what is to be polarised", "remove one"},
 	{"in a step", head + "steps: [{link: {where: a--b, set: {drop-list: [" + here + "0]}}}]\n", "0 is no packet of a flow", "want 1 to 2147483647"},
 }
