@@ -30,8 +30,7 @@ const repairRounds = 6
 // neighbours, queueing disciplines, settings, offloads, names and states of
 // interfaces. Of the kinds that the plan owns it takes away what nobody asked
 // for. A link whose ends are not there is made anew, with all that hangs on it;
-// so its counters begin at 0, and what recorded its packets records no more. That
-// does not go for a link to a soft switch, which holds its end open.
+// so its counters begin at 0, and what recorded its packets records no more.
 //
 // It returns what a first look found and is as asked for now. The error, if
 // any, joins what Verify would say after it.
@@ -179,13 +178,6 @@ func (f *Fabric) rebuild(links []int) error {
 		return nil
 	}
 	var errs []error
-	links = slices.DeleteFunc(links, func(i int) bool {
-		held := f.links[i].a.name == SoftSide || f.links[i].b.name == SoftSide
-		if held {
-			errs = append(errs, fmt.Errorf("make %s: the soft switches hold an end that is gone, and take no other while they run", f.links[i].Name))
-		}
-		return held
-	})
 	for _, i := range links {
 		for _, atA := range []bool{true, false} { // with the first end the other one goes, wherever it is
 			h, p := f.links[i].end(atA)
@@ -199,7 +191,13 @@ func (f *Fabric) rebuild(links []int) error {
 		l := f.links[i]
 		batch.AddVeth(f.vethEnd(l, true), f.vethEnd(l, false), linkGroup)
 	}
-	return errors.Join(append(errs, doIn(f.hosts[0], batch))...)
+	if err := doIn(f.hosts[0], batch); err != nil || f.soft == nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, i := range links {
+		errs = append(errs, f.rejoin(f.links[i]))
+	}
+	return errors.Join(errs...)
 }
 
 func doIn(h *host, batch *kernel.Batch) error {

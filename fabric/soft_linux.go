@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"railbed/fabric/clock"
@@ -20,6 +21,7 @@ type softPart struct {
 	process *live.Process
 	links   []*planLink // all of the plan, as they are now asked for
 	named   map[string]*planLink
+	nics    int // of all nodes
 }
 
 // startSoft opens the far ends of the NICs and starts the soft switches on them.
@@ -61,6 +63,7 @@ func startSoft(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespac
 	if ways.Own != nil {
 		ways.Joined = nil
 	}
+	s.nics = len(ways.Ends)
 	s.process, err = live.Start(p, ways)
 	return s, err
 }
@@ -94,6 +97,32 @@ func openWays(w *live.Ways, names []string) (err error) {
 func openWay(name string, mtu, nics int) (*softports.Handle, error) {
 	h, _, err := softports.OpenBest(name, softports.Options{MTU: mtu, RingBytes: min(ringBudget/nics, largestRing)})
 	return h, err
+}
+
+// rejoin gives the soft switches the far end of a link that was made anew. With a
+// trunk they have it already.
+func (f *Fabric) rejoin(l *planLink) error {
+	far, near := l.A, l.B
+	if l.b.name == SoftSide {
+		far, near = l.B, l.A
+	}
+	if far.Node != SoftSide || f.soft.nics > mostOwnPorts {
+		return nil
+	}
+	var h *softports.Handle
+	err := kernel.Each(context.Background(), []*kernel.Namespace{f.softSide()}, 1, func(int) (err error) {
+		h, err = openWay(far.Port, l.MTU, f.soft.nics)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("join %s:%s to the soft switches again: %w", near.Node, near.Port, err)
+	}
+	return f.soft.process.ReplacePort(near, h)
+}
+
+// softSide is the namespace of the far ends.
+func (f *Fabric) softSide() *kernel.Namespace {
+	return f.hosts[slices.IndexFunc(f.hosts, func(h *host) bool { return h.name == SoftSide })].ns
 }
 
 // openWitnesses opens what sees frames arrive, at every node of the plan, and

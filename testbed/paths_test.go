@@ -9,6 +9,7 @@ import (
 
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/spec"
 )
 
 const (
@@ -41,19 +42,27 @@ func send(args []string) int {
 // that the choice is spread over the spines.
 func TestPathsAreTheSameInEveryRun(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	if _, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_seed"); err != nil {
-		t.Skip("cannot run here: the kernel's multipath hash has no seed (Linux 6.11):", err)
-	}
+	t.Run("soft", func(t *testing.T) { pathsOn(t, spec.Soft) })
+	t.Run("router", func(t *testing.T) {
+		if _, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_seed"); err != nil {
+			t.Skip("cannot run here: the kernel's multipath hash has no seed (Linux 6.11):", err)
+		}
+		pathsOn(t, spec.Router)
+	})
+}
+
+func pathsOn(t *testing.T, kind string) {
 	const text = `
 name: go-paths
 seed: %d
 fabric:
   topology: leaf-spine
   params: {leaves: 2, spines: 2, hosts-per-leaf: 1}
+  switch: {kind: %s}
 `
 	for _, family := range []int{4, 6} {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
-			first, second := flowsPerSpine(t, fmt.Sprintf(text, 7), family), flowsPerSpine(t, fmt.Sprintf(text, 7), family)
+			first, second := flowsPerSpine(t, fmt.Sprintf(text, 7, kind), family), flowsPerSpine(t, fmt.Sprintf(text, 7, kind), family)
 			if first != second {
 				t.Errorf("flows per spine: %v in one run, %v in another", first, second)
 			}
@@ -78,16 +87,18 @@ func flowsPerSpine(t *testing.T, text string, family int) (flows [2]int) {
 		}
 	}()
 	before := uplinks(t, tb)
+	frame := sendSize + 8 + 20 + 14 // UDP, IPv4, Ethernet
 	to := tb.Plan().Node("h1").Loopbacks[0]
 	if family == 6 {
 		to = tb.Plan().Node("h1").Loopbacks[1]
+		frame += 20
 	}
 	if output, err := tb.Node("h0").Part(t.Context(), sendPart, to.Addr().String()).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	after := uplinks(t, tb)
 	for i := range flows {
-		flows[i] = int(after[i]-before[i]) / (sendPackets * sendSize)
+		flows[i] = (int(after[i]-before[i]) + sendPackets*frame/2) / (sendPackets * frame)
 	}
 	return flows
 }

@@ -191,13 +191,12 @@ seed: 1 # feeds every hash and random draw: same file and seed, same testbed
 
 fabric:
 %[3]s  switch:
-    kind: router # or bridge, where the links form a tree
-    buffer: 256KiB # egress queue of each port
+    kind: soft # or router, or, where the links form a tree, bridge: the kernel's
+    buffer: 2MB # packet buffer that all ports of a switch share
   links:
     default: {rate: 1gbit, mtu: 9000}
-    # A class (host, fabric), a name or a pattern overrides it, both ways or one;
-    # delay, jitter, loss, duplicate and corrupt need a kernel with netem:
-    # fabric: {rate: 2gbit}
+    # A class (host, fabric), a name or a pattern overrides it, both ways or one:
+    # fabric: {rate: 2gbit, delay: 10us}
     # "h0--*": {a-to-b: {rate: 100mbit}}
 
 nodes:

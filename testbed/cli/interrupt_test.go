@@ -58,6 +58,8 @@ func interruptTwice(t *testing.T, name string, cmd *exec.Cmd, stderr *spoken) ti
 		t.Fatal(err)
 	}
 	cmd.Wait()
+	for deadline := time.Now().Add(goneWithin); alive(pid) && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
 	if alive(pid) {
 		t.Errorf("supervisor %d is alive", pid)
 	}

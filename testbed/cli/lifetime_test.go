@@ -33,10 +33,14 @@ const moments = 50
 func TestKill(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Netns, hosttest.Ping)
 	for _, size := range []struct {
+		kind  string
 		nodes int
 		file  string
-	}{{8, killFile(8)}, {256, killFile(256)}} {
-		t.Run(fmt.Sprintf("nodes=%d", size.nodes), func(t *testing.T) {
+	}{
+		{"soft", 8, killFile(8, "soft")}, {"soft", 256, killFile(256, "soft")},
+		{"router", 8, killFile(8, "router")}, {"router", 256, killFile(256, "router")},
+	} {
+		t.Run(fmt.Sprintf("%s/nodes=%d", size.kind, size.nodes), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "kill.yaml")
 			if err := os.WriteFile(file, []byte(size.file), 0o644); err != nil {
 				t.Fatal(err)
@@ -72,20 +76,20 @@ func TestKill(t *testing.T) {
 // end up, while other tests run beside it.
 var mark = fmt.Sprintf("4242.%d", os.Getpid())
 
-func killFile(nodes int) string {
+func killFile(nodes int, kind string) string {
 	leaves, spines := 2, 2
 	if nodes > 8 {
 		leaves, spines = 16, 4
 	}
-	return fmt.Sprintf(`name: kill%d
+	return fmt.Sprintf(`name: kill-%s-%d
 fabric:
   topology: leaf-spine
   params: {leaves: %d, spines: %d, hosts-per-leaf: %d}
-  switch: {kind: router}
+  switch: {kind: %s}
 nodes: {h0: {cpu: 0.5, memory: 256MiB}}
 steps:
   - exec: {nodes: [h0, h1], command: [sh, -c, "setsid sleep %s & ping -q -i 0.002 -c 2000 h2"]}
-`, nodes, leaves, spines, nodes/leaves, mark)
+`, kind, nodes, leaves, spines, nodes/leaves, kind, mark)
 }
 
 // trial is one kill.

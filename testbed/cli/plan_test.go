@@ -29,8 +29,8 @@ func TestPlanCommand(t *testing.T) {
 	}
 	for _, want := range []string{"testbed small, seed 1, plan ", "2 nodes, 1 switch, 2 links, 2 ranks",
 		"h1    10.0.0.2 fd00:a1::2  eth0  leaf1:p1     10.128.0.3 fd00:a2::3  02:00:00:00:00:02  1500",
-		"leaf1   router  leaf     0         10.0.0.5 fd00:a1::5      2",
-		"h0--leaf1  h0:eth0 leaf1:p0  1500  1gbit, queue 256KiB  same",
+		"leaf1   soft  leaf     0         10.0.0.5 fd00:a1::5      2",
+		"h0--leaf1  h0:eth0 leaf1:p0  1500  1gbit, queue 256KiB  1gbit, queue 2MB",
 		"   1  h1    eth0  10.128.0.3  fd00:a2::3"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the table lacks %q:\n%s", want, out)

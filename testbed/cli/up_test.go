@@ -63,6 +63,11 @@ func twoHosts(name string) string {
 	return fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 2}}\n", name)
 }
 
+// twoHostsOn is twoHosts on a switch of a kind.
+func twoHostsOn(name, kind string) string {
+	return strings.Replace(twoHosts(name), "hosts: 2}", "hosts: 2}, switch: {kind: "+kind+"}", 1)
+}
+
 // noTrace fails the test when the testbed left anything in file systems.
 func noTrace(t *testing.T, name string) {
 	t.Helper()
@@ -154,7 +159,7 @@ func TestUnsupported(t *testing.T) {
 		t.Skip("cannot run here: the host has netem")
 	}
 	const name = "cli-netem"
-	file := writeFile(t, fmt.Sprintf("name: %s\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  links: {default: {delay: 5us}}\n", name))
+	file := writeFile(t, fmt.Sprintf("name: %s\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  links: {default: {delay: 5us}}\n  switch: {kind: router}\n", name))
 	got := do(t, "up", file)
 	if got.code != verdict.ExitUnsupported || !strings.Contains(got.stderr, "netem") || !strings.Contains(got.stderr, file+":5:") {
 		t.Errorf("up: exit %d, %q; want exit 3, the feature and the place", got.code, got.stderr)
@@ -166,8 +171,14 @@ func TestUnsupported(t *testing.T) {
 // names that are not Railbed's.
 func TestKilledTestbedIsSwept(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Netns)
-	dead, live := "cli-dead", "cli-live"
-	must(t, "up", writeFile(t, twoHosts(dead)))
+	for _, kind := range []string{"soft", "router"} {
+		t.Run(kind, func(t *testing.T) { sweptOf(t, kind) })
+	}
+}
+
+func sweptOf(t *testing.T, kind string) {
+	dead, live := "cli-dead-"+kind, "cli-live-"+kind
+	must(t, "up", writeFile(t, twoHostsOn(dead, kind)))
 	must(t, "up", writeFile(t, twoHosts(live)))
 	t.Cleanup(func() {
 		must(t, "down", live)
@@ -193,7 +204,11 @@ func TestKilledTestbedIsSwept(t *testing.T) {
 		t.Errorf("gc --dry-run removed something: %v", err)
 	}
 	swept := must(t, "gc")
-	for _, path := range []string{"/run/netns/" + dead + "-h0", "/run/netns/" + dead + "-leaf1", "/run/railbed/" + dead} {
+	left := []string{"/run/netns/" + dead + "-h0", "/run/railbed/" + dead}
+	if kind == "router" { // soft switches have no namespace
+		left = append(left, "/run/netns/"+dead+"-leaf1")
+	}
+	for _, path := range left {
 		if !strings.Contains(dry.stdout, "would remove "+path+"\n") || !strings.Contains(swept.stdout, "removed "+path+"\n") {
 			t.Errorf("gc does not name %s: %q and %q", path, dry.stdout, swept.stdout)
 		}

@@ -304,7 +304,7 @@ func TestBridged(t *testing.T) {
 // TestQueueDefaults: the switch's buffer, less on a slow link, and never below
 // sixteen frames.
 func TestQueueDefaults(t *testing.T) {
-	p, err := compileText(leafSpineFile("  switch: {buffer: 1MiB}", "  links:",
+	p, err := compileText(leafSpineFile("  switch: {kind: router, buffer: 1MiB}", "  links:",
 		"    host: {rate: 10mbit}", "    leaf1--spine1: {queue: 64KiB}", "    leaf2--spine1: {rate: 1mbit, mtu: 9000}"))
 	if err != nil {
 		t.Fatal(err)
@@ -323,16 +323,16 @@ func TestQueueDefaults(t *testing.T) {
 
 // TestRequirements: each value of the file that needs netem is one entry.
 func TestRequirements(t *testing.T) {
-	p, err := compileText("requires: [ping]\n" + leafSpineFile("  links:", "    fabric: {delay: 5us}", "    h1--leaf1: {b-to-a: {loss: 0.1%}}",
+	p, err := compileText("requires: [ping]\n" + leafSpineFile("  switch: {kind: router}", "  links:", "    fabric: {delay: 5us}", "    h1--leaf1: {b-to-a: {loss: 0.1%}}",
 		"steps:", "  - link: {where: h0--leaf1, set: {corrupt: 1%}}", "  - link: {where: h0--leaf1, set: {rate: 10mbit}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Requirement{
 		{"ping", "the file requires it", "f:1:12"},
-		{"netem", "loss 0.1% on h1--leaf1", "f:8:32"},
-		{"netem", "delay 5us on leaf1--spine1 and 3 more", "f:7:21"},
-		{"netem", "corrupt 1% on h0--leaf1", "f:10:45"},
+		{"netem", "loss 0.1% on h1--leaf1", "f:9:32"},
+		{"netem", "delay 5us on leaf1--spine1 and 3 more", "f:8:21"},
+		{"netem", "corrupt 1% on h0--leaf1", "f:11:45"},
 	}
 	if diff := cmp.Diff(want, p.Requires); diff != "" {
 		t.Error(diff)

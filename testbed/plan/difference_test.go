@@ -17,7 +17,7 @@ func TestCompare(t *testing.T) {
 		{"rate: 1gbit", "rate: 100mbit", 8, nil},
 		{"default: {rate: 1gbit}", "default: {rate: 1gbit}, \"h0--leaf1\": {a-to-b: {rate: 2gbit}}", 1, nil},
 		{"hosts-per-leaf: 2", "hosts-per-leaf: 1", 0, []string{"node h1: ", "node h2, h3: removed", "switch leaf1, leaf2, spine1, spine2: ports; routes", "link h1--leaf2: added", "link h1--leaf1, h2--leaf2, h3--leaf2: removed"}},
-		{"rate: 1gbit", "rate: 1gbit, mtu: 9000", 0, []string{"node h0, h1, h2, h3: nics", "switch leaf1, leaf2, spine1, spine2: ports", "link h0--leaf1, h1--leaf1, h2--leaf2, h3--leaf2 and 4 more: mtu 1500, want 9000"}},
+		{"rate: 1gbit", "rate: 1gbit, mtu: 9000", 8, []string{"node h0, h1, h2, h3: nics", "switch leaf1, leaf2, spine1, spine2: ports; soft", "link h0--leaf1, h1--leaf1, h2--leaf2, h3--leaf2 and 4 more: mtu 1500, want 9000"}},
 		{"name: t\n", "name: t\nnodes: {h2: {cpu: 0.5}}\n", 0, []string{"node h2: cpu none, want 0.5"}},
 		{"name: t\n", "name: t\nnodes: {h3: {ranks: 2}}\n", 0, []string{"ranks differ"}},
 		{"name: t\n", "name: t\nseed: 9\n", 0, []string{"seed 1, want 9", "node h0, h1, h2, h3: machine_id", "switch leaf1: hash_seed "}},

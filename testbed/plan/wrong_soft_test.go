@@ -11,8 +11,8 @@ var wrongSoftFiles = []struct {
 	name, text string
 	want       []string
 }{
-	{"soft among routers", leafSpineFile("  switches:", "    spine*: {kind: soft}"), []string{
-		`f:6:20: switch spine1 is a soft switch and leaf1 a router; want one kind for all switches`}},
+	{"soft among routers", leafSpineFile("  switch: {kind: router}", "  switches:", "    spine*: {kind: soft}"), []string{
+		`f:7:20: switch spine1 is a soft switch and leaf1 a router; want one kind for all switches`}},
 	{"bridge among soft", softFile("buffer: 4MB", "  switches:", "    leaf2: {kind: bridge}"), []string{
 		`f:7:19: switch leaf2 is a bridge and leaf1 a soft switch; want one kind for all switches`}},
 	{"two ways of forwarding", softFile("forwarding: l3", "  switches:", "    spine1: {forwarding: l2}"), []string{
@@ -21,39 +21,39 @@ var wrongSoftFiles = []struct {
 		`f:5:36: switches that forward by l2 form a loop: leaf1 -- spine1 -- leaf2 -- spine2 -- leaf1; want forwarding: l3, or links that form a tree`}},
 	{"two islands of layer 2", explicitFile("a -- s", "b -- t") + "  switch: {kind: soft, forwarding: l2}\n", []string{
 		`f:3:13: no bridged network has a NIC of every node; want a link that joins them, or forwarding: l3`}},
-	{"everything on a router", leafSpineFile("  switch:", "    forwarding: l3", "    load-balance: flowlet", "    flowlet-gap: 1us", "    alpha: 1", "    scheduler: {strict: [7]}",
+	{"everything on a router", leafSpineFile("  switch:", "    kind: router", "    forwarding: l3", "    load-balance: flowlet", "    flowlet-gap: 1us", "    alpha: 1", "    scheduler: {strict: [7]}",
 		"    priorities: {1: 1}", "    ecn: true", "    trim: false", "    pfc: true", "    gfc: {}", "    int: false", "    aggregation: true", "  memory: 1GiB",
 		"nodes: {default: {nic-queue: 64KiB}}"), []string{
-		`f:6:17: forwarding is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove forwarding`,
-		`f:7:19: load-balance is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove load-balance`,
-		`f:8:18: flowlet-gap is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove flowlet-gap`,
-		`f:9:12: alpha is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove alpha`,
-		`f:10:5: scheduler is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove scheduler`,
-		`f:11:5: priorities is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove priorities`,
-		`f:12:10: ecn is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove ecn`,
-		`f:13:11: trim is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove trim`,
-		`f:14:10: pfc is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove pfc`,
-		`f:15:5: gfc is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove gfc`,
-		`f:16:10: int is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove int`,
-		`f:17:18: aggregation is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove aggregation`,
-		`f:18:11: memory is of fabrics of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove memory`,
-		`f:19:30: nic-queue is of NICs at soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove nic-queue`}},
+		`f:7:17: forwarding is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove forwarding`,
+		`f:8:19: load-balance is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove load-balance`,
+		`f:9:18: flowlet-gap is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove flowlet-gap`,
+		`f:10:12: alpha is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove alpha`,
+		`f:11:5: scheduler is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove scheduler`,
+		`f:12:5: priorities is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove priorities`,
+		`f:13:10: ecn is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove ecn`,
+		`f:14:11: trim is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove trim`,
+		`f:15:10: pfc is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove pfc`,
+		`f:16:5: gfc is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove gfc`,
+		`f:17:10: int is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove int`,
+		`f:18:18: aggregation is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove aggregation`,
+		`f:19:11: memory is of fabrics of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove memory`,
+		`f:20:30: nic-queue is of NICs at soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove nic-queue`}},
 	{"pfc on one bridge", explicitFile("a -- s", "b -- s") + "  switch: {kind: bridge}\n  links: {default: {weight: 2}}\n", []string{
 		`f:10:29: weight is of equal-cost paths, and s has none; want kind: router, or remove weight`}},
 	{"weight of layer 2", explicitFile("a -- s", "b -- s") + "  switch: {kind: soft, forwarding: l2}\n  links: {default: {weight: 2}}\n", []string{
 		`f:10:29: weight is of equal-cost paths, and s has none; want forwarding: l3, or remove weight`}},
-	{"faults on links of routers", leafSpineFile("  links:", "    default: {jitter-kind: normal, drop-every: 3}", "    host:", "      a-to-b: {gilbert-elliott: {enter: 1%, leave: 1%}, drop-list: [1]}",
+	{"faults on links of routers", leafSpineFile("  switch: {kind: router}", "  links:", "    default: {jitter-kind: normal, drop-every: 3}", "    host:", "      a-to-b: {gilbert-elliott: {enter: 1%, leave: 1%}, drop-list: [1]}",
 		"    fabric: {reorder: 1%, reorder-by: 1us, b-to-a: {overhead: 24B, flap: {every: 2s, for: 1s}}}",
 		"steps:", "  - link: {where: h0--leaf1, set: {loss: 1%, drop-every: 3}}"), []string{
-		`f:6:28: jitter-kind is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove jitter-kind`,
-		`f:6:48: drop-every is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`,
-		`f:8:16: gilbert-elliott is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove gilbert-elliott`,
-		`f:8:57: drop-list is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-list`,
-		`f:9:23: reorder is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove reorder`,
-		`f:9:39: reorder-by is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove reorder-by`,
-		`f:9:63: overhead is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove overhead`,
-		`f:9:68: flap is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove flap`,
-		`f:11:58: drop-every is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`}},
+		`f:7:28: jitter-kind is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove jitter-kind`,
+		`f:7:48: drop-every is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`,
+		`f:9:16: gilbert-elliott is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove gilbert-elliott`,
+		`f:9:57: drop-list is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-list`,
+		`f:10:23: reorder is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove reorder`,
+		`f:10:39: reorder-by is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove reorder-by`,
+		`f:10:63: overhead is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove overhead`,
+		`f:10:68: flap is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove flap`,
+		`f:12:58: drop-every is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`}},
 	{"jitter above the delay of a soft switch", softFile("alpha: 1", "  links:", "    host: {jitter: 1us, jitter-kind: normal}", "    fabric: {jitter: 1us, jitter-kind: exponential}"), []string{
 		`f:7:20: jitter is 1us and delay 0s; want a delay at least as long as the jitter: no packet arrives before it was sent`}},
 	{"queue of a NIC below a frame", softFile("alpha: 1", "  links: {default: {mtu: 9000}}", "nodes: {h1: {nic-queue: 9KB}}"), []string{

@@ -100,8 +100,8 @@ var wrongFiles = []struct {
 		`f:11:18: bridges form a loop: s -- t -- s; want kind: router, or links that form a tree`}},
 	{"bridge with too many ports", "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 1024}\n  switch: {kind: bridge}\n", []string{
 		`f:5:18: bridge leaf1 has 1024 ports; want kind: router, or at most 1023 ports on each switch`}},
-	{"bridge among routers", leafSpineFile("  switches:", `    "spine*":`, "      kind: bridge"), []string{
-		`f:7:13: switch spine1 is a bridge and leaf1 a router; want one kind for all switches`}},
+	{"bridge among routers", leafSpineFile("  switch: {kind: router}", "  switches:", `    "spine*":`, "      kind: bridge"), []string{
+		`f:8:13: switch spine1 is a bridge and leaf1 a router; want one kind for all switches`}},
 	{"MTUs in one bridged network", "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: bridge}\n  links:\n    h1--leaf1: {mtu: 9000}\n", []string{
 		`f:7:22: link h1--leaf1 has mtu 9000 and h0--leaf1 has 1500, in one bridged network; want one MTU for all links: a bridge drops what is too long without a word`}},
 	{"narrow link on the way", leafSpineFile("  links:", "    default: {mtu: 9000}", "    leaf2--spine1: {mtu: 4200}"), []string{
@@ -142,7 +142,7 @@ var wrongFiles = []struct {
 	{"checks of no switch", leafSpineFile("steps:", "  - capture: {at: [all], file: a.pcapng}", "checks:", "  - packets: {conservation: tor1}", "  - packets: {path-spread: {switch: leaf9}}"), []string{
 		`f:8:29: "tor1" is no switch; want the name of a switch or a pattern that matches one, such as "leaf1"`,
 		`f:9:37: "leaf9" is no switch; did you mean "leaf1"?`}},
-	{"dilation", leafSpineFile("dilation: 2"), []string{`f:5:11: dilation is 2, and the kernel's links and switches keep real time; use soft switches (kind: soft); or want 1, divide the links' rates by that factor and multiply their delays`}},
+	{"dilation", leafSpineFile("  switch: {kind: router}", "dilation: 2"), []string{`f:6:11: dilation is 2, and the kernel's links and switches keep real time; use soft switches (kind: soft); or want 1, divide the links' rates by that factor and multiply their delays`}},
 }
 
 // TestWrongFiles requires every problem of a file at its place and in its words.

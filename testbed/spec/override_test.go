@@ -15,7 +15,7 @@ name: a
 fabric:
   topology: leaf-spine
   params: {leaves: 2, spines: 2, hosts-per-leaf: 2}
-  switch: {buffer: 1MiB}
+  switch: {kind: router, buffer: 1MiB}
   switches:
     default: {buffer: 2MiB}
     "spine*": {buffer: 3MiB}
@@ -173,7 +173,10 @@ func TestSwitchFor(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if diff := cmp.Diff(Switch{Kind: Router, Buffer: 256 << 10}, (&Fabric{}).SwitchFor("s")); diff != "" {
+	if diff := cmp.Diff(Switch{Kind: Router, Buffer: 256 << 10}, (&Fabric{Switch: Switch{Kind: Router}}).SwitchFor("s")); diff != "" {
+		t.Errorf("a router: %s", diff)
+	}
+	if diff := cmp.Diff((&Fabric{Switch: Switch{Kind: Soft}}).SwitchFor("s"), (&Fabric{}).SwitchFor("s")); diff != "" {
 		t.Errorf("without a file: %s", diff)
 	}
 }

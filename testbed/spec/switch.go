@@ -10,7 +10,7 @@ const (
 )
 
 // DefaultSwitchKind is the kind of switches of which the file says none.
-const DefaultSwitchKind = Router
+const DefaultSwitchKind = Soft
 
 // How a soft switch forwards.
 const (
@@ -46,11 +46,12 @@ const Priorities = 8
 // Switch is the settings of one switch or of all. All but Kind and Buffer are
 // of soft switches only.
 type Switch struct {
-	// Kind is router (default), which forwards by address over equal-cost
-	// paths; bridge, which needs a fabric without loops; or soft, our own
-	// switch, which has every setting here and needs no kernel module. All
-	// switches of a fabric are of one kind.
-	Kind string `yaml:"kind,omitempty" json:"kind,omitempty" jsonschema:"enum=router,enum=bridge,enum=soft"`
+	// Kind is soft (default), our own switch, which has every setting here and
+	// needs no kernel module; router, the kernel's, which forwards by address
+	// over equal-cost paths and carries the most traffic; or bridge, the
+	// kernel's, which needs a fabric without loops. All switches of a fabric are
+	// of one kind.
+	Kind string `yaml:"kind,omitempty" json:"kind,omitempty" jsonschema:"enum=soft,enum=router,enum=bridge"`
 	// Buffer is the egress queue of each port of a router or bridge, default
 	// 256KiB, and the packet buffer that all ports of a soft switch share,
 	// default 2MB.

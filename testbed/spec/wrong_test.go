@@ -84,7 +84,7 @@ var wrongFiles = []struct {
 	{"undilated for nothing", head + "accept-undilated: [" + here + "tcp]\n", "nothing is dilated", "remove it, or set a dilation above 1"},
 	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n", `topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
 	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
-	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want router or bridge"},
+	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want soft or router or bridge"},
 	{"runtime", head + "nodes: {default: {runtime: " + here + "docker}}\n", `runtime "docker" does not exist`, "want netns"},
 	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n", `kind "allgather" does not exist`, "want all-reduce"},
 	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" does not exist`, "want ring"},

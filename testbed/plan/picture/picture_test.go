@@ -222,7 +222,7 @@ func TestHoverAndWidth(t *testing.T) {
 
 // TestSoft: what a soft switch and its links do is told in their titles.
 func TestSoft(t *testing.T) {
-	text := svg(compile(t, generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2")))
+	text := svg(compile(t, strings.Replace(generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2"), "}}", "}, switch: {kind: router}}", 1)))
 	if strings.Contains(text, "load-balance") {
 		t.Error("a router has the features of a soft switch")
 	}
