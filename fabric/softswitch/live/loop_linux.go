@@ -189,7 +189,6 @@ func (l *loop) run(stop *bool) {
 		if now.Sub(l.compared) > time.Second || l.compared == 0 {
 			l.compareClocks()
 		}
-		l.thread.balance(l.clock.Wait(now.Sub(0)))
 		next := l.engine.Advance(now)
 		if len(l.dirty) > 0 {
 			l.flush()

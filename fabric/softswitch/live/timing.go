@@ -46,7 +46,6 @@ type Thread struct {
 	Turns  uint64        `json:"turns"`
 	Since  time.Duration `json:"since_ns"` // its age
 	Nice   int           `json:"nice"`
-	FIFO   bool          `json:"fifo"` // it is a real-time thread now (SCHED_FIFO)
 	// Spin is how long before a due time it stops sleeping, now. Sleeps ended
 	// by the timer, 99 % of them at most Overslept late.
 	Spin      time.Duration `json:"spin_ns"`

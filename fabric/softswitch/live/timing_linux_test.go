@@ -2,15 +2,10 @@ package live
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"railbed/testbed/hosttest"
 )
 
 // A quantile is never too low, and at most an eighth too high.
@@ -186,34 +181,5 @@ func TestSpinFollowsTheKernel(t *testing.T) {
 	}
 	if got := settle(func(int) time.Duration { return 3 * time.Millisecond }); got != leastSpin {
 		t.Errorf("3ms late: spin %v, want the least", got)
-	}
-}
-
-// A thread that would starve the host of a core is no real-time thread, and one
-// that sleeps is one again.
-func TestBusyThreadGivesUpRealTime(t *testing.T) {
-	runtime.LockOSThread() // and ends with the goroutine
-	var th thread
-	th.begin()
-	if !th.mayFIFO {
-		hosttest.Need(t, hosttest.Root)
-		t.Fatal("root may not have a real-time thread")
-	}
-	if !th.fifo {
-		t.Error("the thread begins as an ordinary one")
-	}
-	began := time.Now()
-	for th.fifo && time.Since(began) < time.Second {
-		th.balance(time.Since(began))
-	}
-	if took := time.Since(began); th.fifo || took > 5*fifoLook {
-		t.Errorf("after %v of full load: real-time %v", took, th.fifo)
-	}
-	for began := time.Now(); !th.fifo && time.Since(began) < 5*time.Second; {
-		time.Sleep(fifoLook)
-		th.balance(th.looked + fifoLook)
-	}
-	if policy, err := unix.SchedGetAttr(th.id, 0); err != nil || !th.fifo || policy.Policy != unix.SCHED_FIFO {
-		t.Errorf("after a rest: real-time %v, policy %+v, %v", th.fifo, policy, err)
 	}
 }

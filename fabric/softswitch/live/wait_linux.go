@@ -39,80 +39,41 @@ type thread struct {
 	spin  time.Duration
 	over  Lateness // of sleeps that ended by the timer
 
-	mayFIFO, fifo bool
-	used, looked  time.Duration // CPU time, and time since the start, at the last look
-	// cpu and attributes are arguments of system calls, here so that they are
-	// not allocated.
-	cpu        unix.Timespec
-	attributes unix.SchedAttr
 }
 
-const (
-	// shortSlice is the shortest slice that a thread may ask for.
-	shortSlice = 100 * time.Microsecond
-	// The thread is a real-time one as long as it uses less than mostFIFO of a
-	// core; it becomes one again below leastFIFO. It looks every fifoLook, long
-	// before the kernel would take the core from a real-time thread for 50 ms of
-	// each second (/proc/sys/kernel/sched_rt_runtime_us), and so that the
-	// workload is never without a core for longer.
-	mostFIFO, leastFIFO = 0.8, 0.6
-	fifoLook            = 50 * time.Millisecond
-)
+// shortSlice is the shortest slice that a thread may ask for.
+const shortSlice = 100 * time.Microsecond
 
 // begin asks the kernel for exact timers and for the core when it is wanted.
 // Ordinary users get no priority.
 //
-// Beside a load of 15 on two cores the 99th percentile of oversleeping is 0.1 ms
-// as a real-time thread and 4 ms with all that follows instead. The process is
-// the leader of a session, and where the kernel groups tasks by session
-// (sched(7), autogroup) a thread's nice value counts within its session alone;
-// against other sessions the group's does. A thread with a short slice preempts
-// one with a longer slice when it wakes (Linux 6.12; older kernels ignore
-// sched_runtime).
+// The process is the leader of a session, and where the kernel groups tasks by
+// session (sched(7), autogroup) a thread's nice value counts within its session
+// alone; against other sessions the group's does. A thread with a short slice
+// preempts one with a longer slice when it wakes (Linux 6.12; older kernels
+// ignore sched_runtime).
+//
+// It is no real-time thread. As one it was on time beside a load of 15, and hung
+// the testbed for good: back from a system call Go waits by yielding, and a
+// real-time thread never yields to the ordinary thread that it waits for.
 func (t *thread) begin() {
 	t.id, t.began, t.spin = unix.Gettid(), time.Now(), leastSpin
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	_ = unix.Setpriority(unix.PRIO_PROCESS, t.id, -20)
-	_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, t.id, mostUrgent)
+	_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(mostUrgent)), 0)
 	if kernel, err := unix.Getpriority(unix.PRIO_PROCESS, t.id); err == nil {
 		t.nice = 20 - kernel // the system call's answer is never negative
 	}
-	t.schedule(false)
-	t.mayFIFO = t.schedule(true)
+	hurry(t.id, t.nice)
 }
 
-// schedule makes the thread a real-time one, or an ordinary one with a short
-// slice, and reports whether the kernel lets it.
-func (t *thread) schedule(fifo bool) bool {
-	t.attributes = unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: int32(t.nice), Runtime: uint64(shortSlice)}
-	if fifo { // before the threads that hasten raises
-		t.attributes = unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 2}
-	}
-	if unix.SchedSetAttr(t.id, &t.attributes, 0) != nil {
-		return false
-	}
-	t.fifo = fifo
-	return true
-}
+// mostUrgent is the lowest nice value.
+const mostUrgent = -20
 
-// balance gives up real-time scheduling while the thread is too busy for it. It
-// is told how much real time passed since the start.
-func (t *thread) balance(since time.Duration) {
-	took := since - t.looked
-	if !t.mayFIFO || took < fifoLook {
-		return
-	}
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t.cpu) != nil {
-		return
-	}
-	used := time.Duration(t.cpu.Nano())
-	switch share := float64(used-t.used) / float64(took); {
-	case t.fifo && share > mostFIFO:
-		t.schedule(false)
-	case !t.fifo && share < leastFIFO:
-		t.schedule(true)
-	}
-	t.used, t.looked = used, since
+// hurry gives a thread a nice value and a short slice, where that is allowed.
+func hurry(id, nice int) {
+	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: int32(nice), Runtime: uint64(shortSlice)}
+	_ = unix.SchedSetAttr(id, &attributes, 0)
 }
 
 // hasten gives all threads of the process what the timing thread asks for: when
@@ -127,12 +88,12 @@ func hasten() {
 	}
 	for _, task := range tasks { // threads to come inherit it
 		if id, err := strconv.Atoi(task.Name()); err == nil {
-			_ = unix.SchedSetAttr(id, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+			hurry(id, mostUrgent)
 		}
 	}
 }
 
-const manyPs = 32
+const manyPs = 8
 
 // overslept learns from a sleep that ended by the timer.
 func (t *thread) overslept(by time.Duration) {
@@ -210,7 +171,7 @@ func (l *loop) sleep(d time.Duration) int {
 // state is how the kernel served the thread so far.
 func (t *thread) state() Thread {
 	s := Thread{
-		Since: time.Since(t.began), Nice: t.nice, FIFO: t.fifo, Spin: t.spin, Sleeps: t.over.Total, Overslept: t.over.Quantile(0.99),
+		Since: time.Since(t.began), Nice: t.nice, Spin: t.spin, Sleeps: t.over.Total, Overslept: t.over.Quantile(0.99),
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", t.id))
 	if err != nil {
