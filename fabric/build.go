@@ -321,8 +321,9 @@ func (h *host) portUp(batch *kernel.Batch, p port) {
 }
 
 // carrierPatience bounds the wait for carriers. The kernel reports them from a
-// work queue, at once as a rule and within a second at worst.
-const carrierPatience = 3 * time.Second
+// work queue, at once as a rule; within a second at worst, but for the time in
+// which it still takes down namespaces of before, a thousand of them in 4 s.
+const carrierPatience = 15 * time.Second
 
 // settle waits until the host's links have their carrier, and compares all of
 // the host with the plan. The calling thread is in the host's namespace.

@@ -16,3 +16,6 @@ func Unread(c *Cmd) int {
 	defer c.channel.mu.Unlock()
 	return c.channel.buffer.Len()
 }
+
+// DescriptorBudget is descriptorBudget.
+var DescriptorBudget = descriptorBudget

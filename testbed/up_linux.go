@@ -47,6 +47,13 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 			return nil, fmt.Errorf("%s: %s: %w", required.Where, required.Reason, err)
 		}
 	}
+	limit, err := descriptorLimit()
+	if err == nil {
+		err = checkDescriptors(p, limit)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bring up %s: %w", p.Name, err)
+	}
 	dir, lock, err := rundir.Claim(p.Name)
 	if err != nil {
 		return nil, fmt.Errorf("bring up %s: %w", p.Name, err)
