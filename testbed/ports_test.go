@@ -38,7 +38,7 @@ func reach(args []string) int {
 			sum += uint32(request[at])<<8 | uint32(request[at+1])
 		}
 		sum = sum>>16 + sum&0xFFFF
-		request[2], request[3] = ^byte(sum >> 8), ^byte(sum)
+		request[2], request[3] = ^byte(sum>>8), ^byte(sum)
 		if _, err := conn.WriteTo(request, &net.IPAddr{IP: net.ParseIP(address)}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -31,7 +31,7 @@ func TestJSON(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-json"
 	dir := t.TempDir()
-	file, out := writeFile(t, twoHosts(name)), filepath.Join(dir, "out")
+	file, out := writeFile(t, strings.Replace(twoHosts(name), "hosts: 2}", "hosts: 2}, switch: {kind: soft, int: true}", 1)), filepath.Join(dir, "out")
 	scenario := writeFile(t, twoHosts(name+"-run")+"steps:\n  - capture: {at: [all], file: run.pcapng}\n")
 	bad := writeFile(t, "name: x\n")
 	cases := []jsonCase{
@@ -56,6 +56,7 @@ func TestJSON(t *testing.T) {
 		{path: "link down", args: []string{"h0--leaf1", "-t", name}},
 		{path: "link up", args: []string{"h0--leaf1", "-t", name}},
 		{path: "link set", args: []string{"h0--leaf1", "-t", name, "--rate", "10mbit"}},
+		{path: "probe", args: []string{"h0", "h1", "-t", name, "--count", "1"}},
 		{path: "events", args: []string{"-t", name}, lines: true},
 		{path: "gc", args: []string{"--dry-run"}},
 		{path: "capture", exempt: "TestCaptureJSON"},

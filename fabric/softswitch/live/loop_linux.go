@@ -151,14 +151,15 @@ func (l *loop) close() error {
 			closing.Go(func() { errs[i] = l.nics[i].port.Close() })
 		}
 	}
+	var rest []error
 	if l.trunk != nil {
-		errs = append(errs, l.trunk.Close())
+		rest = append(rest, l.trunk.Close())
 	}
 	if l.arrived != nil {
-		errs = append(errs, l.arrived.close())
+		rest = append(rest, l.arrived.close())
 	}
 	closing.Wait()
-	return errors.Join(append(errs, unix.Close(l.epoll), unix.Close(l.bell))...)
+	return errors.Join(append(append(errs, rest...), unix.Close(l.epoll), unix.Close(l.bell))...)
 }
 
 // do runs a function on the thread and waits for it. It reports false when the
