@@ -122,8 +122,8 @@ func (a *app) printUp(p *plan.Plan, state string, took time.Duration, done *supe
 		}
 		return a.printJSON(document)
 	}
-	fmt.Fprintf(a.stdout, "%s: %s in %v: %d nodes, %d switches, %d links\n", p.Name, state,
-		took.Round(time.Millisecond), len(p.Nodes), len(p.Switches), len(p.Links))
+	fmt.Fprintf(a.stdout, "%s: %s in %v: %s, %s, %s\n", p.Name, state,
+		took.Round(time.Millisecond), count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"))
 	if done != nil {
 		for _, change := range done.Changed {
 			fmt.Fprintf(a.stdout, "changed: %s\n", change.What)

@@ -92,7 +92,7 @@ func TestUpExecDown(t *testing.T) {
 		must(t, "down", name)
 		noTrace(t, name)
 	})
-	if !strings.HasPrefix(up.stdout, name+": up in ") || !strings.HasSuffix(up.stdout, ": 2 nodes, 1 switches, 2 links\n") {
+	if !strings.HasPrefix(up.stdout, name+": up in ") || !strings.HasSuffix(up.stdout, ": 2 nodes, 1 switch, 2 links\n") {
 		t.Errorf("up printed %q", up.stdout)
 	}
 	if ping := must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "h1"); !strings.Contains(ping.stdout, " 0% packet loss") {
