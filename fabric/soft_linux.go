@@ -64,7 +64,7 @@ func startSoft(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespac
 		ways.Joined = nil
 	}
 	s.nics = len(ways.Ends)
-	s.process, err = live.Start(p, ways)
+	s.process, err = live.Start(ctx, p, ways)
 	return s, err
 }
 

@@ -71,7 +71,7 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 		return nil
 	}
 	var err error
-	if s.process, err = Start(p, ways); err != nil {
+	if s.process, err = Start(t.Context(), p, ways); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

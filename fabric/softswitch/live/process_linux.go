@@ -2,6 +2,7 @@ package live
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -174,8 +175,9 @@ type Ways struct {
 }
 
 // Start starts the soft switches of a plan in a process of their own. Handles are
-// used up, whatever comes of it.
-func Start(p *plan.Plan, w Ways) (*Process, error) {
+// used up, whatever comes of it. When ctx ends before the switches run, the
+// process is killed.
+func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 	handles := w.Own
 	if w.Trunk != nil {
 		handles = append(slices.Clip(handles), w.Trunk)
@@ -214,7 +216,8 @@ func Start(p *plan.Plan, w Ways) (*Process, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	err = s.process.Start()
-	err = errors.Join(err, closeHandles(handles), theirDescriptors.Close())
+	// Its ends are the process's alone: only then is its end an end of file here.
+	err = errors.Join(err, closeHandles(handles), theirDescriptors.Close(), theirs.Close())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close(), waiting.Close())
 	}
@@ -222,6 +225,8 @@ func Start(p *plan.Plan, w Ways) (*Process, error) {
 		defer close(s.exited)
 		_ = s.process.Wait() // what it had to say is in errors
 	}()
+	kept := context.AfterFunc(ctx, func() { _ = s.process.Process.Kill() }) // it may have ended
+	defer kept()
 	if err = s.writer.WriteJSON(frame.Message, order); err == nil {
 		err = s.writer.WriteJSON(frame.Message, p)
 	}

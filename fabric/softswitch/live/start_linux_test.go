@@ -1,0 +1,40 @@
+package live
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/fabric/port"
+	"railbed/fabric/port/porttest"
+	"railbed/testbed/plan"
+)
+
+// TestStartSurvivesTheProcess: a process that dies before it has answered, here
+// because whoever waits has gone, is an error at once and no wait for ever.
+func TestStartSurvivesTheProcess(t *testing.T) {
+	porttest.Need(t, port.Packet)
+	p := compileTwo(t, "\n  links: {default: {mtu: 1500}}\n")
+	pair, _ := porttest.TwoVeths(t, 1500)
+	ways := Ways{Witnesses: 1, NICs: [][]int{{0}}, Indexes: [][]int{{porttest.NICIndex}}}
+	for i, r := range []*porttest.Rig{pair.Left, pair.Right} {
+		ways.Ends = append(ways.Ends, plan.End{Node: p.Nodes[i].Name, Port: porttest.NICName})
+		r.Driver = port.Packet
+		ways.Own = append(ways.Own, r.Open(t, port.Options{MTU: 1500}))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ways.Witness = func(func(int, *os.File) error) error {
+		cancel() // the process waits for a witness that does not come
+		return nil
+	}
+	began := time.Now()
+	process, err := Start(ctx, p, ways)
+	if err == nil || !strings.Contains(err.Error(), "the soft switches' process ended") {
+		t.Errorf("got %v and %v, want the end of the process", process, err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
