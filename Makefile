@@ -13,8 +13,9 @@ RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 # machine, and a rate that is measured beside another test means nothing.
 TESTFLAGS ?= -count=1 -shuffle=on -p=1 -timeout=25m
 # These run whole testbeds on their own executable. With the race detector in it
-# it is several times slower, and what is emulated late is no result.
-TIMED := ^railbed/(scenarios/engine|testbed/cli)$$
+# it is several times slower, what is emulated late is no result, and every
+# process takes a second to end.
+TIMED := ^railbed/(scenarios/engine|testbed|testbed/cli)$$
 
 # What an ordinary user has is tried as nobody where root runs the tests.
 ROOTLESS := ./testbed ./testbed/rundir ./testbed/cli ./testbed/doctor ./testbed/hosttest ./nodes/... ./fabric/... ./capture ./scenarios/...
