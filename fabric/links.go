@@ -10,6 +10,7 @@ import (
 	"railbed/fabric/kernel"
 	"railbed/fabric/link"
 	"railbed/fabric/softswitch"
+	"railbed/fabric/softswitch/live"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
 )
@@ -55,10 +56,18 @@ type DirectionState struct {
 
 // Links reads the state of all links, in the plan's order.
 func (f *Fabric) Links(ctx context.Context) ([]LinkState, error) {
+	links, _, err := f.State(ctx)
+	return links, err
+}
+
+// State reads all links, in the plan's order, and what the soft switches are
+// doing, but for their ports, which are with the links; nil without soft
+// switches.
+func (f *Fabric) State(ctx context.Context) ([]LinkState, *live.State, error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	if !f.built {
-		return nil, errors.New("read links: the fabric is closed")
+		return nil, nil, errors.New("read links: the fabric is closed")
 	}
 	states := make([]LinkState, len(f.links))
 	for i, l := range f.links {
@@ -67,12 +76,12 @@ func (f *Fabric) Links(ctx context.Context) ([]LinkState, error) {
 	// Each end of a link is written by the thread that reads its host.
 	err := f.each(ctx, f.hosts, func(h *host) error { return f.readEnds(h, states) }, func(int) {})
 	if err != nil {
-		return nil, fmt.Errorf("read links: %w", err)
+		return nil, nil, fmt.Errorf("read links: %w", err)
 	}
 	if f.soft != nil {
 		return f.soft.fill(states)
 	}
-	return states, nil
+	return states, nil, nil
 }
 
 func (f *Fabric) readEnds(h *host, states []LinkState) error {

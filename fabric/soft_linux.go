@@ -155,11 +155,12 @@ const (
 )
 
 // fill completes the states of the kernel's links with what the soft switches
-// have, and adds the links between them.
-func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, error) {
+// have, and adds the links between them. The rest of what these are doing comes
+// without the ports.
+func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error) {
 	state, err := s.process.State()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	of := map[string]LinkState{}
 	for _, l := range kernelSide {
@@ -197,7 +198,8 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, error) {
 		softQueue(&one.BToA, one.B)
 		all[i] = one
 	}
-	return all, nil
+	state.Ports = nil
+	return all, state, nil
 }
 
 func (s *softPart) dilation() clock.Dilation { return clock.Dilation(s.plan.Dilation) }
@@ -280,19 +282,6 @@ func (f *Fabric) Epoch() time.Time {
 		return time.Time{}
 	}
 	return f.soft.process.Epoch()
-}
-
-// SoftState is what the soft switches are doing, but for their ports, which
-// Links has; nil without soft switches.
-func (f *Fabric) SoftState() (*live.State, error) {
-	if f.soft == nil {
-		return nil, nil
-	}
-	state, err := f.soft.process.State()
-	if err == nil {
-		state.Ports = nil
-	}
-	return state, err
 }
 
 // Occupancy is the memory that tells what waits in the emulated NICs (package

@@ -2,22 +2,53 @@ package supervisor
 
 import (
 	"context"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"railbed/fabric"
+	"railbed/fabric/softswitch"
 )
 
-// metrics is the registry behind /metrics: the supervisor's own process and
-// the counters of every link end, read from the kernel at each scrape.
+// metrics is the registry behind /metrics: the supervisor's own process, and
+// the fabric.
 func (s *supervisor) metrics() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), &linkCollector{s: s}, &softCollector{s: s}, &timingCollector{s: s})
+	registry.MustRegister(collectors.NewGoCollector(), &fabricCollector{s: s})
 	return registry
 }
 
-type linkCollector struct{ s *supervisor }
+// fabricCollector shows links, the ports of soft switches and how exactly these
+// keep time. It reads the fabric once for each scrape.
+type fabricCollector struct{ s *supervisor }
+
+// Describe implements prometheus.Collector.
+func (c *fabricCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range slices.Concat(linkDescs, portDescs, timingDescs) {
+		descs <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
+	links, soft, err := c.s.fabric.State(context.Background())
+	if err != nil {
+		metrics <- prometheus.NewInvalidMetric(sentBytes, err)
+		return
+	}
+	for i := range links {
+		collectLink(metrics, &links[i])
+		for _, port := range []*softswitch.PortState{links[i].A.Soft, links[i].B.Soft} {
+			if port != nil {
+				collectPort(metrics, port)
+			}
+		}
+	}
+	if soft != nil {
+		collectTiming(metrics, soft)
+	}
+}
 
 var (
 	linkLabels   = []string{"link", "direction"}
@@ -28,33 +59,21 @@ var (
 	askedRate    = prometheus.NewDesc("railbed_link_rate_bits_per_second", "Rate that the plan asks of the link.", linkLabels, nil)
 )
 
-// Describe implements prometheus.Collector.
-func (l *linkCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{sentBytes, sentPackets, queueDrops, queueBacklog, askedRate} {
-		descs <- desc
-	}
-}
+var linkDescs = []*prometheus.Desc{sentBytes, sentPackets, queueDrops, queueBacklog, askedRate}
 
-// Collect implements prometheus.Collector.
-func (l *linkCollector) Collect(metrics chan<- prometheus.Metric) {
-	links, err := l.s.fabric.Links(context.Background())
-	if err != nil {
-		metrics <- prometheus.NewInvalidMetric(sentBytes, err)
-		return
-	}
-	for _, link := range links {
-		for direction, state := range map[string]struct {
-			fabric.DirectionState
-			sender fabric.EndState
-		}{"a-to-b": {link.AToB, link.A}, "b-to-a": {link.BToA, link.B}} {
-			counter := func(desc *prometheus.Desc, value uint64) {
-				metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), link.Name, direction)
-			}
-			counter(sentBytes, state.sender.Counters.TxBytes)
-			counter(sentPackets, state.sender.Counters.TxPackets)
-			counter(queueDrops, state.Shaper.Drops)
-			metrics <- prometheus.MustNewConstMetric(queueBacklog, prometheus.GaugeValue, float64(state.Shaper.BacklogBytes), link.Name, direction)
-			metrics <- prometheus.MustNewConstMetric(askedRate, prometheus.GaugeValue, float64(state.Rate), link.Name, direction)
+// collectLink shows both directions of a link, from the counters at their senders.
+func collectLink(metrics chan<- prometheus.Metric, link *fabric.LinkState) {
+	for direction, state := range map[string]struct {
+		fabric.DirectionState
+		sender fabric.EndState
+	}{"a-to-b": {link.AToB, link.A}, "b-to-a": {link.BToA, link.B}} {
+		counter := func(desc *prometheus.Desc, value uint64) {
+			metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), link.Name, direction)
 		}
+		counter(sentBytes, state.sender.Counters.TxBytes)
+		counter(sentPackets, state.sender.Counters.TxPackets)
+		counter(queueDrops, state.Shaper.Drops)
+		metrics <- prometheus.MustNewConstMetric(queueBacklog, prometheus.GaugeValue, float64(state.Shaper.BacklogBytes), link.Name, direction)
+		metrics <- prometheus.MustNewConstMetric(askedRate, prometheus.GaugeValue, float64(state.Rate), link.Name, direction)
 	}
 }

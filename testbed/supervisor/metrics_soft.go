@@ -1,17 +1,12 @@
 package supervisor
 
 import (
-	"context"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"railbed/fabric/softswitch"
 )
-
-// softCollector shows the ports of soft switches and emulated NICs, read at each
-// scrape.
-type softCollector struct{ s *supervisor }
 
 var (
 	portPriority = []string{"port", "priority"}
@@ -27,29 +22,8 @@ var (
 	softDropped  = prometheus.NewDesc("railbed_port_dropped_packets_total", "Packets that the port dropped, by reason.", []string{"port", "reason"}, nil)
 )
 
-// Describe implements prometheus.Collector.
-func (c *softCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{
-		softSent, softDepth, softPaused, softPauses, softAsked, softReceived, softMarked, softTrimmed, softDropped,
-	} {
-		descs <- desc
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *softCollector) Collect(metrics chan<- prometheus.Metric) {
-	links, err := c.s.fabric.Links(context.Background())
-	if err != nil {
-		metrics <- prometheus.NewInvalidMetric(softSent, err)
-		return
-	}
-	for _, link := range links {
-		for _, port := range []*softswitch.PortState{link.A.Soft, link.B.Soft} {
-			if port != nil {
-				collectPort(metrics, port)
-			}
-		}
-	}
+var portDescs = []*prometheus.Desc{
+	softSent, softDepth, softPaused, softPauses, softAsked, softReceived, softMarked, softTrimmed, softDropped,
 }
 
 // collectPort shows one port: every priority and every reason that it has met.

@@ -8,10 +8,6 @@ import (
 	"railbed/fabric/softswitch/live"
 )
 
-// timingCollector says how exactly soft switches keep time, in real time. It
-// has nothing to say where there are none.
-type timingCollector struct{ s *supervisor }
-
 var (
 	nicLabels      = []string{"node", "nic"}
 	arrivedLate    = prometheus.NewDesc("railbed_arrival_lateness_seconds", "How long after they were due watched frames were at the nodes, by the kernel's receive stamps.", nil, nil)
@@ -25,26 +21,12 @@ var (
 	emulatorLosses = prometheus.NewDesc("railbed_emulator_lost_frames_total", "Frames that the emulator lost and the model did not.", nicLabels, nil)
 )
 
-// Describe implements prometheus.Collector.
-func (c *timingCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{arrivedLate, arrivedLateAt, releasedLate, unitSeconds, windowCount, lateCount, threadRan, threadWaited, emulatorLosses} {
-		descs <- desc
-	}
+var timingDescs = []*prometheus.Desc{
+	arrivedLate, arrivedLateAt, releasedLate, unitSeconds, windowCount, lateCount, threadRan, threadWaited, emulatorLosses,
 }
 
-// Collect implements prometheus.Collector.
-func (c *timingCollector) Collect(metrics chan<- prometheus.Metric) {
-	state, err := c.s.fabric.SoftState()
-	if err != nil {
-		metrics <- prometheus.NewInvalidMetric(arrivedLate, err)
-		return
-	}
-	if state != nil {
-		collectTiming(state, metrics)
-	}
-}
-
-func collectTiming(state *live.State, metrics chan<- prometheus.Metric) {
+// collectTiming shows how exactly soft switches keep time, in real time.
+func collectTiming(metrics chan<- prometheus.Metric, state *live.State) {
 	t := &state.Timing
 	counts := map[float64]uint64{}
 	for i, bound := range live.Bounds() {

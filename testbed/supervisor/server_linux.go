@@ -169,16 +169,13 @@ func (s *supervisor) serveState(w http.ResponseWriter, r *http.Request) {
 
 func (s *supervisor) state(ctx context.Context) (*State, error) {
 	p, file := s.running()
-	links, err := s.fabric.Links(ctx)
+	links, soft, err := s.fabric.State(ctx)
 	if err != nil {
 		return nil, err
 	}
 	state := &State{
 		Name: p.Name, File: file, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
-		Created: s.created, Links: links, Nodes: []NodeState{}, Switches: []SwitchState{},
-	}
-	if state.Soft, err = s.fabric.SoftState(); err != nil {
-		return nil, err
+		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{},
 	}
 	for _, n := range p.Nodes {
 		processes, err := s.nodes[n.Name].Processes()

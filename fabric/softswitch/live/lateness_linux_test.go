@@ -117,7 +117,7 @@ func BenchmarkLateness(b *testing.B) {
 				for b.Loop() {
 					datagrams(b, spaces["h0"], address(p, "h1"), time.Second/time.Duration(perSecond), 2*time.Second)
 				}
-				state, err := f.SoftState()
+				_, state, err := f.State(b.Context())
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -169,7 +169,7 @@ func BenchmarkSoftRate(b *testing.B) {
 			near.Close()
 			far.Close()
 			group.Wait()
-			state, err := f.SoftState()
+			_, state, err := f.State(b.Context())
 			if err != nil {
 				b.Fatal(err)
 			}
