@@ -1,11 +1,11 @@
 package capture
 
 import (
-	"os"
 	"runtime"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/testbed/reexec"
 )
 
 // hurry puts the calling goroutine's thread before everything that the testbed
@@ -19,7 +19,7 @@ import (
 func hurry() bool {
 	runtime.LockOSThread()
 	attributes := &unix.SchedAttr{
-		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: reexec.RecorderPriority, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
 	}
 	return unix.SchedSetAttr(0, attributes, 0) == nil
 }
@@ -29,25 +29,4 @@ func canHurry() bool {
 	answer := make(chan bool)
 	go func() { answer <- hurry() }()
 	return <-answer
-}
-
-// hurryAll puts every thread of the process, and those that they start, before
-// everything that the testbed runs, where the host allows it. Priority for one
-// thread of a Go program is not enough: it waits for the others whenever the
-// garbage collector stops the world, and for a scheduler's processor when it
-// comes back from a system call; on a busy host that took up to 0.8 s.
-func hurryAll() {
-	attributes := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
-	// Threads that start meanwhile are found by the second look, or inherit.
-	for range 2 {
-		entries, err := os.ReadDir("/proc/self/task")
-		if err != nil {
-			return
-		}
-		for _, entry := range entries {
-			if thread, err := strconv.Atoi(entry.Name()); err == nil {
-				_ = unix.SchedSetAttr(thread, attributes, 0) // as with hurry
-			}
-		}
-	}
 }

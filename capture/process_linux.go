@@ -212,7 +212,7 @@ const flushSize = 256 << 10
 
 // recordMain is the recording process.
 func recordMain() int {
-	hurryAll()
+	reexec.RealTime(reexec.RecorderPriority) // where it is refused, larger rings must do
 	control, out := os.NewFile(controlFd, "control"), os.NewFile(outFd, "stream")
 	decoder, encoder := json.NewDecoder(control), json.NewEncoder(control)
 	var order recordOrder

@@ -256,8 +256,11 @@ type Timing struct {
 	// and had none; below 0 where the kernel does not tell.
 	Waited float64 `json:"waited"`
 	// Ran is the share of the time in which it had one.
-	Ran  float64 `json:"ran"`
-	Nice int     `json:"nice"`
+	Ran float64 `json:"ran"`
+	// Priority is the thread's as a real-time thread, 0 where it is none and Nice
+	// counts.
+	Priority int `json:"realtime_priority"`
+	Nice     int `json:"nice"`
 	// Lost counts frames that the emulator lost and the model did not, Frames
 	// those that the nodes sent.
 	Lost   uint64 `json:"lost"`

@@ -59,7 +59,7 @@ func sample() *Report {
 			Timing: &Timing{
 				Arrivals: Lateness{Frames: 19922, P50: 3.5, P99: 41, Worst: 19800}, Released: Lateness{Frames: 480000, P50: 1, P99: 30, Worst: 19700}, Unit: 12.112,
 				Windows: 6, Late: 1, First: &Window{From: 1.1, Length: 1, Lateness: Lateness{Frames: 900, P50: 4, P99: 12000, Worst: 19800}, WorstAt: 1.53},
-				Waited: 0.02, Ran: 0.08, Nice: -20, Lost: 0, Frames: 480000,
+				Waited: 0.02, Ran: 0.08, Priority: 2, Nice: 0, Lost: 0, Frames: 480000,
 			},
 			Links: []LinkRate{
 				{Link: "h0--leaf0", Direction: "a-to-b", From: "h0:eth0", To: "leaf0:p0", Asked: 1e9, Achieved: 991e6, Peak: 1003e6, Busy: 3.9, Packets: 430000, Bytes: 617e6},

@@ -253,8 +253,16 @@ func (t *textWriter) timing(m *Timing) {
 	t.printf("  lateness of %s watched: p50 %s, p99 %s, worst %s; smallest time of the links in use %s; late in %d of %s\n",
 		count(m.Arrivals.Frames, "frame"), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99), Micros(m.Arrivals.Worst),
 		Micros(m.Unit), m.Late, count(m.Windows, "window"))
-	t.printf("  timing thread: on a CPU %s, waited for one %s, nice %d; released p99 %s late\n",
-		percent(m.Ran), percent(max(0, m.Waited)), m.Nice, Micros(m.Released.P99))
+	t.printf("  timing thread: on a CPU %s, waited for one %s, %s; released p99 %s late\n",
+		percent(m.Ran), percent(max(0, m.Waited)), rank(m), Micros(m.Released.P99))
+}
+
+// rank is how the kernel prefers a timing thread to others.
+func rank(m *Timing) string {
+	if m.Priority > 0 {
+		return fmt.Sprintf("real-time priority %d", m.Priority)
+	}
+	return fmt.Sprintf("nice %d", m.Nice)
 }
 
 // Micros prints microseconds in a few characters.

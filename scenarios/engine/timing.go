@@ -52,7 +52,8 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 	scale := virtualMicros(p.Dilation)
 	t := &report.Timing{
 		Arrivals: lateness(last.Timing.Arrivals, scale), Released: lateness(last.Late, scale), Unit: scale(last.Timing.Unit),
-		Windows: last.Timing.Windows, Late: last.Timing.Late, Waited: -1, Nice: last.Timing.Thread.Nice,
+		Windows: last.Timing.Windows, Late: last.Timing.Late, Waited: -1,
+		Priority: last.Timing.Thread.Priority, Nice: last.Timing.Thread.Nice,
 		First: window(last.Timing.First, began, scale), Worst: window(last.Timing.Worst, began, scale),
 	}
 	if before, after := first.Timing.Thread, last.Timing.Thread; before.Known && after.Known && after.Since > before.Since {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 var rootlessTable = map[string]Result{
 	"veth": OK, "tap": OK, "tbf": OK, "clsact": OK, "packet-socket": OK,
 	"sysfs-mount": OK, "proc-mount": OK, "forwarding": OK,
-	"bpf-tc": Missing, "bpf-xdp": Missing, "rcvbufforce": Missing, "sched-fifo": Missing,
+	"bpf-tc": Missing, "bpf-xdp": Missing, "rcvbufforce": Missing, "sched-rr": Missing,
 	"nice": Missing, "other-users": Missing, "overlay-root": Missing, "run-netns": Missing,
 }
 

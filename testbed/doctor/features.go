@@ -212,12 +212,12 @@ func socketFeatures() []feature {
 func processFeatures() []feature {
 	return []feature{
 		{
-			name: "nice", rootless: failsRootless, tried: "set nice -20", gates: "timing threads that go first (no command needs them yet)",
+			name: "nice", rootless: failsRootless, tried: "set nice -20", gates: "soft switches that go first where real-time threads are not allowed",
 			remedy: remedyRoot + ", or a nice limit of -20 in /etc/security/limits.conf", try: tryNice,
 		},
 		{
-			name: "sched-fifo", rootless: failsRootless, tried: "set SCHED_FIFO", gates: "real-time threads (no command needs them yet)",
-			remedy: remedyRoot + ", or an rtprio limit in /etc/security/limits.conf", try: tryFIFO,
+			name: "sched-rr", rootless: failsRootless, tried: "set SCHED_RR", gates: "soft switches and recorders that are in time beside other work",
+			remedy: remedyRoot + ", or an rtprio limit in /etc/security/limits.conf", try: tryRR,
 		},
 		{
 			name: "other-users", rootless: failsRootless, tried: "start a process as uid 1",

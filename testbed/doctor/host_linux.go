@@ -121,8 +121,8 @@ func tryNice() (string, error) {
 	return "", unix.Setpriority(unix.PRIO_PROCESS, 0, 0)
 }
 
-func tryFIFO() (string, error) {
-	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+func tryRR() (string, error) {
+	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
 	if err := unix.SchedSetAttr(0, &attributes, 0); err != nil {
 		return "", fmt.Errorf("sched_setattr: %w", err)
 	}

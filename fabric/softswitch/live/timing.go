@@ -46,6 +46,8 @@ type Thread struct {
 	Turns  uint64        `json:"turns"`
 	Since  time.Duration `json:"since_ns"` // its age
 	Nice   int           `json:"nice"`
+	// Priority is the thread's as a real-time thread, 0 where it is none.
+	Priority int `json:"realtime_priority"`
 	// Spin is how long before a due time it stops sleeping, now. Sleeps ended
 	// by the timer, 99 % of them at most Overslept late.
 	Spin      time.Duration `json:"spin_ns"`

@@ -13,6 +13,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/testbed/plan"
+	"railbed/testbed/reexec"
 )
 
 // The kernel wakes a thread late: by a few microseconds where another thread
@@ -21,10 +22,10 @@ import (
 // clock until it is time. Where wake-ups are late because cores are busy, that
 // would only take time from the workload, and does not happen.
 const (
-	leastSpin, mostSpin = 1 * time.Microsecond, 80 * time.Microsecond
+	leastSpin, firstSpin, mostSpin = 1 * time.Microsecond, 60 * time.Microsecond, 150 * time.Microsecond
 	// A wake-up that is later than spin adds spinUp to it, one that is not
-	// takes spinDown off: in balance one of fifty is later.
-	spinUp, spinDown = 980 * time.Nanosecond, 20 * time.Nanosecond
+	// takes spinDown off: in balance one of two hundred is later.
+	spinUp, spinDown = 995 * time.Nanosecond, 5 * time.Nanosecond
 	// spinFade is taken off when a due time was near at once, so that a thread
 	// that is too busy to sleep notices that sleeping has become better.
 	spinFade = 5 * time.Nanosecond
@@ -33,62 +34,52 @@ const (
 // thread is the timing thread and how the kernel serves it. Only that thread
 // uses it.
 type thread struct {
-	id    int
-	nice  int
-	began time.Time
-	spin  time.Duration
-	over  Lateness // of sleeps that ended by the timer
-
+	id       int
+	nice     int
+	priority int // as a real-time thread; 0 is none
+	began    time.Time
+	spin     time.Duration
+	over     Lateness // of sleeps that ended by the timer
 }
 
 // shortSlice is the shortest slice that a thread may ask for.
 const shortSlice = 100 * time.Microsecond
 
-// begin asks the kernel for exact timers and for the core when it is wanted.
-// Ordinary users get no priority.
-//
-// The process is the leader of a session, and where the kernel groups tasks by
-// session (sched(7), autogroup) a thread's nice value counts within its session
-// alone; against other sessions the group's does. A thread with a short slice
-// preempts one with a longer slice when it wakes (Linux 6.12; older kernels
-// ignore sched_runtime).
-//
-// It is no real-time thread. As one it was on time beside a load of 15, and hung
-// the testbed for good: back from a system call Go waits by yielding, and a
-// real-time thread never yields to the ordinary thread that it waits for.
+// begin asks the kernel for exact timers, and notes what hasten got.
 func (t *thread) begin() {
-	t.id, t.began, t.spin = unix.Gettid(), time.Now(), leastSpin
+	t.id, t.began, t.spin = unix.Gettid(), time.Now(), firstSpin
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	_ = unix.Setpriority(unix.PRIO_PROCESS, t.id, mostUrgent)
-	_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(mostUrgent)), 0)
-	if kernel, err := unix.Getpriority(unix.PRIO_PROCESS, t.id); err == nil {
-		t.nice = 20 - kernel // the system call's answer is never negative
+	if attributes, err := unix.SchedGetAttr(t.id, 0); err == nil {
+		t.nice, t.priority = int(attributes.Nice), int(attributes.Priority)
 	}
-	hurry(t.id, t.nice)
 }
 
 // mostUrgent is the lowest nice value.
 const mostUrgent = -20
 
-// hurry gives a thread a nice value and a short slice, where that is allowed.
-func hurry(id, nice int) {
-	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: int32(nice), Runtime: uint64(shortSlice)}
-	_ = unix.SchedSetAttr(id, &attributes, 0)
-}
-
-// hasten gives all threads of the process what the timing thread asks for: when
-// Go's scheduler takes a thread from its goroutine (every 10 ms, and when a
-// system call took long), it is another thread that gives it back. With more
-// Ps than threads at work, one is free when a system call returns.
+// hasten asks the kernel for the core whenever a thread of the process wants it.
+// All threads ask for the same: when Go's scheduler takes a thread from its
+// goroutine (every 10 ms, and when a system call took long), it is another
+// thread that gives it back. With more Ps than threads at work, one is free when
+// a system call returns.
+//
+// Root's threads become real-time ones. Where that is not allowed, a low nice
+// value and a short slice are asked for. The process is the leader of a session,
+// and where the kernel groups tasks by session (sched(7), autogroup) a thread's
+// nice value counts within its session alone; against other sessions the group's
+// does. A thread with a short slice preempts one with a longer slice when it
+// wakes (Linux 6.12; older kernels ignore sched_runtime). Ordinary users get the
+// slice alone.
 func hasten() {
 	runtime.GOMAXPROCS(manyPs)
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
+	if reexec.RealTime(reexec.SwitchPriority) {
 		return
 	}
-	for _, task := range tasks { // threads to come inherit it
-		if id, err := strconv.Atoi(task.Name()); err == nil {
-			hurry(id, mostUrgent)
+	_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(mostUrgent)), 0)
+	for _, nice := range []int{mostUrgent, 0} {
+		attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: int32(nice), Runtime: uint64(shortSlice)}
+		if reexec.EachThread(func(id int) error { return unix.SchedSetAttr(id, &attributes, 0) }) == nil {
+			return
 		}
 	}
 }
@@ -171,7 +162,7 @@ func (l *loop) sleep(d time.Duration) int {
 // state is how the kernel served the thread so far.
 func (t *thread) state() Thread {
 	s := Thread{
-		Since: time.Since(t.began), Nice: t.nice, Spin: t.spin, Sleeps: t.over.Total, Overslept: t.over.Quantile(0.99),
+		Since: time.Since(t.began), Nice: t.nice, Priority: t.priority, Spin: t.spin, Sleeps: t.over.Total, Overslept: t.over.Quantile(0.99),
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", t.id))
 	if err != nil {

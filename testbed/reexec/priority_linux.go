@@ -1,0 +1,56 @@
+package reexec
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Real-time priorities of the processes of a testbed, the switches' first: what
+// the switches do late is no result, and a recorder that waits for a
+// moment has its rings.
+const (
+	RecorderPriority = 1
+	SwitchPriority   = 2
+)
+
+// RealTime makes every thread of the process, and those that they start, real-time
+// threads (SCHED_RR) of a priority, so that they go before everything that the
+// testbed runs, where the host allows it. It reports whether it did; in a user
+// namespace it does not.
+//
+// Priority for some threads of a Go program is not enough. A thread waits for the
+// others whenever the garbage collector stops the world, and for a scheduler's
+// processor when it comes back from a system call, on a busy host up to 0.8 s;
+// and where Go waits by yielding, a real-time thread starves the ordinary one
+// that it waits for, for good. A nice value counts within a session's
+// autogroup only (sched(7)), and every worker is a session.
+func RealTime(priority int) bool {
+	attributes := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: uint32(priority)}
+	return EachThread(func(id int) error { return unix.SchedSetAttr(id, attributes, 0) }) == nil
+}
+
+// EachThread calls set with every thread of the process, until it fails.
+// Threads that start meanwhile are found by a second look, or inherit what set
+// did; those that end meanwhile do not count.
+func EachThread(set func(id int) error) error {
+	for range 2 {
+		entries, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return fmt.Errorf("list own threads: %w", err)
+		}
+		for _, entry := range entries {
+			id, err := strconv.Atoi(entry.Name())
+			if err != nil {
+				return fmt.Errorf("list own threads: %w", err)
+			}
+			if err := set(id); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+	}
+	return nil
+}
