@@ -283,6 +283,7 @@ func (l *loop) deliver(number int, one *packet.Packet) {
 // flush sends what is due.
 func (l *loop) flush() {
 	now := l.clock.Now()
+	l.thread.noticed(l.nics[l.dirty[0]].out[0].Due)
 	l.sent, l.sentTo = l.sent[:0], l.sentTo[:0]
 	for _, number := range l.dirty {
 		to := &l.nics[number]

@@ -40,6 +40,11 @@ type thread struct {
 	began    time.Time
 	spin     time.Duration
 	over     Lateness // of sleeps that ended by the timer
+	patience patience
+	// woken is when frames ended a sleep, slept how long it was; woken is 0 once
+	// frames that they brought have left, and after any other wait.
+	woken clock.Time
+	slept time.Duration
 }
 
 // shortSlice is the shortest slice that a thread may ask for.
@@ -120,11 +125,21 @@ func (l *loop) wait(next clock.Time) {
 		sleep = min(sleep, l.clock.Wait(next.Sub(now))-l.thread.spin)
 	}
 	var count int
-	if sleep <= 0 {
+	l.thread.woken = 0
+	switch {
+	case sleep <= 0:
 		l.thread.spin = max(l.thread.spin-spinFade, leastSpin)
 		count = l.poll()
-	} else if count = l.sleep(sleep); count == 0 {
-		l.thread.overslept(l.clock.Wait(l.clock.Now().Sub(now)) - sleep)
+	case l.thread.patience.pays():
+		count = l.look(now, min(sleep, lookFor))
+	default:
+		count = l.sleep(sleep)
+		ended := l.clock.Now()
+		if slept := l.clock.Wait(ended.Sub(now)); count == 0 {
+			l.thread.overslept(slept - sleep)
+		} else {
+			l.thread.woken, l.thread.slept = ended, slept
+		}
 	}
 	for i := range count {
 		event := &l.events[i]
@@ -137,6 +152,24 @@ func (l *loop) wait(next clock.Time) {
 			l.receive(number, event.Events)
 		}
 	}
+}
+
+// look looks for events for a time in real nanoseconds.
+func (l *loop) look(from clock.Time, d time.Duration) (count int) {
+	for count == 0 && l.clock.Wait(l.clock.Now().Sub(from)) < d {
+		count = l.poll()
+	}
+	l.thread.patience.looked(count > 0)
+	return count
+}
+
+// noticed is told of frames that are sent, by when the first was due. An ordinary
+// user's thread has no patience: it would use its share of the core up.
+func (t *thread) noticed(due clock.Time) {
+	if t.woken != 0 && due < t.woken && t.priority > 0 {
+		t.patience.overslept(t.slept)
+	}
+	t.woken = 0
 }
 
 // poll looks for events without giving the core away.

@@ -1,0 +1,50 @@
+package live
+
+import (
+	"testing"
+	"time"
+)
+
+// A ping-pong whose answers come soon is worth waiting for awake; one whose
+// answers come later, or frames that were in time all the same, are not.
+func TestPatience(t *testing.T) {
+	// play has frames come every gap: looking finds them when they come in time,
+	// a sleep ends with them. It returns the time spent looking in vain.
+	play := func(p *patience, gap time.Duration, dueAtOnce bool, rounds int) (found int, vain time.Duration) {
+		for range rounds {
+			switch {
+			case p.pays() && gap < lookFor:
+				p.looked(true)
+				found++
+			case p.pays():
+				p.looked(false)
+				vain += lookFor
+			case dueAtOnce:
+				p.overslept(gap)
+			}
+		}
+		return found, vain
+	}
+	for _, c := range []struct {
+		name      string
+		gap       time.Duration
+		dueAtOnce bool
+		want      int
+	}{
+		{"answers after 50 us", 50 * time.Microsecond, true, 999},
+		{"answers after 200 us", 200 * time.Microsecond, true, 0},
+		{"nothing due before the thread woke", 50 * time.Microsecond, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			found, vain := play(&patience{}, c.gap, c.dueAtOnce, 1000)
+			if found != c.want || vain != 0 {
+				t.Errorf("found %d frames by looking, looked %v in vain, want %d and 0s", found, vain, c.want)
+			}
+		})
+	}
+	var p patience
+	play(&p, 50*time.Microsecond, true, 1000)
+	if _, vain := play(&p, time.Millisecond, true, 1000); vain != mostPatience*lookFor {
+		t.Errorf("looked %v in vain after the answers had become slow, want %v", vain, mostPatience*lookFor)
+	}
+}
