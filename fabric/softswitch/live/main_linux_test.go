@@ -9,6 +9,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	reexec.Run(Parts())
+	parts := Parts()
+	parts[ownTablePart] = ownTableMain
+	reexec.Run(parts)
 	os.Exit(hosttest.MainInUserNS(m))
 }

@@ -153,13 +153,9 @@ func (r *row) ring() {
 // run is the thread. It keeps its table: the runtime ends it with the goroutine,
 // and starts no thread from it that would share the table.
 func (r *row) run(nodes []startWitness, count, socket, first, last int) {
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
-		r.private <- fmt.Errorf("unshare table of descriptors: %w", err)
+	if err := ownTable(first, last); err != nil {
+		r.private <- err
 		return
-	}
-	for fd := first; fd < last; fd++ {
-		_ = unix.Close(fd) // the main table has it
 	}
 	r.private <- nil
 	epoll, err := r.open(nodes, count, socket)
@@ -172,6 +168,31 @@ func (r *row) run(nodes []startWitness, count, socket, first, last int) {
 		errs = append(errs, unix.Close(one.fd))
 	}
 	r.ended <- errors.Join(errs...)
+}
+
+// ownTable gives the calling goroutine a thread for good, and the thread a table
+// of descriptors: a copy of the process's, without those from first to before
+// last.
+//
+// Go's runtime polls from any thread, this one if it happens to start a
+// collection, and ends the process if it cannot. The descriptors for that must
+// be in the copy, and they are made with the first file that can be polled.
+func ownTable(first, last int) error {
+	reader, writer, err := os.Pipe()
+	if err == nil {
+		err = errors.Join(reader.Close(), writer.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("make pipe: %w", err)
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
+		return fmt.Errorf("unshare table of descriptors: %w", err)
+	}
+	for fd := first; fd < last; fd++ {
+		_ = unix.Close(fd) // the main table has it
+	}
+	return nil
 }
 
 // open takes witnesses over and waits for them by an epoll.
@@ -246,7 +267,7 @@ func (r *row) obey(w *witnesses) {
 	_, _ = unix.Read(r.bell, rung[:])
 	for _, one := range r.seats {
 		level := int(one.want.Load())
-		if level == one.level || filterWitness(one.fd, shares[level]) != nil {
+		if level == one.level || filterWitness(one.fd, level) != nil {
 			continue
 		}
 		one.level = level

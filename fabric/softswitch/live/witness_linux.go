@@ -55,7 +55,7 @@ func OpenWitness() (file *os.File, err error) {
 			file = nil
 		}
 	}()
-	if err := filterWitness(fd, shares[0]); err != nil {
+	if err := filterWitness(fd, 0); err != nil {
 		return file, err
 	}
 	for _, option := range []struct{ level, name, value int }{
@@ -69,14 +69,23 @@ func OpenWitness() (file *os.File, err error) {
 	return file, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00})
 }
 
-// filterWitness attaches the filter of a share: watched, for the kernel.
-func filterWitness(fd int, mask uint32) error {
+// filters are watched for the kernel, of each share. They are made beforehand: a
+// share changes while frames pass, and nothing is allocated then.
+var filters = func() (all [len(shares)][]unix.SockFilter) {
 	const interfaceIndex = 0xFFFFF000 + 8 // SKF_AD_OFF + SKF_AD_IFINDEX
-	program := append([]unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: interfaceIndex},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: loopbackIndex},
-		{Code: unix.BPF_RET | unix.BPF_K},
-	}, witnessFilter(mask)...)
+	for level, mask := range shares {
+		all[level] = append([]unix.SockFilter{
+			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: interfaceIndex},
+			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: loopbackIndex},
+			{Code: unix.BPF_RET | unix.BPF_K},
+		}, witnessFilter(mask)...)
+	}
+	return all
+}()
+
+// filterWitness attaches the filter of a share.
+func filterWitness(fd, level int) error {
+	program := filters[level]
 	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	if err != nil {
 		return fmt.Errorf("attach filter: %w", err)
