@@ -344,17 +344,22 @@ func (c Capture) holds() string {
 func percent(share float64) string { return strconv.FormatFloat(share*100, 'f', 1, 64) + "%" }
 
 // seconds prints a duration in a few characters.
-func seconds(s float64) string {
-	d := time.Duration(s * float64(time.Second))
-	switch {
-	case d < time.Millisecond:
-		d = d.Round(time.Microsecond)
-	case d < time.Second:
-		d = d.Round(time.Millisecond)
-	default:
-		d = d.Round(10 * time.Millisecond)
+func seconds(s float64) string { return Took(time.Duration(s * float64(time.Second))) }
+
+// Took prints a duration that was measured with three significant digits, but no
+// parts of a microsecond, nor of a second from a minute on: what is beyond that is
+// chance.
+func Took(d time.Duration) string {
+	unit := time.Duration(1)
+	switch magnitude := d.Abs(); {
+	case magnitude >= time.Minute:
+		unit = time.Second
+	case magnitude >= time.Microsecond:
+		for unit = time.Microsecond; unit*1000 <= magnitude; {
+			unit *= 10
+		}
 	}
-	return strings.Replace(d.String(), "µs", "us", 1)
+	return strings.Replace(d.Round(unit).String(), "µs", "us", 1)
 }
 
 // ShellLine quotes a command for a POSIX shell.

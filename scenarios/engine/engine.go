@@ -148,7 +148,7 @@ func (r *run) carryOut(ctx context.Context) error {
 		return err
 	}
 	r.report.Testbed.BringUp = time.Since(began).Seconds()
-	r.Progress(Update{Line: fmt.Sprintf("up in %v: %s", time.Since(began).Round(time.Millisecond), r.report.Testbed.Sizes())})
+	r.Progress(Update{Line: fmt.Sprintf("up in %s: %s", report.Took(time.Since(began)), r.report.Testbed.Sizes())})
 	// The log goes with the testbed; what is open stays readable.
 	log, logErr := os.Open(tb.LogPath())
 	r.steps = r.runSteps(ctx, tb)

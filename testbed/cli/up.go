@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/capture/report"
 	"railbed/testbed"
 	"railbed/testbed/plan"
 	"railbed/testbed/rundir"
@@ -122,8 +123,8 @@ func (a *app) printUp(p *plan.Plan, state string, took time.Duration, done *supe
 		}
 		return a.printJSON(document)
 	}
-	fmt.Fprintf(a.stdout, "%s: %s in %v: %s, %s, %s\n", p.Name, state,
-		took.Round(time.Millisecond), count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"))
+	fmt.Fprintf(a.stdout, "%s: %s in %s: %s, %s, %s\n", p.Name, state,
+		report.Took(took), count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"))
 	if done != nil {
 		for _, change := range done.Changed {
 			fmt.Fprintf(a.stdout, "changed: %s\n", change.What)
@@ -218,7 +219,7 @@ func (a *app) down(ctx context.Context, name string) (downed, error) {
 		return downed{Name: name, State: "failed", Seconds: took.Seconds(), Error: err.Error()}, err
 	}
 	if a.output != "json" {
-		fmt.Fprintf(a.stdout, "%s: down in %v\n", name, took.Round(time.Millisecond))
+		fmt.Fprintf(a.stdout, "%s: down in %s\n", name, report.Took(took))
 	}
 	return downed{Name: name, State: "down", Seconds: took.Seconds()}, nil
 }
