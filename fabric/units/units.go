@@ -89,13 +89,33 @@ func format(value uint64, suffixes []suffix) string {
 	return strconv.FormatUint(value, 10) + suffixes[len(suffixes)-1].text
 }
 
-// ParseRate parses "1gbit", "2.5gbit", "100mbit", "800kbit" or "64bit".
+// ParseRate parses "1gbit", "2.5gbit", "100mbit", "800kbit" or "64bit", and the
+// form in which reports print rates: "200 Mbit/s".
 func ParseRate(text string) (Rate, error) {
-	value, ok := scaled(text, rateSuffixes)
+	value, ok := scaled(plainRate(text), rateSuffixes)
 	if !ok {
 		return 0, fmt.Errorf("rate %q: want a number with bit, kbit, mbit, gbit or tbit, as in 1gbit", text)
 	}
 	return Rate(value), nil
+}
+
+// plainRate is "200mbit" for "200 Mbit/s": the prefix as the field writes it, a
+// space before the unit and the time may be there or not.
+func plainRate(text string) string {
+	plain := strings.TrimSuffix(text, "/s")
+	number, found := strings.CutSuffix(plain, "bit")
+	if !found {
+		return text
+	}
+	prefix := ""
+	if last := len(number) - 1; last >= 0 && strings.Contains("kmgtMGT", number[last:]) {
+		number, prefix = number[:last], strings.ToLower(number[last:])
+	}
+	number = strings.TrimSuffix(number, " ")
+	if number == "" || !strings.Contains("0123456789", number[len(number)-1:]) {
+		return text
+	}
+	return number + prefix + "bit"
 }
 
 // String prints the largest unit in which the rate is a whole number.

@@ -13,6 +13,7 @@ import (
 func TestRate(t *testing.T) {
 	for text, want := range map[string]Rate{
 		"1gbit": 1e9, "2.5gbit": 2.5e9, "100mbit": 1e8, "800kbit": 8e5, "64bit": 64, "0bit": 0, "1.6tbit": 1.6e12,
+		"200 Mbit/s": 2e8, "200Mbit/s": 2e8, "200 mbit": 2e8, "200Mbit": 2e8, "1 Gbit": 1e9, "2.5 Gbit/s": 2.5e9, "800 kbit/s": 8e5, "64 bit/s": 64, "1 Tbit/s": 1e12, "1gbit/s": 1e9,
 		"0.001kbit": 1, "017gbit": 17e9, "0.000000000001tbit": 1, "18446744073709551615bit": math.MaxUint64,
 	} {
 		if got, err := ParseRate(text); err != nil || got != want {
@@ -20,7 +21,7 @@ func TestRate(t *testing.T) {
 		}
 	}
 	refuse(t, func(s string) error { _, err := ParseRate(s); return err }, "kbit, mbit, gbit or tbit, as in 1gbit",
-		"", "1", "gbit", "1Gbit", "1gbps", "1 gbit", " 1gbit", "1gbit ", "-1gbit", "+1gbit", "1e9bit", "0x1bit", "1/2gbit", ".5gbit", "1.gbit", "1.2.3gbit",
+		"", "1", "gbit", "1GBit", "1Kbit", "1 Kbit/s", "1gbps", "1  gbit", "1\tgbit", "1 /s", "1gbit /s", "1gbit/", "1gbit/S", "1gbit/s/s", "1g bit", "1 g bit/s", " bit", " Mbit/s", "MMbit", "1 MB/s", " 1gbit", "1gbit ", "-1gbit", "+1gbit", "1e9bit", "0x1bit", "1/2gbit", ".5gbit", "1.gbit", "1.2.3gbit",
 		"1.5bit", "0.0001kbit", "18446744073709551616bit", "20000000tbit", "１gbit", "1_000bit", strings.Repeat("1", 41)+"bit")
 	prints(t, map[string]Rate{"0bit": 0, "1gbit": 1e9, "2500mbit": 2.5e9, "1600gbit": 1.6e12, "64bit": 64, "1001bit": 1001, "18446744073709551615bit": math.MaxUint64})
 }

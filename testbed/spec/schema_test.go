@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write railbed.schema.json anew")
 // Forms of the units as the schema knows them; TestUnitPatterns holds them
 // against the parsers.
 var unitForms = map[reflect.Type]jsonschema.Schema{
-	reflect.TypeFor[units.Rate]():     {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(k|m|g|t)?bit$`, Description: "A bit rate such as 1gbit."},
+	reflect.TypeFor[units.Rate]():     {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)? ?(k|[mM]|[gG]|[tT])?bit(/s)?$`, Description: "A bit rate such as 1gbit."},
 	reflect.TypeFor[units.Bytes]():    {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`, Description: "A size such as 40KB or 16MiB."},
 	reflect.TypeFor[units.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`, Description: "A duration such as 10us."},
 	reflect.TypeFor[units.Ratio](): {Description: "A share such as 0.1%, 0.001 or 1/1000.", AnyOf: []*jsonschema.Schema{
@@ -311,7 +311,7 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 
 func TestUnitPatternsAgreeWithParsers(t *testing.T) {
 	texts := map[reflect.Type][]string{
-		reflect.TypeFor[units.Rate]():     {"1gbit", "2.5gbit", "0bit", "1.5bit", "1", "1Gbit", "1gbit ", "1e3bit", "-1bit", ".5gbit", "1.gbit", "gbit", "8bit", "3tbit"},
+		reflect.TypeFor[units.Rate]():     {"1gbit", "2.5gbit", "0bit", "1.5bit", "1", "1Gbit", "200 Mbit/s", "1Kbit", "1  gbit", "1gbit/", "1 /s", "1GBIT", "1gbit ", "1e3bit", "-1bit", ".5gbit", "1.gbit", "gbit", "8bit", "3tbit"},
 		reflect.TypeFor[units.Bytes]():    {"40KB", "16MiB", "0B", "1500", "1kB", "1.5KB", "1GiB", "B", "1TB"},
 		reflect.TypeFor[units.Duration](): {"10us", "10µs", "1.5s", "1m30s", "0s", "0", "-1s", "10", "1d", "s", "2h"},
 		reflect.TypeFor[units.Ratio]():    {"0.1%", "0.001", "1/1000", "0%", "100%", "%", "1/", "-1%", "x"},
