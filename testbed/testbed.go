@@ -188,7 +188,7 @@ type OtherPlanError struct {
 
 // Error implements error.
 func (e *OtherPlanError) Error() string {
-	return fmt.Sprintf("testbed %s is up from another plan:\n  %s", e.Name, strings.Join(e.Differences, "\n  "))
+	return fmt.Sprintf("testbed %s is up from another plan, and must come up anew for this:\n  %s", e.Name, strings.Join(e.Differences, "\n  "))
 }
 
 // Converge makes the testbed what the plan says, and touches nothing that is

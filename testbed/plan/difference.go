@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -21,34 +22,31 @@ type Difference struct {
 // Live reports whether one plan can become the other one while it runs.
 func (d Difference) Live() bool { return len(d.Rest) == 0 }
 
-// Compare tells how want differs from have.
+// Compare tells how want differs from have, in the words of files: what is added
+// and removed, and settings. Addresses, routes, ports and whatever else the
+// compiler derives is only told where nothing that it could follow from was.
 func Compare(have, want *Plan) Difference {
 	var d Difference
 	for _, part := range []struct {
 		name       string
 		have, want any
-	}{{"name", have.Name, want.Name}, {"seed", have.Seed, want.Seed}, {"dilation", have.Dilation, want.Dilation}} {
+	}{
+		{"name", have.Name, want.Name}, {"seed", have.Seed, want.Seed}, {"dilation", have.Dilation, want.Dilation},
+		{"memory of the fabric", have.PacketMemory, want.PacketMemory},
+	} {
 		if part.have != part.want {
 			d.Rest = append(d.Rest, fmt.Sprintf("%s %v, want %v", part.name, part.have, part.want))
 		}
 	}
-	d.Rest = append(d.Rest, compareElements("node", have.Nodes, want.Nodes, func(n Node) string { return n.Name })...)
-	d.Rest = append(d.Rest, compareElements("switch", have.Switches, want.Switches, func(s Switch) string { return s.Name })...)
-	fixed := func(links []Link) []Link {
-		links = slices.Clone(links)
-		for i := range links {
-			links[i].AToB, links[i].BToA = Direction{}, Direction{}
-		}
-		return links
+	haveRanks, wantRanks := ranksByNode(have), ranksByNode(want)
+	d.Rest = append(d.Rest, compareElements("node", nodeSettings(have, haveRanks), nodeSettings(want, wantRanks))...)
+	d.Rest = append(d.Rest, compareElements("switch", switchSettings(have), switchSettings(want))...)
+	d.Rest = append(d.Rest, compareElements("link", linkSettings(have), linkSettings(want))...)
+	if len(d.Rest) == 0 {
+		d.Rest = compareElements("link", linkEnds(have), linkEnds(want))
 	}
-	d.Rest = append(d.Rest, compareElements("link", fixed(have.Links), fixed(want.Links), func(l Link) string { return l.Name })...)
-	if len(d.Rest) == 0 { // what follows from the others
-		for name, pair := range map[string][2]any{"ranks": {have.Ranks, want.Ranks}, "hosts": {have.Hosts, want.Hosts}} {
-			if !sameJSON(pair[0], pair[1]) {
-				d.Rest = append(d.Rest, name+" differ")
-			}
-		}
-		slices.Sort(d.Rest)
+	if len(d.Rest) == 0 {
+		d.Rest = compareDerived(have, want)
 	}
 	for _, l := range want.Links {
 		if running := have.Link(l.Name); running != nil && !(running.AToB.Equal(l.AToB) && running.BToA.Equal(l.BToA)) {
@@ -58,12 +56,115 @@ func Compare(have, want *Plan) Difference {
 	return d
 }
 
+// element is a node, switch or link and its settings, by their names in files.
+type element struct {
+	name     string
+	settings map[string]string
+}
+
+func ranksByNode(p *Plan) map[string]int {
+	ranks := map[string]int{}
+	for _, r := range p.Ranks {
+		ranks[r.Node]++
+	}
+	return ranks
+}
+
+func nodeSettings(p *Plan, ranks map[string]int) (all []element) {
+	for _, n := range p.Nodes {
+		settings := settingsOf(map[string]any{
+			"runtime": n.Runtime, "cpu": n.CPU, "memory": n.Memory, "nic-queue": n.NICQueue, "sysctls": n.Sysctls, "env": n.Env,
+			"nics": len(n.NICs), "ranks": ranks[n.Name],
+		})
+		all = append(all, element{n.Name, settings})
+	}
+	return all
+}
+
+func switchSettings(p *Plan) (all []element) {
+	for _, s := range p.Switches {
+		settings := settingsOf(map[string]any{"kind": s.Kind, "forwarding": s.Forwarding})
+		if soft := s.Soft; soft != nil {
+			maps.Copy(settings, settingsOf(map[string]any{
+				"load-balance": soft.LoadBalance, "flowlet-gap": soft.FlowletGap, "buffer": soft.Buffer, "alpha": soft.Alpha,
+				"scheduler":  map[string]any{"strict": soft.Scheduler.Strict, "weights": soft.Scheduler.Weights},
+				"priorities": soft.Priorities, "ecn": soft.ECN, "trim": soft.Trim, "pfc": soft.PFC, "gfc": soft.GFC, "int": soft.INT,
+				"aggregation": soft.Aggregation,
+			}))
+		}
+		all = append(all, element{s.Name, settings})
+	}
+	return all
+}
+
+func linkSettings(p *Plan) (all []element) {
+	for _, l := range p.Links {
+		all = append(all, element{l.Name, settingsOf(map[string]any{"mtu": l.MTU, "weight": max(l.Weight, 1)})})
+	}
+	return all
+}
+
+// linkEnds are told only where nothing was added or removed, by which generators
+// number ports.
+func linkEnds(p *Plan) (all []element) {
+	for _, l := range p.Links {
+		all = append(all, element{l.Name, map[string]string{"ends": l.A.Node + ":" + l.A.Port + " -- " + l.B.Node + ":" + l.B.Port}})
+	}
+	return all
+}
+
+// compareDerived tells whose addresses, routes, ports or the like differ in plans
+// that are the same in all settings.
+func compareDerived(have, want *Plan) (lines []string) {
+	tell := func(kind string, names []string) {
+		if len(names) > 0 {
+			lines = append(lines, fmt.Sprintf("%s %s: other addresses, routes or ports, by the order of the file or its addressing", kind, few(names)))
+		}
+	}
+	var nodes, switches []string
+	for i := range want.Nodes {
+		if name := want.Nodes[i].Name; !sameJSON(have.Node(name), want.Nodes[i]) {
+			nodes = append(nodes, name)
+		}
+	}
+	for i := range want.Switches {
+		if name := want.Switches[i].Name; !sameJSON(have.Switch(name), want.Switches[i]) {
+			switches = append(switches, name)
+		}
+	}
+	tell("node", nodes)
+	tell("switch", switches)
+	for _, order := range []struct {
+		kind       string
+		have, want any
+	}{
+		{"nodes", names(have.Nodes, Node.named), names(want.Nodes, Node.named)}, {"switches", names(have.Switches, Switch.named), names(want.Switches, Switch.named)},
+		{"links", names(have.Links, Link.named), names(want.Links, Link.named)}, {"ranks", have.Ranks, want.Ranks},
+	} {
+		if len(lines) == 0 && !sameJSON(order.have, order.want) {
+			lines = append(lines, order.kind+": in another order")
+		}
+	}
+	return lines
+}
+
+func (n Node) named() string   { return n.Name }
+func (s Switch) named() string { return s.Name }
+func (l Link) named() string   { return l.Name }
+
+func names[E any](all []E, name func(E) string) (found []string) {
+	for _, e := range all {
+		found = append(found, name(e))
+	}
+	return found
+}
+
 // compareElements compares elements by name. Those that differ in the same way
 // share a line.
-func compareElements[E any](kind string, have, want []E, name func(E) string) []string {
-	index := map[string]E{}
+func compareElements(kind string, have, want []element) []string {
+	index := map[string]element{}
 	for _, e := range have {
-		index[name(e)] = e
+		index[e.name] = e
 	}
 	var lines []string
 	names := map[string][]string{} // by line
@@ -74,22 +175,19 @@ func compareElements[E any](kind string, have, want []E, name func(E) string) []
 		names[change] = append(names[change], name)
 	}
 	for _, e := range want {
-		running, exists := index[name(e)]
-		delete(index, name(e))
-		switch change := changes(running, e); {
+		running, exists := index[e.name]
+		delete(index, e.name)
+		switch change := changesOf(running.settings, e.settings); {
 		case !exists:
-			tell(name(e), "added")
+			tell(e.name, "added")
 		case change != "":
-			tell(name(e), change)
+			tell(e.name, change)
 		}
 	}
 	for _, e := range have {
-		if _, left := index[name(e)]; left {
-			tell(name(e), "removed")
+		if _, left := index[e.name]; left {
+			tell(e.name, "removed")
 		}
-	}
-	if len(lines) == 0 && !sameJSON(have, want) {
-		return []string{kind + " order differs"}
 	}
 	for i, change := range lines {
 		lines[i] = kind + " " + few(names[change]) + ": " + change
@@ -97,32 +195,62 @@ func compareElements[E any](kind string, have, want []E, name func(E) string) []
 	return lines
 }
 
-// changes names the fields in which two elements differ, and the values of
-// those that are short.
-func changes(have, want any) string {
-	const short = 24 // bytes of JSON
-	before, after := fields(have), fields(want)
-	all := maps.Clone(before)
-	maps.Copy(all, after)
+// settingsOf flattens settings: "ecn.kmin" to "40KB". What has the zero value of
+// its type is left out.
+func settingsOf(v any) map[string]string {
+	var tree any
+	if err := json.Unmarshal(encode(v), &tree); err != nil {
+		panic("compare plans: " + err.Error())
+	}
+	flat := map[string]string{}
+	flatten(flat, "", tree)
+	return flat
+}
+
+func flatten(into map[string]string, path string, v any) {
+	switch v := v.(type) {
+	case nil:
+	case map[string]any:
+		for key, inner := range v {
+			flatten(into, strings.TrimPrefix(path+"."+strings.ReplaceAll(key, "_", "-"), "."), inner)
+		}
+	case string:
+		if v != "" {
+			into[path] = v
+		}
+	case []any:
+		var words []string
+		for _, one := range v {
+			words = append(words, fmt.Sprint(one))
+		}
+		into[path] = strings.Join(words, ",")
+	default:
+		if text := string(encode(v)); text != "0" && text != "false" {
+			into[path] = text
+		}
+	}
+}
+
+// changesOf names the settings in which two elements differ, and the values of
+// those that are short. What programs are given in their environment may be
+// secret.
+func changesOf(have, want map[string]string) string {
+	const short = 60 // characters
+	all := map[string]string{}
+	maps.Copy(all, have)
+	maps.Copy(all, want)
 	var changed []string
-	for _, field := range slices.Sorted(maps.Keys(all)) {
-		was, now := before[field], after[field]
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		was, now := have[name], want[name]
 		switch {
-		case bytes.Equal(was, now):
-		case len(was) > short || len(now) > short:
-			changed = append(changed, field)
+		case was == now:
+		case len(was) > short || len(now) > short || strings.HasPrefix(name, "env."):
+			changed = append(changed, name+" differs")
 		default:
-			changed = append(changed, fmt.Sprintf("%s %s, want %s", field, value(was), value(now)))
+			changed = append(changed, fmt.Sprintf("%s %s, want %s", name, cmp.Or(was, "none"), cmp.Or(now, "none")))
 		}
 	}
 	return strings.Join(changed, "; ")
-}
-
-func value(text json.RawMessage) string {
-	if len(text) == 0 {
-		return "none"
-	}
-	return strings.Trim(string(text), `"`)
 }
 
 // few are the first of many names.
@@ -132,14 +260,6 @@ func few(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
-
-func fields(v any) map[string]json.RawMessage {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(encode(v), &fields); err != nil {
-		panic("compare plans: " + err.Error())
-	}
-	return fields
 }
 
 func sameJSON(a, b any) bool { return bytes.Equal(encode(a), encode(b)) }
@@ -155,7 +275,9 @@ func encode(v any) []byte {
 
 // Changes tells how a direction differs from what is wanted, as "rate 1gbit,
 // want 100mbit"; it is empty when they are the same.
-func (d Direction) Changes(want Direction) string { return changes(d, want) }
+func (d Direction) Changes(want Direction) string {
+	return changesOf(settingsOf(d), settingsOf(want))
+}
 
 // Direction is what the link does with what its end A sends, or its end B.
 func (l *Link) Direction(atA bool) Direction {

@@ -11,16 +11,23 @@ func TestCompare(t *testing.T) {
 	for _, c := range []struct {
 		replace, by string
 		links       int
-		rest        []string // each the beginning of a line, in order
+		rest        []string // each the beginning of a line, in order, and no others
 	}{
 		{"", "", 0, nil},
 		{"rate: 1gbit", "rate: 100mbit", 8, nil},
 		{"default: {rate: 1gbit}", "default: {rate: 1gbit}, \"h0--leaf1\": {a-to-b: {rate: 2gbit}}", 1, nil},
-		{"hosts-per-leaf: 2", "hosts-per-leaf: 1", 0, []string{"node h1: ", "node h2, h3: removed", "switch leaf1, leaf2, spine1, spine2: ports; routes", "link h1--leaf2: added", "link h1--leaf1, h2--leaf2, h3--leaf2: removed"}},
-		{"rate: 1gbit", "rate: 1gbit, mtu: 9000", 8, []string{"node h0, h1, h2, h3: nics", "switch leaf1, leaf2, spine1, spine2: ports; soft", "link h0--leaf1, h1--leaf1, h2--leaf2, h3--leaf2 and 4 more: mtu 1500, want 9000"}},
+		{"hosts-per-leaf: 2", "hosts-per-leaf: 1", 0, []string{"node h2, h3: removed", "link h1--leaf2: added", "link h1--leaf1, h2--leaf2, h3--leaf2: removed"}},
+		{"rate: 1gbit", "rate: 1gbit, mtu: 9000", 8, []string{"link h0--leaf1, h1--leaf1, h2--leaf2, h3--leaf2 and 4 more: mtu 1500, want 9000"}},
 		{"name: t\n", "name: t\nnodes: {h2: {cpu: 0.5}}\n", 0, []string{"node h2: cpu none, want 0.5"}},
-		{"name: t\n", "name: t\nnodes: {h3: {ranks: 2}}\n", 0, []string{"ranks differ"}},
-		{"name: t\n", "name: t\nseed: 9\n", 0, []string{"seed 1, want 9", "node h0, h1, h2, h3: machine_id", "switch leaf1: hash_seed "}},
+		{"name: t\n", "name: t\nnodes: {h3: {ranks: 2}}\n", 0, []string{"node h3: ranks 1, want 2"}},
+		{"name: t\n", "name: t\nnodes: {h1: {env: {KEY: s3cret}, sysctls: {net.core.somaxconn: 9}}}\n", 0, []string{"node h1: env.KEY differs; sysctls.net.core.somaxconn none, want 9"}},
+		{"name: t\n", "name: t\nseed: 9\n", 0, []string{"seed 1, want 9"}},
+		{"2}, links", "2}, switch: {buffer: 1MB, ecn: {kmin: 40KB, kmax: 160KB, pmax: 0.2}}, links", 8,
+			[]string{"switch leaf1, leaf2, spine1, spine2: buffer 2MB, want 1MB; ecn.kind none, want red; ecn.kmax none, want 160KB; ecn.kmin none, want 40KB; ecn.pmax none, want 20%"}},
+		{"2}, links", "2}, switches: {leaf1: {load-balance: spray}}, links", 0, []string{"switch leaf1: load-balance flow, want spray"}},
+		{"name: t\n", "name: t\naddressing: {loopbacks4: 10.9.0.0/16}\n", 0, []string{"node h0, h1, h2, h3: other addresses, routes or ports", "switch leaf1, leaf2, spine1, spine2: other addresses"}},
+		{"name: t\n", "name: t\nnodes: {h3: {nic-queue: 1MB}}\n", 1, []string{"node h3: nic-queue 256KiB, want 1MB"}},
+		{"2}, links", "2}, memory: 128MiB, links", 0, []string{"memory of the fabric 256MiB, want 128MiB"}},
 	} {
 		have, err1 := compileText(base)
 		want, err2 := compileText(strings.Replace(base, c.replace, c.by, 1))
@@ -31,6 +38,9 @@ func TestCompare(t *testing.T) {
 		if len(got.Links) != c.links || got.Live() != (len(c.rest) == 0) {
 			t.Errorf("%s for %s: links %v, rest %q", c.by, c.replace, got.Links, got.Rest)
 		}
+		if len(got.Rest) != len(c.rest) {
+			t.Errorf("%s for %s: told %q, want %q", c.by, c.replace, got.Rest, c.rest)
+		}
 		at := 0
 		for _, line := range c.rest {
 			next := slices.IndexFunc(got.Rest[at:], func(l string) bool { return strings.HasPrefix(l, line) })
@@ -39,6 +49,13 @@ func TestCompare(t *testing.T) {
 				break
 			}
 			at += next + 1
+		}
+		for _, line := range got.Rest {
+			for _, internal := range []string{"_", "soft", "neighbo", "next_hops", "s3cret", "{", "["} {
+				if strings.Contains(line, internal) {
+					t.Errorf("%s for %s: %q, of which %q is no word of files", c.by, c.replace, line, internal)
+				}
+			}
 		}
 		// What is found is all: without it the plans are the same.
 		if len(got.Links)+len(got.Rest) == 0 != (have.Hash() == want.Hash()) {
