@@ -129,7 +129,31 @@ Exec and shell exit as the program that they ran.`,
 	root.AddCommand(newVerifyCommand(a))
 	root.AddCommand(newDoctorCommand(a))
 	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a))
+	root.InitDefaultHelpCmd()
+	refuseUnknownTopics(root)
 	return root
+}
+
+// refuseUnknownTopics makes help for a command that does not exist the mistake
+// that the command itself would be; cobra's own shows the help of what is above it.
+func refuseUnknownTopics(root *cobra.Command) {
+	help, _, err := root.Find([]string{"help"})
+	if err != nil || help == root {
+		return
+	}
+	help.Run, help.RunE = nil, func(_ *cobra.Command, args []string) error {
+		topic, rest, err := root.Find(args)
+		switch {
+		case err != nil:
+			return usage("%w", err)
+		case len(rest) > 0 && topic.HasAvailableSubCommands():
+			return noSuchCommand(topic, rest)
+		case len(rest) > 0:
+			return usage("%s has no commands of its own, and so no %q", topic.CommandPath(), rest[0])
+		}
+		topic.InitDefaultHelpFlag()
+		return topic.Help()
+	}
 }
 
 // noSuchCommand takes no arguments: what is left of the command line of a

@@ -19,6 +19,7 @@ import (
 // Words for the state of a testbed in ls.
 const (
 	stateUp      = "up"
+	stateSilent  = "no answer"
 	stateAborted = "aborted"
 )
 
@@ -26,6 +27,14 @@ const (
 type listed struct {
 	Condition string `json:"state"`
 	*supervisor.State
+}
+
+// listedSilent is a testbed that is up and could not be asked, as ls -o json
+// prints it.
+type listedSilent struct {
+	Condition string `json:"state"`
+	Name      string `json:"name"`
+	Error     string `json:"error"`
 }
 
 // listedAborted is a testbed that died, as ls -o json prints it.
@@ -44,9 +53,12 @@ taking them down follow as aborted, with the directory that holds what is kept o
 them: supervisor.log and report.json, which railbed report prints. What else they
 left behind is removed by ls.
 
+One that is up and does not say what it is has a row of its own that says so, and
+the reason is told on standard error.
+
 The latest %d aborted testbeds are kept for %d days; railbed gc removes them at
-once. With -o json each testbed has a state, %q or %q.`,
-			rundir.KeptCount, int(rundir.KeptFor.Hours()/24), stateUp, stateAborted),
+once. With -o json each testbed has a state: %q, %q or %q.`,
+			rundir.KeptCount, int(rundir.KeptFor.Hours()/24), stateUp, stateSilent, stateAborted),
 		Example: "  railbed ls\n  railbed ls -o json | jq -r '.[] | select(.state == \"up\") | .name'",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,34 +71,38 @@ once. With -o json each testbed has a state, %q or %q.`,
 			if err != nil {
 				return err
 			}
-			return a.printTestbeds(a.states(cmd.Context(), names), aborted)
+			states, silent := a.states(cmd.Context(), names)
+			return a.printTestbeds(states, silent, aborted)
 		},
 	}
 }
 
-// states asks the supervisors of the named testbeds.
-func (a *app) states(ctx context.Context, names []string) []*supervisor.State {
-	var states []*supervisor.State
+// states asks the supervisors of the named testbeds, and says of which there was
+// no answer.
+func (a *app) states(ctx context.Context, names []string) (states []*supervisor.State, silent []listedSilent) {
 	for _, name := range names {
 		state, err := inspect(ctx, name)
-		if errors.Is(err, testbed.ErrNotRunning) {
-			continue // ended since it was listed
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, testbed.ErrNotRunning): // ended since it was listed
+		case err != nil:
 			// One that does not answer must not hide the others.
 			fmt.Fprintf(a.stderr, "railbed: %v\n", err)
-			continue
+			silent = append(silent, listedSilent{stateSilent, name, err.Error()})
+		default:
+			states = append(states, state)
 		}
-		states = append(states, state)
 	}
-	return states
+	return states, silent
 }
 
-func (a *app) printTestbeds(states []*supervisor.State, aborted []rundir.Aborted) error {
+func (a *app) printTestbeds(states []*supervisor.State, silent []listedSilent, aborted []rundir.Aborted) error {
 	if a.output == "json" {
 		all := []any{}
 		for _, state := range states {
 			all = append(all, listed{stateUp, state})
+		}
+		for _, one := range silent {
+			all = append(all, one)
 		}
 		for _, one := range aborted {
 			all = append(all, listedAborted{stateAborted, one})
@@ -97,6 +113,9 @@ func (a *app) printTestbeds(states []*supervisor.State, aborted []rundir.Aborted
 	t.SetColumnConfigs(nil) // a path is copied, and so must not wrap
 	for _, s := range states {
 		t.AppendRow([]any{s.Name, len(s.Nodes), len(s.Switches), len(s.Links), s.Created.Format(time.DateTime), s.PID, s.File})
+	}
+	for _, one := range silent {
+		t.AppendRow([]any{one.Name, "-", "-", "-", stateSilent, "-", "-"})
 	}
 	t.Render()
 	if len(aborted) == 0 {

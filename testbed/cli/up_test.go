@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,13 +143,58 @@ func TestWrongFileLeavesNothing(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"up"}, {"up", "a", "b"}, {"exec", "h0"}, {"link", "set"}, {"link", "sideways"}, {"no-such-verb"}, {"up", "--no-such-flag", "x"},
+		{"up"}, {"up", "a", "b"}, {"exec", "h0"}, {"link", "set"}, {"link", "sideways"}, {"no-such-verb"}, {"help", "no-such-verb"}, {"help", "link", "sideways"}, {"help", "up", "x"}, {"up", "--no-such-flag", "x"},
 		{"ls", "-o", "xml"}, {"capture", "-t", "cli-nothing", "-w", "x"}, {"exec", "h0", "-t", "cli-nothing", "--", "true"},
 		{"up", "/no/such/file.yaml"}, {"up", "../scenarios/quickstart.yaml", "--name", "../x"},
 	} {
 		if got := do(t, args...); got.code != verdict.ExitUsage || got.stderr == "" {
 			t.Errorf("railbed %q: exit %d, %q; want exit 2 and a reason", args, got.code, got.stderr)
 		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for args, want := range map[string]string{"help": "Available Commands", "help up": "railbed up FILE", "help link down": "railbed link down LINK", "help help": "railbed help"} {
+		if got := do(t, strings.Fields(args)...); got.code != 0 || !strings.Contains(got.stdout, want) {
+			t.Errorf("railbed %s: exit %d, want %q in\n%s%s", args, got.code, want, got.stdout, got.stderr)
+		}
+	}
+	if got := do(t, "help", "no-such-verb"); !strings.Contains(got.stderr, `unknown command "no-such-verb" of railbed`) {
+		t.Errorf("help of nothing printed %q", got.stderr)
+	}
+}
+
+// TestLsShowsWhoDoesNotAnswer beside one that does.
+func TestLsShowsWhoDoesNotAnswer(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const silent, well = "cli-silent", "cli-well"
+	for _, name := range []string{silent, well} {
+		must(t, "up", writeFile(t, twoHosts(name)))
+		t.Cleanup(func() { must(t, "down", name) })
+	}
+	pid := supervisorOf(silent)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(pid, syscall.SIGCONT)
+	got := must(t, "ls")
+	row := regexp.MustCompile(`(?m)^cli-silent +- .*no answer`)
+	if !row.MatchString(got.stdout) || !strings.Contains(got.stdout, "\n"+well+" ") || !strings.Contains(got.stderr, silent) {
+		t.Errorf("ls printed\n%s%s", got.stdout, got.stderr)
+	}
+	var all []struct{ Name, State, Error string }
+	if err := json.Unmarshal([]byte(must(t, "ls", "-o", "json").stdout), &all); err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]string{}
+	for _, one := range all {
+		states[one.Name] = one.State
+		if (one.State == "no answer") != (one.Error != "") {
+			t.Errorf("ls -o json: %+v", one)
+		}
+	}
+	if states[silent] != "no answer" || states[well] != "up" {
+		t.Errorf("ls -o json: %v", states)
 	}
 }
 
