@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"railbed/testbed/plan"
@@ -80,7 +81,7 @@ func (b *linkBook) realise(ctx context.Context, touched *linkChange) error {
 	var errs []error
 	for _, link := range touched.links {
 		if touched.State != "" {
-			errs = append(errs, b.change(ctx, supervisor.LinkRequest{Where: link.Name, State: b.state(link)}))
+			errs = append(errs, b.realiseState(ctx, touched, link))
 			continue
 		}
 		for _, direction := range []string{aToB, bToA} {
@@ -93,12 +94,66 @@ func (b *linkBook) realise(ctx context.Context, touched *linkChange) error {
 	return errors.Join(errs...)
 }
 
-// state is up, unless a standing change says otherwise; the newest counts.
-func (b *linkBook) state(link *plan.Link) string {
-	state := "up"
+// realiseState takes a link, or one direction of it, up or down. A link that comes
+// up as a whole is whole, so that directions that are to stay down are taken down
+// again; and of one that is down as a whole no direction can come up, which only
+// matters to a step that asks for just that.
+func (b *linkBook) realiseState(ctx context.Context, touched *linkChange, link *plan.Link) error {
+	state := b.state(link)
+	set := func(direction, word string) error {
+		return b.change(ctx, supervisor.LinkRequest{Where: strings.TrimSpace(link.Name + " " + direction), State: word})
+	}
+	if direction := touched.direction; direction != "" {
+		word := state.of(direction)
+		if word == up && state.whole == down && !slices.Contains(b.standing, touched) {
+			return nil
+		}
+		return set(direction, word)
+	}
+	if err := set("", state.whole); err != nil || state.whole == down {
+		return err
+	}
+	var errs []error
+	for _, direction := range []string{aToB, bToA} {
+		if state.of(direction) == down {
+			errs = append(errs, set(direction, down))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Words of a state.
+const (
+	up   = "up"
+	down = "down"
+)
+
+// linkState is what standing changes make of a link: up or down as a whole, and
+// each direction by itself.
+type linkState struct{ whole, aToB, bToA string }
+
+func (s *linkState) of(direction string) string {
+	if direction == aToB {
+		return s.aToB
+	}
+	return s.bToA
+}
+
+// state is up, unless a standing change says otherwise; the newest counts. One that
+// brings the whole link up does so with its directions.
+func (b *linkBook) state(link *plan.Link) linkState {
+	state := linkState{up, up, up}
 	for _, c := range b.standing {
-		if c.State != "" && slices.Contains(c.links, link) {
-			state = c.State
+		switch {
+		case c.State == "" || !slices.Contains(c.links, link):
+		case c.direction == aToB:
+			state.aToB = c.State
+		case c.direction == bToA:
+			state.bToA = c.State
+		case c.State == up:
+			state = linkState{up, up, up}
+		default:
+			state.whole = c.State
 		}
 	}
 	return state

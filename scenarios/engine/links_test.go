@@ -83,6 +83,51 @@ func TestGlobChangesEveryLinkAndStateStaysDownWhileOneWantsIt(t *testing.T) {
 	}
 }
 
+// One direction goes down and comes up by itself, and stays as it is when the whole
+// link comes up again.
+func TestOneDirectionGoesDown(t *testing.T) {
+	for name, c := range map[string]struct {
+		// steps are changes by name, and "undo" of an earlier one by its place.
+		steps []spec.LinkChange
+		undo  []int
+		want  []string
+	}{
+		"by itself":   {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"}}, []int{0}, []string{"a--s a-to-b down", "a--s a-to-b up"}},
+		"up by steps": {[]spec.LinkChange{{Where: "a--s b-to-a", State: "down"}, {Where: "a--s b-to-a", State: "up"}}, nil, []string{"a--s b-to-a down", "a--s b-to-a up"}},
+		"both at once": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"}, {Where: "a--s b-to-a", State: "down"}}, []int{0, 1},
+			[]string{"a--s a-to-b down", "a--s b-to-a down", "a--s a-to-b up", "a--s b-to-a up"}},
+		"the whole link comes up": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"}, {Where: "a--s", State: "up"}}, []int{0},
+			[]string{"a--s a-to-b down", "a--s up", "a--s a-to-b up"}},
+		"the whole link was down meanwhile": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"}, {Where: "a--s", State: "down"}}, []int{1, 0},
+			[]string{"a--s a-to-b down", "a--s down", "a--s up", "a--s a-to-b down", "a--s a-to-b up"}},
+		"and longer than the direction": {[]spec.LinkChange{{Where: "a--s", State: "down"}, {Where: "a--s a-to-b", State: "down"}}, []int{1, 0},
+			[]string{"a--s down", "a--s a-to-b down", "a--s up"}},
+		"of many links": {[]spec.LinkChange{{Where: "*--s b-to-a", State: "down"}}, []int{0},
+			[]string{"a--s b-to-a down", "b--s b-to-a down", "a--s b-to-a up", "b--s b-to-a up"}},
+		"up of a link that is down is for the testbed to refuse": {[]spec.LinkChange{{Where: "a--s", State: "down"}, {Where: "a--s a-to-b", State: "up"}}, nil,
+			[]string{"a--s down", "a--s a-to-b up"}},
+	} {
+		r := &recorder{}
+		book := newLinkBook(twoLinks(), r.change)
+		var undo []func(context.Context) error
+		for i := range c.steps {
+			one, err := book.apply(t.Context(), &c.steps[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			undo = append(undo, one)
+		}
+		for _, i := range c.undo {
+			if err := undo[i](t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(c.want, r.asked); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
 func TestChangeThatFailsIsTakenBack(t *testing.T) {
 	refused := errors.New("refused")
 	r := &recorder{fails: map[string]error{"b--s b-to-a": refused}}

@@ -146,6 +146,29 @@ steps:
 	}
 }
 
+// One direction of a link goes down as railbed link down does it: what is sent that
+// way is lost, both ends keep their carrier, and it comes back by itself.
+func TestOneDirectionOfALinkGoesDown(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	o := options(t, twoHosts+`
+steps:
+  - exec: {name: before, nodes: [h0], command: [ping, -c1, -W5, h1]}
+  - link: {where: h0--leaf1 b-to-a, state: down}
+  - exec: {name: lost, nodes: [h0], command: [ping, -c1, -W1, h1], expect: 1}
+  - exec: {name: carrier, nodes: [h0], command: [cat, /sys/class/net/eth0/carrier]}
+  - link: {where: h0--leaf1 b-to-a, state: up}
+  - exec: {name: again, nodes: [h0], command: [ping, -c1, -W5, h1]}
+  - link: {where: h0--leaf1 a-to-b, state: down, for: 1s}
+  - exec: {name: lost2, nodes: [h0], command: [ping, -c1, -W1, h1], expect: 1}
+  - sleep: 500ms
+  - exec: {name: after, nodes: [h0], command: [ping, -c1, -W5, h1]}
+`)
+	want(t, runAll(t, t.Context(), o), verdict.Pass)
+	if got := readOut(t, o, "logs/h0/carrier.out"); got != "1\n" {
+		t.Errorf("carrier %q while the other direction was down", got)
+	}
+}
+
 func TestFailingStepEndsTheRunAndIsPlaced(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	o := options(t, twoHosts+`

@@ -171,15 +171,13 @@ func (l *LinkChange) Target() (link, direction string) {
 }
 
 func (c *checker) link(at string, l *LinkChange) {
-	link, direction := l.Target()
+	link, _ := l.Target()
 	if l.Where != "" {
 		c.pattern(c.report, at+".where", link, "link", linkName, linkNameForm+`, with " a-to-b" or " b-to-a" for one direction`)
 	}
 	switch {
 	case l.State == "" && l.Set == nil && !c.known(at+".state") && !c.known(at+".set"):
 		c.report(at, at+" changes nothing", "add state: up or down, or set: with what to change")
-	case l.State != "" && direction != "":
-		c.report(at+".state", "state is of the whole link, and where names one direction", `remove " `+direction+`", or set a loss of 100%`)
 	case l.State == "up" && l.For != 0:
 		c.report(at+".for", "state: up for a while", "for goes with state: down or set")
 	}

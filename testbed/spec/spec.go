@@ -256,7 +256,9 @@ type LinkChange struct {
 	// Where is a link's name or glob, "leaf1--spine2", optionally followed by
 	// " a-to-b" or " b-to-a".
 	Where string `yaml:"where" json:"where"`
-	// State takes the link up or down.
+	// State takes the link, or the one direction, up or down. Down in one direction
+	// loses what is sent that way, and both ends keep their carrier; up of the whole
+	// link undoes that, too.
 	State string `yaml:"state,omitempty" json:"state,omitempty" jsonschema:"enum=up,enum=down"`
 	// Set overrides what the link does to packets.
 	Set *Direction `yaml:"set,omitempty" json:"set,omitempty"`

@@ -161,7 +161,6 @@ var wrongFiles = []struct {
 	{"steps out of order", head + "steps:\n  - {at: 2s, sleep: 1s}\n  - {at: " + here + "1s, sleep: 1s}\n", "steps[1].at is 1s, before the step above at 2s", "in the order of their times"},
 	{"link step without a change", head + "steps: [{" + here + "link: {where: a--b}}]\n", "steps[0].link changes nothing", "add state: up or down"},
 	{"link step without a link", head + "steps: [{link: {where: " + here + "a--b sideways, state: down}}]\n", `link "a--b sideways"`, `" a-to-b" or " b-to-a"`},
-	{"state of one direction", head + "steps: [{link: {where: a--b a-to-b, state: " + here + "down}}]\n", "state is of the whole link", `remove " a-to-b"`},
 	{"up for a while", head + "steps: [{link: {where: a--b, state: up, for: " + here + "1s}}]\n", "state: up for a while", "state: down or set"},
 	{"empty command", head + "steps: [{exec: {nodes: [h0], command: [" + here + "\"\"]}}]\n", "an empty command", "want a program"},
 	{"no command", head + "steps: [{exec: {nodes: [h0], " + here + "command: []}}]\n", "command is empty", "at least one entry"},
