@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"railbed/fabric/units"
+	"railbed/testbed/verdict"
 )
 
 // A worker's count and the packets are two readings of one number. They may
@@ -88,6 +89,11 @@ func (b *BytesPerRank) sums() []sent {
 // Result implements Check.
 func (b *BytesPerRank) Result() Result {
 	r := Result{Name: "bytes-per-rank " + b.roles.workload.Name, Measured: map[string]float64{}}
+	if from, to, within := b.roles.workload.neighboursWithin(); within {
+		r.Verdict = verdict.Inconclusive
+		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link", from.Rank, to.Rank, from.Node)
+		return r
+	}
 	taps, unclear := b.roles.taps(b.capture)
 	if b.roles.ambiguous > 0 {
 		unclear = append(unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", b.roles.ambiguous))

@@ -340,6 +340,11 @@ func (k *Conservation) Result() Result {
 	switch {
 	case len(k.switches) == 0:
 		unclear = append(unclear, fmt.Sprintf("no port of a switch %q was captured", k.pattern))
+	default:
+		unclear = append(unclear, k.capture.untapped(k.pattern, func(*plan.Switch) bool { return true })...)
+	}
+	switch {
+	case len(k.switches) == 0:
 	case forwarded == 0:
 		unclear = append(unclear, "no packet crossed")
 	}

@@ -182,6 +182,11 @@ func (s *spreadSwitch) groupOf(f *Flow) int32 {
 	return s.byFlow[f.Index]
 }
 
+// hasChoice reports whether a switch has equal-cost paths.
+func hasChoice(s *plan.Switch) bool {
+	return slices.ContainsFunc(s.Routes, func(r plan.Route) bool { return r.Table == 0 && len(r.NextHops) > 1 })
+}
+
 func longestPrefix(routes []plan.Route, addr netip.Addr) *plan.Route {
 	var best *plan.Route
 	for i := range routes {
@@ -260,6 +265,7 @@ func (k *PathSpread) Result() Result {
 		if !math.IsInf(worst, 1) {
 			r.Measured["least-share"] = worst
 		}
+		unclear = append(unclear, k.capture.untapped(k.pattern, hasChoice)...)
 	}
 	r.Measured["groups"] = float64(used)
 	groups := "groups"

@@ -19,6 +19,7 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
 
@@ -264,6 +265,21 @@ func (c *Capture) Tap(node, port string) *Tap {
 		}
 	}
 	return nil
+}
+
+// untapped names the plan's switches of a pattern of which no port was captured:
+// what is judged is judged without them. Which ones count is for the caller.
+func (c *Capture) untapped(pattern string, counts func(*plan.Switch) bool) (lines []string) {
+	if c.Plan == nil {
+		return nil
+	}
+	for i := range c.Plan.Switches {
+		s := &c.Plan.Switches[i]
+		if spec.Match(pattern, s.Name) && counts(s) && !slices.ContainsFunc(c.Taps, func(t *Tap) bool { return t.Node == s.Name }) {
+			lines = append(lines, s.Name+": not captured")
+		}
+	}
+	return lines
 }
 
 // conclude sets the verdict from what a check found. wrong are problems that

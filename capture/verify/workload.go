@@ -51,6 +51,18 @@ func RingAllReduceBytes(ranks int, size units.Bytes, iterations int) units.Bytes
 	return (2*(n-1)*size*units.Bytes(iterations) + n - 1) / n
 }
 
+// neighboursWithin finds neighbours of the ring on one node, whose bytes no tap
+// sees.
+func (w Workload) neighboursWithin() (from, to Rank, found bool) {
+	for i := range w.Ranks {
+		from, to = w.Ranks[i], w.Ranks[(i+1)%len(w.Ranks)]
+		if len(w.Ranks) > 1 && from.Node == to.Node {
+			return from, to, true
+		}
+	}
+	return from, to, false
+}
+
 // role is a flow's part in a workload.
 type role struct {
 	rank     int  // index into Ranks of who sends; -1 when it is none of them

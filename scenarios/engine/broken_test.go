@@ -203,19 +203,6 @@ func TestOverloadIsNeverAPass(t *testing.T) {
 	}
 }
 
-// What two ranks of one node send to each other crosses no link, so that the
-// formula cannot be read off the packets.
-func TestRanksOnOneNodeAreInconclusive(t *testing.T) {
-	e := &evidence{workloads: []finished{{Workload: report.Workload{Name: "ar"}, traffic: verify.Workload{Ranks: []verify.Rank{
-		{Rank: 0, Node: "h0"}, {Rank: 1, Node: "h1"}, {Rank: 2, Node: "h1"},
-	}}}}}
-	var check report.Check
-	made := packetCheck(&check, &spec.PacketsCheck{BytesPerRank: &spec.BytesPerRank{Workload: "ar"}}, e)
-	if made != nil || check.Verdict != verdict.Inconclusive || !strings.Contains(check.Summary, "rank 1 sends to rank 2 on the same node, h1") {
-		t.Errorf("%+v, want INCONCLUSIVE with the two ranks", check)
-	}
-}
-
 func TestPortsOfWorkloadsAreApart(t *testing.T) {
 	for _, ranks := range []int{2, 8, 256, 4096} {
 		used := map[int]bool{}

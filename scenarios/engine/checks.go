@@ -74,9 +74,12 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, o
 		case check.Workload != nil:
 			judgeWorkload(c, check.Workload, e.workload(check.Workload.Name))
 		case check.Packets != nil:
-			if made := packetCheck(c, check.Packets, e); made != nil {
-				packets, of = append(packets, made), append(of, i)
+			made, err := verify.New(check.Packets, e.sources())
+			if err != nil {
+				c.Verdict, c.Summary = verdict.Inconclusive, err.Error()
+				continue
 			}
+			packets, of = append(packets, made), append(of, i)
 		default:
 			judgeFidelityCheck(c, check.Fidelity, e.fidelity)
 		}
@@ -94,31 +97,8 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, o
 			continue
 		}
 		takeResult(&checks[i], file.Checks[i].Packets, e, results[n])
-		doubtUntapped(&checks[i], file.Checks[i].Packets, p, e.captured(file))
 	}
 	return checks, nil
-}
-
-// doubtUntapped makes a pass of switches INCONCLUSIVE when some of those that
-// the check names were not recorded: it was judged without them.
-func doubtUntapped(c *report.Check, check *spec.PacketsCheck, p *plan.Plan, recorded *report.Capture) {
-	pattern := check.Conservation
-	if check.PathSpread != nil {
-		pattern = check.PathSpread.Switch
-	}
-	for _, s := range p.Switches {
-		if pattern == "" || !spec.Match(pattern, s.Name) {
-			continue
-		}
-		tapped := slices.ContainsFunc(recorded.Taps, func(tap report.Tap) bool { return strings.HasPrefix(tap.Name, s.Name+":") })
-		if tapped {
-			continue
-		}
-		c.Details = append(c.Details, s.Name+": not captured")
-		if c.Verdict == verdict.Pass {
-			c.Verdict = verdict.Inconclusive
-		}
-	}
 }
 
 func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, open func(string) (io.ReadCloser, error), read func(int64), packets []verify.Check) ([]verify.Result, error) {
@@ -152,69 +132,23 @@ func (c *countingReader) Read(p []byte) (int, error) {
 }
 
 func checkName(check spec.Check) string {
-	switch p := check.Packets; {
+	switch {
 	case check.Workload != nil:
 		return "workload " + check.Workload.Name
-	case p == nil:
+	case check.Packets == nil:
 		return "fidelity " + check.Fidelity
-	case p.BytesPerRank != nil:
-		return "bytes-per-rank " + p.BytesPerRank.Workload
-	case p.RankNIC != "":
-		return "rank-nic " + p.RankNIC
-	case p.Conservation != "":
-		return "conservation " + p.Conservation
-	case p.PathSpread != nil:
-		return "path-spread " + p.PathSpread.Switch
 	}
-	return fabricCheckName(check.Packets)
+	return verify.Title(check.Packets)
 }
 
-// packetCheck makes the check of packets, or judges it when that needs what
-// there is not.
-func packetCheck(c *report.Check, p *spec.PacketsCheck, e *evidence) verify.Check {
-	traffic := func(name string) (verify.Workload, bool) {
+// sources are what checks of packets need beside the packets.
+func (e *evidence) sources() verify.Sources {
+	return verify.Sources{Drops: e.drops, Traffic: func(name string) (verify.Workload, error) {
 		if done := e.workload(name); done != nil {
-			return done.traffic, true
+			return done.traffic, nil
 		}
-		c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("workload %s did not come to its end", name)
-		return verify.Workload{}, false
-	}
-	switch {
-	case p.BytesPerRank != nil:
-		w, known := traffic(p.BytesPerRank.Workload)
-		if a, b, within := neighboursWithin(w); known && within {
-			c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link", a.Rank, b.Rank, a.Node)
-			return nil
-		}
-		if known {
-			return verify.NewBytesPerRank(w, p.BytesPerRank.Tolerance)
-		}
-	case p.RankNIC != "":
-		if w, known := traffic(p.RankNIC); known {
-			return verify.NewRankNIC(w)
-		}
-	case p.Conservation != "":
-		return verify.NewConservation(p.Conservation, e.drops)
-	case p.PathSpread != nil:
-		return verify.NewPathSpread(p.PathSpread.Switch, p.PathSpread.MinShare, verify.SpreadOptions{
-			Polarised: p.PathSpread.Polarised, Flows: p.PathSpread.Flows,
-		})
-	default:
-		return fabricCheck(p)
-	}
-	return nil
-}
-
-// neighboursWithin finds neighbours of the ring on one node, whose bytes no tap
-// sees.
-func neighboursWithin(w verify.Workload) (a, b verify.Rank, found bool) {
-	for i := range w.Ranks {
-		a, b = w.Ranks[i], w.Ranks[(i+1)%len(w.Ranks)]
-		if len(w.Ranks) > 1 && a.Node == b.Node {
-			return a, b, true
-		}
-	}
-	return a, b, false
+		return verify.Workload{}, fmt.Errorf("workload %s did not come to its end", name)
+	}}
 }
 
 // takeResult takes over what a check of packets found.
@@ -222,8 +156,12 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 	c.Verdict, c.Summary, c.Details = r.Verdict, r.Summary, r.Details
 	if b := p.BytesPerRank; b != nil {
 		for _, rank := range e.workload(b.Workload).traffic.Ranks {
+			sent, counted := r.Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)]
+			if !counted {
+				continue
+			}
 			c.Values = append(c.Values, report.Value{
-				Name: fmt.Sprintf("rank %d (%s:%s)", rank.Rank, rank.Node, rank.NIC), Value: r.Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)], Unit: "B",
+				Name: fmt.Sprintf("rank %d (%s:%s)", rank.Rank, rank.Node, rank.NIC), Value: sent, Unit: "B",
 				Want: fmt.Sprintf("%d B ± %v", uint64(rank.Expected), b.Tolerance),
 			})
 		}

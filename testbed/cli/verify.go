@@ -2,18 +2,20 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
 
@@ -23,6 +25,10 @@ type verifyFlags struct {
 	tolerance, minShare         string
 	fidelity                    string
 	mtu                         int
+	// named are checks in the words of files.
+	named []string
+	// asked reports whether the user gave a flag.
+	asked func(flag string) bool
 }
 
 // verifyReport is the JSON document of "railbed verify".
@@ -42,18 +48,31 @@ input, and any tool's capture whose interfaces are named NODE:PORT.
 
 With --testbed-file or --plan it knows the cluster, and checks that every switch
 passed on what it received, that equal-cost paths share the load, that no link
-carried more than it was asked to, and that no frame is longer than its link's
-MTU. With --workload it also checks the bytes that each rank sent and the NIC by
-which they left. Without a cluster only the MTU of --mtu is checked.
+carried more or, while busy, less than it was asked to, and that no frame is
+longer than its link's MTU. With --workload it also checks the bytes that each
+rank sent and the NIC by which they left. Without a cluster only the MTU of --mtu
+is checked.
 
-A check whose evidence is missing or incomplete is INCONCLUSIVE, exit code 5.`,
+With --check it checks what is named instead, and with --mtu or --fidelity that,
+too. A check is written as under "packets:" in a scenario file; for example:
+
+  ` + strings.Join(verify.Examples(), "\n  ") + `
+
+Those of a workload, bytes-per-rank and rank-nic, need --workload; most others need
+the cluster. A check whose evidence is missing or incomplete is INCONCLUSIVE, exit
+code 5.`,
 		Example: `  railbed verify out/run.pcapng --testbed-file scenarios/quickstart.yaml
+  railbed verify out/run.pcapng --plan out/plan.json --check 'drops: {reason: tail, count: "== 0"}' --check 'lossless: {}'
   railbed plan -o json cluster.yaml > plan.json && railbed verify x.pcapng --plan plan.json -o json
   railbed verify somebody.pcap --mtu 1500`,
 		Args: exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.verify(cmd, args[0], flags) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flags.asked = cmd.Flags().Changed
+			return a.verify(cmd, args[0], flags)
+		},
 	}
 	cmd.Flags().StringVar(&flags.testbedFile, "testbed-file", "", "the testbed's `FILE`, whose plan is compiled")
+	cmd.Flags().StringArrayVar(&flags.named, "check", nil, "`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
 	cmd.Flags().StringVar(&flags.plan, "plan", "", "`FILE` with the testbed's plan, as railbed plan -o json prints it")
 	cmd.Flags().StringVar(&flags.workload, "workload", "", "JSON `FILE` that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, port, expected}]}")
 	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%", "`SHARE` by which the bytes of a rank may differ from the expected ones")
@@ -81,23 +100,30 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 		defer file.Close()
 		in = file
 	}
-	results, summary, err := verify.Run(cmd.Context(), in, p, checks...)
+	var judges []verify.Check
+	for _, check := range checks {
+		judges = append(judges, check.Check)
+	}
+	results, summary, err := verify.Run(cmd.Context(), in, p, judges...)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
-	report := verifyReport{Capture: summary, Checks: results}
+	judged := verifyReport{Capture: summary, Checks: results}
 	var verdicts []verdict.Verdict
-	for _, result := range results {
+	for i, result := range results {
+		if checks[i].title != "" {
+			results[i].Name = checks[i].title
+		}
 		verdicts = append(verdicts, result.Verdict)
 	}
-	report.Verdict = verdict.Worst(verdicts...)
+	judged.Verdict = verdict.Worst(verdicts...)
 	if a.output == "json" {
-		err = a.printJSON(report)
+		err = a.printJSON(judged)
 	} else {
-		a.printVerify(name, report)
+		a.printVerify(name, judged)
 	}
-	if err == nil && report.Verdict != verdict.Pass {
-		return &exitError{Code: report.Verdict.ExitCode()}
+	if err == nil && judged.Verdict != verdict.Pass {
+		return &exitError{Code: judged.Verdict.ExitCode()}
 	}
 	return err
 }
@@ -135,8 +161,16 @@ func readJSON(name string, into any) error {
 	return nil
 }
 
-// checks are those that the flags have what is needed for.
-func (f verifyFlags) checks(p *plan.Plan) ([]verify.Check, error) {
+// titled is a check under the name that reports of runs have for it; empty is its
+// own.
+type titled struct {
+	verify.Check
+	title string
+}
+
+// checks are those that the flags name or, when they name none, have what is
+// needed for.
+func (f verifyFlags) checks(p *plan.Plan) ([]titled, error) {
 	tolerance, err := units.ParseRatio(f.tolerance)
 	if err != nil {
 		return nil, usage("--tolerance: %w", err)
@@ -151,20 +185,63 @@ func (f verifyFlags) checks(p *plan.Plan) ([]verify.Check, error) {
 	if f.mtu < 0 {
 		return nil, usage("--mtu %d: want a size in bytes", f.mtu)
 	}
-	checks := []verify.Check{verify.NewMTU(f.mtu)}
-	if p != nil {
-		checks = append(checks, verify.NewConservation("*", nil))
-		if hasEqualCost(p) {
-			checks = append(checks, verify.NewPathSpread("*", share, verify.SpreadOptions{}))
-		}
-		checks = append(checks, verify.NewFidelity(f.fidelity, verify.HostLoad{Pressure: -1, Steal: -1}))
-	}
+	var w *verify.Workload
 	if f.workload != "" {
-		var w verify.Workload
-		if err := readJSON(f.workload, &w); err != nil {
+		w = new(verify.Workload)
+		if err := readJSON(f.workload, w); err != nil {
 			return nil, err
 		}
-		checks = append(checks, verify.NewBytesPerRank(w, tolerance), verify.NewRankNIC(w))
+	}
+	fidelity := func() titled {
+		return titled{Check: verify.NewFidelity(f.fidelity, verify.HostLoad{Pressure: -1, Steal: -1})}
+	}
+	if len(f.named) > 0 {
+		checks, err := namedChecks(f.named, w)
+		if f.asked("mtu") {
+			checks = append(checks, titled{Check: verify.NewMTU(f.mtu)})
+		}
+		if f.asked("fidelity") {
+			checks = append(checks, fidelity())
+		}
+		return checks, err
+	}
+	checks := []titled{{Check: verify.NewMTU(f.mtu)}}
+	if p != nil {
+		checks = append(checks, titled{Check: verify.NewConservation("*", nil)})
+		if hasEqualCost(p) {
+			checks = append(checks, titled{Check: verify.NewPathSpread("*", share, verify.SpreadOptions{})})
+		}
+		checks = append(checks, fidelity())
+	}
+	if w != nil {
+		checks = append(checks, titled{Check: verify.NewBytesPerRank(*w, tolerance)}, titled{Check: verify.NewRankNIC(*w)})
+	}
+	return checks, nil
+}
+
+// namedChecks makes the checks that are written as in files. The workload is nil
+// when none is known.
+func namedChecks(texts []string, w *verify.Workload) ([]titled, error) {
+	sources := verify.Sources{Traffic: func(name string) (verify.Workload, error) {
+		switch {
+		case w == nil:
+			return verify.Workload{}, errors.New("give --workload, the file that says which packets are the workload's")
+		case name != "" && name != w.Name:
+			return verify.Workload{}, fmt.Errorf("--workload is of %q, not of %q", w.Name, name)
+		}
+		return *w, nil
+	}}
+	var checks []titled
+	for _, text := range texts {
+		asked, err := spec.ParsePacketsCheck("--check", text)
+		if err != nil {
+			return nil, usage("%w", err)
+		}
+		check, err := verify.New(asked, sources)
+		if err != nil {
+			return nil, usage("--check %s: %w", asked.Kind(), err)
+		}
+		checks = append(checks, titled{check, verify.Title(asked)})
 	}
 	return checks, nil
 }
@@ -182,7 +259,7 @@ func hasEqualCost(p *plan.Plan) bool {
 }
 
 func (a *app) printVerify(name string, r verifyReport) {
-	fmt.Fprintf(a.stdout, "%s: %s of %s in %v", name, count(int(r.Capture.Packets), "packet"), count(len(r.Capture.Taps), "tap"), r.Capture.Duration.Round(time.Microsecond))
+	fmt.Fprintf(a.stdout, "%s: %s of %s in %s", name, count(int(r.Capture.Packets), "packet"), count(len(r.Capture.Taps), "tap"), report.Took(r.Capture.Duration))
 	if r.Capture.Lost > 0 {
 		fmt.Fprintf(a.stdout, ", %d lost", r.Capture.Lost)
 	}

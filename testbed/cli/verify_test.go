@@ -9,10 +9,14 @@ import (
 	"testing"
 
 	"railbed/capture/pcapng"
+	"railbed/capture/verify"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
 )
 
-// writeCapture makes a capture of one frame of the given length at one tap.
-func writeCapture(t *testing.T, tap string, length int) string {
+// writeCapture makes a capture of one frame of the given length at one tap, with
+// comments of a switch.
+func writeCapture(t *testing.T, tap string, length int, comments ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	w, err := pcapng.NewWriter(&out, pcapng.Section{Application: "somebody"})
@@ -22,7 +26,11 @@ func writeCapture(t *testing.T, tap string, length int) string {
 	if _, err := w.AddInterface(pcapng.Interface{Name: tap, LinkType: pcapng.LinkEthernet}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.WritePacket(&pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: length}); err != nil {
+	packet := pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: length}
+	for _, comment := range comments {
+		packet.Comments = append(packet.Comments, []byte(comment))
+	}
+	if err := w.WritePacket(&packet); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Flush(); err != nil {
@@ -102,5 +110,70 @@ func TestVerifyReadsPlans(t *testing.T) {
 	}
 	if code != 5 {
 		t.Errorf("exit %d:\n%s%s", code, stdout, stderr)
+	}
+}
+
+// TestVerifyKnowsTheChecksOfFiles gives each check that a scenario file can ask for
+// to "railbed verify".
+func TestVerifyKnowsTheChecksOfFiles(t *testing.T) {
+	capture := writeCapture(t, "h0:eth0", 100)
+	workload := filepath.Join(t.TempDir(), "ar.json")
+	text := `{"name": "ar", "ranks": [{"rank": 0, "node": "h0", "nic": "eth0", "addr": "10.0.0.1", "port": 7000, "expected": "1KB"}]}`
+	if err := os.WriteFile(workload, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, help, _ := railbed("", "verify", "--help")
+	args := []string{"verify", capture, "--workload", workload, "-o", "json"}
+	for _, example := range verify.Examples() {
+		args = append(args, "--check", example)
+		if !strings.Contains(help, "  "+example+"\n") {
+			t.Errorf("verify --help does not show %s", example)
+		}
+	}
+	code, stdout, stderr := railbed("", args...)
+	var report struct {
+		Checks []struct{ Name, Verdict, Summary string }
+	}
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != verdict.ExitInconclusive && code != verdict.ExitFail {
+		t.Fatalf("exit %d, %v:\n%s%s", code, err, stdout, stderr)
+	}
+	kinds := spec.PacketChecks()
+	if len(report.Checks) != len(kinds) {
+		t.Fatalf("%d checks were judged, want %q", len(report.Checks), kinds)
+	}
+	for i, check := range report.Checks {
+		if kind, _, _ := strings.Cut(check.Name, " "); kind != kinds[i] || check.Verdict == "PASS" && kind != "deadlock" {
+			t.Errorf("%+v, want %s", check, kinds[i])
+		}
+	}
+}
+
+func TestVerifyNamedChecks(t *testing.T) {
+	whole := writeCapture(t, "leaf1:p0", 100)
+	dropped := writeCapture(t, "leaf1:p0", 2000, "railbed verdict=drop reason=tail depth=9000")
+	none, some := `drops: {reason: tail, count: "== 0"}`, `drops: {reason: tail, count: ">= 1"}`
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"none dropped":         {[]string{whole, "--check", none}, verdict.ExitPass, "drops tail"},
+		"one dropped":          {[]string{dropped, "--check", none}, verdict.ExitFail, "packets dropped: 1, want == 0"},
+		"as was wanted":        {[]string{dropped, "--check", some}, verdict.ExitPass, "1 packets were dropped for reason tail"},
+		"two of them":          {[]string{dropped, "--check", some, "--check", none}, verdict.ExitFail, "FAIL"},
+		"only what is named":   {[]string{dropped, "--check", some}, verdict.ExitPass, "PASS"},
+		"beside the MTU":       {[]string{dropped, "--check", some, "--mtu", "1500"}, verdict.ExitFail, "over the MTU of 1500"},
+		"and fidelity":         {[]string{dropped, "--check", some, "--fidelity", "degraded"}, verdict.ExitInconclusive, "asked rates are not known"},
+		"no such check":        {[]string{whole, "--check", "drop: {}"}, verdict.ExitUsage, `did you mean "drops"?`},
+		"a key that is needed": {[]string{whole, "--check", "drops: {at: leaf1}"}, verdict.ExitUsage, `add count: `},
+		"a wrong bound":        {[]string{whole, "--check", `drops: {count: "1"}`}, verdict.ExitUsage, "want >=, >, <=, < or =="},
+		"two in one":           {[]string{whole, "--check", "{deadlock: none, lossless: {}}"}, verdict.ExitUsage, "exactly one"},
+		"nothing":              {[]string{whole, "--check", ""}, verdict.ExitUsage, "want one of bytes-per-rank"},
+		"no workload":          {[]string{whole, "--check", "rank-nic: ar"}, verdict.ExitUsage, "give --workload"},
+	} {
+		code, stdout, stderr := railbed("", append([]string{"verify"}, c.args...)...)
+		if code != c.code || !strings.Contains(stdout+stderr, c.says) {
+			t.Errorf("%s: exit %d, want %d and %q:\n%s%s", name, code, c.code, c.says, stdout, stderr)
+		}
 	}
 }

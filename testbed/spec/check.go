@@ -20,12 +20,7 @@ func (t *Testbed) Check() error { return t.check(nil).Err() }
 
 // check leaves out what would repeat a problem with one of the wrong paths.
 func (t *Testbed) check(wrong map[string]bool) Problems {
-	c := &checker{t: t, wrong: wrong, holders: map[string]bool{}, workloads: map[string]bool{}}
-	for path := range wrong {
-		for ; path != "" && !c.holders[parent(path)]; path = parent(path) {
-			c.holders[parent(path)] = true
-		}
-	}
+	c := newChecker(t, wrong)
 	for _, name := range t.workloads() {
 		c.workloads[name] = true
 	}
@@ -37,6 +32,16 @@ func (t *Testbed) check(wrong map[string]bool) Problems {
 	c.steps()
 	c.checks()
 	return c.problems
+}
+
+func newChecker(t *Testbed, wrong map[string]bool) *checker {
+	c := &checker{t: t, wrong: wrong, holders: map[string]bool{}, workloads: map[string]bool{}}
+	for path := range wrong {
+		for ; path != "" && !c.holders[parent(path)]; path = parent(path) {
+			c.holders[parent(path)] = true
+		}
+	}
+	return c
 }
 
 type checker struct {

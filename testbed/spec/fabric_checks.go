@@ -3,17 +3,55 @@ package spec
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 
 	"railbed/fabric/units"
 )
 
 // packetChecks are the choices of a PacketsCheck.
-var packetChecks = []string{
-	"bytes-per-rank", "rank-nic", "conservation", "path-spread",
-	"marks", "drops", "lossless", "trims", "pauses", "deadlock", "reordering", "queue-depth",
+var packetChecks = keysOf(fieldsOf(reflect.TypeFor[PacketsCheck]()))
+
+// PacketChecks are the keys of all checks of packets, in the order of
+// PacketsCheck.
+func PacketChecks() []string { return slices.Clone(packetChecks) }
+
+// Kind is the key of the one that is set, and empty when none is.
+func (p *PacketsCheck) Kind() string {
+	if found := set(*p, packetChecks); len(found) > 0 {
+		return found[0]
+	}
+	return ""
+}
+
+// ParsePacketsCheck reads a check in the words of files, such as
+// "drops: {reason: tail, count: \">= 1\"}", which errors call by the name. Its
+// errors are Problems. Workloads, nodes and ports need not exist.
+func ParsePacketsCheck(name, text string) (*PacketsCheck, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, Problems{{File: name, What: "is empty", Want: "want one of " + strings.Join(packetChecks, ", ")}}
+	}
+	root, err := parse(name, []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	const at = "packets"
+	check := new(PacketsCheck)
+	d := &decoder{source: &Source{File: name, values: map[string]mark{at: markOf(root, root)}}, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d.decode(root, reflect.ValueOf(check).Elem(), target{path: at})
+	d.wrong["steps"] = true // there are none that could name a workload
+	c := newChecker(&Testbed{Source: d.source}, d.wrong)
+	c.constraints(reflect.ValueOf(check).Elem(), at)
+	c.packets(at, check)
+	if err := append(d.problems, c.problems...).Err(); err != nil {
+		return nil, err
+	}
+	return check, nil
 }
 
 // MarksCheck judges the packets of ECN-capable transports: those that left the

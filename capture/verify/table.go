@@ -1,0 +1,169 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"railbed/testbed/spec"
+)
+
+// Sources are what checks need beside packets and plan.
+type Sources struct {
+	// Traffic says which packets a workload's are; the name is that of the
+	// check, and empty for the only one.
+	Traffic func(workload string) (Workload, error)
+	// Drops, by switch, are the packets that its queues counted as dropped; nil
+	// when nobody counted.
+	Drops map[string]uint64
+}
+
+// kind is a check of packets that files can ask for.
+type kind struct {
+	key string // in files
+	// example is what a file writes behind the key.
+	example string
+	// words are what the check's name says beside the key, empty ones left out.
+	words func(*spec.PacketsCheck) []string
+	make  func(*spec.PacketsCheck, Sources) (Check, error)
+}
+
+// kinds are the checks that files, "railbed run" and "railbed verify" know, in
+// the order of spec.PacketsCheck. The forms of what is made here were checked when
+// the file was read.
+var kinds = []kind{
+	{"bytes-per-rank", "{formula: ring-all-reduce, tolerance: 2%}",
+		func(p *spec.PacketsCheck) []string { return []string{p.BytesPerRank.Workload} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			w, err := s.Traffic(p.BytesPerRank.Workload)
+			return NewBytesPerRank(w, p.BytesPerRank.Tolerance), err
+		}},
+	{"rank-nic", "ar",
+		func(p *spec.PacketsCheck) []string { return []string{p.RankNIC} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			w, err := s.Traffic(p.RankNIC)
+			return NewRankNIC(w), err
+		}},
+	{"conservation", `"*"`,
+		func(p *spec.PacketsCheck) []string { return []string{p.Conservation} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			return NewConservation(p.Conservation, s.Drops), nil
+		}},
+	{"path-spread", `{switch: "leaf*", min-share: 10%}`,
+		func(p *spec.PacketsCheck) []string { return []string{p.PathSpread.Switch} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			k := p.PathSpread
+			return NewPathSpread(k.Switch, k.MinShare, SpreadOptions{Polarised: k.Polarised, Flows: k.Flows}), nil
+		}},
+	{"marks", `{at: leaf1, share: ">= 10%"}`,
+		func(p *spec.PacketsCheck) []string { return []string{p.Marks.At, p.Marks.From, p.Marks.To} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			k := p.Marks
+			return NewMarks(Selection{At: k.At, From: k.From, To: k.To}, bound(k.Share, spec.ShareBound), bound(k.Count, spec.CountBound)), nil
+		}},
+	{"drops", `{at: "leaf1:p*", reason: tail, count: ">= 1"}`,
+		func(p *spec.PacketsCheck) []string {
+			return []string{p.Drops.At, p.Drops.From, p.Drops.To, p.Drops.Reason}
+		},
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			k := p.Drops
+			return NewDrops(Selection{At: k.At, From: k.From, To: k.To}, k.Reason, bound(k.Count, spec.CountBound)), nil
+		}},
+	{"lossless", "{to: h0, priority: 3}",
+		func(p *spec.PacketsCheck) []string { return []string{p.Lossless.From, p.Lossless.To} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			k := p.Lossless
+			return NewLossless(Selection{From: k.From, To: k.To}, priority(k.Priority)), nil
+		}},
+	{"trims", `{at: leaf1, count: ">= 1"}`,
+		func(p *spec.PacketsCheck) []string { return []string{p.Trims.At} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			return NewTrims(Selection{At: p.Trims.At}, bound(cmp.Or(p.Trims.Count, ">= 1"), spec.CountBound)), nil
+		}},
+	{"pauses", `{at: leaf1, paused: ">= 10ms"}`,
+		func(p *spec.PacketsCheck) []string { return []string{p.Pauses.At} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			k := p.Pauses
+			return NewPauses(Selection{At: k.At}, priority(k.Priority), bound(k.Count, spec.CountBound), bound(k.Paused, spec.DurationBound), k.Order), nil
+		}},
+	{"deadlock", "none",
+		func(p *spec.PacketsCheck) []string { return []string{p.Deadlock} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) { return NewDeadlock(p.Deadlock == "some"), nil }},
+	{"reordering", `{share: "<= 1%"}`,
+		func(p *spec.PacketsCheck) []string { return []string{p.Reordering.From, p.Reordering.To} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			k := p.Reordering
+			return NewReordering(Selection{From: k.From, To: k.To}, bound(k.Share, spec.ShareBound)), nil
+		}},
+	{"queue-depth", `{at: leaf1, max: "<= 100KB"}`,
+		func(p *spec.PacketsCheck) []string { return []string{p.QueueDepth.At} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			k := p.QueueDepth
+			return NewQueueDepth(Selection{At: k.At}, priority(k.Priority), bound(k.Max, spec.BytesBound), bound(k.P99, spec.BytesBound)), nil
+		}},
+}
+
+// kindOf is the kind of a check of which exactly one field is set.
+func kindOf(p *spec.PacketsCheck) (kind, bool) {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.key == p.Kind() })
+	if i < 0 {
+		return kind{}, false
+	}
+	return kinds[i], true
+}
+
+// New makes the check that a file asks for. Its error is that of Sources.Traffic,
+// which not all checks need.
+func New(p *spec.PacketsCheck, s Sources) (Check, error) {
+	k, known := kindOf(p)
+	if !known {
+		return nil, fmt.Errorf("check of packets %q: nothing judges it", p.Kind())
+	}
+	check, err := k.make(p, s)
+	if err != nil {
+		return nil, err
+	}
+	return check, nil
+}
+
+// Title is what reports call such a check.
+func Title(p *spec.PacketsCheck) string {
+	k, known := kindOf(p)
+	if !known {
+		return "packets"
+	}
+	title := k.key
+	for _, word := range k.words(p) {
+		if word != "" {
+			title += " " + word
+		}
+	}
+	return title
+}
+
+// Examples has one check of each kind, as a file writes it.
+func Examples() []string {
+	var examples []string
+	for _, k := range kinds {
+		examples = append(examples, strings.TrimSpace(k.key+": "+k.example))
+	}
+	return examples
+}
+
+// bound is a comparison that has been checked, or nil for none.
+func bound(text string, kind spec.BoundKind) *spec.Bound {
+	b, err := spec.ParseBound(text, kind)
+	if err != nil {
+		return nil
+	}
+	return &b
+}
+
+// priority is a queue, or -1 for any.
+func priority(q *int) int {
+	if q == nil {
+		return -1
+	}
+	return *q
+}

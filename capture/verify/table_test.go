@@ -1,0 +1,116 @@
+package verify
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+)
+
+// Whoever adds a check to files forgets neither "railbed run" nor "railbed
+// verify", which both know the checks of the table and no others.
+func TestTableHasEveryCheckOfFiles(t *testing.T) {
+	var keys []string
+	for _, k := range kinds {
+		keys = append(keys, k.key)
+	}
+	if want := spec.PacketChecks(); !slices.Equal(keys, want) || len(keys) < 12 {
+		t.Errorf("the table has %q, files have %q", keys, want)
+	}
+	sources := Sources{Traffic: func(string) (Workload, error) { return Workload{Name: "ar"}, nil }}
+	for i, example := range Examples() {
+		asked, err := spec.ParsePacketsCheck("example", example)
+		if err != nil {
+			t.Errorf("%s: %v", example, err)
+			continue
+		}
+		check, err := New(asked, sources)
+		if err != nil || check == nil || asked.Kind() != keys[i] {
+			t.Errorf("%s: made %T of kind %q, %v", example, check, asked.Kind(), err)
+			continue
+		}
+		// The check calls itself by the same kind.
+		s := newScene(t)
+		s.ring(4)
+		if results, _ := s.run(check); !strings.HasPrefix(results[0].Name, keys[i]) || !strings.HasPrefix(Title(asked), keys[i]) {
+			t.Errorf("%s is titled %q and %q", example, results[0].Name, Title(asked))
+		}
+	}
+}
+
+func TestTitles(t *testing.T) {
+	for text, want := range map[string]string{
+		`drops: {at: "leaf*", from: h0, reason: tail, count: "== 0"}`: "drops leaf* h0 tail",
+		"lossless: {}":         "lossless",
+		"deadlock: some":       "deadlock some",
+		`conservation: spine1`: "conservation spine1",
+	} {
+		asked, err := spec.ParsePacketsCheck("x", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Title(asked); got != want {
+			t.Errorf("%s is titled %q, want %q", text, got, want)
+		}
+	}
+	if _, err := New(&spec.PacketsCheck{}, Sources{}); err == nil {
+		t.Error("a check of nothing was made")
+	}
+}
+
+// A workload that did not end leaves nothing to compare with.
+func TestChecksOfAWorkloadNeedIt(t *testing.T) {
+	unknown := errors.New("did not come to its end")
+	for _, text := range []string{"rank-nic: ar", "bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}"} {
+		asked, err := spec.ParsePacketsCheck("x", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if check, err := New(asked, Sources{Traffic: func(string) (Workload, error) { return Workload{}, unknown }}); !errors.Is(err, unknown) || check != nil {
+			t.Errorf("%s: %v, %v", text, check, err)
+		}
+	}
+}
+
+// What two ranks of one node send to each other crosses no link, so that the
+// formula cannot be read off the packets.
+func TestRanksOnOneNodeAreInconclusive(t *testing.T) {
+	s := newScene(t)
+	s.ring(4)
+	s.workload.Ranks[2].Node = s.workload.Ranks[1].Node
+	results, _ := s.run(s.checks()[0])
+	if r := results[0]; r.Verdict != unclear || !strings.Contains(r.Summary, "rank 1 sends to rank 2 on the same node, h1") {
+		t.Errorf("%v, want INCONCLUSIVE with the two ranks", r)
+	}
+}
+
+// A switch that the check names and nobody recorded is not passed over.
+func TestSwitchesThatWereNotCaptured(t *testing.T) {
+	for name, c := range map[string]struct {
+		check Check
+		left  string
+		want  string
+	}{
+		"conservation":           {NewConservation("*", nil), "spine1", "spine1: not captured"},
+		"conservation of others": {NewConservation("leaf*", nil), "spine1", ""},
+		"path spread":            {NewPathSpread("*", units.Ratio{}, SpreadOptions{}), "leaf2", "leaf2: not captured"},
+		"path spread of others":  {NewPathSpread("leaf*", units.Ratio{}, SpreadOptions{}), "spine2", ""},
+	} {
+		s := newScene(t)
+		s.ring(4)
+		for _, port := range s.plan.Switch(c.left).Ports {
+			s.untapped[c.left+":"+port.Name] = true
+		}
+		verdict := pass
+		if c.want != "" {
+			verdict = unclear
+		}
+		results, _ := s.run(c.check)
+		if r := results[0]; r.Verdict != verdict || !strings.Contains(strings.Join(r.Details, "\n"), c.want) {
+			t.Errorf("%s: %v, want %s and %q", name, r, verdict, c.want)
+		}
+	}
+}
