@@ -66,7 +66,8 @@ const junitRunCase = "run"
 // WriteJUnit writes junit.xml: a suite of one case for the run and one for each
 // step, and a suite of one case for each check. What failed is a failure; what
 // could not be judged (INCONCLUSIVE, OVERLOADED, ABORTED) is an error, because a
-// CI system must not take it for a pass; what the host cannot do is skipped.
+// CI system must not take it for a pass, and so is what failed in an overloaded run,
+// which proves nothing; what the host cannot do is skipped.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	r = r.printable()
 	steps := r.junitSuite("steps", r.Elapsed())
@@ -120,7 +121,7 @@ func (r *Report) junitRun(steps *junitSuite, told bool) {
 	switch {
 	case r.Verdict == verdict.Unsupported:
 		steps.Cases[0].Skipped = &junitReason{Message: r.Reason}
-	case r.Verdict == verdict.Aborted, r.Verdict != verdict.Pass && !told:
+	case r.Verdict == verdict.Aborted, r.Verdict == verdict.Overloaded, r.Verdict != verdict.Pass && !told:
 		steps.Cases[0].Error = &junitReason{Message: r.Reason, Type: string(r.Verdict)}
 	}
 	steps.count()
@@ -133,7 +134,7 @@ func (r *Report) junitStep(i int, step Step) junitCase {
 	}
 	switch step.State {
 	case Failed:
-		c.Failure = &junitReason{Message: step.Error, Type: string(step.State), Text: step.Where + ": " + step.Error}
+		c.fail(r.Verdict, &junitReason{Message: step.Error, Type: string(step.State), Text: step.Where + ": " + step.Error})
 	case Cancelled:
 		c.Error = &junitReason{Message: cmp.Or(step.Error, "ended with the run"), Type: string(step.State), Text: step.Where}
 	case Skipped:
@@ -151,13 +152,22 @@ func (r *Report) junitCheck(i int, check Check) junitCase {
 	switch check.Verdict {
 	case verdict.Pass:
 	case verdict.Fail:
-		c.Failure = reason
+		c.fail(r.Verdict, reason)
 	case verdict.Unsupported:
 		c.Skipped = &junitReason{Message: reason.Message}
 	default:
 		c.Error = reason
 	}
 	return c
+}
+
+// fail is a failure, but in a run that was overloaded.
+func (c *junitCase) fail(run verdict.Verdict, reason *junitReason) {
+	if run == verdict.Overloaded {
+		c.Error = reason
+	} else {
+		c.Failure = reason
+	}
 }
 
 func (s *junitSuite) count() {

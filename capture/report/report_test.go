@@ -189,6 +189,20 @@ func TestJUnit(t *testing.T) {
 	}
 }
 
+// What fails in an overloaded run proves nothing about what was tested: no CI system
+// is to count it as failed, nor as passed.
+func TestJUnitOfAnOverloadedRun(t *testing.T) {
+	r := sample()
+	r.Verdict, r.Reason = verdict.Overloaded, "the emulator did not keep up"
+	var text bytes.Buffer
+	if err := r.WriteJUnit(&text); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(text.String(), "<failure") || strings.Count(text.String(), "<error") != 6 || !strings.Contains(text.String(), `message="the emulator did not keep up"`) {
+		t.Errorf("want 6 errors and no failure in\n%s", text.String())
+	}
+}
+
 // A run that ended before its first step is no green file.
 func TestJUnitOfARunWithoutSteps(t *testing.T) {
 	for end, want := range map[verdict.Verdict]string{verdict.Aborted: "<error", verdict.Unsupported: "<skipped", verdict.Inconclusive: "<error", verdict.Overloaded: "<error"} {

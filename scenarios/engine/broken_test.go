@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -200,6 +201,39 @@ func TestOverloadIsNeverAPass(t *testing.T) {
 	r.conclude(context.Background(), nil)
 	if r.report.Verdict != verdict.Overloaded || !strings.Contains(r.report.Reason, "a link was slow") {
 		t.Errorf("%s: %s, want OVERLOADED", r.report.Verdict, r.report.Reason)
+	}
+}
+
+// What fails while the emulator does not keep up may fail for that reason: the
+// verdict and the exit code are those of the overload.
+func TestOverloadOverrulesFailures(t *testing.T) {
+	failing := []report.Check{{Name: "lossless", Verdict: verdict.Fail}, {Name: "drops", Verdict: verdict.Inconclusive}}
+	step := &stepError{index: 0, err: errors.New("exit code 1")}
+	for _, c := range []struct {
+		name   string
+		level  string
+		checks []report.Check
+		err    error
+		want   verdict.Verdict
+		code   int
+		says   string
+	}{
+		{"a check of a faithful run", report.Faithful, failing, nil, verdict.Fail, verdict.ExitFail, "lossless"},
+		{"a check of a degraded run", report.Degraded, failing, nil, verdict.Fail, verdict.ExitFail, "lossless"},
+		{"a check", report.Overloaded, failing, nil, verdict.Overloaded, verdict.ExitOverloaded, "a link was slow; that a check failed proves nothing"},
+		{"two checks", report.Overloaded, append(failing, failing...), nil, verdict.Overloaded, verdict.ExitOverloaded, "that 2 checks failed"},
+		{"a step", report.Overloaded, failing, step, verdict.Overloaded, verdict.ExitOverloaded, "a link was slow; that a step failed proves nothing"},
+		{"a check of fidelity", report.Degraded, append(failing, report.Check{Name: "fidelity faithful", Verdict: verdict.Overloaded}), nil,
+			verdict.Overloaded, verdict.ExitOverloaded, "fidelity faithful"},
+		{"an interrupt", report.Overloaded, failing, errRunEnded, verdict.Aborted, verdict.ExitFail, ""},
+	} {
+		r := &run{Options: Options{File: &spec.Testbed{Steps: []spec.Step{{}}}}, report: &report.Report{
+			Checks: c.checks, Steps: []report.Step{{Name: "exec"}}, Fidelity: &report.Fidelity{Verdict: c.level, Reasons: []string{"a link was slow"}},
+		}}
+		r.conclude(context.Background(), c.err)
+		if r.report.Verdict != c.want || r.report.Verdict.ExitCode() != c.code || !strings.Contains(r.report.Reason, c.says) {
+			t.Errorf("%s: %s, exit code %d, %q; want %s, %d and %q", c.name, r.report.Verdict, r.report.Verdict.ExitCode(), r.report.Reason, c.want, c.code, c.says)
+		}
 	}
 }
 

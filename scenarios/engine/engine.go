@@ -298,6 +298,28 @@ func (r *run) conclude(ctx context.Context, err error) {
 	if rep.Verdict != verdict.Pass {
 		rep.Reason = r.reason(ctx, err)
 	}
+	if rep.Verdict == verdict.Overloaded {
+		rep.Reason += overruled(rep, err)
+	}
+}
+
+// overruled says that something failed which the overload makes no proof.
+func overruled(rep *report.Report, err error) string {
+	failed := 0
+	for _, check := range rep.Checks {
+		if check.Verdict == verdict.Fail {
+			failed++
+		}
+	}
+	switch {
+	case stepVerdict(err) == verdict.Fail:
+		return "; that a step failed proves nothing"
+	case failed == 1:
+		return "; that a check failed proves nothing"
+	case failed > 1:
+		return fmt.Sprintf("; that %d checks failed proves nothing", failed)
+	}
+	return ""
 }
 
 // reason says in one line what the verdict comes from, with its place in the

@@ -37,7 +37,8 @@ the captures, and under logs/NODE/ what programs printed. DIR is made; one that
 exists must be empty or of an earlier run, whose files are replaced.
 
 Exit code: 0 PASS, 1 FAIL or ABORTED, 2 bad input, 3 UNSUPPORTED here,
-4 OVERLOADED, 5 INCONCLUSIVE. Ctrl-C ends the run as ABORTED, takes everything
+4 OVERLOADED, 5 INCONCLUSIVE. What fails while the emulator does not keep up proves
+nothing, so that OVERLOADED overrules FAIL. Ctrl-C ends the run as ABORTED, takes everything
 down and still writes the results; a second one kills the testbed first.`,
 		Example: `  railbed run scenarios/quickstart.yaml
   railbed run scenarios/link-flap.yaml --out results -o json | jq .verdict`,

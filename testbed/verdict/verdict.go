@@ -11,14 +11,16 @@ import (
 // Verdict is how a check or a run ended. The zero value is not a verdict.
 type Verdict string
 
-// Verdicts, from best to worst.
+// Verdicts, each one overruled by those after it. What failed while the emulator
+// did not keep up, or without what the file needs, may have failed for that
+// reason: it proves nothing about what was tested.
 const (
 	Pass         Verdict = "PASS"
 	Inconclusive Verdict = "INCONCLUSIVE" // the evidence was empty or incomplete
-	Overloaded   Verdict = "OVERLOADED"   // the emulator did not keep up, so nothing is proved
-	Unsupported  Verdict = "UNSUPPORTED"  // the host lacks what the file needs
 	Fail         Verdict = "FAIL"
-	Aborted      Verdict = "ABORTED" // interrupted, or the supervisor died
+	Overloaded   Verdict = "OVERLOADED"  // the emulator did not keep up, so nothing is proved
+	Unsupported  Verdict = "UNSUPPORTED" // the host lacks what the file needs
+	Aborted      Verdict = "ABORTED"     // interrupted, or the supervisor died
 )
 
 // Exit codes of the railbed command.
@@ -31,15 +33,15 @@ const (
 	ExitInconclusive = 5
 )
 
-var rank = map[Verdict]int{Pass: 0, Inconclusive: 1, Overloaded: 2, Unsupported: 3, Fail: 4, Aborted: 5}
+var rank = map[Verdict]int{Pass: 0, Inconclusive: 1, Fail: 2, Overloaded: 3, Unsupported: 4, Aborted: 5}
 
 var exitCode = map[Verdict]int{
 	Pass: ExitPass, Inconclusive: ExitInconclusive, Overloaded: ExitOverloaded,
 	Unsupported: ExitUnsupported, Fail: ExitFail, Aborted: ExitFail,
 }
 
-// Worst returns the worst of the verdicts, or Inconclusive for none: nothing
-// judged is not a pass.
+// Worst returns the one of the verdicts that overrules the others, or Inconclusive
+// for none: nothing judged is not a pass.
 func Worst(verdicts ...Verdict) Verdict {
 	if len(verdicts) == 0 {
 		return Inconclusive
