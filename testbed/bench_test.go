@@ -16,6 +16,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 )
 
 // leafSpine is the fabric that bring-up is measured on.
@@ -25,14 +26,14 @@ func (l leafSpine) nodes() int { return l.leaves * l.hosts }
 
 var benchFabrics = []leafSpine{{8, 4, 8}, {16, 4, 16}, {32, 8, 32}}
 
-func (l leafSpine) plan(b testing.TB) *plan.Plan {
+func (l leafSpine) plan(b testing.TB, kind string) *plan.Plan {
 	return compile(b, fmt.Sprintf(`
 name: bench
 fabric:
   topology: leaf-spine
   params: {leaves: %d, spines: %d, hosts-per-leaf: %d}
-  switch: {kind: router}
-`, l.leaves, l.spines, l.hosts))
+  switch: {kind: %s}
+`, l.leaves, l.spines, l.hosts, kind))
 }
 
 // bringUp is one run: a testbed up and down, and the supervisor's memory in
@@ -76,28 +77,32 @@ func residentKiB(b *testing.B, pid int) int {
 	return 0
 }
 
-// BenchmarkBringUp measures a leaf-spine of routers, every link shaped and
-// everything read back: time up and down, time per node, and the supervisor's
-// resident memory per node.
+// BenchmarkBringUp measures a leaf-spine of routers, and one of soft switches,
+// every link shaped and everything read back: time up and down, time per node,
+// and the supervisor's resident memory per node.
 func BenchmarkBringUp(b *testing.B) {
 	hosttest.Need(b, hosttest.Testbed)
-	for _, fabric := range benchFabrics {
-		b.Run(fmt.Sprintf("nodes=%d", fabric.nodes()), func(b *testing.B) {
-			p := fabric.plan(b)
-			bringUp(b, p) // the calibration, when it is the first
-			b.ResetTimer()
-			var ups, downs []time.Duration
-			rss := 0
-			for b.Loop() {
-				up, down, kib := bringUp(b, p)
-				ups, downs, rss = append(ups, up), append(downs, down), kib
-			}
-			b.ReportMetric(median(ups).Seconds(), "s-up")
-			b.ReportMetric(median(downs).Seconds(), "s-down")
-			b.ReportMetric(float64(median(ups).Microseconds())/float64(fabric.nodes()), "us-up/node")
-			b.ReportMetric(float64(rss)/float64(fabric.nodes()), "KiB/node")
-		})
+	for _, kind := range []string{spec.Router, spec.Soft} {
+		for _, fabric := range benchFabrics {
+			b.Run(fmt.Sprintf("%s/nodes=%d", kind, fabric.nodes()), func(b *testing.B) { benchBringUp(b, fabric, kind) })
+		}
 	}
+}
+
+func benchBringUp(b *testing.B, fabric leafSpine, kind string) {
+	p := fabric.plan(b, kind)
+	bringUp(b, p) // the calibration, when it is the first
+	b.ResetTimer()
+	var ups, downs []time.Duration
+	rss := 0
+	for b.Loop() {
+		up, down, kib := bringUp(b, p)
+		ups, downs, rss = append(ups, up), append(downs, down), kib
+	}
+	b.ReportMetric(median(ups).Seconds(), "s-up")
+	b.ReportMetric(median(downs).Seconds(), "s-down")
+	b.ReportMetric(float64(median(ups).Microseconds())/float64(fabric.nodes()), "us-up/node")
+	b.ReportMetric(float64(rss)/float64(fabric.nodes()), "KiB/node")
 }
 
 func median(times []time.Duration) time.Duration {
@@ -113,7 +118,7 @@ func BenchmarkBringUpBesideMininet(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Mininet)
 	for _, peer := range []leafSpine{{16, 4, 16}, {16, 1, 16}} {
 		b.Run(fmt.Sprintf("nodes=%d/spines=%d", peer.nodes(), peer.spines), func(b *testing.B) {
-			p := peer.plan(b)
+			p := peer.plan(b, spec.Router)
 			bringUp(b, p)
 			var ups, downs, peerUps, peerDowns []time.Duration
 			for b.Loop() {
