@@ -41,9 +41,9 @@ func numbers(t *testing.T, path string) map[string]float64 {
 	return found
 }
 
-// FIDELITY.md gives the limits that the engine judges by.
+// FIDELITY.md gives the limits that runs and recordings are judged by.
 func TestFidelityShowsTheLimits(t *testing.T) {
-	limits := numbers(t, "scenarios/engine/fidelity.go")
+	limits := numbers(t, "capture/verify/limits.go")
 	text, err := os.ReadFile("FIDELITY.md")
 	if err != nil {
 		t.Fatal(err)
@@ -51,16 +51,16 @@ func TestFidelityShowsTheLimits(t *testing.T) {
 	percent := func(name string) string {
 		limit, known := limits[name]
 		if !known {
-			t.Errorf("scenarios/engine has no constant %s", name)
+			t.Errorf("capture/verify has no constant %s", name)
 		}
 		return fmt.Sprintf("%.0f %%", limit*100)
 	}
 	for _, row := range []string{
-		"| rate of a busy link, off the asked one | " + percent("rateTolerance") + " | " + percent("rateOverloaded") + " |",
-		"| packets that captures lost | " + percent("lostDegraded") + " | " + percent("lostOverloaded") + " |",
-		"| time in which some task waited for a CPU | " + percent("pressureDegraded") + " | never by itself |",
-		"| CPU time that the hypervisor gave to others | " + percent("stealDegraded") + " | " + percent("stealOverloaded") + " |",
-		fmt.Sprintf("there must be %.0f.", limits["busyLeast"]),
+		"| rate of a busy link, off the asked one | " + percent("RateDegraded") + " | " + percent("RateOverloaded") + " |",
+		"| packets that captures lost | " + percent("LostDegraded") + " | " + percent("LostOverloaded") + " |",
+		"| time in which some task waited for a CPU | " + percent("PressureDegraded") + " | never by itself |",
+		"| CPU time that the hypervisor gave to others | " + percent("StealDegraded") + " | " + percent("StealOverloaded") + " |",
+		fmt.Sprintf("there must be %.0f.", limits["BusyLeast"]),
 	} {
 		if !strings.Contains(string(text), row) {
 			t.Errorf("FIDELITY.md does not say %q", row)

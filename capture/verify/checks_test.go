@@ -164,8 +164,9 @@ var mutations = []struct {
 		s.change(func(k sighting) bool { return k.id == s.ids/2 }, func(k *sighting) { k.length = 1515 })
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, fail}, "over the MTU of 1500, the longest of 1501 bytes"},
 	{"a link carries too much", func(s *scene) {
-		s.plan.Links[0].AToB.Rate = 40_000_000
-	}, [6]verdict.Verdict{pass, pass, pass, pass, verdict.Overloaded, pass}, "more than 40mbit"},
+		s.stretch(10)
+		s.plan.Links[0].AToB.Rate = 3_000_000
+	}, [6]verdict.Verdict{pass, pass, pass, pass, verdict.Overloaded, pass}, "instead of 3mbit while busy"},
 	{"somebody else's capture", func(s *scene) { s.foreign = true },
 		[6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
 	{"somebody else's capture without counts", func(s *scene) { s.foreign, s.noCounts = true, true },
@@ -299,29 +300,90 @@ func TestHostLoad(t *testing.T) {
 	}
 }
 
-// TestRateLimits sets a link's asked rate so that what it carried is over by
-// exactly a share.
+// stretch makes the capture take longer.
+func (s *scene) stretch(factor int64) {
+	for i := range s.sightings {
+		s.sightings[i].time = start + (s.sightings[i].time-start)*factor
+	}
+	s.now = start + (s.now-start)*factor
+}
+
+// TestRateLimits sets a link's asked rate so that what it carried is off by exactly
+// a share. The kernel's links say nothing of what waited, so that too little is no
+// fault of theirs.
 func TestRateLimits(t *testing.T) {
-	s := newScene(t)
-	s.ring(4)
-	const asked = 40_000_000 // at which a burst is 2 MTU, whatever the rate
-	s.plan.Links[0].AToB.Rate = asked
-	results, _ := s.run(NewFidelity(Faithful, HostLoad{-1, -1}))
-	over := results[0].Measured["over"]
 	for _, c := range []struct {
 		share float64
 		want  verdict.Verdict
 		level string
 	}{
-		{-0.2, pass, Faithful}, {0.009, pass, Faithful}, {0.011, fail, Degraded}, {0.099, fail, Degraded}, {0.101, verdict.Overloaded, Overloaded},
+		// Of 1,000 frames in an interval one may be too many, and three a burst.
+		{-0.5, pass, Faithful}, {0.033, pass, Faithful}, {0.036, fail, Degraded}, {0.102, fail, Degraded}, {0.106, verdict.Overloaded, Overloaded},
 	} {
-		s.plan.Links[0].AToB.Rate = units.Rate(asked * (1 + over) / (1 + c.share))
 		check := NewFidelity(Faithful, HostLoad{-1, -1})
+		s, _ := rateScene(t, clusterFile, c.share, "")
 		results, _ := s.run(check)
 		if results[0].Verdict != c.want || check.Level() != c.level {
 			t.Errorf("%+.1f%%: %s, want %s: %v", c.share*100, check.Level(), c.level, results[0])
 		}
 	}
+}
+
+// TestSoftRateLimits is that of a soft switch's port, which says what waits: where
+// it is busy, too little is as wrong as too much.
+func TestSoftRateLimits(t *testing.T) {
+	file := strings.Replace(clusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
+	const waits, empty = "railbed depth=3000 late=10ns", "railbed depth=0 late=10ns"
+	for name, c := range map[string]struct {
+		share   float64
+		comment string
+		paused  bool
+		want    verdict.Verdict
+	}{
+		"as asked":              {0, waits, false, pass},
+		"a little less":         {-0.028, waits, false, pass},
+		"less":                  {-0.034, waits, false, fail},
+		"much less":             {-0.2, waits, false, verdict.Overloaded},
+		"much less, and paused": {-0.2, waits, true, pass},
+		"nothing more to send":  {-0.2, empty, false, pass},
+		"more":                  {0.05, waits, false, fail},
+		"nothing is said":       {-0.2, "", false, pass},
+	} {
+		s, tap := rateScene(t, file, c.share, c.comment)
+		if c.paused { // and never told to go on
+			at, _ := (&Capture{Plan: s.plan}).port(splitPort(tap))
+			s.pause(at.Peer, start+1, 100)
+		}
+		results, _ := s.run(NewFidelity(Faithful, HostLoad{-1, -1}))
+		if results[0].Verdict != c.want {
+			t.Errorf("%s: %v, want %s", name, results[0], c.want)
+		}
+	}
+}
+
+// rateScene is a capture of a second in which the first switch's first port sends
+// at a steady rate, which is off by a share from the asked one.
+func rateScene(t *testing.T, file string, share float64, comment string) (s *scene, tap string) {
+	s = newScene(t)
+	s.plan = compile(t, file)
+	s.ring(4)
+	link := &s.plan.Links[0]
+	end := link.B
+	if s.plan.Switch(end.Node) == nil {
+		end = link.A
+	}
+	tap = end.Node + ":" + end.Port
+	frame := s.of(s.packet(tap, true), tap, true).frame
+	s.sightings = nil
+	const every = int64(200_000) // 1,000 frames in an interval
+	rate := float64(len(frame)) * 8 / (float64(every) / 1e9)
+	link.AToB.Rate, link.BToA.Rate = units.Rate(rate/(1+share)), units.Rate(rate/(1+share))
+	for at := start; at < start+1_300_000_000; at += every {
+		s.ids++
+		s.sightings = append(s.sightings, sighting{tap: tap, out: true, time: at, id: s.ids, frame: frame, length: len(frame), comment: comment})
+	}
+	s.now = start + 1_300_000_000
+	return s, tap
 }
 
 // TestBridge judges what a bridge does with frames to all, to somebody that it

@@ -110,35 +110,42 @@ func TestStreamAgainstMap(t *testing.T) {
 	}
 }
 
-// TestMeterAgainstWindows compares the busiest windows with those found by
-// trying every millisecond.
-func TestMeterAgainstWindows(t *testing.T) {
+// TestMeterAgainstPackets compares what a meter has of each interval with a sum over
+// all packets.
+func TestMeterAgainstPackets(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 2))
-		m := new(meter)
-		var bins [2000]uint64
-		now := int64(0)
-		for now < 1900*binWidth {
-			length := 60 + random.IntN(1400)
-			m.add(now, length)
-			bins[now/binWidth] += uint64(length)
-			if random.IntN(200) == 0 {
-				now += random.Int64N(300) * binWidth
+		m := &meter{asked: 1e6, mtu: 1500}
+		bytes := map[int64]uint64{}
+		now, longest := int64(0), 0
+		for range 3000 {
+			p := &Packet{Time: now, Due: now, Length: 60 + random.IntN(1400), Depth: 1}
+			m.add(p)
+			bytes[now/int64(RateInterval)] += uint64(p.Length)
+			longest = max(longest, p.Length)
+			if random.IntN(400) == 0 {
+				now += random.Int64N(3e9)
 			}
-			now += random.Int64N(binWidth / 2)
+			now += random.Int64N(1e7)
 		}
-		most := func(width int) (best uint64) {
-			for from := range len(bins) - width {
-				total := uint64(0)
-				for _, b := range bins[from : from+width] {
-					total += b
-				}
-				best = max(best, total)
+		var most uint64
+		for _, n := range bytes {
+			most = max(most, n)
+		}
+		busiest, busy := m.rate(true)
+		if busiest != float64(most)*8/RateInterval.Seconds() || len(m.done) != len(bytes)-1 {
+			t.Fatalf("seed %d: busiest %v in %d intervals, want %d bytes of %d", seed, busiest, len(m.done), most, len(bytes)-1)
+		}
+		// More waited behind every packet, so that all are busy but the first
+		// one and those after a pause.
+		for i := range busy {
+			whole := m.asked.BytesPerSecond() / 5
+			if share := float64(busy[i]); share > 1 && share > float64(most)/float64(whole) {
+				t.Fatalf("seed %d: a share of %v", seed, share)
 			}
-			return best
 		}
-		if m.mostShort != most(shortBins) || m.mostLong != most(longBins) {
-			t.Fatalf("seed %d: busiest windows %d and %d, want %d and %d", seed, m.mostShort, m.mostLong, most(shortBins), most(longBins))
+		if len(busy) == 0 || len(busy) >= len(bytes) {
+			t.Fatalf("seed %d: %d of %d intervals were busy", seed, len(busy), len(bytes))
 		}
 	}
 }

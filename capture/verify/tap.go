@@ -15,7 +15,7 @@ func (c *Capture) addTaps(interfaces []pcapng.Interface) {
 		tap := &Tap{
 			Index: i, Name: described.Name, Link: described.Description,
 			NIC: described.Hardware == pcapng.HardwareNIC, mac: described.MAC, hasMAC: described.HasMAC,
-			ethernet: described.LinkType == pcapng.LinkEthernet,
+			ethernet: described.LinkType == pcapng.LinkEthernet, filtered: described.Filter != "",
 		}
 		// Links may have names with colons, ports may not.
 		tap.Node, tap.Port = splitPort(described.Name)

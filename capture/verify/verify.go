@@ -79,6 +79,7 @@ type Tap struct {
 	mac      plan.MAC
 	hasMAC   bool
 	ethernet bool
+	filtered bool // a filter kept packets out
 }
 
 // Capture is what a Run learns about the capture as a whole.

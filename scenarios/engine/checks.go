@@ -11,6 +11,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
+	"railbed/fabric/clock"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
@@ -59,8 +60,9 @@ func (e *evidence) captured(file *spec.Testbed) *report.Capture {
 }
 
 // judge makes a result of every check of the file, in the file's order. Checks
-// of packets read the first capture of the file, all in one pass; open opens a
-// file of the results and read is told how much of it was read.
+// of packets read the first capture of the file, all in one pass, in which also the
+// rates of links are read; open opens a file of the results and read is told how
+// much of it was read.
 func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, open func(string) (io.ReadCloser, error), read func(int64)) ([]report.Check, error) {
 	checks := make([]report.Check, len(file.Checks))
 	var packets []verify.Check
@@ -80,16 +82,28 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, o
 				continue
 			}
 			packets, of = append(packets, made), append(of, i)
-		default:
-			judgeFidelityCheck(c, check.Fidelity, e.fidelity)
 		}
 	}
-	if len(packets) == 0 {
-		return checks, nil
+	rates := ratesOf(file, e)
+	if rates != nil {
+		packets = append(packets, rates)
 	}
-	results, err := verifyCapture(ctx, file, p, e, open, read, packets)
+	var results []verify.Result
+	var err error
+	if len(packets) > 0 {
+		results, err = verifyCapture(ctx, file, p, e, open, read, packets)
+	}
 	if ctx.Err() != nil {
 		return checks, context.Cause(ctx)
+	}
+	if rates != nil && err == nil {
+		found, _ := rates.Rates()
+		e.readRates(found, clock.Dilation(p.Dilation))
+	}
+	for i, check := range file.Checks {
+		if check.Workload == nil && check.Packets == nil && e.aborted == nil {
+			judgeFidelityCheck(&checks[i], check.Fidelity, e.fidelity)
+		}
 	}
 	for n, i := range of {
 		if err != nil {
@@ -99,6 +113,18 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, o
 		takeResult(&checks[i], file.Checks[i].Packets, e, results[n])
 	}
 	return checks, nil
+}
+
+// ratesOf is the check that reads rates from the recording; nil when there is none,
+// or not of all packets.
+func ratesOf(file *spec.Testbed, e *evidence) *verify.Fidelity {
+	recorded := e.captured(file)
+	if recorded == nil || !recorded.Complete || e.fidelity == nil || e.aborted != nil {
+		return nil
+	}
+	rates := verify.NewFidelity(verify.Faithful, verify.HostLoad{Pressure: -1, Steal: -1})
+	rates.Except(file.ChangesRate)
+	return rates
 }
 
 func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, open func(string) (io.ReadCloser, error), read func(int64), packets []verify.Check) ([]verify.Result, error) {

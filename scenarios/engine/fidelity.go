@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/capture/verify"
 	"railbed/fabric"
 	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/live"
@@ -16,37 +17,13 @@ import (
 	"railbed/testbed/plan"
 )
 
-// The numbers that define fidelity; FIDELITY.md explains them. A run is
-// faithful when it crosses none of them.
 const (
-	// rateTolerance is how far the rate of a busy link may be from the asked
-	// one. The shapers are calibrated to 1 %, and reading counters adds up to
-	// 2 % (blurShare).
-	rateTolerance = 0.03
-	// rateOverloaded is the deviation with which nothing that a run measures
-	// can be believed.
-	rateOverloaded = 0.10
-	// lostDegraded is the share of packets that captures may lose.
-	lostDegraded = 0
-	// lostOverloaded is the share with which captures prove nothing.
-	lostOverloaded = 0.01
-	// pressureDegraded is the share of time in which a task may have waited
-	// for a CPU. Ranks that outnumber the CPUs wait for each other even where
-	// the links are exact, so this alone never means overloaded.
-	pressureDegraded = 0.90
-	// stealDegraded and stealOverloaded are shares of CPU time that the
-	// hypervisor gave to others.
-	stealDegraded   = 0.05
-	stealOverloaded = 0.25
-
 	// sampleInterval is how often the links are looked at. A link counts as
 	// busy in an interval when its queue held something at both ends of it.
-	sampleInterval = 200 * time.Millisecond
+	sampleInterval = verify.RateInterval
 	// sampleShare is the share of time that sampling may take; a large
 	// testbed is looked at less often.
 	sampleShare = 0.05
-	// busyLeast is how many busy intervals a rate must rest on.
-	busyLeast = 3
 )
 
 // sampler looks at the links and the CPUs while the steps run.
@@ -261,17 +238,12 @@ func (m *linkMeter) measure(now reading, asked float64) {
 
 func (m *linkMeter) result() report.LinkRate {
 	rate := m.rate
-	if len(m.busy) < busyLeast {
+	share, known := verify.Achieved(m.busy)
+	if !known {
 		rate.Busy = 0
 		return rate
 	}
-	// A queue can hold something at both ends of an interval and have been
-	// empty within it, as between the steps of a collective: that makes a link
-	// look slower than it is, so the best interval counts. It can be above the
-	// asked rate by the blur alone; a link that is too fast is so in the median.
-	slices.Sort(m.busy)
-	best, median := m.busy[len(m.busy)-1], m.busy[len(m.busy)/2]
-	rate.Achieved = uint64(float64(max(median, min(best, 1))) * float64(rate.Asked))
+	rate.Achieved = uint64(share * float64(rate.Asked))
 	return rate
 }
 
@@ -284,7 +256,32 @@ func since(before, after uint64) uint64 {
 	return after - before
 }
 
-// judgeFidelity sets the verdict and its reasons by the numbers above.
+// readRates takes the rates of links from the run's recording, where its packets say
+// when a link was busy: they are more exact than counters that are looked at now and
+// then, and railbed verify judges by them. The verdict is found anew.
+func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
+	read := map[string]verify.Rate{}
+	for _, rate := range rates {
+		read[rate.From] = rate
+	}
+	f := e.fidelity
+	for i := range f.Links {
+		l := &f.Links[i]
+		rate := read[l.From]
+		if !rate.Known {
+			continue
+		}
+		l.Busy, l.Achieved = 0, uint64(rate.Achieved*float64(l.Asked))
+		if rate.Achieved > 0 {
+			l.Busy = by.Passed(time.Duration(rate.Busy) * verify.RateInterval).Seconds()
+		}
+	}
+	f.Reasons, f.Dropped = nil, 0
+	judgeFidelity(f, e.captures)
+}
+
+// judgeFidelity sets the verdict and its reasons by the numbers of package verify and
+// of timing.go.
 func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 	worst := 0
 	against := func(level int, format string, args ...any) {
@@ -303,9 +300,9 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 			continue
 		}
 		deviation := float64(l.Achieved)/float64(l.Asked) - 1
-		if off := max(deviation, -deviation); off > rateTolerance {
-			against(level(off, rateOverloaded), "%s > %s: %s instead of %s while busy (%+.1f%%, limit %.0f%%)",
-				l.From, l.To, report.Bits(float64(l.Achieved)), units.Rate(l.Asked), deviation*100, rateTolerance*100)
+		if off := max(deviation, -deviation); off > verify.RateDegraded {
+			against(level(off, verify.RateOverloaded), "%s > %s: %s instead of %s while busy (%+.1f%%, limit %.0f%%)",
+				l.From, l.To, report.Bits(float64(l.Achieved)), units.Rate(l.Asked), deviation*100, verify.RateDegraded*100)
 		}
 	}
 	var recorded uint64
@@ -313,8 +310,8 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 		f.Dropped += c.Dropped()
 		recorded += c.Packets()
 	}
-	if share := float64(f.Dropped) / max(1, float64(f.Dropped+recorded)); share > lostDegraded {
-		against(level(share, lostOverloaded), "captures lost %d of %d packets", f.Dropped, f.Dropped+recorded)
+	if share := float64(f.Dropped) / max(1, float64(f.Dropped+recorded)); share > verify.LostDegraded {
+		against(level(share, verify.LostOverloaded), "captures lost %d of %d packets", f.Dropped, f.Dropped+recorded)
 	}
 	for _, u := range f.Undilated {
 		if !u.Accepted {
@@ -324,11 +321,11 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 	if f.Timing != nil {
 		judgeTiming(f.Timing, against)
 	}
-	if f.Pressure > pressureDegraded {
-		against(degraded, "tasks waited for a CPU in %.0f%% of the time (limit %.0f%%)", f.Pressure*100, pressureDegraded*100)
+	if f.Pressure > verify.PressureDegraded {
+		against(degraded, "tasks waited for a CPU in %.0f%% of the time (limit %.0f%%)", f.Pressure*100, verify.PressureDegraded*100)
 	}
-	if f.Steal > stealDegraded {
-		against(level(f.Steal, stealOverloaded), "the hypervisor took %.0f%% of the CPU time (limit %.0f%%)", f.Steal*100, stealDegraded*100)
+	if f.Steal > verify.StealDegraded {
+		against(level(f.Steal, verify.StealOverloaded), "the hypervisor took %.0f%% of the CPU time (limit %.0f%%)", f.Steal*100, verify.StealDegraded*100)
 	}
 	f.Verdict = []string{report.Faithful, report.Degraded, report.Overloaded}[worst]
 }

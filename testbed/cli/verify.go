@@ -83,11 +83,11 @@ code 5.`,
 }
 
 func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
-	p, err := a.verifyPlan(flags)
+	p, changed, err := a.verifyPlan(flags)
 	if err != nil {
 		return err
 	}
-	checks, err := flags.checks(p)
+	checks, err := flags.checks(p, changed)
 	if err != nil {
 		return err
 	}
@@ -128,22 +128,24 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	return err
 }
 
-// verifyPlan reads the cluster that the flags name; nil when they name none.
-func (a *app) verifyPlan(flags verifyFlags) (*plan.Plan, error) {
+// verifyPlan reads the cluster that the flags name; nil when they name none. A
+// testbed's file also tells which links its steps change the rate of.
+func (a *app) verifyPlan(flags verifyFlags) (p *plan.Plan, changed func(link string) bool, err error) {
 	if flags.testbedFile != "" && flags.plan != "" {
-		return nil, usage("--plan and --testbed-file: give one of them")
+		return nil, nil, usage("--plan and --testbed-file: give one of them")
 	}
 	if flags.testbedFile != "" {
-		return a.readPlan(flags.testbedFile)
+		file, p, err := a.load(flags.testbedFile, "")
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, file.ChangesRate, nil
 	}
 	if flags.plan == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	p := new(plan.Plan)
-	if err := readJSON(flags.plan, p); err != nil {
-		return nil, err
-	}
-	return p, nil
+	p = new(plan.Plan)
+	return p, nil, readJSON(flags.plan, p)
 }
 
 // readJSON reads a file that must hold one document without unknown fields.
@@ -169,8 +171,8 @@ type titled struct {
 }
 
 // checks are those that the flags name or, when they name none, have what is
-// needed for.
-func (f verifyFlags) checks(p *plan.Plan) ([]titled, error) {
+// needed for. Of changed links the rate is not the plan's.
+func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]titled, error) {
 	tolerance, err := units.ParseRatio(f.tolerance)
 	if err != nil {
 		return nil, usage("--tolerance: %w", err)
@@ -193,7 +195,9 @@ func (f verifyFlags) checks(p *plan.Plan) ([]titled, error) {
 		}
 	}
 	fidelity := func() titled {
-		return titled{Check: verify.NewFidelity(f.fidelity, verify.HostLoad{Pressure: -1, Steal: -1})}
+		check := verify.NewFidelity(f.fidelity, verify.HostLoad{Pressure: -1, Steal: -1})
+		check.Except(changed)
+		return titled{Check: check}
 	}
 	if len(f.named) > 0 {
 		checks, err := namedChecks(f.named, w)

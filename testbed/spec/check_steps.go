@@ -170,6 +170,18 @@ func (l *LinkChange) Target() (link, direction string) {
 	return parts[1], parts[2]
 }
 
+// ChangesRate reports whether a step asks for another rate of a link than the plan
+// says.
+func (t *Testbed) ChangesRate(link string) bool {
+	return slices.ContainsFunc(t.Steps, func(s Step) bool {
+		if s.Link == nil || s.Link.Set == nil || s.Link.Set.Rate == 0 {
+			return false
+		}
+		pattern, _ := s.Link.Target()
+		return Match(pattern, link)
+	})
+}
+
 func (c *checker) link(at string, l *LinkChange) {
 	link, _ := l.Target()
 	if l.Where != "" {
