@@ -163,7 +163,7 @@ func TestNoAllocation(t *testing.T) {
 nodes: {default: {nic-queue: 4MB}}
 `), seen)
 	r.silent = true
-	for i := range r.engine.Ports() {
+	for i := range r.engine.PortCount() {
 		r.engine.Observe(i, true)
 	}
 	round := func() {

@@ -58,6 +58,10 @@ type Observation struct {
 // Observer is told what happens at observed ports, on the engine's thread.
 type Observer interface{ Observe(*Observation) }
 
+// PortCount is the number of ports of switches and emulated NICs: one more than the
+// largest PortNumber. It costs nothing, where Ports reads the state of each.
+func (e *Engine) PortCount() int { return len(e.ports) }
+
 // PortNumber is the index of a port in Ports.
 func (e *Engine) PortNumber(end plan.End) (int, bool) {
 	one, known := e.byPort[end]

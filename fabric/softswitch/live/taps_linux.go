@@ -102,7 +102,7 @@ func (t *taps) add(writer *feed.Writer, ports []int, o *openTaps) (place int, er
 		if t.feeds[place] != nil {
 			continue
 		}
-		one := &tapped{writer: writer, snap: o.Snap, all: o.Events, number: make([]int32, len(t.loop.engine.Ports()))}
+		one := &tapped{writer: writer, snap: o.Snap, all: o.Events, number: make([]int32, t.loop.engine.PortCount())}
 		for i := range one.number {
 			one.number[i] = -1
 		}
@@ -134,7 +134,7 @@ func (t *taps) observe() {
 		t.any = t.any || one != nil
 		t.all = t.all || one != nil && one.all
 	}
-	for port := range t.loop.engine.Ports() {
+	for port := range t.loop.engine.PortCount() {
 		wanted := false
 		for _, one := range t.feeds {
 			wanted = wanted || one != nil && one.number[port] >= 0
