@@ -1,17 +1,27 @@
 package verify
 
-import "time"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
 
-// journeys remember packets between the NIC that they left and the one that they
+// journeys remember packets between the port that they left and the NIC that they
 // arrive at, in two generations; the older one is given up when the newer one is
-// old enough or full.
+// old enough or full. They count how each journey ended.
 type journeys struct {
 	young, old map[uint64]journey
 	turned     int64
 	short      bool // generations were shorter than packets may be under way
 	linger     int64
-	// end is told of each packet that did not arrive.
-	end func(id uint64, j journey, now int64)
+
+	// underWay are packets that left so late that they may still arrive, and of
+	// which nobody said that they will not.
+	arrived, underWay, lost uint64
+	reasons                 map[string]uint64 // why packets were lost, as recorded
+	// mourn is told of each packet that was lost. It may be nil.
+	mourn func(id uint64, j journey)
 }
 
 // journey is a packet on its way.
@@ -21,8 +31,8 @@ type journey struct {
 	reason  string // why it was dropped on the way, as recorded
 }
 
-func newJourneys(c *Capture, end func(uint64, journey, int64)) journeys {
-	return journeys{young: map[uint64]journey{}, old: map[uint64]journey{}, linger: lingers(c), end: end}
+func newJourneys(c *Capture, mourn func(uint64, journey)) journeys {
+	return journeys{young: map[uint64]journey{}, old: map[uint64]journey{}, linger: lingers(c), reasons: map[string]uint64{}, mourn: mourn}
 }
 
 // start is a packet that leaves.
@@ -38,19 +48,38 @@ func (s *journeys) turn(now int64) {
 		if now-j.left < s.linger {
 			s.short = true
 		}
-		s.end(id, j, now)
+		s.missing(id, j, now)
 	}
 	clear(s.old)
 	s.old, s.young = s.young, s.old
 	s.turned = now
 }
 
-// find is a packet under way.
-func (s *journeys) find(id uint64) (journey, bool) {
-	if j, known := s.young[id]; known {
-		return j, true
+// missing counts a packet that has not arrived.
+func (s *journeys) missing(id uint64, j journey, now int64) {
+	switch {
+	case now-j.left < s.linger && j.reason == "":
+		s.underWay++
+		return
+	case j.reason == "":
+		j.reason = "without a word"
 	}
-	j, known := s.old[id]
+	s.lost++
+	if len(s.reasons) < maxDetails*10 {
+		s.reasons[j.reason]++
+	}
+	if s.mourn != nil {
+		s.mourn(id, j)
+	}
+}
+
+// arrive ends the journey of a packet that arrived, if it is one that was seen to
+// leave.
+func (s *journeys) arrive(id uint64) (journey, bool) {
+	j, known := s.forget(id)
+	if known {
+		s.arrived++
+	}
 	return j, known
 }
 
@@ -65,19 +94,31 @@ func (s *journeys) note(id uint64, reason string) {
 	}
 }
 
-// forget ends a packet's journey.
-func (s *journeys) forget(id uint64) {
+// forget ends a packet's journey, if it is under way, and counts it nowhere.
+func (s *journeys) forget(id uint64) (j journey, known bool) {
+	if j, known = s.young[id]; !known {
+		j, known = s.old[id]
+	}
 	delete(s.young, id)
 	delete(s.old, id)
+	return j, known
 }
 
 // finish gives up whatever is left.
 func (s *journeys) finish(now int64) {
 	for _, generation := range []map[uint64]journey{s.old, s.young} {
 		for id, j := range generation {
-			s.end(id, j, now)
+			s.missing(id, j, now)
 		}
 	}
+}
+
+// losses are lines that say how many packets were lost for what reason.
+func (s *journeys) losses(what string) (lines []string) {
+	for _, reason := range slices.Sorted(maps.Keys(s.reasons)) {
+		lines = append(lines, fmt.Sprintf("%d %s were lost: %s", s.reasons[reason], what, reason))
+	}
+	return lines
 }
 
 // clockTime shows a time of the capture.

@@ -2,8 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"railbed/testbed/plan"
@@ -25,23 +23,21 @@ type Lossless struct {
 	priority int // -1 is any
 	travel   journeys
 
-	sent, arrived, overrun, underWay, lost uint64
-	refused                                uint64
-	reasons                                map[string]uint64
-	examples                               []string
-	nics                                   map[int]bool
+	sent, overrun, refused uint64
+	examples               []string
+	nics                   map[int]bool
 }
 
 // NewLossless makes the check. A priority of -1 is any; others need a plan of soft
 // switches.
 func NewLossless(s Selection, priority int) *Lossless {
-	return &Lossless{selector: selector{Selection: s}, priority: priority, reasons: map[string]uint64{}, nics: map[int]bool{}}
+	return &Lossless{selector: selector{Selection: s}, priority: priority, nics: map[int]bool{}}
 }
 
 // Begin implements Check.
 func (k *Lossless) Begin(c *Capture) {
 	k.begin(c)
-	k.travel = newJourneys(c, k.missing)
+	k.travel = newJourneys(c, k.exemplify)
 }
 
 // priorityOf is the priority of a DSCP by the plan's first soft switch, -1
@@ -74,10 +70,7 @@ func (k *Lossless) Packet(p *Packet) {
 		k.nics[p.Tap.Index] = true
 		k.travel.start(p.ID, journey{left: p.Time})
 	case p.Direction == In:
-		if _, known := k.travel.find(p.ID); known {
-			k.arrived++
-			k.travel.forget(p.ID)
-		}
+		k.travel.arrive(p.ID)
 	}
 }
 
@@ -92,25 +85,13 @@ func (k *Lossless) drop(p *Packet) {
 		k.travel.note(p.ID, p.Tap.Name+" "+p.Drop)
 		return
 	}
-	if _, known := k.travel.find(p.ID); known {
+	if _, known := k.travel.forget(p.ID); known {
 		*count++
-		k.travel.forget(p.ID)
 	}
 }
 
-// missing counts a packet that has not arrived.
-func (k *Lossless) missing(id uint64, j journey, now int64) {
-	switch {
-	case now-j.left < k.travel.linger && j.reason == "":
-		k.underWay++
-		return
-	case j.reason == "":
-		j.reason = "without a word"
-	}
-	k.lost++
-	if len(k.reasons) < maxDetails*10 {
-		k.reasons[j.reason]++
-	}
+// exemplify keeps the first packets that were lost as examples.
+func (k *Lossless) exemplify(id uint64, j journey) {
 	if len(k.examples) < 5 {
 		k.examples = append(k.examples, fmt.Sprintf("packet %#x of %s: %s", id, clockTime(j.left), j.reason))
 	}
@@ -120,14 +101,11 @@ func (k *Lossless) missing(id uint64, j journey, now int64) {
 func (k *Lossless) Result() Result {
 	k.travel.finish(k.capture.End)
 	r := Result{Name: k.titled("lossless"), Measured: map[string]float64{
-		"sent": float64(k.sent), "arrived": float64(k.arrived), "lost": float64(k.lost), "nic-overrun": float64(k.overrun), "under-way": float64(k.underWay),
+		"sent": float64(k.sent), "arrived": float64(k.travel.arrived), "lost": float64(k.travel.lost), "nic-overrun": float64(k.overrun), "under-way": float64(k.travel.underWay),
 	}}
 	taps := k.nicTaps()
-	var wrong, unclear []string
-	for _, reason := range slices.Sorted(maps.Keys(k.reasons)) {
-		wrong = append(wrong, fmt.Sprintf("%d packets were lost: %s", k.reasons[reason], reason))
-	}
-	wrong = append(wrong, k.examples...)
+	var unclear []string
+	wrong := append(k.travel.losses("packets"), k.examples...)
 	if k.capture.lossy(taps) || k.travel.short || len(k.untapped()) > 0 {
 		wrong, unclear = nil, append(unclear, wrong...)
 	}
@@ -137,7 +115,7 @@ func (k *Lossless) Result() Result {
 	switch {
 	case k.capture.Plan == nil:
 		wrong, unclear = nil, []string{"without a plan the nodes are not known"}
-	case k.arrived+k.lost == 0:
+	case k.travel.arrived+k.travel.lost == 0:
 		unclear = append(unclear, "no packet left a node for another")
 	case k.travel.short:
 		unclear = append(unclear, "more packets at once than are remembered")
@@ -146,7 +124,7 @@ func (k *Lossless) Result() Result {
 		unclear = append(unclear, name+" was not captured")
 	}
 	r.Summary = fmt.Sprintf("%d packets left, %d arrived, %d were lost; %d found no room in the emulated NIC, %d were under way at the end",
-		k.sent, k.arrived, k.lost, k.overrun, k.underWay)
+		k.sent, k.travel.arrived, k.travel.lost, k.overrun, k.travel.underWay)
 	k.capture.conclude(&r, taps, wrong, unclear)
 	return r
 }

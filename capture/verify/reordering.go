@@ -15,7 +15,7 @@ type Reordering struct {
 	travel journeys
 	flows  []flowOrder // by flow index
 
-	arrived, late uint64
+	late uint64
 }
 
 // flowOrder is what is known of one flow.
@@ -32,7 +32,7 @@ func NewReordering(s Selection, share *spec.Bound) *Reordering {
 // Begin implements Check.
 func (k *Reordering) Begin(c *Capture) {
 	k.begin(c)
-	k.travel = newJourneys(c, func(uint64, journey, int64) {})
+	k.travel = newJourneys(c, nil)
 }
 
 // Packet implements Check.
@@ -49,13 +49,11 @@ func (k *Reordering) Packet(p *Packet) {
 		f.left++
 		k.travel.start(p.ID, journey{left: p.Time, ordinal: f.left})
 	case In:
-		j, known := k.travel.find(p.ID)
+		j, known := k.travel.arrive(p.ID)
 		if !known {
 			return
 		}
-		k.travel.forget(p.ID)
 		f.arrived++
-		k.arrived++
 		if j.ordinal < f.latest {
 			f.late++
 			k.late++
@@ -66,7 +64,7 @@ func (k *Reordering) Packet(p *Packet) {
 
 // Result implements Check.
 func (k *Reordering) Result() Result {
-	r := Result{Name: k.titled("reordering"), Measured: map[string]float64{"arrived": float64(k.arrived), "late": float64(k.late)}}
+	r := Result{Name: k.titled("reordering"), Measured: map[string]float64{"arrived": float64(k.travel.arrived), "late": float64(k.late)}}
 	taps := k.nicTaps()
 	lossy := k.capture.lossy(taps)
 	var wrong, unclear []string
@@ -81,10 +79,10 @@ func (k *Reordering) Result() Result {
 		}
 		worst = max(worst, float64(f.late)/float64(f.arrived))
 	}
-	if k.arrived == 0 {
+	if k.travel.arrived == 0 {
 		unclear = append(unclear, "no packet was seen to leave one node and to arrive at another")
 	} else {
-		share = float64(k.late) / float64(k.arrived)
+		share = float64(k.late) / float64(k.travel.arrived)
 		wrong, unclear = judgeShare("packets out of order", k.share, share, lossy)
 	}
 	if k.travel.short {
@@ -92,7 +90,7 @@ func (k *Reordering) Result() Result {
 	}
 	r.Measured["share"], r.Measured["worst-flow"], r.Measured["flows"] = share, worst, float64(flows)
 	r.Summary = fmt.Sprintf("%d of %d packets arrived out of order (%s), in %d of %d flows; the worst flow has %s",
-		k.late, k.arrived, percent(share), hit, flows, percent(worst))
+		k.late, k.travel.arrived, percent(share), hit, flows, percent(worst))
 	k.capture.conclude(&r, taps, wrong, unclear)
 	return r
 }

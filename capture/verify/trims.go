@@ -2,7 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"railbed/testbed/spec"
@@ -16,10 +15,9 @@ type Trims struct {
 	count  *spec.Bound
 	travel journeys
 
-	passed, trimmed, arrived, underWay, lost uint64
-	wrongDSCP, tooLong                       uint64
-	reasons                                  map[string]uint64
-	where                                    map[dropPlace]uint64
+	passed, trimmed    uint64
+	wrongDSCP, tooLong uint64
+	where              map[dropPlace]uint64
 }
 
 // trimRoom is what a trimmed packet may keep beyond the size that the plan says:
@@ -28,13 +26,13 @@ const trimRoom = 128
 
 // NewTrims makes the check.
 func NewTrims(s Selection, count *spec.Bound) *Trims {
-	return &Trims{selector: selector{Selection: s}, count: count, reasons: map[string]uint64{}, where: map[dropPlace]uint64{}}
+	return &Trims{selector: selector{Selection: s}, count: count, where: map[dropPlace]uint64{}}
 }
 
 // Begin implements Check.
 func (k *Trims) Begin(c *Capture) {
 	k.begin(c)
-	k.travel = newJourneys(c, k.missing)
+	k.travel = newJourneys(c, nil)
 }
 
 // Packet implements Check.
@@ -43,10 +41,7 @@ func (k *Trims) Packet(p *Packet) {
 	case p.Drop != "":
 		k.travel.note(p.ID, p.Tap.Name+" "+p.Drop)
 	case p.Tap.NIC && p.Direction == In:
-		if _, known := k.travel.find(p.ID); known {
-			k.arrived++
-			k.travel.forget(p.ID)
-		}
+		k.travel.arrive(p.ID)
 	case !k.at(p.Tap) || p.Direction != Out || p.Tap.NIC || p.IP == 0:
 	case p.Verdict == "trim":
 		k.cut(p)
@@ -77,36 +72,19 @@ func (k *Trims) cut(p *Packet) {
 	}
 }
 
-func (k *Trims) missing(_ uint64, j journey, now int64) {
-	switch {
-	case now-j.left < k.travel.linger && j.reason == "":
-		k.underWay++
-		return
-	case j.reason == "":
-		j.reason = "without a word"
-	}
-	k.lost++
-	if len(k.reasons) < maxDetails*10 {
-		k.reasons[j.reason]++
-	}
-}
-
 // Result implements Check.
 func (k *Trims) Result() Result {
 	k.travel.finish(k.capture.End)
 	r := Result{Name: k.titled("trims"), Measured: map[string]float64{
-		"trimmed": float64(k.trimmed), "arrived": float64(k.arrived), "lost": float64(k.lost), "under-way": float64(k.underWay),
+		"trimmed": float64(k.trimmed), "arrived": float64(k.travel.arrived), "lost": float64(k.travel.lost), "under-way": float64(k.travel.underWay),
 	}}
 	taps := append(k.chosen(), k.nicTaps()...)
 	lossy := k.capture.lossy(taps)
 	wrong, unclear := judgeBound("packets trimmed", k.count, float64(k.trimmed), fmt.Sprint(k.trimmed), lossy)
-	for _, reason := range slices.Sorted(maps.Keys(k.reasons)) {
-		line := fmt.Sprintf("%d heads of trimmed packets were lost: %s", k.reasons[reason], reason)
-		if lossy || len(k.untapped()) > 0 {
-			unclear = append(unclear, line)
-		} else {
-			wrong = append(wrong, line)
-		}
+	if losses := k.travel.losses("heads of trimmed packets"); lossy || len(k.untapped()) > 0 {
+		unclear = append(unclear, losses...)
+	} else {
+		wrong = append(wrong, losses...)
 	}
 	if k.wrongDSCP > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d trimmed packets carry another DSCP than that of trimmed packets", k.wrongDSCP))
@@ -124,7 +102,7 @@ func (k *Trims) Result() Result {
 		r.Details = append(r.Details, fmt.Sprintf("%s trimmed %d: %s", k.capture.Taps[at.tap].Name, n, at.reason))
 	}
 	slices.Sort(r.Details)
-	r.Summary = fmt.Sprintf("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under way at the end", k.trimmed, k.arrived, k.lost, k.underWay)
+	r.Summary = fmt.Sprintf("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under way at the end", k.trimmed, k.travel.arrived, k.travel.lost, k.travel.underWay)
 	k.capture.conclude(&r, taps, wrong, unclear)
 	return r
 }
