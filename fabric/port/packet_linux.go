@@ -169,32 +169,40 @@ func (p *packetPort) Receive(frames []Frame) (n int, err error) {
 		if n == len(frames) {
 			break
 		}
-		slot := unsafe.Pointer(&p.memory[p.at])
-		// The kernel sets the status last; loading it atomically orders the
-		// reads of the slot behind it.
-		status := atomic.LoadUint32((*uint32)(slot))
-		if status&statusUser == 0 {
-			break
-		}
 		frame := &frames[n]
-		if cap(frame.Data) < p.description.Room() {
-			err = smallFrame(p.description, *frame)
+		var slot *unix.Tpacket2Hdr
+		if slot, err = p.ready(frame); slot == nil {
 			break
 		}
-		if p.take((*unix.Tpacket2Hdr)(slot), status, frame, p.description.MTU, &p.counts) {
+		if p.take(slot, frame, p.description.MTU, &p.counts) {
 			bytes += len(frame.Data)
 			n++
 		}
-		atomic.StoreUint32((*uint32)(slot), 0)
-		p.advance()
+		p.release(slot)
 	}
 	p.counts.received(n, bytes)
 	return n, err
 }
 
-// advance goes to the next slot. What is left of a block behind its last slot
-// is not used.
-func (p *packetPort) advance() {
+// ready is the slot that is read next, for a frame; nil while the kernel has not
+// filled it, and with an error where the frame is too small for a port's.
+func (p *packetPort) ready(frame *Frame) (*unix.Tpacket2Hdr, error) {
+	slot := (*unix.Tpacket2Hdr)(unsafe.Pointer(&p.memory[p.at]))
+	// The kernel sets the status last; loading it atomically orders the reads of
+	// the slot behind it.
+	if atomic.LoadUint32(&slot.Status)&statusUser == 0 {
+		return nil, nil
+	}
+	if cap(frame.Data) < p.description.Room() {
+		return nil, smallFrame(p.description, *frame)
+	}
+	return slot, nil
+}
+
+// release gives the slot that was read back to the kernel and goes to the next
+// one. What is left of a block behind its last slot is not used.
+func (p *packetPort) release(slot *unix.Tpacket2Hdr) {
+	atomic.StoreUint32(&slot.Status, 0)
 	p.inBlock++
 	p.at += p.description.SlotBytes
 	if p.inBlock == p.perBlock {
@@ -208,7 +216,8 @@ func (p *packetPort) advance() {
 
 // take copies the frame of a slot and reports whether it is whole, and no longer
 // than an MTU allows.
-func (p *packetPort) take(header *unix.Tpacket2Hdr, status uint32, frame *Frame, mtu int, counts *counters) bool {
+func (p *packetPort) take(header *unix.Tpacket2Hdr, frame *Frame, mtu int, counts *counters) bool {
+	status := header.Status // the kernel does not touch it before it has the slot again
 	mac, length := int(header.Mac), int(header.Snaplen)
 	switch {
 	case header.Snaplen < header.Len, length > p.description.SlotBytes-mac:

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -128,28 +127,21 @@ func (t *Trunk) Receive(frames []Frame, ports []int) (n int, err error) {
 		if n == len(frames) {
 			break
 		}
-		slot := unsafe.Pointer(&p.memory[p.at])
-		// As in packetPort.Receive.
-		status := atomic.LoadUint32((*uint32)(slot))
-		if status&statusUser == 0 {
-			break
-		}
 		frame := &frames[n]
-		if cap(frame.Data) < p.description.Room() {
-			err = smallFrame(p.description, *frame)
+		var slot *unix.Tpacket2Hdr
+		if slot, err = p.ready(frame); slot == nil {
 			break
 		}
-		from := (*unix.RawSockaddrLinklayer)(unsafe.Add(slot, addressAt))
+		from := (*unix.RawSockaddrLinklayer)(unsafe.Add(unsafe.Pointer(slot), addressAt))
 		if number, ours := t.number[from.Ifindex]; ours {
 			port := &t.ports[number]
-			if p.take((*unix.Tpacket2Hdr)(slot), status, frame, port.mtu, &port.counts) {
+			if p.take(slot, frame, port.mtu, &port.counts) {
 				port.counts.received(1, len(frame.Data))
 				ports[n] = number
 				n++
 			}
 		}
-		atomic.StoreUint32((*uint32)(slot), 0)
-		p.advance()
+		p.release(slot)
 	}
 	return n, err
 }
