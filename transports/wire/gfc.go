@@ -88,9 +88,6 @@ func (g GFC) Encode(f *GFCFields) {
 // EncodeGFCFrame writes a whole GFC frame into the first EthernetMinLen bytes of
 // frame, padded with zeros, and returns its length.
 func EncodeGFCFrame(frame []byte, src MAC, f *GFCFields) int {
-	frame = frame[:EthernetMinLen]
-	Ethernet(frame).Encode(&EthernetFields{Dst: MACControlAddress, Src: src, EtherType: EtherTypeMACControl})
-	GFC(frame[EthernetLen:]).Encode(f)
-	clear(frame[EthernetLen+GFCLen:])
+	GFC(controlBody(frame, src)).Encode(f)
 	return EthernetMinLen
 }

@@ -102,9 +102,15 @@ func (p PFC) Encode(f *PFCFields) {
 // EncodePFCFrame writes a whole PFC frame into the first EthernetMinLen bytes
 // of frame, padded with zeros, and returns its length.
 func EncodePFCFrame(frame []byte, src MAC, f *PFCFields) int {
-	frame = frame[:EthernetMinLen]
-	Ethernet(frame).Encode(&EthernetFields{Dst: MACControlAddress, Src: src, EtherType: EtherTypeMACControl})
-	PFC(frame[EthernetLen:]).Encode(f)
-	clear(frame[EthernetLen+PFCLen:])
+	PFC(controlBody(frame, src)).Encode(f)
 	return EthernetMinLen
+}
+
+// controlBody writes the Ethernet header of a MAC control frame of the least
+// length and returns what is behind it, all zeros.
+func controlBody(frame []byte, src MAC) []byte {
+	Ethernet(frame).Encode(&EthernetFields{Dst: MACControlAddress, Src: src, EtherType: EtherTypeMACControl})
+	body := frame[EthernetLen:EthernetMinLen]
+	clear(body)
+	return body
 }
