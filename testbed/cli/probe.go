@@ -66,7 +66,7 @@ func (a *app) printProbed(r *probe.Report) error {
 	if a.output == "json" {
 		return a.printJSON(r)
 	}
-	fmt.Fprintf(a.stdout, "%s to %s: %d probes sent, %d arrived, by %d %s\n", r.From, r.To, r.Sent, r.Arrived, len(r.Paths), plural("path", len(r.Paths)))
+	fmt.Fprintf(a.stdout, "%s to %s: %d probes sent, %d arrived, by %s\n", r.From, r.To, r.Sent, r.Arrived, count(len(r.Paths), "path"))
 	if r.Doubled > 0 {
 		fmt.Fprintf(a.stdout, "%d probes arrived twice\n", r.Doubled)
 	}
@@ -75,7 +75,7 @@ func (a *app) printProbed(r *probe.Report) error {
 	}
 	for i := range r.Paths {
 		path := &r.Paths[i]
-		fmt.Fprintf(a.stdout, "\npath %d: %d %s\n", i+1, len(path.Probes), plural("probe", len(path.Probes)))
+		fmt.Fprintf(a.stdout, "\npath %d: %s\n", i+1, count(len(path.Probes), "probe"))
 		t := a.newTable("HOP", "SWITCH", "IN", "OUT", "PRIORITY", "QUEUE MEDIAN", "WORST", "LINK USE", "SINCE LAST HOP MEDIAN", "WORST")
 		for n, hop := range path.Hops {
 			s := path.Summary(n)
@@ -89,11 +89,4 @@ func (a *app) printProbed(r *probe.Report) error {
 		t.Render()
 	}
 	return nil
-}
-
-func plural(noun string, n int) string {
-	if n == 1 {
-		return noun
-	}
-	return noun + "s"
 }

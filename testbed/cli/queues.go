@@ -27,7 +27,7 @@ func (a *app) printQueues(s *supervisor.State) {
 				telemetry.Add(&port.Counters.INT)
 			}
 			if port != nil && eventful(port) {
-				t.AppendRow([]any{port.Port, byPriority(port.Depth[:], "B"), paused(port), port.Counters.Marked, port.Counters.Trimmed,
+				t.AppendRow([]any{port.Port, depths(port), paused(port), port.Counters.Marked, port.Counters.Trimmed,
 					sum(port.Counters.PausesSent[:]), sum(port.Counters.PausesReceived[:]), drops(port)})
 			}
 		}
@@ -100,12 +100,12 @@ func eventful(p *softswitch.PortState) bool {
 	return p.Waiting() > 0 || p.Dropped() > 0 || c.Marked+c.Trimmed+sum(c.PausesSent[:])+sum(c.PausesReceived[:]) > 0
 }
 
-// byPriority prints the values that are not 0 as "3: 1200B".
-func byPriority[T int64 | uint64](values []T, unit string) string {
+// depths prints what waits at the priorities that have anything as "3: 1200B".
+func depths(p *softswitch.PortState) string {
 	var parts []string
-	for q, v := range values {
-		if v != 0 {
-			parts = append(parts, fmt.Sprintf("%d: %d%s", q, v, unit))
+	for q, bytes := range p.Depth {
+		if bytes != 0 {
+			parts = append(parts, fmt.Sprintf("%d: %dB", q, bytes))
 		}
 	}
 	return strings.Join(parts, " ")
