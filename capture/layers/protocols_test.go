@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -16,6 +15,7 @@ import (
 	golayers "github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
+	"railbed/fabric/softswitch/protocoltest"
 	"railbed/testbed/hosttest"
 	"railbed/transports/wire"
 )
@@ -28,20 +28,6 @@ func unhex(t testing.TB, text string) []byte {
 		t.Fatal(err)
 	}
 	return b
-}
-
-// example is a hex block of fabric/softswitch/PROTOCOL.md.
-func example(t testing.TB, name string) []byte {
-	t.Helper()
-	text, err := os.ReadFile("../../fabric/softswitch/PROTOCOL.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := regexp.MustCompile("(?s)```hex " + name + "\n(.*?)```").FindSubmatch(text)
-	if found == nil {
-		t.Fatalf("PROTOCOL.md has no example %s", name)
-	}
-	return unhex(t, string(found[1]))
 }
 
 // datagram is a frame with a UDP datagram to a port.
@@ -114,7 +100,7 @@ func TestMACControl(t *testing.T) {
 	if made := build(t, packet.Layers()[0].(*golayers.Ethernet), got); !bytes.Equal(made[:18], pause) {
 		t.Errorf("wrote % x", made)
 	}
-	gentle := append(unhex(t, "0180c2000001 000000000007 8808"), example(t, "gentle-flow-control")...)
+	gentle := append(unhex(t, "0180c2000001 000000000007 8808"), protocoltest.Example(t, "gentle-flow-control")...)
 	packet = gopacket.NewPacket(append(gentle, make([]byte, 22)...), golayers.LayerTypeEthernet, gopacket.Default)
 	wantGFC := wire.GFCFields{Enable: 0b11000, Share: true, Values: [8]uint16{3: 0x8000, 4: 1}}
 	if got, ok = packet.Layer(LayerTypeMACControl).(*MACControl); !ok || got.Opcode != wire.OpcodeExtension || got.GFC != wantGFC || len(got.Contents) != wire.GFCLen {
@@ -162,7 +148,7 @@ func TestTsharkShowsPFC(t *testing.T) {
 }
 
 func TestINT(t *testing.T) {
-	payload := example(t, "int-probe")
+	payload := protocoltest.Example(t, "int-probe")
 	packet := gopacket.NewPacket(datagram(t, wire.PortINT, payload), golayers.LayerTypeEthernet, gopacket.Default)
 	got, ok := packet.Layer(LayerTypeINT).(*INT)
 	if !ok || packet.ErrorLayer() != nil {
@@ -213,7 +199,7 @@ func TestINTOfTheSpecification(t *testing.T) {
 }
 
 func TestAggregation(t *testing.T) {
-	payload := example(t, "aggregation-result")
+	payload := protocoltest.Example(t, "aggregation-result")
 	packet := gopacket.NewPacket(datagram(t, wire.PortAggregation, payload), golayers.LayerTypeEthernet, gopacket.Default)
 	got, ok := packet.Layer(LayerTypeAggregation).(*Aggregation)
 	if !ok || packet.ErrorLayer() != nil || packet.Metadata().Truncated {
@@ -248,7 +234,7 @@ func TestAggregation(t *testing.T) {
 // Wireshark finds the checksums right after everything that a switch changes,
 // and wrong when the switch does not update them.
 func TestTsharkChecksumsOfARewrittenPacket(t *testing.T) {
-	frame := datagram(t, wire.PortINT, example(t, "int-probe"))
+	frame := datagram(t, wire.PortINT, protocoltest.Example(t, "int-probe"))
 	frames := [][]byte{bytes.Clone(frame)}
 	h := wire.Parse(frame)
 	block, ok := wire.FindINT(frame, &h)
@@ -276,7 +262,7 @@ func TestTsharkChecksumsOfARewrittenPacket(t *testing.T) {
 func FuzzLayers(f *testing.F) {
 	f.Add(unhex(f, pfcFrame)[14:])
 	for _, name := range []string{"int-probe", "aggregation-update", "aggregation-result", "aggregation-reject"} {
-		f.Add(example(f, name))
+		f.Add(protocoltest.Example(f, name))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, kind := range []gopacket.LayerType{LayerTypeMACControl, LayerTypeINT, LayerTypeAggregation} {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"railbed/fabric/softswitch/protocoltest"
 )
 
 // The examples of PROTOCOL.md, in the words that stand around them.
@@ -28,7 +30,7 @@ func TestAggregationExamples(t *testing.T) {
 		{"reject", reject, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := example(t, "aggregation-"+test.name)
+			b := protocoltest.Example(t, "aggregation-"+test.name)
 			a := Aggregation(b)
 			cut(t, a, AggregationMessageLen(len(test.elements)), Aggregation.Valid)
 			equal(t, "longer", Aggregation(append(bytes.Clone(b), 0, 0, 0, 0)).Valid(), false)
@@ -77,12 +79,12 @@ func TestAggregationInvalid(t *testing.T) {
 		{"elements in a reject", "reject", 33, 1},
 		{"reject without code", "reject", 3, 0},
 	} {
-		b := example(t, "aggregation-"+test.of)
+		b := protocoltest.Example(t, "aggregation-"+test.of)
 		b[test.at] = test.value
 		equal(t, test.name, Aggregation(b).Valid(), false)
 	}
 	// With 64 workers every bit is allowed.
-	b := example(t, "aggregation-result")
+	b := protocoltest.Example(t, "aggregation-result")
 	b[11] = 64
 	for i := range 8 {
 		b[24+i] = 0xff

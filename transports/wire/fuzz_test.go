@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
+
+	"railbed/fabric/softswitch/protocoltest"
 )
 
 // FuzzParse holds the promises of Headers for any bytes, and where gopacket's
@@ -214,7 +216,7 @@ func fuzzMACControl(t *testing.T, b []byte) {
 // FuzzINT pushes into any bytes: nothing outside the block may change, nothing
 // at all when it is invalid, and the checksum of a datagram around it holds.
 func FuzzINT(f *testing.F) {
-	f.Add(example(f, "int-probe"))
+	f.Add(protocoltest.Example(f, "int-probe"))
 	f.Add(sample(f, intOfSpecification))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if len(payload) > 0xFFFF-UDPLen {
@@ -259,7 +261,7 @@ func FuzzINT(f *testing.F) {
 // FuzzAggregation encodes again what is valid.
 func FuzzAggregation(f *testing.F) {
 	for _, name := range []string{"update", "result", "reject"} {
-		f.Add(example(f, "aggregation-"+name))
+		f.Add(protocoltest.Example(f, "aggregation-"+name))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a := Aggregation(b)

@@ -3,11 +3,13 @@ package wire
 import (
 	"bytes"
 	"testing"
+
+	"railbed/fabric/softswitch/protocoltest"
 )
 
 // The example of PROTOCOL.md, in the words that stand around it.
 func TestGFC(t *testing.T) {
-	b := example(t, "gentle-flow-control")
+	b := protocoltest.Example(t, "gentle-flow-control")
 	if len(b) != GFCLen {
 		t.Fatalf("the example has %d bytes", len(b))
 	}

@@ -2,24 +2,10 @@ package wire
 
 import (
 	"bytes"
-	"os"
-	"regexp"
 	"testing"
-)
 
-// example is a hex block of fabric/softswitch/PROTOCOL.md.
-func example(t testing.TB, name string) []byte {
-	t.Helper()
-	text, err := os.ReadFile("../../fabric/softswitch/PROTOCOL.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := regexp.MustCompile("(?s)```hex " + name + "\n(.*?)```").FindSubmatch(text)
-	if found == nil {
-		t.Fatalf("PROTOCOL.md has no example %s", name)
-	}
-	return sample(t, string(found[1]))
-}
+	"railbed/fabric/softswitch/protocoltest"
+)
 
 // The example "INT-MD in-between UDP header and UDP payload" of the INT
 // Dataplane Specification v2.1, with numbers for its words: two hops of node id
@@ -59,7 +45,7 @@ var exampleHops = [2]INTHop{
 }
 
 func TestINTExample(t *testing.T) {
-	want := example(t, "int-probe")
+	want := protocoltest.Example(t, "int-probe")
 	cut(t, INT(want), len(want)-INTProbeLen, INT.Valid)
 	m := INT(want)
 	equal(t, "port", m.NextPort(), PortINT)
@@ -151,7 +137,7 @@ func TestINTInvalid(t *testing.T) {
 		"length of many":         func(b INT) { b[1], b[7] = 255, 255 },
 		"length of header alone": func(b INT) { b[1], b[7] = 3, 1 },
 	} {
-		b := INT(example(t, "int-probe"))
+		b := INT(protocoltest.Example(t, "int-probe"))
 		equal(t, "valid", b.Valid(), true)
 		change(b)
 		before := bytes.Clone(b)
@@ -170,7 +156,7 @@ func TestINTInvalid(t *testing.T) {
 
 // probe is a frame with the example in it.
 func probe(t testing.TB) []byte {
-	payload := example(t, "int-probe")
+	payload := protocoltest.Example(t, "int-probe")
 	frame := make([]byte, EthernetLen+IPv4MinLen+UDPLen, 200)
 	frame = append(frame, payload...)
 	Ethernet(frame).Encode(&EthernetFields{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, EtherType: EtherTypeIPv4})
