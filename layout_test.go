@@ -63,7 +63,8 @@ var levels = map[string]folder{
 	"capture/feed":   {level: 2},
 	"testbed/rundir": {level: 1},
 
-	"testbed/plan/picture": {level: 2},
+	"testbed/plan/picture":  {level: 2},
+	"testbed/plan/plantest": {level: 2},
 
 	"nodes":        {level: 3},
 	"nodes/cgroup": {level: 2},

@@ -16,6 +16,7 @@ import (
 	"railbed/fabric/link"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/verdict"
 )
 
@@ -48,7 +49,7 @@ func TestEveryNodeReachesEveryOther(t *testing.T) {
 		"small torus": "topology: torus, params: {x: 3, y: 1, z: 1, hosts-per-switch: 1}, switch: {kind: router}",
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
+			p := plantest.Compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
 			f, ns := build(t, p)
 			for _, from := range p.Nodes {
 				for _, to := range p.Nodes {
@@ -185,7 +186,7 @@ func TestFlowsTakeTheSamePathsInEveryRun(t *testing.T) {
 
 func TestPacketsOfTheMTUPassAndLongerOnesDoNot(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
-	p := compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 1}, switch: {kind: router}, links: {default: {rate: 100mbit, mtu: 4200}}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 1}, switch: {kind: router}, links: {default: {rate: 100mbit, mtu: 4200}}}\n")
 	_, ns := build(t, p)
 	for i, header := range []int{20 + 8, 40 + 8} {
 		addr := addrs(p, "h1")[i].String()
@@ -228,7 +229,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		"topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, switch: {kind: router}",
 		"topology: single-switch, params: {hosts: 3}, switch: {kind: bridge}",
 	} {
-		p := compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
+		p := plantest.Compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
 		f, ns := build(t, p)
 		for range 2 {
 			if err := f.Close(); err != nil {
@@ -361,7 +362,7 @@ func TestWhatTheHostLacksIsFoundBeforeAnythingChanges(t *testing.T) {
 	if err := refused(p); !errors.As(err, &unreachable) || !strings.HasPrefix(err.Error(), "shape leaf1--spine1 b-to-a: 100tbit not reachable on this host: best ") {
 		t.Errorf("got %v", err)
 	}
-	p = compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: bridge}}\n")
+	p = plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: bridge}}\n")
 	for len(p.Switches[0].Ports) <= 1023 {
 		p.Switches[0].Ports = append(p.Switches[0].Ports, plan.Interface{Name: fmt.Sprintf("p%d", len(p.Switches[0].Ports))})
 	}
@@ -390,7 +391,7 @@ func TestBridgeTakesItsMostPorts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("1,023 links take a second or two")
 	}
-	p := compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 1023}, switch: {kind: bridge}, links: {default: {rate: 100mbit}}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 1023}, switch: {kind: bridge}, links: {default: {rate: 100mbit}}}\n")
 	f, _ := build(t, p)
 	if err := f.Verify(context.Background()); err != nil {
 		t.Error(err)

@@ -13,7 +13,7 @@ import (
 	"railbed/fabric/link"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/testbed/plan/plantest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
@@ -39,25 +39,11 @@ func testCalibration(t testing.TB) *link.Calibration {
 	return c
 }
 
-// compile makes a plan from a file's text.
-func compile(t testing.TB, text string) *plan.Plan {
-	t.Helper()
-	file, err := spec.Decode("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // leafSpine is a fabric whose links are slow enough for a busy machine to
 // calibrate them at once.
 func leafSpine(t testing.TB, leaves, spines, hosts int) *plan.Plan {
 	t.Helper()
-	return compile(t, leafSpineFile(leaves, spines, hosts))
+	return plantest.Compile(t, leafSpineFile(leaves, spines, hosts))
 }
 
 func leafSpineFile(leaves, spines, hosts int) string {

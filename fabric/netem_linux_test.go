@@ -20,6 +20,7 @@ import (
 	"railbed/testbed/hosttest"
 	"railbed/testbed/hosttest/vmtest"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 )
 
 // late is how much later than asked a quarter of the packets may arrive: a
@@ -64,7 +65,7 @@ type netemRig struct {
 
 func buildNetem(t *testing.T) *netemRig {
 	t.Helper()
-	p := compile(t, `name: t
+	p := plantest.Compile(t, `name: t
 fabric:
   topology: single-switch
   params: {hosts: 2}

@@ -15,6 +15,7 @@ import (
 	"railbed/fabric/kernel"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 )
 
 // conversation is a TCP connection between two nodes that says something when
@@ -76,7 +77,7 @@ func TestRepairUndoesEveryAlteration(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
 	ctx := context.Background()
 	for _, fabric := range []string{routed, bridged} {
-		p := compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
+		p := plantest.Compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
 		f, ns := build(t, p)
 		var undamaged *conversation
 		if fabric == routed { // h2 and h3 are on leaf2, which nobody touches
@@ -139,7 +140,7 @@ func tellsRepair(t *testing.T, repairs []Repair, want, when string) {
 func TestRepairOfEverythingAtOnce(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
 	ctx := context.Background()
-	p := compile(t, "name: t\nfabric: {"+routed+", links: {default: {rate: 100mbit}}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {"+routed+", links: {default: {rate: 100mbit}}}\n")
 	f, ns := build(t, p)
 	undamaged := converse(t, p, ns, "h2", "h3")
 	damaged := 0
@@ -172,7 +173,7 @@ func TestRepairOfEverythingAtOnce(t *testing.T) {
 func TestRepairLeavesTheRest(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	ctx := context.Background()
-	p := compile(t, "name: t\nfabric: {"+routed+", links: {default: {rate: 100mbit}}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {"+routed+", links: {default: {rate: 100mbit}}}\n")
 	var traced []string
 	ns := namespaces(t, p)
 	f, err := Build(ctx, p, ns, Options{Calibration: testCalibration(t), Trace: func(line string) { traced = append(traced, line) }})
@@ -278,7 +279,7 @@ func TestConvergeFollowsThePlan(t *testing.T) {
 	if err != nil || !slices.Equal(changed, want) || len(repaired) == 0 || repaired[0].Where != "h0:eth0" {
 		t.Errorf("changed %v, repaired %v, error %v", changed, repaired, err)
 	}
-	another := compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, switch: {kind: router}, links: {default: {rate: 100mbit}, \"h0--leaf1\": {rate: 50mbit}}}\n")
+	another := plantest.Compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, switch: {kind: router}, links: {default: {rate: 100mbit}, \"h0--leaf1\": {rate: 50mbit}}}\n")
 	changed, repaired, err = f.Converge(ctx, another, nil)
 	if err != nil || len(changed) != 2 || len(repaired) != 0 {
 		t.Errorf("another plan: changed %v, repaired %v, error %v", changed, repaired, err)
@@ -286,7 +287,7 @@ func TestConvergeFollowsThePlan(t *testing.T) {
 	if got := linkState(t, f, "h0--leaf1"); got.AToB.Rate != 50e6 || got.BToA.Rate != 50e6 || got.AToB.Burst == 0 {
 		t.Errorf("another plan's link: %+v", got)
 	}
-	impossible := compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, switch: {kind: router}, links: {default: {rate: 100mbit}}}\n")
+	impossible := plantest.Compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, switch: {kind: router}, links: {default: {rate: 100mbit}}}\n")
 	impossible.Links[1].AToB.Queue = 10
 	if changed, _, err := f.Converge(ctx, impossible, nil); err == nil || len(changed) != 0 {
 		t.Errorf("impossible plan: changed %v, error %v", changed, err)

@@ -15,6 +15,7 @@ import (
 	"railbed/fabric/kernel"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 )
 
 // stream opens a TCP connection between two namespaces.
@@ -135,7 +136,7 @@ func BenchmarkRate(b *testing.B) {
 
 func achieved(b *testing.B, rate string, mtu int) {
 	const window = 500 * time.Millisecond
-	p := compile(b, fmt.Sprintf("name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}, links: {default: {rate: %s, mtu: %d}}}\n", rate, mtu))
+	p := plantest.Compile(b, fmt.Sprintf("name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}, links: {default: {rate: %s, mtu: %d}}}\n", rate, mtu))
 	f, ns := build(b, p)
 	near, far := stream(b, ns["h0"], ns["h1"], addrs(p, "h1")[0].String())
 	var group sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"railbed/fabric/kernel"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 )
 
 // Fabrics that damages are made in.
@@ -120,7 +121,7 @@ func (a alteration) made(t *testing.T, p *plan.Plan, ns map[string]*kernel.Names
 func TestVerifySeesEveryAlteration(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	for _, c := range damages {
-		p := compile(t, "name: t\nfabric: {"+c.fabric+", links: {default: {rate: 100mbit}}}\n")
+		p := plantest.Compile(t, "name: t\nfabric: {"+c.fabric+", links: {default: {rate: 100mbit}}}\n")
 		f, ns := build(t, p)
 		if err := f.Verify(context.Background()); err != nil {
 			t.Fatalf("before %s: %v", c.alter, err)

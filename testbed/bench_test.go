@@ -16,6 +16,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/spec"
 )
 
@@ -27,7 +28,7 @@ func (l leafSpine) nodes() int { return l.leaves * l.hosts }
 var benchFabrics = []leafSpine{{8, 4, 8}, {16, 4, 16}, {32, 8, 32}}
 
 func (l leafSpine) plan(b testing.TB, kind string) *plan.Plan {
-	return compile(b, fmt.Sprintf(`
+	return plantest.Compile(b, fmt.Sprintf(`
 name: bench
 fabric:
   topology: leaf-spine

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/verdict"
 )
 
@@ -15,15 +15,7 @@ import (
 // the numbers, before anything is made.
 func TestDescriptorsAreBudgeted(t *testing.T) {
 	of := func(leaves, hosts int) *plan.Plan {
-		file, err := spec.Decode("f", fmt.Appendf(nil, "name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: 8, hosts-per-leaf: %d}}\n", leaves, hosts))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := plan.Compile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return plantest.Compile(t, fmt.Sprintf("name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: 8, hosts-per-leaf: %d}}\n", leaves, hosts))
 	}
 	thousand := of(32, 32)
 	if err := checkDescriptors(thousand, 20_000); err != nil {

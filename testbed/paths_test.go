@@ -9,6 +9,7 @@ import (
 
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/spec"
 )
 
@@ -77,7 +78,7 @@ fabric:
 // them on the links from the first leaf to each spine.
 func flowsPerSpine(t *testing.T, text string, family int) (flows [2]int) {
 	t.Helper()
-	tb, err := testbed.Up(t.Context(), compile(t, text), testbed.Options{})
+	tb, err := testbed.Up(t.Context(), plantest.Compile(t, text), testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,10 +17,9 @@ import (
 
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
-	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
 )
 
@@ -47,20 +46,6 @@ func echo([]string) int {
 	return 7
 }
 
-// compile makes a plan from YAML.
-func compile(t testing.TB, text string) *plan.Plan {
-	t.Helper()
-	file, err := spec.Decode("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 const twoHosts = `
 name: %s
 fabric:
@@ -78,7 +63,7 @@ func up(t *testing.T, name string) *testbed.Testbed {
 func upPlan(t *testing.T, text string) *testbed.Testbed {
 	t.Helper()
 	hosttest.Need(t, hosttest.Testbed)
-	tb, err := testbed.Up(t.Context(), compile(t, text), testbed.Options{})
+	tb, err := testbed.Up(t.Context(), plantest.Compile(t, text), testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +251,7 @@ func noProcesses(t *testing.T, tb *testbed.Testbed) {
 
 func TestNameIsTaken(t *testing.T) {
 	up(t, "go-taken")
-	_, err := testbed.Up(t.Context(), compile(t, fmt.Sprintf(twoHosts, "go-taken")), testbed.Options{})
+	_, err := testbed.Up(t.Context(), plantest.Compile(t, fmt.Sprintf(twoHosts, "go-taken")), testbed.Options{})
 	if !errors.Is(err, testbed.ErrRunning) {
 		t.Errorf("second up: %v, want ErrRunning", err)
 	}
@@ -278,7 +263,7 @@ func TestNameIsTaken(t *testing.T) {
 // TestSameNameAtOnce has several claim one name; exactly one gets it.
 func TestSameNameAtOnce(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	p := compile(t, fmt.Sprintf(twoHosts, "go-race"))
+	p := plantest.Compile(t, fmt.Sprintf(twoHosts, "go-race"))
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	var won []*testbed.Testbed

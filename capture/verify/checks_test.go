@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/fabric/units"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/verdict"
 )
 
@@ -365,7 +366,7 @@ func TestSoftRateLimits(t *testing.T) {
 // at a steady rate, which is off by a share from the asked one.
 func rateScene(t *testing.T, file string, share float64, comment string) (s *scene, tap string) {
 	s = newScene(t)
-	s.plan = compile(t, file)
+	s.plan = plantest.Compile(t, file)
 	s.ring(4)
 	link := &s.plan.Links[0]
 	end := link.B
@@ -401,7 +402,7 @@ func TestBridge(t *testing.T) {
 		"swallows":        {nil, fail},
 	} {
 		s := newScene(t)
-		s.plan = compile(t, "name: b\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  switch: {kind: bridge}\n")
+		s.plan = plantest.Compile(t, "name: b\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  switch: {kind: bridge}\n")
 		sw := s.plan.Switches[0].Name
 		from, to := s.plan.Nodes[0].NICs[0], s.plan.Nodes[1].NICs[0]
 		frame := s.frame(tcp{src: netip.MustParseAddrPort("10.0.0.1:1"), dst: netip.MustParseAddrPort("10.0.0.2:1")}, 64, from.MAC, to.MAC)

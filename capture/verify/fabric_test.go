@@ -16,7 +16,7 @@ import (
 	"railbed/capture/pcapng"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/testbed/plan/plantest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
@@ -31,19 +31,6 @@ fabric:
   links:
     default: {rate: 1gbit, mtu: 1500}
 `
-
-func compile(t testing.TB, text string) *plan.Plan {
-	t.Helper()
-	file, err := spec.Decode("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // sighting is a packet at a tap, before it is written.
 type sighting struct {
@@ -87,7 +74,7 @@ const (
 
 func newScene(t testing.TB) *scene {
 	return &scene{
-		t: t, plan: compile(t, clusterFile), now: start, step: 20_000,
+		t: t, plan: plantest.Compile(t, clusterFile), now: start, step: 20_000,
 		uplink: func(flow, paths int) int { return flow % paths },
 		drops:  map[string]uint64{}, limited: map[string]uint64{}, untapped: map[string]bool{}, application: "railbed",
 	}

@@ -9,6 +9,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/transports/wire"
@@ -37,7 +38,7 @@ fabric:
 // their queues were.
 func softScene(t testing.TB, text string) *scene {
 	s := newScene(t)
-	s.plan = compile(t, text)
+	s.plan = plantest.Compile(t, text)
 	for n := range 400 {
 		from, to := &s.plan.Nodes[n%2], &s.plan.Nodes[2]
 		s.send(from.Name, "eth0", tcp{

@@ -8,6 +8,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 	"railbed/transports/wire"
 )
 
@@ -20,7 +21,7 @@ func FuzzPipeline(f *testing.F) {
 		single(3, "  switch: {kind: soft, forwarding: l2, gfc: {kind: buffer, priorities: [3]}}\n  links: {default: {rate: 1gbit, corrupt: 10%, duplicate: 10%}}\n"),
 	}
 	for _, text := range texts {
-		plans = append(plans, compile(f, text))
+		plans = append(plans, plantest.Compile(f, text))
 	}
 	r := newRig(f, single(3, "  switch: {kind: soft}\n"))
 	good := r.frame(make([]byte, 200), flow{from: 0, to: 1}, 200)

@@ -9,7 +9,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/testbed/plan/plantest"
 	"railbed/transports/wire"
 )
 
@@ -36,22 +36,9 @@ type rig struct {
 	serial uint16
 }
 
-func compile(t testing.TB, text string) *plan.Plan {
-	t.Helper()
-	file, err := spec.Decode("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 func newRig(t testing.TB, text string, observers ...Observer) *rig {
 	t.Helper()
-	r := &rig{t: t, plan: compile(t, text)}
+	r := &rig{t: t, plan: plantest.Compile(t, text)}
 	o := Options{Deliver: r.deliver}
 	for _, one := range observers {
 		o.Observer = one

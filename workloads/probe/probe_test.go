@@ -17,8 +17,7 @@ import (
 	"railbed/capture/pcapng"
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/supervisor"
 	"railbed/transports/wire"
 )
@@ -26,19 +25,6 @@ import (
 func TestMain(m *testing.M) {
 	testbed.Init(Parts())
 	os.Exit(hosttest.Main(m))
-}
-
-func compile(t *testing.T, text string) *plan.Plan {
-	t.Helper()
-	file, err := spec.Decode("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 const fabric = `
@@ -55,7 +41,7 @@ fabric:
 // one's hops are those of the report.
 func TestProbesAreOnTheWire(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	tb, err := testbed.Up(t.Context(), compile(t, fabric), testbed.Options{})
+	tb, err := testbed.Up(t.Context(), plantest.Compile(t, fabric), testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +108,7 @@ func TestProbesAreOnTheWire(t *testing.T) {
 
 // TestReport counts a probe once, tells paths apart, and sums a hop up.
 func TestReport(t *testing.T) {
-	p := compile(t, fabric)
+	p := plantest.Compile(t, fabric)
 	r := newReport(p, &Options{From: "h0", To: "h1", Count: 6})
 	hop := func(node uint32, out uint16, queue uint32, at uint64) wire.INTHop {
 		return wire.INTHop{Node: node, Egress: out, Queue: 3, QueueBytes: queue, EgressTime: at, Utilisation: queue}

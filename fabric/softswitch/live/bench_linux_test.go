@@ -15,7 +15,7 @@ import (
 	"railbed/fabric/port/porttest"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/testbed/plan/plantest"
 	"railbed/transports/wire"
 )
 
@@ -86,15 +86,7 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 
 func compileTwo(t testing.TB, settings string) *plan.Plan {
 	t.Helper()
-	file, err := spec.Decode("bench.yaml", []byte("name: bench\nfabric:\n  topology: single-switch\n  params: {hosts: 2}"+settings))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return plantest.Compile(t, "name: bench\nfabric:\n  topology: single-switch\n  params: {hosts: 2}"+settings)
 }
 
 // setAddress has the plan know a node's NIC by another address.

@@ -18,26 +18,21 @@ import (
 	"railbed/fabric/softswitch/live"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/testbed/plan/plantest"
 )
 
 // twoHosts builds two nodes on one soft switch.
 func twoHosts(b *testing.B, links string) (*fabric.Fabric, *plan.Plan, map[string]*kernel.Namespace) {
 	b.Helper()
 	hosttest.Need(b, hosttest.Netns)
-	file, err := spec.Decode("bench.yaml", fmt.Appendf(nil, "name: bench\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}, links: {default: %s}}\n", links))
-	if err != nil {
-		b.Fatal(err)
-	}
-	p, err := plan.Compile(file)
-	if err != nil {
-		b.Fatal(err)
-	}
+	p := plantest.Compile(b, fmt.Sprintf("name: bench\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}, links: {default: %s}}\n", links))
 	spaces := map[string]*kernel.Namespace{}
 	for _, name := range fabric.Namespaces(p) {
-		if spaces[name], err = kernel.NewNamespace(); err != nil {
+		ns, err := kernel.NewNamespace()
+		if err != nil {
 			b.Fatal(err)
 		}
+		spaces[name] = ns
 		b.Cleanup(func() { spaces[name].Close() })
 	}
 	calibration, err := link.LoadCalibration(filepath.Join(b.TempDir(), "calibration.json"))

@@ -10,7 +10,7 @@ import (
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/testbed/plan/plantest"
 )
 
 // control is a PFC frame without its check sequence, in bytes.
@@ -165,15 +165,7 @@ func planned(t *testing.T, c pfcCase) *plan.Plan {
 	text := fmt.Sprintf("name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n"+
 		"  switch: {kind: soft, buffer: 64MB, pfc: true}\n"+
 		"  links:\n    default: {rate: %v, delay: %v, mtu: %d}\n", c.rate, units.Duration(c.delay), c.frame-18)
-	testbed, err := spec.Decode("t.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Compile(testbed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return plantest.Compile(t, text)
 }
 
 // What the plan keeps for a port is that headroom, and in a switch that is made

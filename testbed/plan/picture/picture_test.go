@@ -11,22 +11,8 @@ import (
 	"testing"
 
 	"railbed/fabric/topology"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/testbed/plan/plantest"
 )
-
-func compile(t *testing.T, text string) *plan.Plan {
-	t.Helper()
-	testbed, err := spec.Decode("f", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Compile(testbed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 func generated(name, params string) string {
 	return fmt.Sprintf("name: t\nfabric: {topology: %s, params: {%s}}\n", name, params)
@@ -76,7 +62,7 @@ func uneven() string {
 // TestSwitchesStandAboveTheirs: a leaf is over the middle of its servers, and
 // what is above all of them over the middle of the picture.
 func TestSwitchesStandAboveTheirs(t *testing.T) {
-	s := newScene(compile(t, shapes["leaf-spine"]), true)
+	s := newScene(plantest.Compile(t, shapes["leaf-spine"]), true)
 	width, _ := s.layout()
 	middle := map[string]float64{}
 	for i := range s.boxes {
@@ -100,7 +86,7 @@ func TestBoxesStayApart(t *testing.T) {
 	all["uneven"] = uneven()
 	for name, text := range all {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(compile(t, text), true)
+			s := newScene(plantest.Compile(t, text), true)
 			width, height := s.layout()
 			for i := range s.boxes {
 				b := &s.boxes[i]
@@ -128,7 +114,7 @@ func TestBoxesStayApart(t *testing.T) {
 // lines every link.
 func TestEverythingIsShown(t *testing.T) {
 	for name, text := range shapes {
-		p := compile(t, text)
+		p := plantest.Compile(t, text)
 		s := newScene(p, true)
 		shown, links := map[string]int{}, 0
 		for _, b := range s.boxes {
@@ -157,7 +143,7 @@ func TestEverythingIsShown(t *testing.T) {
 // time, and it says what a pointer rests on.
 func TestSVG(t *testing.T) {
 	for name, text := range shapes {
-		p := compile(t, text)
+		p := plantest.Compile(t, text)
 		var out strings.Builder
 		if err := Draw(&out, p, "svg"); err != nil {
 			t.Fatal(err)
@@ -204,7 +190,7 @@ func TestSVG(t *testing.T) {
 // TestHoverAndWidth: rates are told in the legend and on the line, and a faster
 // link is wider.
 func TestHoverAndWidth(t *testing.T) {
-	text := svg(compile(t, shapes["explicit"]))
+	text := svg(plantest.Compile(t, shapes["explicit"]))
 	for _, want := range []string{
 		"400gbit (3 links)", "100mbit/400gbit (1 link)", "1gbit (3 links)",
 		"s:p4--u:p2&#xA;s:p4 to u:p2&#xA;100mbit/400gbit, mtu 1500",
@@ -222,11 +208,11 @@ func TestHoverAndWidth(t *testing.T) {
 
 // TestSoft: what a soft switch and its links do is told in their titles.
 func TestSoft(t *testing.T) {
-	text := svg(compile(t, strings.Replace(generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2"), "}}", "}, switch: {kind: router}}", 1)))
+	text := svg(plantest.Compile(t, strings.Replace(generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2"), "}}", "}, switch: {kind: router}}", 1)))
 	if strings.Contains(text, "load-balance") {
 		t.Error("a router has the features of a soft switch")
 	}
-	text = svg(compile(t, `name: t
+	text = svg(plantest.Compile(t, `name: t
 fabric:
   topology: leaf-spine
   params: {leaves: 2, spines: 2, hosts-per-leaf: 2}
@@ -246,7 +232,7 @@ fabric:
 }
 
 func TestDotAndMermaid(t *testing.T) {
-	p := compile(t, shapes["leaf-spine"])
+	p := plantest.Compile(t, shapes["leaf-spine"])
 	d, m := dot(p), mermaid(p)
 	if got := strings.Count(d, " -- "); got != len(p.Links) {
 		t.Errorf("dot has %d edges, want %d", got, len(p.Links))
@@ -260,7 +246,7 @@ func TestDotAndMermaid(t *testing.T) {
 		t.Errorf("mermaid has %d edges:\n%s", got, m)
 	}
 	// Mermaid draws at most 500 edges by default.
-	big := mermaid(compile(t, shapes["leaf-spine256"]))
+	big := mermaid(plantest.Compile(t, shapes["leaf-spine256"]))
 	if got := strings.Count(big, "---|"); got != 16+128 || !strings.Contains(big, "16 x 1gbit") {
 		t.Errorf("mermaid of 256 servers has %d edges", got)
 	}
@@ -273,7 +259,7 @@ var errFull = errors.New("disk full")
 func (brokenWriter) Write([]byte) (int, error) { return 0, errFull }
 
 func TestDrawErrors(t *testing.T) {
-	p := compile(t, shapes["single"])
+	p := plantest.Compile(t, shapes["single"])
 	if err := Draw(io.Discard, p, "png"); err == nil || !strings.Contains(err.Error(), "want dot, mermaid, svg") {
 		t.Errorf("got %v", err)
 	}
