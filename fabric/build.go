@@ -28,13 +28,12 @@ func Build(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, o
 	if err != nil {
 		return nil, err
 	}
-	f.soften = p.Soft()
 	if err := f.calibrate(ctx); err != nil {
 		return nil, err
 	}
 	err = f.construct(ctx)
 	if err == nil && p.Soft() {
-		f.soft, err = startSoft(ctx, p, ns)
+		err = f.startSoft(ctx, p)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -136,7 +135,7 @@ func (f *Fabric) burst(ctx context.Context, s shape, where string) error {
 	if _, known := f.bursts[s]; known || s.rate == 0 {
 		return nil
 	}
-	if f.soften {
+	if f.softSide() != nil { // soft switches keep the rate, shapers only hold back the sockets of nodes
 		f.bursts[s] = link.Entry{Burst: softBurst(s)}
 		return nil
 	}

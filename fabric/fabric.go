@@ -40,9 +40,6 @@ type Fabric struct {
 	named map[string]*planLink
 	built bool
 	soft  *softPart // nil without soft switches
-	// soften says that shapers only hold back the sockets of nodes, because soft
-	// switches keep the rate: they need no calibration.
-	soften bool
 }
 
 // planLink is a link of the plan as it is now asked for: SetLink, SetLinkState

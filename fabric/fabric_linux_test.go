@@ -11,12 +11,17 @@ import (
 
 	"railbed/fabric/kernel"
 	"railbed/fabric/link"
+	"railbed/fabric/softswitch/live"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/plantest"
+	"railbed/testbed/reexec"
 )
 
-func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
+func TestMain(m *testing.M) {
+	reexec.Run(live.Parts())
+	os.Exit(hosttest.MainInUserNS(m))
+}
 
 // calibration is one for all tests: measuring takes a second for each shape.
 var calibration = sync.OnceValues(func() (*link.Calibration, error) {
@@ -62,11 +67,8 @@ func namespaces(t testing.TB, p *plan.Plan) map[string]*kernel.Namespace {
 		t.Cleanup(func() { ns.Close() })
 		all[name] = ns
 	}
-	for _, n := range p.Nodes {
-		add(n.Name)
-	}
-	for _, s := range p.Switches {
-		add(s.Name)
+	for _, name := range Namespaces(p) {
+		add(name)
 	}
 	return all
 }

@@ -24,48 +24,51 @@ type softPart struct {
 	nics    int // of all nodes
 }
 
-// startSoft opens the far ends of the NICs and starts the soft switches on them.
-func startSoft(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace) (*softPart, error) {
+// startSoft opens the far ends of the NICs and starts the soft switches of the
+// plan, of whose kernel's part the fabric is, on them.
+func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 	s := &softPart{plan: p, named: map[string]*planLink{}}
-	position := map[plan.End]int{} // of a link, by either end
-	for i, l := range p.Links {
-		position[l.A], position[l.B] = i, i
+	for _, l := range p.Links {
 		made := &planLink{Link: l}
 		s.links = append(s.links, made)
 		s.named[l.Name] = made
 	}
-	inKernel := map[string]int{} // places of links among the kernel's
-	for i, l := range kernelSide(p).Links {
-		inKernel[l.Name] = i
-	}
 	ways := live.Ways{Witnesses: len(p.Nodes)}
+	var nodes []*kernel.Namespace
 	var names []string // of the far ends, by NIC
-	for _, n := range p.Nodes {
+	for _, h := range f.hosts {
+		if !h.node {
+			continue
+		}
+		nodes = append(nodes, h.ns)
 		var numbers, indexes []int
-		for _, nic := range n.NICs {
-			end := plan.End{Node: n.Name, Port: nic.Name}
-			link := &p.Links[position[end]]
-			place, atA := inKernel[link.Name], link.A == end
-			numbers, indexes = append(numbers, len(ways.Ends)), append(indexes, endIndex(place, atA))
-			ways.Ends, names = append(ways.Ends, end), append(names, softPort(position[end]))
-			ways.Joined = append(ways.Joined, softports.TrunkPort{Index: endIndex(place, !atA), MTU: nic.MTU})
+		for _, nic := range h.ports {
+			far := f.links[nic.link].A
+			if nic.atA {
+				far = f.links[nic.link].B
+			}
+			numbers, indexes = append(numbers, len(ways.Ends)), append(indexes, nic.index)
+			ways.Ends, names = append(ways.Ends, plan.End{Node: h.name, Port: nic.Name}), append(names, far.Port)
+			ways.Joined = append(ways.Joined, softports.TrunkPort{Index: endIndex(nic.link, !nic.atA), MTU: nic.MTU})
 		}
 		ways.NICs, ways.Indexes = append(ways.NICs, numbers), append(ways.Indexes, indexes)
 	}
-	ways.Witness = func(hand func(int, *os.File) error) error { return openWitnesses(ctx, p, ns, hand) }
-	err := kernel.Each(ctx, []*kernel.Namespace{ns[SoftSide]}, 1, func(int) error { return openWays(&ways, names) })
+	ways.Witness = func(hand func(int, *os.File) error) error { return openWitnesses(ctx, p, nodes, hand) }
+	err := kernel.Each(ctx, []*kernel.Namespace{f.softSide().ns}, 1, func(int) error { return openWays(&ways, names) })
 	if err != nil {
 		for _, h := range ways.Own {
 			err = errors.Join(err, h.Close())
 		}
-		return nil, err
+		return err
 	}
 	if ways.Own != nil {
 		ways.Joined = nil
 	}
 	s.nics = len(ways.Ends)
-	s.process, err = live.Start(ctx, p, ways)
-	return s, err
+	if s.process, err = live.Start(ctx, p, ways); err == nil {
+		f.soft = s
+	}
+	return err
 }
 
 // mostOwnPorts is how many NICs get ports of their own, with the fastest driver.
@@ -110,7 +113,7 @@ func (f *Fabric) rejoin(l *planLink) error {
 		return nil
 	}
 	var h *softports.Handle
-	err := kernel.Each(context.Background(), []*kernel.Namespace{f.softSide()}, 1, func(int) (err error) {
+	err := kernel.Each(context.Background(), []*kernel.Namespace{f.softSide().ns}, 1, func(int) (err error) {
 		h, err = openWay(far.Port, l.MTU, f.soft.nics)
 		return err
 	})
@@ -120,18 +123,17 @@ func (f *Fabric) rejoin(l *planLink) error {
 	return f.soft.process.ReplacePort(near, h)
 }
 
-// softSide is the namespace of the far ends.
-func (f *Fabric) softSide() *kernel.Namespace {
-	return f.hosts[slices.IndexFunc(f.hosts, func(h *host) bool { return h.name == SoftSide })].ns
+// softSide is the host of the far ends, nil where no switch is soft.
+func (f *Fabric) softSide() *host {
+	if i := slices.IndexFunc(f.hosts, func(h *host) bool { return h.name == SoftSide }); i >= 0 {
+		return f.hosts[i]
+	}
+	return nil
 }
 
 // openWitnesses opens what sees frames arrive, at every node of the plan, and
 // hands it over.
-func openWitnesses(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, hand func(int, *os.File) error) error {
-	nodes := make([]*kernel.Namespace, len(p.Nodes))
-	for i := range p.Nodes {
-		nodes[i] = ns[p.Nodes[i].Name]
-	}
+func openWitnesses(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace, hand func(int, *os.File) error) error {
 	return kernel.Each(ctx, nodes, 2, func(node int) error {
 		file, err := live.OpenWitness()
 		if err == nil {
