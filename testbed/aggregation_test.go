@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"railbed/fabric/clock"
+	"railbed/testbed"
 	"railbed/testbed/hosttest"
 	"railbed/transports/aggregation"
 )
@@ -101,31 +103,9 @@ fabric:
   switch: {kind: soft, aggregation: {slots: 32, elements: 256, timeout: 20s}}
   links: {default: {rate: 1gbit, delay: 20us, loss: 1%}}
 `)
-	planned := tb.Plan().Switches[0].Soft.Aggregation
-	job := &planned.Jobs[0]
 	for epoch := range uint16(2) {
-		var all errgroup.Group
-		counters := make([]aggregation.Counters, len(job.Workers))
-		for w, rank := range job.Workers {
-			order := sumOrder{Config: aggregation.Of(planned, job, w, epoch), Local: netip.AddrPortFrom(rank.Addr4, uint16(61_600+w)), Job: job.Addr4, Length: length, Dilation: tb.Plan().Dilation}
-			if epoch == 1 {
-				order.Local, order.Job = netip.AddrPortFrom(rank.Addr6, uint16(61_600+w)), job.Addr6
-			}
-			text, err := json.Marshal(order)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all.Go(func() error {
-				cmd := tb.Node(rank.Node).Part(t.Context(), sumPart, string(text))
-				var stdout, stderr bytes.Buffer
-				cmd.Stdout, cmd.Stderr = &stdout, &stderr
-				if err := cmd.Run(); err != nil {
-					return fmt.Errorf("worker %d: %w: %s", w, err, stderr.Bytes())
-				}
-				return json.Unmarshal(stdout.Bytes(), &counters[w])
-			})
-		}
-		if err := all.Wait(); err != nil {
+		counters, err := sumAll(t, tb, epoch, length, epoch == 1)
+		if err != nil {
 			t.Fatal(err)
 		}
 		state, err := tb.Inspect(t.Context())
@@ -145,16 +125,46 @@ fabric:
 		}
 	}
 	// A worker that comes from an epoch before is told so, and ends.
-	order, err := json.Marshal(sumOrder{
-		Config: aggregation.Of(planned, job, 2, 0), Local: netip.AddrPortFrom(job.Workers[2].Addr4, 61_700), Job: job.Addr4, Length: length, Dilation: tb.Plan().Dilation,
-	})
+	if _, err := sumOne(t, tb, 2, 0, length, false); err == nil || !strings.Contains(err.Error(), "the switch rejects updates: epoch-old, it is at epoch 1") {
+		t.Error(err)
+	}
+}
+
+// sumAll has all workers of a testbed's one job sum up at once, over IPv6 or IPv4.
+func sumAll(t *testing.T, tb *testbed.Testbed, epoch uint16, length int, v6 bool) ([]aggregation.Counters, error) {
+	t.Helper()
+	var all errgroup.Group
+	counters := make([]aggregation.Counters, len(tb.Plan().Switches[0].Soft.Aggregation.Jobs[0].Workers))
+	for w := range counters {
+		all.Go(func() (err error) {
+			counters[w], err = sumOne(t, tb, w, epoch, length, v6)
+			return err
+		})
+	}
+	return counters, all.Wait()
+}
+
+// sumOne has one worker sum up.
+func sumOne(t *testing.T, tb *testbed.Testbed, w int, epoch uint16, length int, v6 bool) (c aggregation.Counters, err error) {
+	planned := tb.Plan().Switches[0].Soft.Aggregation
+	job := &planned.Jobs[0]
+	rank := &job.Workers[w]
+	order := sumOrder{
+		Config: aggregation.Of(planned, job, w, epoch), Local: netip.AddrPortFrom(rank.Addr4, uint16(61_600+w)), Job: job.Addr4,
+		Length: length, Dilation: tb.Plan().Dilation,
+	}
+	if v6 {
+		order.Local, order.Job = netip.AddrPortFrom(rank.Addr6, uint16(61_600+w)), job.Addr6
+	}
+	text, err := json.Marshal(order)
 	if err != nil {
-		t.Fatal(err)
+		return c, err
 	}
-	var stderr bytes.Buffer
-	cmd := tb.Node(job.Workers[2].Node).Part(t.Context(), sumPart, string(order))
-	cmd.Stderr = &stderr
-	if err := cmd.Run(); err == nil || !bytes.Contains(stderr.Bytes(), []byte("the switch rejects updates: epoch-old, it is at epoch 1")) {
-		t.Errorf("%v: %s", err, stderr.Bytes())
+	cmd := tb.Node(rank.Node).Part(t.Context(), sumPart, string(text))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return c, fmt.Errorf("worker %d: %w: %s", w, err, stderr.Bytes())
 	}
+	return c, json.Unmarshal(stdout.Bytes(), &c)
 }

@@ -21,6 +21,7 @@ import (
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
 	"railbed/testbed/supervisor"
+	"railbed/workloads/probe"
 )
 
 // echoPart is a part of this test binary that runs in nodes: it returns on
@@ -28,7 +29,7 @@ import (
 const echoPart = "echo"
 
 func TestMain(m *testing.M) {
-	testbed.Init(reexec.Parts{echoPart: echo, sendPart: send, reachPart: reach, answerPart: answer, talkPart: talk, sumPart: sum})
+	testbed.Init(reexec.Parts{echoPart: echo, sendPart: send, reachPart: reach, answerPart: answer, talkPart: talk, sumPart: sum}, probe.Parts())
 	if reason := hosttest.Probe(hosttest.Testbed); reason != nil {
 		// An example cannot skip itself.
 		fmt.Println("the example cannot run here:", reason)

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,13 +20,13 @@ func (s *supervisor) metrics() *prometheus.Registry {
 	return registry
 }
 
-// fabricCollector shows links, the ports of soft switches and how exactly these
-// keep time. It reads the fabric once for each scrape.
+// fabricCollector shows links, the ports of soft switches, what these add up for
+// workers and how exactly they keep time. It reads the fabric once for each scrape.
 type fabricCollector struct{ s *supervisor }
 
 // Describe implements prometheus.Collector.
 func (c *fabricCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range slices.Concat(linkDescs, portDescs, timingDescs) {
+	for _, desc := range slices.Concat(linkDescs, portDescs, aggregationDescs, timingDescs) {
 		descs <- desc
 	}
 }
@@ -40,14 +41,27 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 	for i := range links {
 		collectLink(metrics, &links[i])
 		for _, port := range []*softswitch.PortState{links[i].A.Soft, links[i].B.Soft} {
-			if port != nil {
-				collectPort(metrics, port)
+			if port == nil {
+				continue
+			}
+			collectPort(metrics, port)
+			if name, _, _ := strings.Cut(port.Port, ":"); c.telling(name) {
+				collectTelemetry(metrics, port)
 			}
 		}
 	}
 	if soft != nil {
 		collectTiming(metrics, soft)
+		for i := range soft.Aggregation {
+			collectAggregation(metrics, &soft.Aggregation[i])
+		}
 	}
+}
+
+// telling says that a node or switch writes telemetry.
+func (c *fabricCollector) telling(name string) bool {
+	sw := c.s.plan.Switch(name)
+	return sw != nil && sw.Soft != nil && sw.Soft.INT
 }
 
 var (

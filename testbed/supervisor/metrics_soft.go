@@ -20,13 +20,16 @@ var (
 	softMarked   = prometheus.NewDesc("railbed_port_marked_packets_total", "Packets on which the port set congestion experienced.", []string{"port"}, nil)
 	softTrimmed  = prometheus.NewDesc("railbed_port_trimmed_packets_total", "Packets whose payload the port cut away.", []string{"port"}, nil)
 	softDropped  = prometheus.NewDesc("railbed_port_dropped_packets_total", "Packets that the port dropped, by reason.", []string{"port", "reason"}, nil)
+	softHops     = prometheus.NewDesc("railbed_port_int_hops_total", "Hops that the port wrote into telemetry blocks.", []string{"port"}, nil)
+	softNoHop    = prometheus.NewDesc("railbed_port_int_unwritten_hops_total", "Telemetry blocks into which the port could not write its hop, by reason.", []string{"port", "reason"}, nil)
 )
 
 var portDescs = []*prometheus.Desc{
-	softSent, softDepth, softPaused, softPauses, softAsked, softReceived, softMarked, softTrimmed, softDropped,
+	softSent, softDepth, softPaused, softPauses, softAsked, softReceived, softMarked, softTrimmed, softDropped, softHops, softNoHop,
 }
 
-// collectPort shows one port: every priority and every reason that it has met.
+// collectPort shows one port: every priority, and every reason for drops that it
+// has met.
 func collectPort(metrics chan<- prometheus.Metric, p *softswitch.PortState) {
 	count := func(desc *prometheus.Desc, value uint64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), append([]string{p.Port}, labels...)...)
@@ -51,5 +54,67 @@ func collectPort(metrics chan<- prometheus.Metric, p *softswitch.PortState) {
 			paused = 1
 		}
 		gauge(softPaused, paused, priority)
+	}
+}
+
+// collectTelemetry shows what a port of a switch that writes telemetry wrote.
+func collectTelemetry(metrics chan<- prometheus.Metric, p *softswitch.PortState) {
+	count := func(desc *prometheus.Desc, value uint64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), append([]string{p.Port}, labels...)...)
+	}
+	c := &p.Counters.INT
+	count(softHops, c.Written)
+	count(softNoHop, c.Full, "int-full")
+	count(softNoHop, c.Invalid, "int-invalid")
+	count(softNoHop, c.NoRoom, "int-no-room")
+}
+
+// The label of a job is not job: that is what Prometheus calls whom it scrapes.
+var (
+	jobLabels    = []string{"switch", "job_id"}
+	sumWorkers   = prometheus.NewDesc("railbed_aggregation_workers", "Workers of the job.", jobLabels, nil)
+	sumEpoch     = prometheus.NewDesc("railbed_aggregation_epoch", "Epoch that the job is in.", jobLabels, nil)
+	sumWaiting   = prometheus.NewDesc("railbed_aggregation_waiting_sums", "Sums that wait for workers, each in a set of a slot.", jobLabels, nil)
+	sumOver      = prometheus.NewDesc("railbed_aggregation_timed_out", "1 while the epoch is over because a worker did not come in time.", jobLabels, nil)
+	sumUpdates   = prometheus.NewDesc("railbed_aggregation_updates_total", "Updates that were added.", jobLabels, nil)
+	sumRepeats   = prometheus.NewDesc("railbed_aggregation_repeated_updates_total", "Updates that were in their sum already.", jobLabels, nil)
+	sumResults   = prometheus.NewDesc("railbed_aggregation_results_total", "Sums that were complete and were sent to all workers.", jobLabels, nil)
+	sumAgain     = prometheus.NewDesc("railbed_aggregation_repeated_results_total", "Results that were sent again, to one worker.", jobLabels, nil)
+	sumRejected  = prometheus.NewDesc("railbed_aggregation_rejected_updates_total", "Updates that were answered with a reject, by its code.", []string{"switch", "job_id", "code"}, nil)
+	sumDropped   = prometheus.NewDesc("railbed_aggregation_dropped_messages_total", "Messages that were dropped without an answer, by reason.", []string{"switch", "job_id", "reason"}, nil)
+	sumForgotten = prometheus.NewDesc("railbed_aggregation_unsent_messages_total", "Results and rejects that were not sent for want of packet memory.", jobLabels, nil)
+)
+
+var aggregationDescs = []*prometheus.Desc{
+	sumWorkers, sumEpoch, sumWaiting, sumOver, sumUpdates, sumRepeats, sumResults, sumAgain, sumRejected, sumDropped, sumForgotten,
+}
+
+// collectAggregation shows one job: every code and every reason that it has met.
+func collectAggregation(metrics chan<- prometheus.Metric, s *softswitch.AggregationState) {
+	show := func(kind prometheus.ValueType, desc *prometheus.Desc, value float64, labels ...string) {
+		labels = append([]string{s.Switch, strconv.Itoa(int(s.Job))}, labels...)
+		metrics <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
+	}
+	count := func(desc *prometheus.Desc, value uint64, labels ...string) {
+		show(prometheus.CounterValue, desc, float64(value), labels...)
+	}
+	over := 0.0
+	if s.Over {
+		over = 1
+	}
+	show(prometheus.GaugeValue, sumWorkers, float64(s.Workers))
+	show(prometheus.GaugeValue, sumEpoch, float64(s.Epoch))
+	show(prometheus.GaugeValue, sumWaiting, float64(s.Waiting))
+	show(prometheus.GaugeValue, sumOver, over)
+	count(sumUpdates, s.Updates)
+	count(sumRepeats, s.Repeats)
+	count(sumResults, s.Results)
+	count(sumAgain, s.Again)
+	count(sumForgotten, s.NoMemory)
+	for code, n := range s.Rejected {
+		count(sumRejected, n, code)
+	}
+	for reason, n := range s.Dropped {
+		count(sumDropped, n, reason)
 	}
 }

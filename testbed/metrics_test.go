@@ -1,0 +1,128 @@
+package testbed_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"railbed/testbed"
+	"railbed/testbed/rundir"
+	"railbed/workloads/probe"
+)
+
+// scrape reads a testbed's /metrics from its socket, as Prometheus would, and
+// returns the values by their names with labels, as they are printed. Names,
+// units and help texts must be as Prometheus' linter wants them.
+func scrape(t *testing.T, tb *testbed.Testbed) map[string]float64 {
+	t.Helper()
+	dir, err := rundir.Of(tb.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", dir.Socket())
+		},
+	}}
+	response, err := client.Get("http://railbed/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s, %v: %s", response.Status, err, text)
+	}
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatalf("no exposition format: %v", err)
+	}
+	for _, p := range problems {
+		if p.Metric != "railbed_link_rate_bits_per_second" { // a link's rate is in bits everywhere else
+			t.Errorf("metric %s: %s", p.Metric, p.Text)
+		}
+	}
+	values := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		cut := strings.LastIndex(line, " ")
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[cut+1:]), 64)
+		if err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		values[line[:cut]] = value
+	}
+	return values
+}
+
+// TestMetrics: what a running testbed's switch wrote into probes and added up for
+// workers is what a scrape shows.
+func TestMetrics(t *testing.T) {
+	tb := upPlan(t, `
+name: go-metrics
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: soft, int: true, aggregation: {slots: 8, elements: 64, timeout: 20s}}
+  links: {default: {rate: 1gbit, delay: 20us}}
+`)
+	const probes, chunks = 7, 20
+	report, err := probe.Run(t.Context(), tb, probe.Options{From: "h0", To: "h1", Count: probes})
+	if err != nil || report.Arrived != probes {
+		t.Fatalf("%v: %+v", err, report)
+	}
+	if _, err := sumAll(t, tb, 1, chunks*64, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sumOne(t, tb, 1, 0, 64, false); err == nil {
+		t.Fatal("a worker of an epoch before was not sent away")
+	}
+	state, err := tb.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, s := scrape(t, tb), state.Soft.Aggregation[0]
+	// Two tensors, and one that asks each slot for its scales besides.
+	const sums = 3*chunks + 8
+	job := fmt.Sprintf(`{job_id="%d",switch="leaf1"}`, s.Job)
+	for name, want := range map[string]float64{
+		`railbed_port_int_hops_total{port="leaf1:p0"}`:                                         0,
+		`railbed_port_int_hops_total{port="leaf1:p1"}`:                                         probes,
+		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-full"}`:             0,
+		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-invalid"}`:          0,
+		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-no-room"}`:          0,
+		"railbed_aggregation_workers" + job:                                                    2,
+		"railbed_aggregation_epoch" + job:                                                      1,
+		"railbed_aggregation_waiting_sums" + job:                                               0,
+		"railbed_aggregation_timed_out" + job:                                                  0,
+		"railbed_aggregation_updates_total" + job:                                              2 * sums,
+		"railbed_aggregation_results_total" + job:                                              sums,
+		"railbed_aggregation_repeated_updates_total" + job:                                     float64(s.Repeats),
+		"railbed_aggregation_repeated_results_total" + job:                                     float64(s.Again),
+		"railbed_aggregation_unsent_messages_total" + job:                                      0,
+		fmt.Sprintf(`railbed_aggregation_rejected_updates_total{code="epoch-old",%s`, job[1:]): float64(s.Rejected["epoch-old"]),
+	} {
+		if value, there := got[name]; !there || value != want {
+			t.Errorf("%s is %v (there: %t), want %v", name, value, there, want)
+		}
+	}
+	if s.Rejected["epoch-old"] == 0 {
+		t.Errorf("nothing was rejected: %+v", s)
+	}
+	for name := range got {
+		if strings.HasPrefix(name, "railbed_port_int_") && !strings.Contains(name, `port="leaf1:`) {
+			t.Errorf("%s: an emulated NIC writes no telemetry", name)
+		}
+	}
+}
