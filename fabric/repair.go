@@ -306,13 +306,22 @@ func (f *Fabric) changeAll(ctx context.Context, p *plan.Plan) (changed []Repair,
 	for i := range p.Links {
 		want := &p.Links[i]
 		l := named[want.Name]
+		was := l.Link
+		both := f.soft != nil && !was.AToB.Equal(want.AToB) && !was.BToA.Equal(want.BToA)
+		var err error
+		if both { // at once: half of a change may need more headroom than either
+			err = f.setSoftLinks(ctx, l, Both, want.AToB, want.BToA)
+		}
 		for _, atA := range []bool{true, false} {
-			was, now := l.Direction(atA), want.Direction(atA)
+			was, now := was.Direction(atA), want.Direction(atA)
 			if was.Equal(now) {
 				continue
 			}
+			if !both {
+				err = f.changeDirection(ctx, l, atA, now)
+			}
 			what := fmt.Sprintf("change %s %s: it had %s", l.Name, word(atA), was.Changes(now))
-			tell(Repair{Where: l.Name + " " + word(atA), What: what}, f.changeDirection(ctx, l, atA, now))
+			tell(Repair{Where: l.Name + " " + word(atA), What: what}, err)
 		}
 		for _, atA := range Both.sides() {
 			if l.isCut(atA) && !l.down { // else it comes with the whole link

@@ -215,35 +215,56 @@ func (s *softPart) find(name string) (*planLink, error) {
 	return l, nil
 }
 
-// setSoftLink is SetLink where switches are soft. The node's shaper follows the
-// rate.
+// setSoftLink is SetLink where switches are soft.
 func (f *Fabric) setSoftLink(ctx context.Context, name string, dir Direction, d plan.Direction) error {
 	l, err := f.soft.find(name)
 	if err != nil {
 		return err
 	}
+	return f.setSoftLinks(ctx, l, dir, d, d)
+}
+
+// setSoftLinks gives one direction or both of a link of the soft switches' what is
+// meant for each. The node's shaper follows the rate; where the soft switches refuse
+// the change it is put back.
+func (f *Fabric) setSoftLinks(ctx context.Context, l *planLink, dir Direction, aToB, bToA plan.Direction) error {
 	changed := *l
 	for _, atA := range dir.sides() {
-		changed.set(atA, d)
-	}
-	if side, joined := f.named[name]; joined {
-		for _, atA := range dir.sides() {
-			if h, _ := side.end(atA); !h.node {
-				continue
-			}
-			only := BToA
-			if atA {
-				only = AToB
-			}
-			if err := f.setKernelLink(ctx, name, only, nodeSide(d, f.soft.dilation())); err != nil {
-				return err
-			}
+		if atA {
+			changed.AToB = aToB
+		} else {
+			changed.BToA = bToA
 		}
 	}
-	if err := f.soft.process.SetLink(name, changed.withCuts(true), changed.withCuts(false)); err != nil {
+	if err := f.shapeNodes(ctx, &changed, dir); err != nil {
 		return err
 	}
+	if err := f.soft.process.SetLink(l.Name, changed.withCuts(true), changed.withCuts(false)); err != nil {
+		return errors.Join(err, f.shapeNodes(ctx, l, dir))
+	}
 	*l = changed
+	return nil
+}
+
+// shapeNodes sets the shapers of the nodes at the ends of a link of the soft
+// switches'.
+func (f *Fabric) shapeNodes(ctx context.Context, l *planLink, dir Direction) error {
+	side, joined := f.named[l.Name]
+	if !joined {
+		return nil
+	}
+	for _, atA := range dir.sides() {
+		if h, _ := side.end(atA); !h.node {
+			continue
+		}
+		only := BToA
+		if atA {
+			only = AToB
+		}
+		if err := f.setKernelLink(ctx, l.Name, only, nodeSide(l.Direction(atA), f.soft.dilation())); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

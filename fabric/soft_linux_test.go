@@ -4,8 +4,11 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
+	"railbed/fabric/units"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
 	"railbed/testbed/plan/plantest"
 )
 
@@ -27,5 +30,66 @@ func TestSoftSwitchesThatDoNotStart(t *testing.T) {
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a switch keeps for PFC follows a link that is changed, both directions at once,
+// and comes back with it. A change that the switch's buffer has no room for is refused,
+// and the node's shaper is as it was.
+func TestHeadroomFollowsChanges(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	ctx := context.Background()
+	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, buffer: 1MB, pfc: {priorities: [3]}}, links: {default: {rate: 1gbit, delay: 10us}}}\n")
+	f, err := Build(ctx, p, namespaces(t, p), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const name = "h0--leaf1"
+	planned := *p.Switches[0].Ports[0].PFC
+	thresholds := func() plan.PortPFC {
+		links, err := f.Links(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return links[0].B.Soft.PFC
+	}
+	if links, err := f.Links(ctx); err != nil || links[0].Name != name || links[0].B.Node != "leaf1" || thresholds() != planned {
+		t.Fatalf("%v, %+v", err, links)
+	}
+	long := p.Links[0].AToB
+	long.Delay, long.Rate = units.Duration(300*time.Microsecond), 900e6
+	if err := f.SetLink(ctx, name, Both, long); err != nil {
+		t.Fatal(err)
+	}
+	if at := thresholds(); at.Headroom < planned.Headroom+units.Bytes(2*290e-6*900e6/8) {
+		t.Errorf("thresholds are %+v, and were %+v", at, planned)
+	}
+	much := long
+	much.Delay, much.Rate = units.Duration(time.Second), 500e6
+	if err := f.SetLink(ctx, name, Both, much); err == nil || !strings.Contains(err.Error(), "keep headroom for PFC at leaf1:p0: want ") {
+		t.Errorf("got %v for a link that does not fit", err)
+	}
+	if got := f.named[name].AToB.Rate; got != long.Rate || !f.soft.named[name].AToB.Equal(long) {
+		t.Errorf("the node's shaper is at %s and the link at %s, want what was before the refusal", got, f.soft.named[name].AToB.Rate)
+	}
+	if err := f.Verify(ctx); err != nil {
+		t.Error(err)
+	}
+	slow := p.Links[0].AToB
+	slow.Rate = 10e6 // as a single direction it would need megabytes: pauses take long on a slow way back
+	for _, d := range []plan.Direction{p.Links[0].AToB, slow} {
+		if err := f.SetLink(ctx, name, Both, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed, _, err := f.Converge(ctx, p, nil)
+	if err != nil || len(changed) != 2 {
+		t.Errorf("changed %+v, %v", changed, err)
+	}
+	for end := time.Now().Add(10 * time.Second); thresholds() != planned; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("thresholds remain %+v, want %+v", thresholds(), planned)
+		}
 	}
 }

@@ -17,6 +17,7 @@ const (
 	pauseRefresh             // a pause that the port asked for must be renewed
 	reports                  // a switch tells its senders their rates
 	looks                    // for deadlocks
+	shrinks                  // what a port keeps for an earlier link
 )
 
 // event is something that happens at a time.

@@ -7,15 +7,32 @@ import (
 )
 
 // SetLink changes what a link does to frames that are sent from now on.
+//
+// What the switches at its ends keep for PFC follows its rates and delays, but for
+// what the file gives. What a link needs more comes out of the shared buffer at
+// once; where that has no room, nothing changes, and the error says what would fit.
+// While frames and pauses of before are under way, a port keeps enough for both: a
+// rate that rises while a delay falls may need two calls, the delay's first.
 func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 	l := e.byLink[name]
 	if l == nil {
 		return fmt.Errorf("change link %s: no soft link has this name", name)
 	}
+	defer e.settle()
+	err := l.a.keepFor(plan.Hop{MTU: l.plan.MTU, In: bToA, Out: aToB})
+	if err == nil { // if B refuses, A keeps more for a while, as after a change that was undone
+		err = l.b.keepFor(plan.Hop{MTU: l.plan.MTU, In: aToB, Out: bToA})
+	}
+	if err != nil {
+		return fmt.Errorf("change link %s: %w", name, err)
+	}
 	for one, d := range map[*port]plan.Direction{l.a: aToB, l.b: bToA} {
 		one.medium.Set(d)
 		one.medium.Begin(e.now)
 		one.egress.SetLink(e.now, d)
+	}
+	for _, one := range []*port{l.a, l.b} {
+		one.planRefresh() // the time of a pause is in bits of the link
 	}
 	return nil
 }

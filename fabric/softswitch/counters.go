@@ -1,6 +1,9 @@
 package softswitch
 
-import "railbed/fabric/softswitch/queue"
+import (
+	"railbed/fabric/softswitch/queue"
+	"railbed/testbed/plan"
+)
 
 // Count is packets and their bytes.
 type Count struct {
@@ -39,6 +42,8 @@ type PortState struct {
 	Depth    [queue.Priorities]int64 `json:"depth"`           // bytes that wait, by priority
 	Paused   [queue.Priorities]bool  `json:"paused"`
 	Slowed   bool                    `json:"slowed,omitempty"` // some priority is kept below the line's rate
+	// PFC are the thresholds in force, which follow the link.
+	PFC plan.PortPFC `json:"pfc,omitzero"`
 }
 
 // Dropped is how many packets the port dropped, for whatever reason.
@@ -61,7 +66,7 @@ func (s *PortState) Waiting() (total int64) {
 func (e *Engine) Ports() []PortState {
 	states := make([]PortState, len(e.ports))
 	for i, one := range e.ports {
-		state := PortState{Port: one.name, Link: one.link.plan.Name, Up: one.link.up, Counters: one.count}
+		state := PortState{Port: one.name, Link: one.link.plan.Name, Up: one.link.up, Counters: one.count, PFC: one.thresholds()}
 		for q := range uint8(queue.Priorities) {
 			state.Depth[q] = one.egress.Depth(q)
 			state.Paused[q] = one.told[q] > e.now

@@ -14,9 +14,11 @@ type pauseRequests struct {
 	active  uint8 // priorities that are to be paused, a bit each
 	changed uint8 // priorities whose change was not said yet
 	// gentle is what GFC tells the far end.
-	gentle     wire.GFCFields
-	refreshing bool // a pauseRefresh event is planned
-	listed     bool // in Engine.signalled
+	gentle wire.GFCFields
+	// refresh is when pauses are renewed that still hold then; never later than half
+	// of their time.
+	refresh clock.Time
+	listed  bool // in Engine.signalled
 }
 
 func (r *pauseRequests) pending() bool { return r.changed|r.gentle.Enable != 0 }
@@ -108,10 +110,7 @@ func (p *port) controlFrame() *packet.Packet {
 		// Who is asked to stop and who to go on are told in one frame.
 		one.Data = one.Data[:wire.EncodePFCFrame(one.Data, p.mac, &fields)]
 		asked.changed = 0
-		if asked.active != 0 && !asked.refreshing {
-			asked.refreshing = true
-			e.events.push(event{at: e.now.Add(p.pauseTime(p.station.quanta) / 2), kind: pauseRefresh, port: int32(p.index)})
-		}
+		p.planRefresh()
 	} else {
 		one.Data = one.Data[:wire.EncodeGFCFrame(one.Data, p.mac, &asked.gentle)]
 		asked.gentle.Enable = 0
@@ -134,10 +133,20 @@ func (p *port) pauseTime(quanta uint16) time.Duration {
 	return quantum(quanta, rate)
 }
 
+// planRefresh has the pauses that hold renewed when half of their time is over,
+// which is short on a link that has become faster.
+func (p *port) planRefresh() {
+	e := p.engine
+	at := e.now.Add(p.pauseTime(p.station.quanta) / 2)
+	if p.asked.active != 0 && (p.asked.refresh <= e.now || at < p.asked.refresh) {
+		p.asked.refresh = at
+		e.events.push(event{at: at, kind: pauseRefresh, port: int32(p.index)})
+	}
+}
+
 // refreshPause renews pauses that still hold.
 func (p *port) refreshPause() {
-	p.asked.refreshing = false
-	if p.asked.active != 0 {
+	if p.engine.now == p.asked.refresh && p.asked.active != 0 { // else it was done earlier
 		p.asked.changed |= p.asked.active
 		p.kick()
 	}

@@ -36,6 +36,14 @@ type port struct {
 	observed bool
 	count    Counters
 	use      use // of the line, where the switch writes telemetry
+
+	// pfc are the plan's thresholds of a switch's port with PFC, and worst is the link
+	// that those in force are for: until shrinks, at least, it may be worse than the
+	// port's.
+	pfc     *plan.PortPFC
+	own     plan.PortPFC // what the port's link needs, once it has changed
+	worst   plan.Hop
+	shrinks clock.Time
 }
 
 // join ends a link at the port.

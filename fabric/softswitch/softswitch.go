@@ -177,7 +177,8 @@ func (e *Engine) makeSwitch(index int, sw *plan.Switch) error {
 	}
 	for i, planned := range sw.Ports {
 		end := plan.End{Node: sw.Name, Port: planned.Name}
-		e.addPort(s, end, s.memory.NewPort(i)).mac = wire.MAC(planned.MAC)
+		one := e.addPort(s, end, s.memory.NewPort(i))
+		one.mac, one.pfc = wire.MAC(planned.MAC), planned.PFC
 	}
 	if s.table, err = forward.New(e.plan, sw, e.pool, s); err != nil {
 		return err
@@ -226,6 +227,7 @@ func (e *Engine) makeLinks() error {
 		}
 		l.a.join(l, l.b, medium.New(planned.AToB, medium.Seed(e.plan.Seed, planned.Name, true)))
 		l.b.join(l, l.a, medium.New(planned.BToA, medium.Seed(e.plan.Seed, planned.Name, false)))
+		l.a.worst, l.b.worst = l.a.hop(), l.b.hop()
 		e.links = append(e.links, l)
 		e.byLink[planned.Name] = l
 	}
@@ -295,6 +297,8 @@ func (e *Engine) handle(due *event) {
 		one.refreshPause()
 	case reports:
 		one.station.report()
+	case shrinks:
+		one.shrink()
 	case looks:
 		e.look()
 	}

@@ -63,3 +63,26 @@ func TestCompare(t *testing.T) {
 		}
 	}
 }
+
+// What a switch keeps for PFC follows its links, and what the file gives does not.
+func TestCompareHeadroom(t *testing.T) {
+	const base = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, buffer: 4MB, pfc: {xon: 50KB}}, links: {default: {rate: 1gbit, delay: 5us}}}\n"
+	for _, c := range []struct{ replace, by, rest string }{
+		{"delay: 5us", "delay: 100us", ""},
+		{"rate: 1gbit", "rate: 4gbit", ""},
+		{"xon: 50KB", "xon: 51KB", "switch leaf1: pfc.xon 50KB, want 51KB"},
+		{"xon: 50KB", "xon: 50KB, headroom: 60KB", "switch leaf1: pfc.headroom none, want 60KB"},
+		{"pfc: {xon: 50KB}", "pfc: {xon: 50KB, priorities: [3, 4]}", "switch leaf1: pfc.priorities 3, want 3,4"},
+		{"buffer: 4MB", "buffer: 5MB", "switch leaf1: buffer 4MB, want 5MB"},
+	} {
+		have, err1 := compileText(base)
+		want, err2 := compileText(strings.Replace(base, c.replace, c.by, 1))
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		got := Compare(have, want)
+		if rest := strings.Join(got.Rest, "\n"); rest != c.rest || len(got.Links) == 0 && c.rest == "" {
+			t.Errorf("%s for %s: links %v, rest %q, want %q", c.by, c.replace, got.Links, rest, c.rest)
+		}
+	}
+}

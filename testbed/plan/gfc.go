@@ -47,11 +47,11 @@ const (
 //
 // which leaves each stage half the room of the one before, as much as half the
 // rate fills in tau.
-func portGFC(h hop, settings *spec.GFC) *PortGFC {
+func portGFC(h Hop, settings *spec.GFC) *PortGFC {
 	room, frames := 2*h.reaction(), units.Bytes(1)
-	g := &PortGFC{Least: min(leastRate, h.in.Rate)}
+	g := &PortGFC{Least: min(leastRate, h.In.Rate)}
 	if settings.Kind == spec.GFCTime {
-		g.Period = cmp.Or(settings.Period, units.Duration(h.in.Rate.SerialisationTime(periodBytes)))
+		g.Period = cmp.Or(settings.Period, units.Duration(h.In.Rate.SerialisationTime(periodBytes)))
 		room, frames = timeRoom(h, time.Duration(g.Period)), 2
 	}
 	switch {
@@ -69,16 +69,16 @@ func portGFC(h hop, settings *spec.GFC) *PortGFC {
 	}
 	g.Limit = g.BM + frames*h.frame()
 	if settings.Kind == spec.GFCBuffer && g.BM > g.B1 {
-		g.Stages = stages(h.in.Rate, g.B1, g.BM, settings.Stages)
+		g.Stages = stages(h.In.Rate, g.B1, g.BM, settings.Stages)
 	}
 	return g
 }
 
 // timeRoom is (sqrt(tau/T)+1)^2 * C * T in bytes, rounded up.
-func timeRoom(h hop, period time.Duration) units.Bytes {
-	period = max(period, h.feedback())
-	root := math.Sqrt(float64(h.feedback())/float64(period)) + 1
-	return units.Bytes(math.Ceil(root * root * float64(h.in.Rate) / 8 * period.Seconds()))
+func timeRoom(h Hop, period time.Duration) units.Bytes {
+	period = max(period, h.Feedback())
+	root := math.Sqrt(float64(h.Feedback())/float64(period)) + 1
+	return units.Bytes(math.Ceil(root * root * float64(h.In.Rate) / 8 * period.Seconds()))
 }
 
 // stages are the thresholds from b1 towards bm at which the rate is halved,

@@ -20,18 +20,18 @@ const (
 	normalCut, exponentialCut = 3, 8
 )
 
-// hop is both directions of a link as a port sees them: in is what its peer
-// sends to it.
-type hop struct {
-	mtu     int
-	in, out Direction
+// Hop is both directions of a link as a port sees them: In is what its peer sends
+// to it, Out what it sends.
+type Hop struct {
+	MTU     int
+	In, Out Direction
 	// injected is, at a port to another switch, what gentle flow control lets
 	// wait of the switch's own nodes.
 	injected units.Bytes
 }
 
 // frame is the longest frame.
-func (h hop) frame() units.Bytes { return units.Bytes(h.mtu + longestHeader) }
+func (h Hop) frame() units.Bytes { return units.Bytes(h.MTU + longestHeader) }
 
 // reaction is what can arrive after a port has decided to slow or stop its peer:
 // the bytes that the peer sends until the message has arrived and its last
@@ -48,13 +48,14 @@ func (h hop) frame() units.Bytes { return units.Bytes(h.mtu + longestHeader) }
 // before still arrives; and the peer has just begun a longest frame when the
 // message arrives. The annex's times of the PHY, of the interface and of the
 // peer's reaction are 0: emulated ports act when the frame has arrived.
-func (h hop) reaction() units.Bytes {
-	control := h.out.Rate.SerialisationTime(h.frame() + controlFrame + 2*h.out.Overhead)
-	return inTime(h.in.Rate, latest(h.in)+latest(h.out)+control) + h.frame()
+func (h Hop) reaction() units.Bytes {
+	control := h.Out.Rate.SerialisationTime(h.frame() + controlFrame + 2*h.Out.Overhead)
+	return inTime(h.In.Rate, latest(h.In)+latest(h.Out)+control) + h.frame()
 }
 
-// feedback is how long the reaction takes: Gentle Flow Control's tau.
-func (h hop) feedback() time.Duration { return h.in.Rate.SerialisationTime(h.reaction()) }
+// Feedback is how long the reaction takes, until the last byte of it has arrived:
+// Gentle Flow Control's tau.
+func (h Hop) Feedback() time.Duration { return h.In.Rate.SerialisationTime(h.reaction()) }
 
 // latest is the longest time between the end of a frame's sending and its
 // arrival.
@@ -77,7 +78,23 @@ func inTime(rate units.Rate, t time.Duration) units.Bytes {
 	return units.Bytes(bits.Div(bits, per).Uint64())
 }
 
-// portPFC is PFC at one port, where the file leaves something out:
+// portPFC is PFC at one port.
+func portPFC(h Hop, settings *spec.PFC) *PortPFC {
+	p := PortPFC{Given: PFCGiven{XOff: settings.XOff != nil, XOn: settings.XOn != nil, Headroom: settings.Headroom != nil}}
+	if p.Given.XOff {
+		p.XOff = *settings.XOff
+	}
+	if p.Given.XOn {
+		p.XOn = *settings.XOn
+	}
+	if p.Given.Headroom {
+		p.Headroom = *settings.Headroom
+	}
+	p = h.PFC(p)
+	return &p
+}
+
+// PFC is what a port keeps for such a link: what is given, and the rest as
 //
 //	headroom = reaction + frame
 //	xon      = reaction
@@ -88,20 +105,93 @@ func inTime(rate units.Rate, t time.Duration) units.Bytes {
 // the peer needs to have sent again, so that the port behind never idles. Two
 // frames between the thresholds keep pauses from following each other at once
 // (Zhu et al., section 4).
-func portPFC(h hop, settings *spec.PFC) *PortPFC {
-	p := &PortPFC{XOn: h.reaction(), Headroom: h.reaction() + h.frame()}
-	switch {
-	case settings.XOn != nil:
-		p.XOn = *settings.XOn
-	case settings.XOff != nil:
-		p.XOn = min(p.XOn, *settings.XOff)
+func (h Hop) PFC(p PortPFC) PortPFC {
+	if !p.Given.XOn {
+		p.XOn = h.reaction()
+		if p.Given.XOff {
+			p.XOn = min(p.XOn, p.XOff)
+		}
 	}
-	p.XOff = p.XOn + 2*h.frame()
-	if settings.XOff != nil {
-		p.XOff = *settings.XOff
+	if !p.Given.XOff {
+		p.XOff = p.XOn + 2*h.frame()
 	}
-	if settings.Headroom != nil {
-		p.Headroom = *settings.Headroom
+	if !p.Given.Headroom {
+		p.Headroom = h.reaction() + h.frame()
 	}
 	return p
+}
+
+// Worse is a link on which as many bytes come after a pause was decided as on either
+// of two: what holds for it holds while a link changes from one to the other.
+func (h Hop) Worse(other Hop) Hop {
+	out := h.Out.Rate
+	if out == 0 || other.Out.Rate != 0 && other.Out.Rate < out { // 0 takes no time
+		out = other.Out.Rate
+	}
+	return Hop{MTU: max(h.MTU, other.MTU), In: worse(h.In, other.In, max(h.In.Rate, other.In.Rate)), Out: worse(h.Out, other.Out, out)}
+}
+
+// worse is a direction of a rate with the longer delay and overhead of two.
+func worse(a, b Direction, rate units.Rate) Direction {
+	return Direction{Rate: rate, Delay: units.Duration(max(latest(a), latest(b))), Overhead: max(a.Overhead, b.Overhead)}
+}
+
+// Alike reports whether two links need the same for PFC.
+func (h Hop) Alike(other Hop) bool {
+	alike := func(a, b Direction) bool {
+		return a.Rate == b.Rate && latest(a) == latest(b) && a.Overhead == b.Overhead
+	}
+	return h.MTU == other.MTU && alike(h.In, other.In) && alike(h.Out, other.Out)
+}
+
+// During is PFC at a port while its link changes from one that was at worst h, with
+// the thresholds in force then, to another one: the new link's, with headroom for
+// what comes of both. That is at most as much as on the worse of both; and at most
+// what the old link's headroom was for, and what is sent from now on, at the new
+// rate, until a pause has its effect that the old delays hold up. Settled is how long
+// that takes for the last pause that they hold up.
+func (h Hop) During(to Hop, force PortPFC) (at PortPFC, settled time.Duration) {
+	at = to.PFC(force)
+	both := h.Worse(to)
+	sent := both
+	sent.In.Rate = to.In.Rate
+	if !at.Given.Headroom {
+		worst := both.PFC(force)
+		sum := max(force.XOff, at.XOff) + force.Headroom + sent.reaction()
+		at.Headroom = min(worst.XOff+worst.Headroom, sum) - at.XOff
+	}
+	return at, sent.Feedback() + max(h.Feedback(), to.Feedback())
+}
+
+// given are the thresholds that the file has, by its words.
+func (p *PortPFC) given() map[string]units.Bytes {
+	given := map[string]units.Bytes{}
+	for _, one := range []struct {
+		word  string
+		given bool
+		value units.Bytes
+	}{{"xoff", p.Given.XOff, p.XOff}, {"xon", p.Given.XOn, p.XOn}, {"headroom", p.Given.Headroom, p.Headroom}} {
+		if one.given {
+			given[one.word] = one.value
+		}
+	}
+	return given
+}
+
+// MostDelay is the longest that both directions together may delay if what PFC
+// keeps for each priority is to be at most a number of bytes, at the link's rates:
+// below 0 if no delay is short enough.
+func (h Hop) MostDelay(p PortPFC, most units.Bytes) time.Duration {
+	// The formulas grow with the delay: halve where it lies.
+	lowest, highest := time.Duration(-1), latest(h.In)+latest(h.Out)
+	for highest-lowest > 1 {
+		middle := lowest + (highest-lowest)/2
+		trial := Hop{MTU: h.MTU, In: Direction{Rate: h.In.Rate, Delay: units.Duration(middle)}, Out: Direction{Rate: h.Out.Rate, Overhead: h.Out.Overhead}}
+		if need := trial.PFC(p); need.XOff+need.Headroom <= most {
+			lowest = middle
+		} else {
+			highest = middle
+		}
+	}
+	return lowest
 }

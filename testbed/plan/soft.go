@@ -167,6 +167,16 @@ type PortPFC struct {
 	XOn units.Bytes `json:"xon"`
 	// Headroom is what is accepted above XOff.
 	Headroom units.Bytes `json:"headroom"`
+	// Given says which of them the file has: those stay as they are when the link
+	// changes, and the others follow it.
+	Given PFCGiven `json:"given,omitzero"`
+}
+
+// PFCGiven names fields of PortPFC.
+type PFCGiven struct {
+	XOff     bool `json:"xoff,omitempty"`
+	XOn      bool `json:"xon,omitempty"`
+	Headroom bool `json:"headroom,omitempty"`
 }
 
 // GFC is Gentle Flow Control; the thresholds of each port are in Interface.GFC.

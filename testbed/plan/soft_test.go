@@ -142,7 +142,7 @@ func TestPFCThresholds(t *testing.T) {
 		if delayIn < 0 || delayIn != math.Trunc(delayIn) {
 			t.Fatalf("%+v: no such delay, %v", c, delayIn)
 		}
-		h := hop{mtu: c.mtu, in: Direction{Rate: c.in, Delay: units.Duration(delayIn)}, out: Direction{Rate: c.out, Delay: units.Duration(c.delayOut)}}
+		h := Hop{MTU: c.mtu, In: Direction{Rate: c.in, Delay: units.Duration(delayIn)}, Out: Direction{Rate: c.out, Delay: units.Duration(c.delayOut)}}
 		p := portPFC(h, &spec.PFC{})
 		// The queue holds xoff; the frame that exceeds it ends at 0. Then frames
 		// arrive that were sent from -delayIn on, until the last that began
@@ -203,10 +203,10 @@ func slow(line units.Rate, frame units.Bytes, feedback, period time.Duration, ra
 // more than BM, even while nothing leaves it.
 func TestGFCThresholds(t *testing.T) {
 	d := Direction{Rate: 10e9, Delay: 5e3}
-	h := hop{mtu: 1500, in: d, out: d}
+	h := Hop{MTU: 1500, In: d, Out: d}
 	// tau by hand: two delays, two frames and a control frame at 0.8 ns each byte.
 	tau := time.Duration(5000 + 5000 + 0.8*(1518+1518+60) + 0.2)
-	if got := h.feedback(); got < tau || got > tau+5 {
+	if got := h.Feedback(); got < tau || got > tau+5 {
 		t.Fatalf("feedback takes %v, want %v", got, tau)
 	}
 	buffer := portGFC(h, &spec.GFC{Kind: spec.GFCBuffer})
@@ -231,9 +231,9 @@ func TestGFCHolds(t *testing.T) {
 		period units.Duration
 	}{{10e9, 5e3, 1500, 0}, {10e9, 5e3, 9000, 0}, {1e9, 0, 1500, 0}, {1e9, 50e3, 4200, 0}, {1e9, 50e3, 4200, 20e3}, {10e9, 100e3, 1500, 10e3}, {10e9, 1e3, 4200, 200e3}} {
 		d := Direction{Rate: c.rate, Delay: c.delay}
-		h := hop{mtu: c.mtu, in: d, out: d}
+		h := Hop{MTU: c.mtu, In: d, Out: d}
 		buffer := portGFC(h, &spec.GFC{Kind: spec.GFCBuffer})
-		held := slow(c.rate, h.frame(), h.feedback(), 0, func(b units.Bytes) float64 {
+		held := slow(c.rate, h.frame(), h.Feedback(), 0, func(b units.Bytes) float64 {
 			stage := 0
 			for stage < len(buffer.Stages) && b >= buffer.Stages[stage] {
 				stage++
@@ -244,7 +244,7 @@ func TestGFCHolds(t *testing.T) {
 			t.Errorf("%+v: buffer-based: the buffer holds %d, with a limit of %d", c, held, buffer.Limit)
 		}
 		timed := portGFC(h, &spec.GFC{Kind: spec.GFCTime, Period: c.period})
-		held = slow(c.rate, h.frame(), h.feedback(), time.Duration(timed.Period), func(b units.Bytes) float64 {
+		held = slow(c.rate, h.frame(), h.Feedback(), time.Duration(timed.Period), func(b units.Bytes) float64 {
 			return float64(c.rate) * min(1, max(0, float64(timed.BM)-float64(b))/float64(timed.BM-timed.B1))
 		})
 		if held > timed.Limit || held < timed.B1 {
@@ -256,7 +256,7 @@ func TestGFCHolds(t *testing.T) {
 // TestGFCSettings: what the file says stands, and the rest follows from it.
 func TestGFCSettings(t *testing.T) {
 	d := Direction{Rate: 1e9}
-	h := hop{mtu: 1482, in: d, out: d} // a frame of 1500 bytes
+	h := Hop{MTU: 1482, In: d, Out: d} // a frame of 1500 bytes
 	size := func(n units.Bytes) *units.Bytes { return &n }
 	got := portGFC(h, &spec.GFC{Kind: spec.GFCBuffer, B1: size(10e3), BM: size(10e3 + 8e3), Stages: 4})
 	if want := (&PortGFC{B1: 10e3, BM: 18e3, Limit: 19500, Least: 8e3, Stages: []units.Bytes{10e3, 14e3, 16e3, 17e3}}); !cmp.Equal(want, got) {

@@ -160,11 +160,11 @@ func (c *compiler) divideBuffer(i int) {
 }
 
 // hopOf is the link at a switch's port as the port sees it.
-func (c *compiler) hopOf(sw, port int) hop {
+func (c *compiler) hopOf(sw, port int) Hop {
 	at := c.ports[sw][port].link
 	l, w := &c.plan.Links[at], c.wires[at]
 	if w.a == (endpoint{true, sw, port}) {
-		return hop{mtu: l.MTU, in: l.BToA, out: l.AToB}
+		return Hop{MTU: l.MTU, In: l.BToA, Out: l.AToB}
 	}
-	return hop{mtu: l.MTU, in: l.AToB, out: l.BToA}
+	return Hop{MTU: l.MTU, In: l.AToB, Out: l.BToA}
 }

@@ -168,7 +168,8 @@ type Trim struct {
 // PFC is priority-based flow control (IEEE 802.1Qbb, now 802.1Q clause 36): a
 // port whose buffer fills pauses the sender at the other end, per priority.
 // Lengths are of what came in by one port at one priority and still waits; the
-// plan computes those that the file leaves out, for each port.
+// plan computes those that the file leaves out, for each port, and they follow a
+// link whose rate or delay is changed while it runs.
 type PFC struct {
 	// Priorities are lossless. Default [3].
 	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
+	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 )
@@ -26,7 +27,8 @@ type Memory struct {
 	lossless Mask // both
 
 	// used is what is taken of the shared bytes, held what is taken of those that
-	// are reserved.
+	// are reserved. What is reserved grows and shrinks with the ports' thresholds,
+	// at the cost of the shared bytes.
 	shared, used, held int64
 	alpha              struct{ num, den uint64 }
 
@@ -50,8 +52,8 @@ type ingress struct {
 }
 
 // NewMemory returns the buffer of a soft switch, whose ports are numbered as in
-// the plan. The switch's settings are read now and not again. Signals may be nil
-// where no priority is lossless.
+// the plan. The switch's settings are read now and not again; SetPFC changes what
+// follows from links. Signals may be nil where no priority is lossless.
 func NewMemory(sw *plan.Switch, signals Signals) (*Memory, error) {
 	s := sw.Soft
 	if s == nil {
@@ -120,6 +122,72 @@ func (m *Memory) addIngresses() error {
 		return fmt.Errorf("make buffer of %s: its ports keep %d bytes for lossless priorities, and %s are reserved", m.sw.Name, reserved, m.sw.Soft.Reserved)
 	}
 	return nil
+}
+
+// MostPFC is the most that a port can keep for each priority of PFC, XOff and
+// headroom together: what it has, and what nobody uses now of the shared bytes but
+// room for one frame.
+func (m *Memory) MostPFC(port int) int64 {
+	free := m.shared - max(m.used, int64(m.sw.Soft.Scheduler.Quantum))
+	return m.ingress[port].limit + max(free, 0)/int64(max(m.pfc.Len(), 1))
+}
+
+// SetPFC changes the thresholds of a port. What it keeps more comes out of the shared
+// bytes; when that would be more than MostPFC, nothing changes and the result is
+// false. What it keeps less remains its own until Shrink: it comes as headroom.
+func (m *Memory) SetPFC(port int, at plan.PortPFC) bool {
+	in := &m.ingress[port]
+	limit := pfcLimit(at)
+	if limit > in.limit {
+		if limit > m.MostPFC(port) {
+			return false
+		}
+		m.keepFrom(in, limit)
+	}
+	in.xoff, in.xon = int64(at.XOff), int64(at.XOn)
+	for left := m.pfc; left != 0; left &= left - 1 {
+		q := left.first()
+		m.resume(in, int32(port), q)
+		if in.bytes[q] > in.xoff && !in.paused.Has(q) {
+			in.paused |= 1 << q
+			m.signals.Pause(port, q, true)
+		}
+	}
+	return true
+}
+
+// Shrink gives back what a port keeps beyond thresholds, which must be those of the
+// last SetPFC, and reports whether it did: not while more waits.
+func (m *Memory) Shrink(port int, at plan.PortPFC) bool {
+	in, limit := &m.ingress[port], pfcLimit(at)
+	for left := m.pfc; left != 0; left &= left - 1 {
+		if in.bytes[left.first()] > limit {
+			return false
+		}
+	}
+	m.keepFrom(in, min(limit, in.limit))
+	return true
+}
+
+// pfcLimit is what thresholds let wait, at most.
+func pfcLimit(at plan.PortPFC) int64 {
+	return int64(min(at.XOff, maxBuffer) + min(at.Headroom, maxBuffer))
+}
+
+// keepFrom keeps other bytes for each of a port's priorities of PFC.
+func (m *Memory) keepFrom(in *ingress, limit int64) {
+	m.shared -= (limit - in.limit) * int64(m.pfc.Len())
+	in.limit = limit
+}
+
+// PFC are the thresholds of a port that are in force.
+func (m *Memory) PFC(port int) plan.PortPFC {
+	in := &m.ingress[port]
+	at := plan.PortPFC{XOff: units.Bytes(in.xoff), XOn: units.Bytes(in.xon), Headroom: units.Bytes(in.limit - in.xoff)}
+	if planned := m.sw.Ports[port].PFC; planned != nil {
+		at.Given = planned.Given
+	}
+	return at
 }
 
 // NewPort returns the egress of a port by its number in the plan.

@@ -308,3 +308,65 @@ func TestTooLongPacketPausesNobodyForGood(t *testing.T) {
 		t.Error("the sender stays paused")
 	}
 }
+
+// What a port keeps grows out of the shared bytes that nobody uses, shrinks when
+// little enough waits, and tells the sender where it stands.
+func TestThresholdsChange(t *testing.T) {
+	sw := softSwitch(20_000, 2)
+	withPFC(sw, plan.PortPFC{XOff: 2000, XOn: 1000, Headroom: 2000}, 3)
+	heard := listen(t)
+	m, ports := memory(t, sw, heard)
+	put := func(q uint8, length int) Outcome {
+		one := frameOf(length, q)
+		one.Ingress = 0
+		return ports[1].Enqueue(0, one)
+	}
+	// 20,000 less 8,000 are shared, of which one frame stays.
+	if most := m.MostPFC(0); most != 4000+12_000-longest {
+		t.Errorf("a port can keep %d bytes", most)
+	}
+	for range 4 {
+		put(0, 1500)
+	}
+	if most := m.MostPFC(0); most != 4000+12_000-6000 {
+		t.Errorf("a port can keep %d bytes while 6000 are used", most)
+	}
+	for range 3 {
+		put(3, 1000)
+	}
+	if !heard.paused[[2]int{0, 3}] {
+		t.Fatal("above xoff, and not paused")
+	}
+	for _, wrong := range []plan.PortPFC{{XOff: 5001, XOn: 1000, Headroom: 5000}, {XOff: 1 << 62, Headroom: 1 << 63}} {
+		if before := m.PFC(0); m.SetPFC(0, wrong) || m.PFC(0) != before {
+			t.Errorf("%+v is taken: %+v", wrong, m.PFC(0))
+		}
+	}
+	less := plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 1999}
+	if !m.SetPFC(0, less) || m.Shrink(0, less) || m.PFC(0) != (plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 3000}) || m.free() != 6000 {
+		t.Errorf("3000 bytes wait, and are to have room: %+v, %d bytes are free", m.PFC(0), m.free())
+	}
+	if !m.SetPFC(0, plan.PortPFC{XOff: 5000, XOn: 2999, Headroom: 5000}) || m.free() != 0 || !heard.paused[[2]int{0, 3}] {
+		t.Errorf("%d bytes are free, heard %+v", m.free(), heard)
+	}
+	if o := put(0, 100); o.Reason != Buffer {
+		t.Errorf("a frame found room that a port keeps: %+v", o)
+	}
+	if !m.SetPFC(0, plan.PortPFC{XOff: 5000, XOn: 3000, Headroom: 5000}) || heard.paused[[2]int{0, 3}] {
+		t.Error("as little as xon waits, and the sender does not go on")
+	}
+	less = plan.PortPFC{XOff: 2000, XOn: 1000, Headroom: 1000}
+	if !m.SetPFC(0, less) || !heard.paused[[2]int{0, 3}] || m.free() != 0 {
+		t.Errorf("more than xoff waits: %d bytes are free, heard %+v", m.free(), heard)
+	}
+	if !m.Shrink(0, less) || m.PFC(0) != less || m.free() != 7000 {
+		t.Errorf("%d bytes are free, and %+v kept", m.free(), m.PFC(0))
+	}
+	if o := put(3, 60); o.Reason != Headroom {
+		t.Errorf("beyond the headroom that shrank: %+v", o)
+	}
+	ports[1].Flush(func(*packet.Packet) {})
+	if m.Used() != 0 || heard.paused[[2]int{0, 3}] {
+		t.Errorf("%d bytes are used when none waits, heard %+v", m.Used(), heard)
+	}
+}
