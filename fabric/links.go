@@ -139,6 +139,24 @@ func (f *Fabric) SetLink(ctx context.Context, name string, dir Direction, d plan
 	return f.setKernelLink(ctx, name, dir, d)
 }
 
+// SetDirections is SetLink for both directions, each with settings of its own. At
+// soft switches they change at once.
+func (f *Fabric) SetDirections(ctx context.Context, name string, aToB, bToA plan.Direction) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if f.soft == nil {
+		if err := f.setKernelLink(ctx, name, AToB, aToB); err != nil {
+			return err
+		}
+		return f.setKernelLink(ctx, name, BToA, bToA)
+	}
+	l, err := f.soft.find(name)
+	if err != nil {
+		return err
+	}
+	return f.setSoftLinks(ctx, l, Both, aToB, bToA)
+}
+
 // setKernelLink is SetLink for a link of the kernel's.
 func (f *Fabric) setKernelLink(ctx context.Context, name string, dir Direction, d plan.Direction) error {
 	l, err := f.find(name)

@@ -84,12 +84,15 @@ func (b *linkBook) realise(ctx context.Context, touched *linkChange) error {
 			errs = append(errs, b.realiseState(ctx, touched, link))
 			continue
 		}
-		for _, direction := range []string{aToB, bToA} {
-			if touched.direction == "" || touched.direction == direction {
-				d := b.settings(link, direction)
-				errs = append(errs, b.change(ctx, supervisor.LinkRequest{Where: link.Name + " " + direction, Set: &d}))
-			}
+		request := supervisor.LinkRequest{Where: link.Name}
+		if touched.direction == "" {
+			there, back := b.settings(link, aToB), b.settings(link, bToA)
+			request.Set, request.Back = &there, &back
+		} else {
+			d := b.settings(link, touched.direction)
+			request.Where, request.Set = link.Name+" "+touched.direction, &d
 		}
+		errs = append(errs, b.change(ctx, request))
 	}
 	return errors.Join(errs...)
 }

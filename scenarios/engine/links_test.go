@@ -20,8 +20,14 @@ type recorder struct {
 	fails map[string]error
 }
 
-func (r *recorder) change(_ context.Context, request supervisor.LinkRequest) error {
+func (r *recorder) change(ctx context.Context, request supervisor.LinkRequest) error {
 	text := request.Where + " " + request.State
+	if request.Back != nil { // both directions at once
+		there, back := request, request
+		there.Where, there.Back = request.Where+" a-to-b", nil
+		back.Where, back.Set, back.Back = request.Where+" b-to-a", request.Back, nil
+		return errors.Join(r.change(ctx, there), r.change(ctx, back))
+	}
 	if request.Set != nil {
 		text = fmt.Sprintf("%s rate %v delay %v", request.Where, request.Set.Rate, request.Set.Delay)
 	}

@@ -281,19 +281,24 @@ func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, edit f
 	if link == nil {
 		return usage("no link %q; railbed link show lists them", name)
 	}
-	now := map[string]plan.Direction{"a-to-b": link.AToB.Direction, "b-to-a": link.BToA.Direction}
-	for _, direction := range directions {
-		if only != "" && only != direction {
+	there, back := link.AToB.Direction, link.BToA.Direction
+	request := supervisor.LinkRequest{Where: name, Set: &there, Back: &back}
+	switch only {
+	case "a-to-b":
+		request = supervisor.LinkRequest{Where: name + " " + only, Set: &there}
+	case "b-to-a":
+		request = supervisor.LinkRequest{Where: name + " " + only, Set: &back}
+	}
+	for _, wanted := range []*plan.Direction{request.Set, request.Back} {
+		if wanted == nil {
 			continue
 		}
-		wanted := now[direction]
-		if err := edit(&wanted); err != nil {
+		if err := edit(wanted); err != nil {
 			return err
 		}
-		request := supervisor.LinkRequest{Where: name + " " + direction, Set: &wanted}
-		if err := tb.ChangeLink(ctx, request); err != nil {
-			return fmt.Errorf("change %s: %w", request.Where, err)
-		}
+	}
+	if err := tb.ChangeLink(ctx, request); err != nil {
+		return fmt.Errorf("change %s: %w", request.Where, err)
 	}
 	return nil
 }

@@ -179,6 +179,10 @@ type LinkRequest struct {
 	// up of the whole link undoes that, too.
 	State string          `json:"state,omitempty"`
 	Set   *plan.Direction `json:"set,omitempty"`
+	// Back is what Set is where Where names no direction, for b-to-a; Set by
+	// default. Both are set at once: half of a change may need more headroom for
+	// PFC than the whole.
+	Back *plan.Direction `json:"back,omitempty"`
 }
 
 // ConvergeRequest asks for what the testbed should be.

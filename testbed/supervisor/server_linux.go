@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -250,10 +251,22 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 	}
 	switch {
 	case request.Set != nil && request.State == "":
-		if err := s.fabric.SetLink(ctx, name, side, *request.Set); err != nil {
+		back := cmp.Or(request.Back, request.Set)
+		set := func() error { return s.fabric.SetLink(ctx, name, side, *request.Set) }
+		if side == fabric.Both {
+			set = func() error { return s.fabric.SetDirections(ctx, name, *request.Set, *back) }
+		} else if back != request.Set {
+			return fmt.Errorf("change link %s: back is for both directions, and %s is one", name, direction)
+		}
+		if err := set(); err != nil {
 			return err
 		}
-		s.events.add("link.set", request.Where, fmt.Sprintf("rate %v queue %v", request.Set.Rate, request.Set.Queue))
+		if side != fabric.BToA {
+			s.events.add("link.set", name+" a-to-b", fmt.Sprintf("rate %v queue %v", request.Set.Rate, request.Set.Queue))
+		}
+		if side != fabric.AToB {
+			s.events.add("link.set", name+" b-to-a", fmt.Sprintf("rate %v queue %v", back.Rate, back.Queue))
+		}
 	case request.Set == nil && (request.State == "up" || request.State == "down"):
 		set := s.fabric.SetLinkState
 		if side != fabric.Both {
