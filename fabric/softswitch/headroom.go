@@ -21,7 +21,7 @@ func (p *port) keepFor(hop plan.Hop) error {
 	if p.pfc == nil || hop.Alike(p.hop()) {
 		return nil
 	}
-	at, settled := p.worst.During(hop, p.thresholds())
+	at, settled := p.worst.During(hop, p.thresholds(), max(p.free.Sub(p.engine.now), 0))
 	if !p.station.memory.SetPFC(p.number, at) {
 		return p.noRoom(hop, at)
 	}
@@ -57,7 +57,7 @@ func (p *port) noRoom(hop plan.Hop, at plan.PortPFC) error {
 	own, have := hop.PFC(*p.pfc), units.Bytes(p.station.memory.MostPFC(p.number))
 	fits := "no delay is short enough at these rates"
 	if delay := hop.MostDelay(*p.pfc, have); own.XOff+own.Headroom <= have {
-		fits = "what the old delays hold up needs most of it; change the delays first, and the rates then"
+		fits = "what is under way at the old rates and delays needs most of it: change what the port sends first, and the delays before the rates"
 	} else if delay >= 0 {
 		fits = fmt.Sprintf("at these rates delays of %v fit, both directions together", delay)
 	}

@@ -148,13 +148,15 @@ func (h Hop) Alike(other Hop) bool {
 // the thresholds in force then, to another one: the new link's, with headroom for
 // what comes of both. That is at most as much as on the worse of both; and at most
 // what the old link's headroom was for, and what is sent from now on, at the new
-// rate, until a pause has its effect that the old delays hold up. Settled is how long
-// that takes for the last pause that they hold up.
-func (h Hop) During(to Hop, force PortPFC) (at PortPFC, settled time.Duration) {
+// rate, until a pause has its effect that the old delays hold up, and a frame that
+// keeps the way out busy for a time. Settled is how long that takes for the last pause
+// that is held up.
+func (h Hop) During(to Hop, force PortPFC, busy time.Duration) (at PortPFC, settled time.Duration) {
 	at = to.PFC(force)
 	both := h.Worse(to)
 	sent := both
-	sent.In.Rate = to.In.Rate
+	sent.In.Rate, sent.Out.Rate = to.In.Rate, to.Out.Rate
+	sent.Out.Delay += units.Duration(busy)
 	if !at.Given.Headroom {
 		worst := both.PFC(force)
 		sum := max(force.XOff, at.XOff) + force.Headroom + sent.reaction()
