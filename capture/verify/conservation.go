@@ -15,7 +15,7 @@ import (
 // one is judged and dropped when the newer one is old enough or full.
 const (
 	generation     = int64(time.Second)
-	generationMost = 1 << 19 // packets, some 40 bytes each
+	generationMost = 1 << 19 // packets and words of further ports, some 40 bytes each
 )
 
 // A packet may be inside a switch for as long as its queues can hold it, by the
@@ -41,9 +41,18 @@ type Conservation struct {
 	byNode   map[string]*switchState
 	byTap    []*switchState // by tap index; nil is none
 
-	young, old map[passing]passage
+	young, old remembered
 	turned     int64 // when young was begun
 	short      bool  // generations were shorter than packets may be under way
+}
+
+// remembered is what one generation remembers.
+type remembered struct {
+	passages map[passing]passage
+	// further are the ports of packets that came by more than one port of a switch,
+	// or left by more than one. There are few of these: a packet that is not
+	// flooded has its two ports in its passage.
+	further map[furtherPorts]portSets
 }
 
 // passing is a packet at a switch.
@@ -55,12 +64,22 @@ type passing struct {
 // passage is what was seen of it.
 type passage struct {
 	first int64
-	// inPorts and outPorts are sets of the switch's ports, by their number
-	// modulo 64.
-	inPorts, outPorts uint64
-	in, out           uint8
-	flags             passageFlags
+	// inPort and outPort are the first port by which it came and by which it left,
+	// by the index of its tap and one; 0 is none. Others are among the further ones.
+	inPort, outPort uint32
+	in, out         uint16
+	flags           passageFlags
 }
+
+// furtherPorts are those of a packet at a switch whose number, divided by 64, is
+// word.
+type furtherPorts struct {
+	passing
+	word uint32
+}
+
+// portSets are the ports of a word by which a packet came and by which it left.
+type portSets struct{ in, out uint64 }
 
 type passageFlags uint8
 
@@ -72,6 +91,7 @@ const (
 	trimmed   // it left as the head of another packet
 	samePort  // it left by a port by which it came
 	twiceSame // it left twice by one port
+	several   // it has further ports
 )
 
 // switchState is a switch and what passed it.
@@ -105,7 +125,9 @@ func NewConservation(pattern string, drops map[string]uint64) *Conservation {
 func (k *Conservation) Begin(c *Capture) {
 	k.capture = c
 	k.byNode = map[string]*switchState{}
-	k.young, k.old = map[passing]passage{}, map[passing]passage{}
+	for _, g := range []*remembered{&k.young, &k.old} {
+		*g = remembered{map[passing]passage{}, map[furtherPorts]portSets{}}
+	}
 }
 
 // at is the state of the switch that a tap is on, or nil.
@@ -163,30 +185,74 @@ func (k *Conservation) Packet(p *Packet) {
 	if s == nil || p.Direction == Unknown || p.control() { // ports make and take control frames
 		return
 	}
-	if p.Time-k.turned > generation || len(k.young) >= generationMost {
+	if p.Time-k.turned > generation || len(k.young.passages)+len(k.young.further) >= generationMost {
 		k.turn(p.Time)
 	}
 	key := passing{p.ID, s.number}
-	seen, isOld := passage{first: p.Time}, false
-	if young, known := k.young[key]; known {
+	seen, where := passage{first: p.Time}, &k.young
+	if young, known := k.young.passages[key]; known {
 		seen = young
-	} else if old, known := k.old[key]; known {
-		seen, isOld = old, true
+	} else if old, known := k.old.passages[key]; known {
+		seen, where = old, &k.old
 	}
 	seen.add(p, s)
-	if isOld {
-		k.old[key] = seen
-	} else {
-		k.young[key] = seen
+	if port := uint32(p.Tap.Index) + 1; p.Direction == In {
+		where.came(key, &seen, port)
+	} else if p.Drop == "" {
+		where.left(key, &seen, port)
+	}
+	where.passages[key] = seen
+}
+
+// came adds a port by which a packet came.
+func (g *remembered) came(key passing, q *passage, port uint32) {
+	further, sets, bit := g.lookUp(key, q, port)
+	switch {
+	case q.inPort == 0:
+		q.inPort = port
+	case q.inPort != port:
+		sets.in |= bit
+		q.flags |= several
+		g.further[further] = sets
+	}
+	if q.outPort == port || sets.out&bit != 0 {
+		q.flags |= samePort
 	}
 }
 
+// left adds a port by which a packet left.
+func (g *remembered) left(key passing, q *passage, port uint32) {
+	further, sets, bit := g.lookUp(key, q, port)
+	switch {
+	case q.outPort == port || sets.out&bit != 0:
+		q.flags |= twiceSame
+	case q.outPort == 0:
+		q.outPort = port
+	default:
+		sets.out |= bit
+		q.flags |= several
+		g.further[further] = sets
+	}
+	if q.inPort == port || sets.in&bit != 0 {
+		q.flags |= samePort
+	}
+}
+
+// lookUp is what is remembered of a packet's further ports in the word of one, and
+// the port's bit there.
+func (g *remembered) lookUp(key passing, q *passage, port uint32) (further furtherPorts, sets portSets, bit uint64) {
+	further = furtherPorts{key, port / 64}
+	if q.flags&several != 0 {
+		sets = g.further[further]
+	}
+	return further, sets, 1 << (port % 64)
+}
+
+// add counts a sighting of the packet.
 func (q *passage) add(p *Packet, s *switchState) {
-	port := uint64(1) << (p.Tap.Index % 64)
 	if p.Direction == In {
 		s.entered++
-		q.in = min(q.in, math.MaxUint8-1) + 1
-		q.inPorts |= port
+		q.in = min(q.in, math.MaxUint16-1) + 1
 		if p.TTL <= 1 && p.IP != 0 {
 			q.flags |= ttlEnded
 		}
@@ -195,11 +261,7 @@ func (q *passage) add(p *Packet, s *switchState) {
 		}
 	} else if p.Drop == "" {
 		s.left++
-		q.out = min(q.out, math.MaxUint8-1) + 1
-		if q.outPorts&port != 0 {
-			q.flags |= twiceSame
-		}
-		q.outPorts |= port
+		q.out = min(q.out, math.MaxUint16-1) + 1
 		if s.sends(p) {
 			q.flags |= fromSwitch
 		}
@@ -210,9 +272,6 @@ func (q *passage) add(p *Packet, s *switchState) {
 	}
 	if p.Drop != "" {
 		q.flags |= dropRecorded
-	}
-	if q.inPorts&q.outPorts != 0 {
-		q.flags |= samePort
 	}
 }
 
@@ -241,14 +300,15 @@ func (s *switchState) sends(p *Packet) bool {
 
 // turn judges the older generation and begins a new one.
 func (k *Conservation) turn(now int64) {
-	for key, q := range k.old {
+	for key, q := range k.old.passages {
 		s := k.switches[key.number]
 		if now-q.first < s.linger {
 			k.short = true
 		}
 		s.judge(q, key.id, k.capture.First, now)
 	}
-	clear(k.old)
+	clear(k.old.passages)
+	clear(k.old.further)
 	k.old, k.young = k.young, k.old
 	k.turned = now
 }
@@ -320,7 +380,7 @@ func (k *Conservation) Result() Result {
 	for _, tap := range k.capture.Taps {
 		k.at(tap) // ports that carried nothing count as captured too
 	}
-	for _, generation := range []map[passing]passage{k.old, k.young} {
+	for _, generation := range []map[passing]passage{k.old.passages, k.young.passages} {
 		for key, q := range generation {
 			k.switches[key.number].judge(q, key.id, k.capture.First, k.capture.End)
 		}
