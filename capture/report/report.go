@@ -241,6 +241,9 @@ type Timing struct {
 	// Released is how long after they were due frames were given to the kernel,
 	// by the switch's own clock.
 	Released Lateness `json:"released"`
+	// Unmatched are watched frames of which either the release or the arrival
+	// was not seen, and whose lateness therefore is not known.
+	Unmatched uint64 `json:"unmatched"`
 	// Unit is the smallest time that the links that carried something tell
 	// apart: the least delay, or the least time that a frame of the MTU takes.
 	// It is 0 where they have neither.

@@ -250,11 +250,18 @@ func (t *textWriter) timing(m *Timing) {
 	if m == nil || m.Arrivals.Frames == 0 {
 		return
 	}
-	t.printf("  lateness of %s watched: p50 %s, p99 %s, worst %s; smallest time of the links in use %s; late in %d of %s\n",
-		count(m.Arrivals.Frames, "frame"), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99), Micros(m.Arrivals.Worst),
+	t.printf("  lateness of %s watched%s: p50 %s, p99 %s, worst %s; smallest time of the links in use %s; late in %d of %s\n",
+		count(m.Arrivals.Frames, "frame"), unmatched(m), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99), Micros(m.Arrivals.Worst),
 		Micros(m.Unit), m.Late, count(m.Windows, "window"))
 	t.printf("  timing thread: on a CPU %s, waited for one %s, %s; released p99 %s late\n",
 		percent(m.Ran), percent(max(0, m.Waited)), rank(m), Micros(m.Released.P99))
+}
+
+func unmatched(m *Timing) string {
+	if m.Unmatched == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (that of %d more is not known)", m.Unmatched)
 }
 
 // rank is how the kernel prefers a timing thread to others.

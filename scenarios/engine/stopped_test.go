@@ -99,13 +99,29 @@ func runSteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64)
 		t.Fatal(err)
 	}
 	f := r.Fidelity
-	if f == nil || f.Timing == nil || f.Timing.Arrivals.Frames < 2900 {
-		t.Fatalf("%+v: want the arrivals of 3,000 packets", f)
+	if f == nil || f.Timing == nil || f.Timing.Arrivals.Frames < 2500 {
+		t.Fatalf("%+v: want the arrivals of nearly 3,000 packets", f)
 	}
 	alone := &report.Fidelity{Links: f.Links, Timing: f.Timing}
 	judgeFidelity(alone, nil)
 	alone.Pressure = f.Pressure
 	return alone, when
+}
+
+// A switch that stands still for over a second leaves no doubt, however many
+// frames leave it at once afterwards: all of them are known again when they
+// arrive.
+func TestLongStopIsOverload(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	const stop = 1200 * time.Millisecond
+	f, when := runSteady(t, 1200*time.Millisecond, stop)
+	arrivals := f.Timing.Arrivals
+	if f.Verdict != report.Overloaded || arrivals.P99 < 500_000 || arrivals.Worst < 1_000_000 {
+		t.Errorf("stopped for %v at %.2f s: %s, arrivals %+v, want it overloaded, and the latest frame about as late", stop, when, f.Verdict, arrivals)
+	}
+	if most := arrivals.Frames / 50; f.Timing.Unmatched > most {
+		t.Errorf("the lateness of %d frames is not known, beside %d of which it is, want at most %d", f.Timing.Unmatched, arrivals.Frames, most)
+	}
 }
 
 // hostTries is how often a run may be spoilt by a pause of the host's.

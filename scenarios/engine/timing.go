@@ -30,6 +30,10 @@ const (
 	// nothing; one lost makes it degraded.
 	lostByEmulatorOverloaded = 0.01
 
+	// unmatchedDegraded is the share of the watched frames whose lateness may be
+	// unknown.
+	unmatchedDegraded = 0.10
+
 	// waitDegraded and waitOverloaded are shares of the run's time in which the
 	// timing thread wanted a CPU and had none.
 	waitDegraded   = 0.10
@@ -52,7 +56,8 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 	scale := virtualMicros(p.Dilation)
 	t := &report.Timing{
 		Arrivals: lateness(last.Timing.Arrivals, scale), Released: lateness(last.Late, scale), Unit: scale(last.Timing.Unit),
-		Windows: last.Timing.Windows, Late: last.Timing.Late, Waited: -1,
+		Unmatched: since(first.Timing.Unmatched, last.Timing.Unmatched),
+		Windows:   last.Timing.Windows, Late: last.Timing.Late, Waited: -1,
 		Priority: last.Timing.Thread.Priority, Nice: last.Timing.Thread.Nice,
 		First: window(last.Timing.First, began, scale), Worst: window(last.Timing.Worst, began, scale),
 	}
@@ -119,8 +124,16 @@ func judgeTiming(t *report.Timing, against func(level int, format string, args .
 			"the smallest time of the links in use is %s; %d of %d seconds were late",
 			max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt, report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit), t.Late, t.Windows)
 	}
-	if limit := max(latenessOverloaded*t.Unit, float64(overloadedLeast)/1e3); t.Unit > 0 && t.Arrivals.P99 > limit {
+	limit := max(latenessOverloaded*t.Unit, float64(overloadedLeast)/1e3)
+	switch {
+	case t.Unit == 0: // nothing to compare with
+	case t.Arrivals.P99 > limit:
 		against(overloaded, "1%% of all frames arrived more than %s late (limit %s)", report.Micros(t.Arrivals.P99), report.Micros(limit))
+	case t.Released.P99 > limit:
+		against(overloaded, "1%% of all frames were sent to the nodes more than %s late (limit %s)", report.Micros(t.Released.P99), report.Micros(limit))
+	}
+	if watched := t.Arrivals.Frames + t.Unmatched; float64(t.Unmatched) > unmatchedDegraded*float64(watched) {
+		against(degraded, "how late frames arrived is not known of %d of %d watched ones", t.Unmatched, watched)
 	}
 	if share := float64(t.Lost) / max(1, float64(t.Lost+t.Frames)); t.Lost > 0 {
 		against(level(share, lostByEmulatorOverloaded), "the emulator itself lost %d of %d frames", t.Lost, t.Lost+t.Frames)

@@ -29,6 +29,9 @@ func TestTimingByNumbers(t *testing.T) {
 		{"late second", report.Timing{Unit: 4000, First: late(12300), Late: 1, Windows: 6}, report.Degraded, "from second 2.5 on: 1% of the frames arrived more than 12.3ms late, the latest, at 3.25 s, by 19.8ms; the smallest time of the links in use is 4ms; 1 of 6 seconds were late"},
 		{"late run", report.Timing{Unit: 12, Arrivals: report.Lateness{P99: 10_001}, First: late(12300), Late: 1, Windows: 1}, report.Overloaded, "1% of all frames arrived more than 10ms late (limit 10ms)"},
 		{"late run on slow links", report.Timing{Unit: 4000, Arrivals: report.Lateness{P99: 39_999}, First: late(50000), Late: 1, Windows: 1}, report.Degraded, "from second"},
+		{"late by its own clock", report.Timing{Unit: 12, Arrivals: report.Lateness{P99: 11}, Released: report.Lateness{P99: 10_001}}, report.Overloaded, "1% of all frames were sent to the nodes more than 10ms late (limit 10ms)"},
+		{"some not known", report.Timing{Arrivals: report.Lateness{Frames: 91}, Unmatched: 9}, report.Faithful, ""},
+		{"many not known", report.Timing{Arrivals: report.Lateness{Frames: 89}, Unmatched: 11}, report.Degraded, "is not known of 11 of 100 watched ones"},
 		{"nothing to be late against", report.Timing{Arrivals: report.Lateness{P99: 50_000}}, report.Faithful, ""},
 		{"one lost", report.Timing{Lost: 1, Frames: 999}, report.Degraded, "the emulator itself lost 1 of 1000 frames"},
 		{"2% lost", report.Timing{Lost: 2, Frames: 98}, report.Overloaded, "lost 2 of 100"},
@@ -53,9 +56,11 @@ func TestSoftTimingIsOfTheRun(t *testing.T) {
 	first.Timing.Thread = live.Thread{Known: true, Ran: time.Second, Waited: time.Second, Since: 10 * time.Second}
 	last := &live.State{NICs: []live.NICState{{Node: "h0", NIC: "eth0", NoMemory: 6, Refused: 1, Arrivals: live.Quantiles{Frames: 7, P99: 10 * time.Millisecond}}}}
 	last.NICs[0].Port.Received, last.NICs[0].Port.KernelDropped = 150, 2
+	first.Timing.Unmatched = 2
 	last.Timing = live.Timing{
-		Arrivals: live.Quantiles{Frames: 7, P50: time.Millisecond, P99: 10 * time.Millisecond, Worst: 20 * time.Millisecond},
-		Unit:     5 * time.Millisecond, Windows: 3, Late: 1,
+		Unmatched: 5,
+		Arrivals:  live.Quantiles{Frames: 7, P50: time.Millisecond, P99: 10 * time.Millisecond, Worst: 20 * time.Millisecond},
+		Unit:      5 * time.Millisecond, Windows: 3, Late: 1,
 		First:  &live.Window{From: began.Add(2 * time.Second), For: time.Second, WorstAt: began.Add(2500 * time.Millisecond)},
 		Thread: live.Thread{Known: true, Ran: 3 * time.Second, Waited: 2 * time.Second, Since: 20 * time.Second, Nice: -20},
 	}
@@ -67,7 +72,7 @@ func TestSoftTimingIsOfTheRun(t *testing.T) {
 	if got.First == nil || got.First.From != 0.2 || got.First.WorstAt != 0.25 || got.Worst != nil {
 		t.Errorf("first %+v, want it 0.2 virtual seconds after the start", got.First)
 	}
-	if math.Abs(got.Waited-0.1) > 1e-9 || math.Abs(got.Ran-0.2) > 1e-9 || got.Lost != 4 || got.Frames != 50 || got.Nice != -20 {
+	if math.Abs(got.Waited-0.1) > 1e-9 || math.Abs(got.Ran-0.2) > 1e-9 || got.Lost != 4 || got.Frames != 50 || got.Unmatched != 3 || got.Nice != -20 {
 		t.Errorf("%+v; want 10%% waited, 20%% ran, 4 lost, 50 frames", got)
 	}
 	links := []report.LinkRate{{From: "h0:eth0", To: "s0:p0"}, {From: "s0:p0", To: "h0:eth0"}}

@@ -38,7 +38,9 @@ func TestQuantiles(t *testing.T) {
 }
 
 // newTestWitness is one without a socket.
-func newTestWitness() *witnesses { return &witnesses{nics: make([]witness, 2)} }
+func newTestWitness() *witnesses {
+	return &witnesses{nics: make([]witness, 2), waiting: newWaiting(waitingSlots)}
+}
 
 func TestArrivalsAreMatchedInOrder(t *testing.T) {
 	w := newTestWitness()
@@ -73,9 +75,44 @@ func TestReleasesThatNeverArrive(t *testing.T) {
 	}
 	w.dues.push(due{key: 5, at: 5})
 	w.drain()
-	w.nics[0].forget(6, &w.unmatched)
-	if w.unmatched != 1000 || w.nics[0].count != 0 {
-		t.Errorf("%d unmatched, %d wait, want 1000 and 0", w.unmatched, w.nics[0].count)
+	w.forget(&w.nics[0], time.Now().Add(-time.Hour).UnixNano())
+	if w.nics[0].pending.count != 1 {
+		t.Errorf("%d wait, want the one that was released just now, though late", w.nics[0].pending.count)
+	}
+	w.forget(&w.nics[0], time.Now().Add(time.Second).UnixNano())
+	if w.unmatched != 1000 || w.nics[0].pending.count != 0 {
+		t.Errorf("%d unmatched, %d wait, want 1000 and 0", w.unmatched, w.nics[0].pending.count)
+	}
+}
+
+// What leaves in one burst after a stall is all known again when it arrives, the
+// latest, which were due first, before all.
+func TestArrivalsAfterAStall(t *testing.T) {
+	w := newTestWitness()
+	stall, gap := 1200*time.Millisecond, 200*time.Microsecond
+	frames := int(stall / gap)
+	for i := range frames {
+		w.dues.push(due{key: uint64(i), at: int64(i) * int64(gap)})
+	}
+	for i := range frames {
+		w.arrive(&w.nics[0], uint64(i), int64(stall))
+	}
+	if w.all.Total != uint64(frames) || w.unmatched != 0 || w.all.Worst != stall {
+		t.Errorf("%d of %d arrivals, %d unmatched, worst %v, want all and %v", w.all.Total, frames, w.unmatched, w.all.Worst, stall)
+	}
+	for i := range 3 * mostWaiting / 2 { // too many: the latest stay
+		w.dues.push(due{key: uint64(i), at: int64(i)})
+		w.drain()
+	}
+	before := w.all.Total
+	for i := range 3 * mostWaiting / 2 {
+		w.arrive(&w.nics[0], uint64(i), int64(stall))
+	}
+	if got := w.all.Total - before; got != mostWaiting || w.unmatched != mostWaiting {
+		t.Errorf("%d arrivals known, %d unmatched, want the first %d and twice the rest", got, w.unmatched, mostWaiting)
+	}
+	if w.waiting.free == none || w.nics[0].pending.count != 0 {
+		t.Error("slots are not given back")
 	}
 }
 

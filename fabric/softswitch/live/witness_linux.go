@@ -35,7 +35,7 @@ const (
 	restlessTick = 20 * time.Millisecond
 	idleTick     = 100 * time.Millisecond
 	unitEvery    = time.Second
-	// forgetAfter is how long a release waits for its arrival.
+	// forgetAfter is how long after it a release waits for its arrival.
 	forgetAfter = 2 * time.Second
 )
 
@@ -138,11 +138,9 @@ type witness struct {
 	end   plan.End
 	share atomic.Uint32 // mask of the watched share; the timing thread reads it
 
-	// pending are releases that wait for their arrival, from oldest on; frames
-	// arrive in the order in which they are released.
-	pending [256]due
-	head    int // oldest
-	count   int
+	// pending are releases that wait for their arrival; frames arrive in the
+	// order in which they are released.
+	pending line
 	late    Lateness
 }
 
@@ -157,6 +155,7 @@ type witnesses struct {
 	unit  func() time.Duration // by the timing thread, in real time
 
 	mu        sync.Mutex // guards what follows, and late and pending of the NICs
+	waiting   *waiting
 	all       Lateness
 	windows   windows
 	present   time.Duration // unit
@@ -165,7 +164,7 @@ type witnesses struct {
 
 // newWitnesses begins to watch. The seats are used up.
 func newWitnesses(ends []plan.End, taken *seats, unit func() time.Duration) *witnesses {
-	w := &witnesses{nics: make([]witness, len(ends)), seats: taken, stop: make(chan struct{}), done: make(chan struct{}), unit: unit}
+	w := &witnesses{nics: make([]witness, len(ends)), seats: taken, stop: make(chan struct{}), done: make(chan struct{}), unit: unit, waiting: newWaiting(waitingSlots)}
 	for i := range w.nics {
 		w.nics[i].end = ends[i]
 	}
@@ -202,7 +201,7 @@ func (w *witnesses) listen() {
 		w.mu.Lock()
 		w.drain()
 		for i := range w.nics {
-			w.nics[i].forget(now.Add(-forgetAfter).UnixNano(), &w.unmatched)
+			w.forget(&w.nics[i], now.Add(-forgetAfter).UnixNano())
 		}
 		w.windows.look(now, w.present)
 		w.mu.Unlock()
@@ -213,63 +212,47 @@ func (w *witnesses) listen() {
 	}
 }
 
-// drain takes the releases over into their NICs' lists.
+// drain takes the releases over into their NICs' lists. What finds no room was
+// released after what has it, and is late by no more.
 func (w *witnesses) drain() {
+	now := time.Now().UnixNano()
 	for {
 		released, ok := w.dues.pop()
 		if !ok {
 			return
 		}
-		one := &w.nics[released.nic]
-		if one.count == len(one.pending) {
-			one.drop(1, &w.unmatched)
+		if !w.waiting.add(&w.nics[released.nic].pending, released, now) {
+			w.unmatched++
 		}
-		one.pending[(one.head+one.count)%len(one.pending)] = released
-		one.count++
 	}
 }
 
 // arrive finds the release of an arrival; it needs the lock. Releases before it will not arrive any
 // more.
 func (w *witnesses) arrive(one *witness, key uint64, stamp int64) {
-	place := one.find(key)
-	if place < 0 {
+	place := w.waiting.find(&one.pending, key)
+	if place == none {
 		w.drain()
-		place = one.find(key)
+		place = w.waiting.find(&one.pending, key)
 	}
-	if place < 0 {
+	if place == none {
 		w.unmatched++
 		return
 	}
-	one.drop(place, &w.unmatched)
-	late := time.Duration(stamp - one.pending[one.head].at)
-	unused := uint64(0)
-	one.drop(1, &unused)
+	w.waiting.drop(&one.pending, place)
+	w.unmatched += uint64(place)
+	late := time.Duration(stamp - w.waiting.oldest(&one.pending).at)
+	w.waiting.drop(&one.pending, 1)
 	one.late.Add(late)
 	w.all.Add(late)
 	w.windows.add(late, stamp)
 }
 
-// find is the place of a release among those that wait, or -1.
-func (w *witness) find(key uint64) int {
-	for i := range w.count {
-		if w.pending[(w.head+i)%len(w.pending)].key == key {
-			return i
-		}
-	}
-	return -1
-}
-
-// drop takes the oldest releases off the list.
-func (w *witness) drop(count int, unmatched *uint64) {
-	w.head = (w.head + count) % len(w.pending)
-	w.count -= count
-	*unmatched += uint64(count)
-}
-
-func (w *witness) forget(before int64, unmatched *uint64) {
-	for w.count > 0 && w.pending[w.head].at < before {
-		w.drop(1, unmatched)
+// forget gives up releases from before a time.
+func (w *witnesses) forget(one *witness, before int64) {
+	for one.pending.count > 0 && w.waiting.oldest(&one.pending).since < before {
+		w.waiting.drop(&one.pending, 1)
+		w.unmatched++
 	}
 }
 
