@@ -10,8 +10,9 @@ import (
 
 // QueueDepth judges the bytes that waited at the selected ports, as each packet
 // that was sent, marked or dropped there, or entered a queue, says. Left out are
-// control frames, which go before all queues, and trimmed packets, which say how
-// long the queue was that had no room for them and are in another one.
+// control frames, which go before all queues, and trimmed packets where they are
+// sent: they say how long the queue was that had no room for them and are in
+// another one. Where they enter that one, they say how long it was.
 type QueueDepth struct {
 	selector
 	priority int // -1 is any

@@ -49,7 +49,8 @@ type Observation struct {
 	Reason Reason
 	Queue  uint8
 	// Depth is the bytes that waited in the queue before the packet, of Sent
-	// behind it, and of Sent with a Verdict before it when that fell. Of pauses it
+	// behind it, and of Sent with a Verdict before it when that fell: with Trimmed
+	// those in the queue that had no room for the packet, not in Queue. Of pauses it
 	// is what came in by the port that asks and still waits, and what waits at the
 	// port that is asked, at the priority with the most.
 	Depth int64
@@ -91,10 +92,12 @@ func note(one *packet.Packet, verdict Verdict, reason Reason, depth int64) {
 	one.Note = packet.Note{Verdict: uint8(verdict), Reason: uint8(reason), Depth: depth}
 }
 
+// observeQueued tells of a packet in its queue, which of a trimmed one is not the
+// queue that it came for, and of which the outcome says the depth.
 func (p *port) observeQueued(one *packet.Packet, outcome queue.Outcome) {
 	p.engine.observe(Observation{
 		Port: p.index, Kind: Queued, Time: p.engine.now, Packet: one, Verdict: Verdict(one.Note.Verdict), Reason: Reason(one.Note.Reason),
-		Queue: outcome.Queue, Depth: outcome.Depth,
+		Queue: outcome.Queue, Depth: p.egress.Depth(outcome.Queue) - int64(len(one.Data)),
 	})
 }
 
