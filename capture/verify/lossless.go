@@ -20,7 +20,8 @@ const refused = "refused"
 // explains what is missing. A packet that was trimmed on the way did not arrive.
 type Lossless struct {
 	selector
-	priority int // -1 is any
+	priority int                 // -1 is any
+	maps     []*plan.PriorityMap // by tap index, as far as looked up; see priorities
 	travel   journeys
 
 	sent, overrun, refused uint64
@@ -29,7 +30,8 @@ type Lossless struct {
 }
 
 // NewLossless makes the check. A priority of -1 is any; others need a plan of soft
-// switches.
+// switches, each of which may map DSCPs to priorities in its own way: a packet's is
+// what the switch that its sender is attached to makes of it.
 func NewLossless(s Selection, priority int) *Lossless {
 	return &Lossless{selector: selector{Selection: s}, priority: priority, nics: map[int]bool{}}
 }
@@ -40,17 +42,34 @@ func (k *Lossless) Begin(c *Capture) {
 	k.travel = newJourneys(c, k.exemplify)
 }
 
-// priorityOf is the priority of a DSCP by the plan's first soft switch, -1
-// without one.
-func priorityOf(p *plan.Plan, dscp uint8) int {
-	if p != nil {
-		for i := range p.Switches {
-			if soft := p.Switches[i].Soft; soft != nil {
-				return int(soft.Priorities[dscp])
+// noPriorities is the map of NICs that are attached to no soft switch.
+var noPriorities = new(plan.PriorityMap)
+
+// priorities is the map from DSCP to priority of the soft switch that a NIC is
+// attached to, noPriorities without one.
+func (k *Lossless) priorities(nic *Tap) *plan.PriorityMap {
+	for len(k.maps) <= nic.Index {
+		k.maps = append(k.maps, nil)
+	}
+	if k.maps[nic.Index] == nil {
+		k.maps[nic.Index] = noPriorities
+		if port, _ := k.capture.port(nic.Node, nic.Port); port != nil {
+			peer, _ := splitPort(port.Peer)
+			if sw := k.capture.Plan.Switch(peer); sw != nil && sw.Soft != nil {
+				k.maps[nic.Index] = &sw.Soft.Priorities
 			}
 		}
 	}
-	return -1
+	return k.maps[nic.Index]
+}
+
+// ofPriority reports whether a packet that leaves a NIC is of the priority.
+func (k *Lossless) ofPriority(p *Packet) bool {
+	if k.priority < 0 {
+		return true
+	}
+	m := k.priorities(p.Tap)
+	return m != noPriorities && int(m[p.DSCP]) == k.priority
 }
 
 // Packet implements Check.
@@ -63,7 +82,7 @@ func (k *Lossless) Packet(p *Packet) {
 		k.drop(p)
 	case !p.Tap.NIC:
 	case p.Direction == Out:
-		if _, to := k.nodes[p.Flow.Dst.Addr()]; !to || k.priority >= 0 && priorityOf(k.capture.Plan, p.DSCP) != k.priority {
+		if _, to := k.nodes[p.Flow.Dst.Addr()]; !to || !k.ofPriority(p) {
 			return
 		}
 		k.sent++
