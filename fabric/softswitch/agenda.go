@@ -13,7 +13,7 @@ const (
 	nodeSends    kind = iota // a frame leaves a node
 	arrives                  // a frame arrives at a port
 	lineFree                 // a port may send again
-	pauseEnds                // a pause that the port was told of runs out
+	pauseEnds                // a pause that the port was told of runs out: one a port, planned by alarm
 	pauseRefresh             // a pause that the port asked for must be renewed
 	reports                  // a switch tells its senders their rates
 	looks                    // for deadlocks
@@ -42,10 +42,19 @@ func (e *event) before(f *event) bool {
 // only the first of a link is in the heap, and the others wait in a lane behind
 // it: the heap is as large as the number of busy links and not as that of
 // frames, and most frames enter and leave without a comparison.
+//
+// The end of a pause moves with every frame that asks for one, and anybody may
+// send those: a port has one such event, its alarm, which moves in the heap.
 type agenda struct {
 	heap   []event
-	lanes  []lane // by the port of arrival
+	lanes  []lane  // by the port of arrival
+	alarms []int32 // by port: the place in the heap of its pauseEnds and 1, or 0
 	serial uint64
+}
+
+// newAgenda is an agenda for some ports.
+func newAgenda(ports int) agenda {
+	return agenda{lanes: make([]lane, ports), alarms: make([]int32, ports)}
 }
 
 // lane is a ring of the arrivals at a port behind the one in the heap, in order.
@@ -88,6 +97,23 @@ func (a *agenda) arrival(at clock.Time, port int32, one *packet.Packet, epoch ui
 	a.insert(&e)
 }
 
+// alarm has the port's pauses looked at no later than at a time. It moves the
+// event that is planned, if that is later.
+func (a *agenda) alarm(at clock.Time, port int32) {
+	place := a.alarms[port]
+	if place == 0 {
+		a.push(event{at: at, kind: pauseEnds, port: port})
+		return
+	}
+	e := a.heap[place-1]
+	if at >= e.at {
+		return
+	}
+	a.serial++
+	e.at, e.serial = at, a.serial
+	a.rise(int(place-1), &e)
+}
+
 // room is the place behind the last of the lane.
 func (l *lane) room() *event {
 	if l.count == len(l.ring) {
@@ -106,21 +132,37 @@ func (a *agenda) insert(e *event) {
 		a.heap = append(make([]event, 0, max(64, 2*cap(a.heap))), a.heap...)
 	}
 	a.heap = a.heap[:len(a.heap)+1]
-	heap, i := a.heap, len(a.heap)-1
+	a.rise(len(a.heap)-1, e)
+}
+
+// rise puts an event into a place of the heap, or above it.
+func (a *agenda) rise(i int, e *event) {
+	heap := a.heap
 	for i > 0 {
 		parent := (i - 1) / 4
 		if !e.before(&heap[parent]) {
 			break
 		}
-		heap[i] = heap[parent]
+		a.put(i, &heap[parent])
 		i = parent
 	}
-	heap[i] = *e
+	a.put(i, e)
+}
+
+// put puts an event into a place of the heap.
+func (a *agenda) put(i int, e *event) {
+	a.heap[i] = *e
+	if e.kind == pauseEnds {
+		a.alarms[e.port] = int32(i) + 1
+	}
 }
 
 // pop takes the first event; there is one.
 func (a *agenda) pop(first *event) {
 	*first = a.heap[0]
+	if first.kind == pauseEnds {
+		a.alarms[first.port] = 0
+	}
 	if first.leads {
 		l := &a.lanes[first.port]
 		if l.count > 0 {
@@ -155,10 +197,10 @@ func (a *agenda) sink(e *event) {
 		if !heap[least].before(e) {
 			break
 		}
-		heap[i] = heap[least]
+		a.put(i, &heap[least])
 		i = least
 	}
-	heap[i] = *e
+	a.put(i, e)
 }
 
 // packets is how many packets the events have.

@@ -17,7 +17,7 @@ func TestAgendaIsASortedList(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		const ports = 5
-		a := agenda{lanes: make([]lane, ports)}
+		a := newAgenda(ports)
 		var list []event
 		now := clock.Time(0)
 		one := &packet.Packet{}

@@ -184,8 +184,9 @@ func (p *port) obeyGently(g wire.GFC) {
 	}
 }
 
-// obey stops a priority for some quanta of this port's bit times, or lets it go
-// on.
+// obey stops a priority for some quanta, or lets it go on. The MAC that stops
+// counts them in its own bit times, those of what it sends, at whatever rate the
+// frame came (IEEE 802.3, annex 31B.2).
 func (p *port) obey(priority uint8, quanta uint16) {
 	e := p.engine
 	p.count.PausesReceived[priority]++
@@ -193,21 +194,30 @@ func (p *port) obey(priority uint8, quanta uint16) {
 	if quanta > 0 {
 		until = e.now.Add(p.far.pauseTime(quanta))
 		e.suspectDeadlock()
-		e.events.push(event{at: until, kind: pauseEnds, port: int32(p.index)})
+		e.events.alarm(until, int32(p.index))
 	}
 	p.told[priority] = until
 	p.resumed = e.now
 	p.egress.Pause(e.now, priority, quanta > 0)
 }
 
-// pauseEnds lets priorities go on whose pause was not renewed.
+// pauseEnds lets priorities go on whose pause was not renewed, and plans to look
+// again when the next of the others ends.
 func (p *port) pauseEnds() {
+	next := clock.Never
 	for q := range uint8(queue.Priorities) {
-		if p.told[q] != 0 && p.told[q] <= p.engine.now {
+		switch until := p.told[q]; {
+		case until == 0:
+		case until <= p.engine.now:
 			p.told[q] = 0
 			p.resumed = p.engine.now
 			p.egress.Pause(p.engine.now, q, false)
+		default:
+			next = min(next, until)
 		}
+	}
+	if next != clock.Never {
+		p.engine.events.alarm(next, int32(p.index))
 	}
 	p.kick()
 }

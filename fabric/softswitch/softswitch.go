@@ -236,7 +236,7 @@ func (e *Engine) makeLinks() error {
 			return fmt.Errorf("make port %s: no link ends here", one.name)
 		}
 	}
-	e.events.lanes = make([]lane, len(e.ports))
+	e.events = newAgenda(len(e.ports))
 	return nil
 }
 
