@@ -9,7 +9,9 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"railbed/fabric/softswitch/packet"
+	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 	"railbed/transports/wire"
 )
 
@@ -242,6 +244,32 @@ func TestWhatIsNotTrimmed(t *testing.T) {
 		o := p.Enqueue(0, one)
 		if !o.Dropped || o.Reason != c.want || !bytes.Equal(one.Data, data) || one.Trimmed != before.Trimmed || one.Priority != before.Priority {
 			t.Errorf("%s: %+v, want it dropped as it was for reason %d", name, o, c.want)
+		}
+	}
+}
+
+// RED says with a mark what a trimmed packet says by itself: it marks no head, neither
+// one that is cut here nor one that was cut before.
+func TestTrimmedPacketsAreNotMarked(t *testing.T) {
+	p := trimPort(t, 10_000)
+	p.marker = newMarker(&plan.ECN{Kind: spec.RED, KMin: 100, KMax: 200, PMax: units.Ratio{Num: 1, Den: 1}, Priorities: []int{dataQueue, express}}, 1)
+	offer := func(length int, change func(*packet.Packet)) (Outcome, *packet.Packet) {
+		one := &packet.Packet{Data: written(t, samples[0], dataDSCP, length), Priority: express, Ingress: -1}
+		one.Parse()
+		change(one)
+		return p.Enqueue(0, one), one
+	}
+	whole := func(*packet.Packet) {}
+	offer(400, whole)
+	if o, one := offer(400, whole); !o.Marked || one.Trimmed {
+		t.Fatalf("a whole packet behind %d bytes: %+v, want a mark", o.Depth, o)
+	}
+	for name, change := range map[string]func(*packet.Packet){
+		"cut here":   func(one *packet.Packet) { one.Priority = dataQueue },
+		"cut before": func(one *packet.Packet) { one.Trimmed = true },
+	} {
+		if o, one := offer(1300, change); o.Dropped || !one.Trimmed || o.Marked || o.Queue != express || one.Headers.ECN != wire.ECT0 {
+			t.Errorf("%s: %+v, trimmed %t, ECN %d; want it trimmed and not marked", name, o, one.Trimmed, one.Headers.ECN)
 		}
 	}
 }
