@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/verdict"
 )
 
@@ -122,8 +124,16 @@ func TestLinksAreChangedLive(t *testing.T) {
 
 func TestLinkGoesDownAndComesBack(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
+	for _, kind := range []string{"router", "soft"} {
+		t.Run(kind, func(t *testing.T) {
+			file := strings.Replace(leafSpineFile(2, 2, 1), "kind: router", "kind: "+kind, 1)
+			linkGoesDownAndComesBack(t, plantest.Compile(t, file))
+		})
+	}
+}
+
+func linkGoesDownAndComesBack(t *testing.T, p *plan.Plan) {
 	ctx := context.Background()
-	p := leafSpine(t, 2, 2, 1)
 	f, ns := build(t, p)
 	reaches := func(want bool, when string) {
 		t.Helper()
