@@ -66,7 +66,7 @@ func TestVerify(t *testing.T) {
 		"no frame too long":  {[]string{short, "--mtu", "1500"}, 0, "0 of 1 packets were longer"},
 		"a frame too long":   {[]string{long, "--mtu", "1500"}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
 		"by the testbed":     {[]string{long, "--testbed-file", testbed}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
-		"nothing to judge":   {[]string{short}, 5, "no packet on a link of known MTU"},
+		"nothing to judge":   {[]string{short}, 5, "without --testbed-file or --plan the cluster is not known"},
 		"cut":                {[]string{cut, "--mtu", "1500"}, 5, "the capture is truncated"},
 		"no file":            {[]string{short + "x"}, 2, "no such file"},
 		"not a capture":      {[]string{testbed}, 2, "neither pcapng nor pcap"},
