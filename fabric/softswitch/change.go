@@ -6,7 +6,8 @@ import (
 	"railbed/testbed/plan"
 )
 
-// SetLink changes what a link does to frames that are sent from now on.
+// SetLink changes what a link does to frames that are sent from now on. A
+// direction's flaps are counted from here when they are other ones than before.
 //
 // What the switches at its ends keep for PFC follows its rates and delays, but for
 // what the file gives. What a link needs more comes out of the shared buffer at
@@ -27,8 +28,11 @@ func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 		return fmt.Errorf("change link %s: %w", name, err)
 	}
 	for one, d := range map[*port]plan.Direction{l.a: aToB, l.b: bToA} {
+		flap := one.medium.Direction().Flap
 		one.medium.Set(d)
-		one.medium.Begin(e.now)
+		if d.Flap != flap { // another schedule; one that stays goes on as it was
+			one.medium.Begin(e.now)
+		}
 		one.egress.SetLink(e.now, d)
 	}
 	for _, one := range []*port{l.a, l.b} {

@@ -34,15 +34,9 @@ func quantaOf(priority uint8, quanta uint16) wire.PFCFields {
 func TestPauseCountsOwnBitTimes(t *testing.T) {
 	const quanta, up, down = 1000, 1e9, 100e6 // of the node, of the switch
 	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us}}\n"))
-	slow := r.plan.Links[0]
-	toNode, toSwitch := &slow.AToB, &slow.BToA
-	if slow.A.Node == r.plan.Nodes[0].Name {
-		toNode, toSwitch = toSwitch, toNode
-	}
+	link, toNode, toSwitch := r.towards(0)
 	toNode.Rate, toSwitch.Rate = down, up
-	if err := r.engine.SetLink(slow.Name, slow.AToB, slow.BToA); err != nil {
-		t.Fatal(err)
-	}
+	r.relink(link)
 	// The node's frame of 60 bytes pauses the switch, whose bits take 10 ns.
 	r.pause(0, 0, quantaOf(0, quanta))
 	r.send(0, flow{from: 1, to: 0}, 1000)

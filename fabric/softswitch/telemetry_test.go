@@ -236,6 +236,44 @@ func TestTelemetryLeavesOthersAlone(t *testing.T) {
 	}
 }
 
+// TestTelemetryLeavesTrimmedAlone: of a probe whose payload a full queue cut away
+// the switch writes and counts nothing, wherever the cut was (PROTOCOL.md, section
+// 2.5). The others are written once.
+func TestTelemetryLeavesTrimmedAlone(t *testing.T) {
+	for name, size := range map[string]int{"cut in the block": 64, "cut behind the block": 150} {
+		r := newRig(t, single(3, fmt.Sprintf(`
+  switch: {kind: soft, int: true, buffer: 100KB, alpha: 0.1, trim: {size: %dB, priorities: [0]}}
+  links: {default: {rate: 1gbit, delay: 5us}, "h2--leaf1": {rate: 100mbit}}
+`, size)))
+		whole, cut, changed := uint64(0), uint64(0), 0
+		r.engine.options.Deliver = func(_ int, one *packet.Packet) {
+			if one.Trimmed {
+				cut++
+				if b := one.Data[one.Headers.Payload:]; b[7] != 3 { // hops that may still write
+					changed++
+				}
+			} else {
+				whole++
+			}
+			r.engine.Pool().Put(one)
+		}
+		for k := range 40 {
+			for from := range 2 {
+				one := r.engine.Pool().Get()
+				one.Data = r.frame(one.Data, flow{from: from, to: 2}, 1000)
+				wire.UDP(one.Data[34:]).SetDstPort(wire.PortRD)
+				wire.INT(one.Data[42:]).Encode(&wire.INTFields{Hops: 3, NextPort: wire.PortRD})
+				r.engine.Receive(from, one, clock.Time(k)*8000)
+			}
+		}
+		r.drain(time.Second)
+		r.balance()
+		if c := r.telemetryCounts(); c != (INTCounters{Written: whole}) || whole == 0 || cut == 0 || changed != 0 {
+			t.Errorf("%s: %+v for %d whole packets and %d cut, %d of which were written to", name, c, whole, cut, changed)
+		}
+	}
+}
+
 // TestUse is the time that a line was busy in whole windows of 100 us.
 func TestUse(t *testing.T) {
 	var u use
