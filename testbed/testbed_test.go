@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/fabric/units"
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan/plantest"
@@ -359,6 +360,16 @@ func TestLinkAndEvents(t *testing.T) {
 		if err := tb.ChangeLink(ctx, wrong); err == nil {
 			t.Errorf("change %+v succeeds", wrong)
 		}
+	}
+	jittery := tb.Plan().Links[0].AToB
+	jittery.Jitter = units.Duration(time.Second)
+	for _, request := range []supervisor.LinkRequest{{Where: link + " b-to-a", Set: &jittery}, {Where: link, Set: &slower, Back: &jittery}} {
+		if err := tb.ChangeLink(ctx, request); err == nil || !strings.Contains(err.Error(), "jitter is 1s and delay 0s; want a delay at least as long") {
+			t.Errorf("jitter without a delay: %v", err)
+		}
+	}
+	if state, err = tb.Inspect(ctx); err != nil || state.Links[0].AToB.Rate != slower.Rate*10 {
+		t.Errorf("after changes that were refused: state %+v, error %v", state.Links[0], err)
 	}
 	var kinds []string
 	if err := tb.Events(ctx, false, func(e supervisor.Event) error {

@@ -170,7 +170,7 @@ func (b *linkBook) settings(link *plan.Link, direction string) plan.Direction {
 	}
 	for _, c := range b.standing {
 		if c.Set != nil && slices.Contains(c.links, link) && (c.direction == "" || c.direction == direction) {
-			d = d.With(*c.Set)
+			d = d.Change(link.MTU, *c.Set)
 		}
 	}
 	return d

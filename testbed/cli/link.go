@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -179,7 +180,9 @@ func newLinkSetCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set LINK [a-to-b|b-to-a]",
 		Short: "Change a link's rate, queue or impairments while it runs",
-		Long: `Change a link in both directions, or in one. What is not named stays as it is.
+		Long: `Change a link in both directions, or in one. What is not named stays as it is, but
+for reorder-by, which follows the rate unless it was given. What a file could not
+say of the link is refused as there, and nothing changes.
 Every setting is read back from the kernel. Delay, jitter, loss, duplicate and
 corrupt need netem (railbed doctor netem says whether the host has it), or soft
 switches, whose links can do more: --set takes what a file can say of a link.
@@ -195,31 +198,32 @@ gives; where a switch's buffer has no room for it, nothing changes.`,
 			if err != nil {
 				return err
 			}
-			changed := cmd.Flags().Changed
-			var set spec.Direction
-			if changed("set") {
-				if set, err = spec.ParseDirection("--set", words); err != nil {
+			var sets []spec.Direction
+			if cmd.Flags().Changed("set") {
+				set, err := spec.ParseDirection("--set", words)
+				if err != nil {
 					return usage("%w", err)
 				}
+				sets = append(sets, set)
 			}
-			edit := func(d *plan.Direction) error {
-				*d = d.With(set)
-				if changed("delay") {
-					d.Delay = units.Duration(delay)
+			for _, flag := range []struct{ name, value string }{
+				{"rate", rate}, {"queue", queue}, {"delay", units.Duration(delay).String()}, {"jitter", units.Duration(jitter).String()},
+				{"loss", loss}, {"duplicate", duplicate}, {"corrupt", corrupt},
+			} {
+				if !cmd.Flags().Changed(flag.name) {
+					continue
 				}
-				if changed("jitter") {
-					d.Jitter = units.Duration(jitter)
+				set, err := parseSetting(flag.name, flag.value)
+				if err != nil {
+					return usage("%w", err)
 				}
-				return parseAll(changed, map[string]flagValue{
-					"rate": {rate, &d.Rate}, "queue": {queue, &d.Queue}, "loss": {loss, &d.Loss},
-					"duplicate": {duplicate, &d.Duplicate}, "corrupt": {corrupt, &d.Corrupt},
-				})
+				sets = append(sets, set)
 			}
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
-			if err := setLink(cmd.Context(), tb, link, direction, edit); err != nil {
+			if err := setLink(cmd.Context(), tb, link, direction, sets); err != nil {
 				return err
 			}
 			return a.printChanged(cmd.Context(), tb, link)
@@ -251,28 +255,23 @@ func (a *app) printChanged(ctx context.Context, tb *testbed.Testbed, name string
 	return a.printJSON(findLink(state.Links, name))
 }
 
-// flagValue is a flag's text and where its value goes.
-type flagValue struct {
-	text string
-	into interface{ UnmarshalText([]byte) error }
-}
-
-func parseAll(changed func(string) bool, values map[string]flagValue) error {
-	for flag, value := range values {
-		if !changed(flag) {
-			continue
-		}
-		if err := value.into.UnmarshalText([]byte(value.text)); err != nil {
-			return usage("--%s: %w", flag, err)
+// parseSetting reads the value of a flag as a file's of that key, and checks it as
+// a file's.
+func parseSetting(flag, value string) (spec.Direction, error) {
+	set, err := spec.ParseDirection("--"+flag, fmt.Sprintf("{%s: %q}", flag, value))
+	var problems spec.Problems
+	if errors.As(err, &problems) {
+		for i := range problems { // the place is the flag
+			problems[i].Line, problems[i].Path = 0, ""
 		}
 	}
-	return nil
+	return set, err
 }
 
-// setLink edits the link's present settings, each direction by itself, so that
-// directions that differ stay different in what is not named. With only, one
-// direction.
-func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, edit func(*plan.Direction) error) error {
+// setLink sets something on top of the link's present settings, in each direction
+// by itself, so that directions that differ stay different in what is not named.
+// With only, one direction.
+func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, sets []spec.Direction) error {
 	state, err := tb.Inspect(ctx)
 	if err != nil {
 		return err
@@ -293,8 +292,9 @@ func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, edit f
 		if wanted == nil {
 			continue
 		}
-		if err := edit(wanted); err != nil {
-			return err
+		*wanted = wanted.Change(link.MTU, sets...)
+		if err := wanted.Check(link.MTU); err != nil {
+			return usage("change %s: %w", request.Where, err)
 		}
 	}
 	if err := tb.ChangeLink(ctx, request); err != nil {

@@ -1,9 +1,13 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
+	"railbed/fabric"
+	"railbed/fabric/units"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/verdict"
 )
@@ -63,5 +67,51 @@ func linkDirection(t *testing.T, name, kind string) {
 	events := must(t, "events", "-t", name).stdout
 	if !strings.Contains(events, "h0--leaf1 b-to-a") || strings.Count(events, "link.down") != 4 {
 		t.Errorf("events do not tell:\n%s", events)
+	}
+}
+
+// TestLinkSetIsCheckedAsFilesAre: what a file could not say of a link is refused
+// and changes nothing, and what the file does not say follows what it does.
+func TestLinkSetIsCheckedAsFilesAre(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const name = "cli-link-checks"
+	must(t, "up", writeFile(t, strings.Replace(twoHostsOn(name, "soft"), "}}\n", "}, links: {default: {rate: 100mbit}}}\n", 1)))
+	t.Cleanup(func() { must(t, "down", name) })
+	link := func() (state fabric.LinkState) {
+		t.Helper()
+		var all []fabric.LinkState
+		if err := json.Unmarshal([]byte(must(t, "link", "show", "h0--leaf1", "-t", name, "-o", "json").stdout), &all); err != nil {
+			t.Fatal(err)
+		}
+		return all[0]
+	}
+	before := link()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--set", "{jitter: 5s, delay: 1us}"}, "jitter is 5s and delay 1us; want a delay at least as long as the jitter: no packet arrives before it was sent"},
+		{[]string{"--jitter", "5s", "--delay", "1us"}, "jitter is 5s and delay 1us; want a delay at least as long as the jitter: no packet arrives before it was sent"},
+		{[]string{"b-to-a", "--queue", "100B"}, "queue is 100B; want at least 1514B, one frame of mtu 1500"},
+		{[]string{"--delay", "2m"}, "--delay: set.delay is 2m0s; want at most 1m0s"},
+		{[]string{"--rate", "1bit"}, "set.rate is 1bit; want 1kbit to 1600gbit"},
+		{[]string{"--queue", "0B"}, "--queue: a queue of no bytes drops everything"},
+		{[]string{"--loss", "1%, rate: 5mbit"}, "--loss: "},
+	} {
+		got := do(t, append([]string{"link", "set", "h0--leaf1", "-t", name}, c.args...)...)
+		if got.code != verdict.ExitUsage || !strings.Contains(got.stderr, c.want) {
+			t.Errorf("%q: exit %d, %q, want %q", c.args, got.code, got.stderr, c.want)
+		}
+		if after := link(); !after.AToB.Equal(before.AToB.Direction) || !after.BToA.Equal(before.BToA.Direction) {
+			t.Errorf("%q changed %+v into %+v", c.args, before, after)
+		}
+	}
+	must(t, "link", "set", "h0--leaf1", "b-to-a", "-t", name, "--set", "{reorder: 10%, rate: 10mbit}")
+	if after := link(); after.BToA.ReorderBy != units.Duration(4844800*time.Nanosecond) || !after.AToB.Equal(before.AToB.Direction) {
+		t.Errorf("reordered by %s, want the time of four frames at 10mbit: %+v", after.BToA.ReorderBy, after)
+	}
+	must(t, "link", "set", "h0--leaf1", "-t", name, "--delay", "0", "--loss", "0%", "--rate", "50mbit")
+	if after := link(); after.AToB.Rate != 5e7 || after.BToA.Rate != 5e7 || after.BToA.ReorderBy != units.Duration(968960*time.Nanosecond) {
+		t.Errorf("after another rate: %+v", after)
 	}
 }

@@ -17,8 +17,6 @@ const (
 	// otherwise hold seconds; minQueueFrames keeps it from starving bursts.
 	maxQueueTime   = 100 * time.Millisecond
 	minQueueFrames = 16
-	// reorderFrames is how many frames overtake a reordered one by default.
-	reorderFrames = 4
 )
 
 // direction is the spec's direction of the wire from one end to the other, with
@@ -43,7 +41,7 @@ func (c *compiler) direction(d spec.Direction, mtu int, from, to endpoint) Direc
 	}
 	if soft {
 		made.JitterKind = cmp.Or(made.JitterKind, spec.Uniform)
-		made.ReorderBy = cmp.Or(made.ReorderBy, units.Duration(d.Rate.SerialisationTime(reorderFrames*(units.Bytes(mtu+frameOverhead)+d.Overhead))))
+		made.ReorderBy = cmp.Or(made.ReorderBy, made.defaultReorderBy(mtu))
 	}
 	return made
 }
@@ -62,13 +60,8 @@ func (c *compiler) checkDirections(l Link) {
 		name string
 		d    Direction
 	}{{"a-to-b", l.AToB}, {"b-to-a", l.BToA}} {
-		if frame := units.Bytes(l.MTU + frameOverhead); side.d.Queue < frame {
-			path := c.linkSetting(l, side.name, "queue", func(d spec.Direction) bool { return d.Queue != 0 })
-			c.wrong(path, fmt.Sprintf("want at least %s, one frame of mtu %d", frame, l.MTU), "queue is %s", side.d.Queue)
-		}
-		if side.d.Jitter > side.d.Delay && side.d.JitterKind != spec.Exponential {
-			path := c.linkSetting(l, side.name, "jitter", func(d spec.Direction) bool { return d.Jitter != 0 })
-			c.wrong(path, "want a delay at least as long as the jitter: no packet arrives before it was sent", "jitter is %s and delay %s", side.d.Jitter, side.d.Delay)
+		for _, found := range side.d.conflicts(l.MTU) {
+			c.wrong(c.linkSetting(l, side.name, found.key, found.has), found.want, "%s", found.what)
 		}
 	}
 }

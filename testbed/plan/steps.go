@@ -40,6 +40,7 @@ func (c *compiler) checkSteps() {
 			c.checkName(path+".link.where", name, "link", links)
 		}
 	}
+	c.checkLinkSteps()
 	for i, check := range c.t.Checks {
 		if check.Packets == nil {
 			continue

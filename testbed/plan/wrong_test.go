@@ -48,6 +48,9 @@ var wrongFiles = []struct {
 		`f:4:20: leaf-spine with these parameters has 1048576 hosts, 1280 switches and 1310720 links; want at most 4096 hosts, 1024 switches and 131072 links`}},
 	{"unknown topology", "name: t\nfabric:\n  topology: leafspine\n  params: {}\n", []string{
 		`f:3:13: fabric.topology "leafspine" does not exist; did you mean "leaf-spine"?`}},
+	{"a link step against the link", linkFile("delay: 5us, jitter: 3us") + "steps:\n  - link: {where: h0--leaf1, set: {jitter: 5s}}\n  - link: {where: h1--leaf1 b-to-a, set: {delay: 1us}}\n", []string{
+		`f:8:44: jitter is 5s and delay 5us on h0--leaf1; want a delay at least as long as the jitter: no packet arrives before it was sent`,
+		`f:9:37: jitter is 3us and delay 1us on h1--leaf1; want a delay at least as long as the jitter: no packet arrives before it was sent`}},
 	{"NICs of a generated node", leafSpineFile("nodes:", "  default: {ranks: 2}", "  h1: {nics: 2}"), []string{
 		`f:7:14: node h1 has 2 NICs and 1 link; want nics: 1, which is how many links it has`}},
 	{"more NICs than links", explicitFile("a -- s", "b -- s", "s -- t") + "nodes:\n  a: {nics: 3}\n", []string{

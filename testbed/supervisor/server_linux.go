@@ -246,7 +246,8 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 	case found:
 		return fmt.Errorf("link %q: %w: direction %q, want a-to-b or b-to-a", name, ErrNoSuchObject, direction)
 	}
-	if s.plan.Link(name) == nil {
+	link := s.plan.Link(name)
+	if link == nil {
 		return fmt.Errorf("link %q: %w; railbed link show lists them", name, ErrNoSuchObject)
 	}
 	switch {
@@ -257,6 +258,11 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 			set = func() error { return s.fabric.SetDirections(ctx, name, *request.Set, *back) }
 		} else if back != request.Set {
 			return fmt.Errorf("change link %s: back is for both directions, and %s is one", name, direction)
+		}
+		for _, d := range []*plan.Direction{request.Set, back} {
+			if err := d.Check(link.MTU); err != nil {
+				return err
+			}
 		}
 		if err := set(); err != nil {
 			return err
