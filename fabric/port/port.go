@@ -137,7 +137,8 @@ type Description struct {
 	// MemoryPoll says that Receive sees in memory, without a system call, that
 	// no frame waits.
 	MemoryPoll bool `json:"memory_poll"`
-	// Reason is why OpenBest had to do without the fastest driver.
+	// Reason is why the port does without the fastest driver: that of OpenBest, or
+	// of who opened a trunk.
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -152,7 +152,9 @@ func newInspectCommand(a *app) *cobra.Command {
 		Short: "Show what exists: nodes, switches, links with live counters",
 		Long: `Show what exists now: nodes with their addresses and processes, switches, and each
 direction of each link with the rate asked for, the shaper's burst, the rate that
-the calibration reached with it, and the kernel's live counters. With --verify
+the calibration reached with it, and the kernel's live counters; of soft switches
+what they hold and did, and why NICs do without the fastest driver where they do.
+With --verify
 every setting is read back from the kernel and compared with the plan first; what
 differs is told and the exit code is 1. TESTBED is needed only when several are up.`,
 		Example:           "  railbed inspect\n  railbed inspect --verify\n  railbed inspect quickstart -o json | jq '.links[0]'",

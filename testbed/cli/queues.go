@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"railbed/fabric"
+	"railbed/fabric/port"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
 	"railbed/testbed/supervisor"
@@ -40,6 +41,7 @@ func (a *app) printQueues(s *supervisor.State) {
 	soft := s.Soft
 	fmt.Fprintf(a.stdout, "soft switches: %d packets from nodes, %d to nodes, %d dropped, %d held; packet memory %d of %d bytes at most\n",
 		soft.Totals.Received, soft.Totals.Delivered, soft.Totals.Dropped, soft.Held, soft.Peak*soft.Cell, soft.Memory)
+	a.printDrivers(soft.NICs)
 	fmt.Fprintf(a.stdout, "released late by: median %v, p99 %v, worst %v\n", soft.Late.P50, soft.Late.P99, soft.Late.Worst)
 	a.printTiming(&soft.Timing)
 	if c := telemetry; c != (softswitch.INTCounters{}) {
@@ -55,6 +57,23 @@ func (a *app) printQueues(s *supervisor.State) {
 			over = "is over"
 		}
 		fmt.Fprintf(a.stdout, "DEADLOCK at priority %d, which %s: %s wait for each other\n", d.Priority, over, strings.Join(d.Ports, ", "))
+	}
+}
+
+// printDrivers prints why NICs do without the fastest driver, where some do: a
+// line for each driver, with the first NIC's reason.
+func (a *app) printDrivers(nics []live.NICState) {
+	without := map[port.Driver]int{}
+	for i := range nics {
+		if d := nics[i].Description; d.Reason != "" {
+			without[d.Driver]++
+		}
+	}
+	for i := range nics {
+		if d := nics[i].Description; d.Reason != "" && without[d.Driver] > 0 {
+			fmt.Fprintf(a.stdout, "%d of %d NICs use the driver %s: %s\n", without[d.Driver], len(nics), d.Driver, d.Reason)
+			without[d.Driver] = 0
+		}
 	}
 }
 
