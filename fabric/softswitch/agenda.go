@@ -13,8 +13,9 @@ const (
 	nodeSends    kind = iota // a frame leaves a node
 	arrives                  // a frame arrives at a port
 	lineFree                 // a port may send again
-	pauseEnds                // a pause that the port was told of runs out: one a port, planned by alarm
+	pauseEnds                // a pause or rate that the port was told of runs out, or lets it send: one a port, planned by alarm
 	pauseRefresh             // a pause that the port asked for must be renewed
+	repeatsRates             // GFC's rates that the port asked for are told again
 	reports                  // a switch tells its senders their rates
 	looks                    // for deadlocks
 	shrinks                  // what a port keeps for an earlier link
@@ -44,7 +45,8 @@ func (e *event) before(f *event) bool {
 // frames, and most frames enter and leave without a comparison.
 //
 // The end of a pause moves with every frame that asks for one, and anybody may
-// send those: a port has one such event, its alarm, which moves in the heap.
+// send those; so does what GFC asks for. A port has one event for all of it, its
+// alarm, which moves in the heap.
 type agenda struct {
 	heap   []event
 	lanes  []lane  // by the port of arrival
@@ -97,7 +99,7 @@ func (a *agenda) arrival(at clock.Time, port int32, one *packet.Packet, epoch ui
 	a.insert(&e)
 }
 
-// alarm has the port's pauses looked at no later than at a time. It moves the
+// alarm has the port look what it may send no later than at a time. It moves the
 // event that is planned, if that is later.
 func (a *agenda) alarm(at clock.Time, port int32) {
 	place := a.alarms[port]

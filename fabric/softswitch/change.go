@@ -62,6 +62,9 @@ func (e *Engine) setState(l *link, up bool) {
 		if one.station.table != nil {
 			one.station.table.SetPortUp(one.number, up)
 		}
+		if up {
+			one.tellRates()
+		}
 		one.kick()
 	}
 	e.settle()

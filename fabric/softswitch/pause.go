@@ -13,15 +13,14 @@ import (
 type pauseRequests struct {
 	active  uint8 // priorities that are to be paused, a bit each
 	changed uint8 // priorities whose change was not said yet
-	// gentle is what GFC tells the far end.
-	gentle wire.GFCFields
+	gentle  gentle
 	// refresh is when pauses are renewed that still hold then; never later than half
 	// of their time.
 	refresh clock.Time
 	listed  bool // in Engine.signalled
 }
 
-func (r *pauseRequests) pending() bool { return r.changed|r.gentle.Enable != 0 }
+func (r *pauseRequests) pending() bool { return r.changed != 0 || r.gentle.say }
 
 // Pause implements queue.Signals: the shared buffer of a switch asks the sender
 // at an ingress port to stop, or to go on. The frame leaves once the event that
@@ -36,31 +35,6 @@ func (s *station) Pause(ingress int, priority uint8, on bool) {
 	}
 	asked.changed |= bit
 	s.engine.signal(s.ports[ingress])
-}
-
-// Stage implements queue.Signals.
-func (s *station) Stage(ingress int, priority, stage uint8) {
-	s.ports[ingress].slow(priority, uint16(stage), false)
-}
-
-// Rate implements queue.RateSignals.
-func (s *station) Rate(ingress int, priority uint8, share uint16) {
-	s.ports[ingress].slow(priority, share, true)
-}
-
-// slow tells the far end the rate of a priority.
-func (p *port) slow(priority uint8, value uint16, share bool) {
-	message := &p.asked.gentle
-	message.Values[priority], message.Share = value, share
-	message.Enable |= 1 << priority
-	p.engine.signal(p)
-}
-
-// report is when a switch with time-based GFC tells its senders their rates.
-func (s *station) report() {
-	if next := s.memory.Report(s.engine.now); next != clock.Never {
-		s.engine.events.push(event{at: next, kind: reports, port: int32(s.ports[0].index)})
-	}
 }
 
 // signal remembers a port that has something to say.
@@ -112,8 +86,8 @@ func (p *port) controlFrame() *packet.Packet {
 		asked.changed = 0
 		p.planRefresh()
 	} else {
-		one.Data = one.Data[:wire.EncodeGFCFrame(one.Data, p.mac, &asked.gentle)]
-		asked.gentle.Enable = 0
+		one.Data = one.Data[:wire.EncodeGFCFrame(one.Data, p.mac, &asked.gentle.fields)]
+		p.planRepeat()
 	}
 	one.Priority = queue.Priorities - 1
 	one.Parse()
@@ -171,19 +145,6 @@ func (p *port) takeControl(one *packet.Packet) bool {
 	return true
 }
 
-// obeyGently sets the rates that GFC asks for.
-func (p *port) obeyGently(g wire.GFC) {
-	for q := range queue.Priorities {
-		switch {
-		case g.Enable()>>q&1 == 0:
-		case g.Share():
-			p.egress.Share(p.engine.now, uint8(q), g.Value(q))
-		default:
-			p.egress.Stage(p.engine.now, uint8(q), uint8(min(g.Value(q), 255)))
-		}
-	}
-}
-
 // obey stops a priority for some quanta, or lets it go on. The MAC that stops
 // counts them in its own bit times, those of what it sends, at whatever rate the
 // frame came (IEEE 802.3, annex 31B.2).
@@ -201,10 +162,11 @@ func (p *port) obey(priority uint8, quanta uint16) {
 	p.egress.Pause(e.now, priority, quanta > 0)
 }
 
-// pauseEnds lets priorities go on whose pause was not renewed, and plans to look
-// again when the next of the others ends.
+// pauseEnds lets priorities go on whose pause was not renewed, at the whole rate
+// those whose lower one was not, and plans to look again when the next of the others
+// ends.
 func (p *port) pauseEnds() {
-	next := clock.Never
+	next := p.forget()
 	for q := range uint8(queue.Priorities) {
 		switch until := p.told[q]; {
 		case until == 0:

@@ -32,7 +32,8 @@ type port struct {
 	// the far end asks of this one.
 	asked    pauseRequests
 	told     [queue.Priorities]clock.Time
-	resumed  clock.Time // when a pause ended last
+	resumed  clock.Time                   // when a pause ended last
+	slowed   [queue.Priorities]clock.Time // until when a rate below the line's holds, that GFC told
 	observed bool
 	count    Counters
 	use      use // of the line, where the switch writes telemetry
@@ -97,8 +98,10 @@ func (p *port) kick() {
 			one = p.egress.Dequeue(e.now)
 		}
 		if one == nil {
+			// Other priorities, messages of the port's own and other rates need not wait
+			// for it.
 			if next := p.egress.Next(e.now); next != clock.Never {
-				p.wakeAt(next)
+				e.events.alarm(next, int32(p.index))
 			}
 			return
 		}

@@ -295,6 +295,8 @@ func (e *Engine) handle(due *event) {
 		one.pauseEnds()
 	case pauseRefresh:
 		one.refreshPause()
+	case repeatsRates:
+		one.repeatRates()
 	case reports:
 		one.station.report()
 	case shrinks:

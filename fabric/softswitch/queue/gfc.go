@@ -29,6 +29,9 @@ import (
 // next to nothing moves. With B1 of the links between switches no less than Bm of
 // the hosts' links, the hosts are slowed first, and the ring goes on at its full
 // rate.
+//
+// Both tell the sender what is new; that a message may be lost, and is told again, is
+// the business of whoever carries it.
 
 // takeGently accounts a packet of a priority of GFC.
 func (m *Memory) takeGently(in *ingress, from int32, q uint8, length int64) Reason {
@@ -64,10 +67,6 @@ func (m *Memory) enter(in *ingress, from int32, q, stage uint8) {
 	}
 }
 
-// repeats is how often the full rate is told before nothing more is: a report
-// may be lost on its way, and an idle port needs none.
-const repeats = 3
-
 // Report tells the senders of time-based GFC their rates when it is time to,
 // and returns when it is next: clock.Never for all other switches.
 func (m *Memory) Report(now clock.Time) clock.Time {
@@ -83,15 +82,11 @@ func (m *Memory) Report(now clock.Time) clock.Time {
 	return m.report
 }
 
-// tell tells one sender its rate.
+// tell tells one sender its rate, and once that it has the whole line again.
 func (m *Memory) tell(in *ingress, from int, q uint8) {
 	share := shareOf(in.bytes[q], in.b1, in.bm)
-	if share < FullRate {
-		in.quiet[q] = 0
-	} else if in.quiet[q] >= repeats {
+	if share == FullRate && in.stage[q] == 0 {
 		return
-	} else {
-		in.quiet[q]++
 	}
 	in.stage[q] = stageOf(share)
 	if m.rates != nil {

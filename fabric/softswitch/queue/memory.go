@@ -44,7 +44,6 @@ type ingress struct {
 	bytes  [Priorities]int64
 	paused Mask
 	stage  [Priorities]uint8
-	quiet  [Priorities]uint8 // reports in a row of the full rate
 
 	xoff, xon, limit int64 // of PFC; limit is XOff and the headroom
 	b1, bm, gentle   int64 // of GFC: gentle is what is accepted

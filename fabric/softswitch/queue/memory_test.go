@@ -187,7 +187,7 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 	sw := softSwitch(1<<20, 2)
 	at := plan.PortGFC{B1: 10_000, BM: 110_000, Limit: 110_000, Period: units.Duration(time.Microsecond)}
 	withGFC(sw, spec.GFCTime, at, 3)
-	heard := &shares{spoken: listen(t), last: map[int]uint16{}}
+	heard := &shares{spoken: listen(t), last: map[int]uint16{1: FullRate}} // what it has before it is told anything
 	m, ports := memory(t, sw, heard)
 	now := clock.Time(0)
 	for held := 0; held <= 110_000; held += 1000 {
@@ -211,7 +211,15 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 	if heard.last[1] == 0 {
 		t.Error("the sender was stopped")
 	}
-	if got := heard.last[0]; got != FullRate {
+	ports[0].Flush(func(*packet.Packet) {})
+	for range 3 {
+		m.Report(now)
+		now += 1000
+	}
+	if heard.last[1] != FullRate || heard.full != 1 {
+		t.Errorf("the emptied port's sender was last told %d, and the whole rate %d times; want it once", heard.last[1], heard.full)
+	}
+	if got, told := heard.last[0]; told {
 		t.Errorf("an idle port's sender was told %d", got)
 	}
 	for share := range uint16(FullRate) {
@@ -225,6 +233,10 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 type shares struct {
 	*spoken
 	last map[int]uint16
+	full int // how often FullRate was told
 }
 
-func (s *shares) Rate(ingress int, priority uint8, share uint16) { s.last[ingress] = share }
+func (s *shares) Rate(ingress int, priority uint8, share uint16) {
+	s.last[ingress] = share
+	s.full += count(share == FullRate)
+}

@@ -85,7 +85,9 @@ type Signals interface {
 	// Pause asks for a stop (on) or an end of the stop of one priority: PFC. It
 	// is called once for each change; renewing pauses is the caller's.
 	Pause(ingress int, priority uint8, on bool)
-	// Stage tells the sender to send one priority at rate / 2^stage: GFC.
+	// Stage tells the sender to send one priority at rate / 2^stage: GFC. It is
+	// called when the stage changes; telling it again, for a message that is lost,
+	// is the caller's.
 	Stage(ingress int, priority uint8, stage uint8)
 }
 
@@ -94,7 +96,8 @@ type Signals interface {
 type RateSignals interface {
 	Signals
 	// Rate tells the sender to send one priority at share/FullRate of its line's
-	// rate; share is never 0.
+	// rate; share is never 0. It is called every period while it is below FullRate,
+	// and once when it is that again.
 	Rate(ingress int, priority uint8, share uint16)
 }
 

@@ -1,0 +1,150 @@
+package softswitch
+
+import (
+	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/queue"
+	"railbed/transports/wire"
+)
+
+// Gentle Flow Control between ports. The buffer says what changes, once, and
+// messages get lost: on links with faults, and with a link that goes down. Nothing is
+// slow for good because of that, since a rate below the line's holds for rateQuanta
+// only, like the longest pause; and nothing becomes fast by itself, since it is told
+// again meanwhile.
+//
+// After a change everything is told again after one interval of repeatQuanta, then two,
+// four and eight of them. While something is slowed it goes on so, every eight
+// intervals, an eighth of the time for which it holds: six messages in a row may be lost.
+// Otherwise it ends after repeats repetitions, and an idle port says nothing. To a
+// link that comes up everything is told as after a change.
+//
+// The least interval is the time of 65,536 bytes, in which InfiniBand sends credits and
+// time-based GFC reports anyway; the frames of the longest one are a hundredth of a
+// percent of the line.
+const (
+	rateQuanta   = 65535
+	repeatQuanta = 1024
+	repeats      = 3
+)
+
+// gentle is what GFC tells the far end of a port.
+type gentle struct {
+	// fields are what is told, of all priorities that were told of ever.
+	fields wire.GFCFields
+	slowed uint8 // priorities whose rate is below the line's, a bit each
+	say    bool  // a message is due
+	said   uint8 // messages since the last change, at most repeats
+	// again is when a message is due next, 0 is never; an event is planned for look.
+	again, look clock.Time
+}
+
+// Stage implements queue.Signals.
+func (s *station) Stage(ingress int, priority, stage uint8) {
+	s.ports[ingress].slow(priority, uint16(stage), false)
+}
+
+// Rate implements queue.RateSignals.
+func (s *station) Rate(ingress int, priority uint8, share uint16) {
+	s.ports[ingress].slow(priority, share, true)
+}
+
+// slow tells the far end the rate of a priority.
+func (p *port) slow(priority uint8, value uint16, share bool) {
+	g, bit := &p.asked.gentle, uint8(1)<<priority
+	if g.fields.Enable&bit == 0 || g.fields.Values[priority] != value {
+		g.said = 0
+	}
+	g.fields.Enable |= bit
+	g.fields.Values[priority], g.fields.Share = value, share
+	g.slowed &^= bit
+	if share && value < queue.FullRate || !share && value > 0 {
+		g.slowed |= bit
+	}
+	g.say = true
+	p.engine.signal(p)
+}
+
+// report is when a switch with time-based GFC tells its senders their rates.
+func (s *station) report() {
+	if next := s.memory.Report(s.engine.now); next != clock.Never {
+		s.engine.events.push(event{at: next, kind: reports, port: int32(s.ports[0].index)})
+	}
+}
+
+// tellRates tells the far end everything again, because the link came up.
+func (p *port) tellRates() {
+	if g := &p.asked.gentle; g.fields.Enable != 0 {
+		g.say, g.said = true, 0
+		p.engine.signal(p)
+	}
+}
+
+// planRepeat plans when to tell again what was told now.
+func (p *port) planRepeat() {
+	e, g := p.engine, &p.asked.gentle
+	g.say, g.again = false, 0
+	if g.slowed == 0 && g.said == repeats {
+		return
+	}
+	g.again = e.now.Add(p.pauseTime(repeatQuanta << g.said))
+	g.said = min(g.said+1, repeats)
+	p.lookAt(g.again)
+}
+
+// lookAt plans to look whether a message is due, if nothing is planned before.
+func (p *port) lookAt(at clock.Time) {
+	if g := &p.asked.gentle; g.look <= p.engine.now || at < g.look {
+		g.look = at
+		p.engine.events.push(event{at: at, kind: repeatsRates, port: int32(p.index)})
+	}
+}
+
+// repeatRates tells the far end again what holds, when that is due. A link that is
+// down carries nothing; when it comes up, that is told.
+func (p *port) repeatRates() {
+	switch g := &p.asked.gentle; {
+	case p.engine.now != g.look, g.again == 0, !p.link.up:
+	case g.again > p.engine.now:
+		p.lookAt(g.again) // there was a message meanwhile
+	default:
+		g.say = true
+		p.engine.signal(p)
+	}
+}
+
+// obeyGently sets the rates that GFC asks for.
+func (p *port) obeyGently(g wire.GFC) {
+	e := p.engine
+	for q := range uint8(queue.Priorities) {
+		switch {
+		case g.Enable()>>q&1 == 0:
+			continue
+		case g.Share():
+			p.egress.Share(e.now, q, g.Value(int(q)))
+		default:
+			p.egress.Stage(e.now, q, uint8(min(g.Value(int(q)), 255)))
+		}
+		p.slowed[q] = 0
+		if p.egress.Rate(q) > 0 {
+			p.slowed[q] = e.now.Add(p.far.pauseTime(rateQuanta))
+			e.events.alarm(p.slowed[q], int32(p.index))
+		}
+	}
+}
+
+// forget gives priorities the line's rate whose lower one was not told again, and
+// returns when the next of the others ends.
+func (p *port) forget() (next clock.Time) {
+	next = clock.Never
+	for q := range uint8(queue.Priorities) {
+		switch until := p.slowed[q]; {
+		case until == 0:
+		case until <= p.engine.now:
+			p.slowed[q] = 0
+			p.egress.Stage(p.engine.now, q, 0)
+		default:
+			next = min(next, until)
+		}
+	}
+	return next
+}
