@@ -27,28 +27,37 @@ type Deadlock struct {
 	// Over says that it has come undone, by a pause that ran out or a link that
 	// went down.
 	Over bool `json:"over"`
+
+	number uint64 // among all that were found, from 1
 }
 
 // watch finds deadlocks.
 type watch struct {
-	planned bool // a look is
-	waits   []queue.Wait
-	edges   [queue.Priorities][][2]int
-	suspect suspect
-	found   []Deadlock
+	planned  bool // a look is
+	waits    []queue.Wait
+	edges    [queue.Priorities][][2]int // of the last look, sorted
+	claimed  []queue.Mask               // by port: the priorities at which it is on a cycle that stands
+	suspects []suspect
+	found    []Deadlock
+	count    uint64 // of all that were found
 }
 
-// suspect is the cycle of the last look.
+// suspect is a cycle of the last look.
 type suspect struct {
 	places   []int
 	priority uint8
 	sent     uint64
 	since    clock.Time
-	named    bool // it is the last of found
+	number   uint64 // of the deadlock that it is; 0 is none yet
 }
 
-// Deadlocks are those that were found, in their order.
+// Deadlocks are those that were found, in their order: the latest 16, of which
+// those that are over are forgotten first. Cycles that have a port and a priority in
+// common are one deadlock, by the name of one of them.
 func (e *Engine) Deadlocks() []Deadlock { return slices.Clone(e.watch.found) }
+
+// DeadlockCount is how many deadlocks were found, with those that are forgotten.
+func (e *Engine) DeadlockCount() uint64 { return e.watch.count }
 
 // suspectDeadlock plans a look, because something was paused.
 func (e *Engine) suspectDeadlock() {
@@ -58,71 +67,110 @@ func (e *Engine) suspectDeadlock() {
 	}
 }
 
-// look searches for a cycle among the ports that are paused now.
+// look searches for cycles among the ports that are paused now. A cycle of the
+// last look is the same one as long as each of its ports waits for the next,
+// whatever others wait besides, and none has sent anything. What is left is
+// searched for new ones.
 func (e *Engine) look() {
 	w := &e.watch
 	w.planned = false
-	places, priority := e.findCycle()
-	if places == nil {
-		w.end()
-		if e.anyPaused() {
-			e.suspectDeadlock()
+	e.findWaits()
+	standing := w.suspects[:0]
+	for _, one := range w.suspects {
+		if !w.circles(&one) || e.sentOn(&one) != one.sent {
+			w.end(&one)
+			continue
 		}
-		return
+		if one.number == 0 {
+			one.number = e.name(&one)
+		}
+		for _, place := range one.places {
+			w.claimed[place] |= queue.MaskOf(int(one.priority))
+		}
+		standing = append(standing, one)
 	}
-	e.suspectDeadlock()
-	sent := uint64(0)
-	for _, place := range places {
-		sent += e.ports[place].count.SentByPriority[priority]
+	clear(w.suspects[len(standing):])
+	w.suspects = standing
+	for q := range w.edges {
+		rest := slices.DeleteFunc(w.edges[q], func(edge [2]int) bool {
+			return w.claimed[edge[0]].Has(uint8(q)) || w.claimed[edge[1]].Has(uint8(q))
+		})
+		for _, places := range queue.Cycles(rest) {
+			one := suspect{places: places, priority: uint8(q), since: e.now}
+			one.sent = e.sentOn(&one)
+			w.suspects = append(w.suspects, one)
+		}
 	}
-	if !slices.Equal(places, w.suspect.places) || priority != w.suspect.priority || sent != w.suspect.sent {
-		w.end()
-		w.suspect = suspect{places: places, priority: priority, sent: sent, since: e.now}
-		return
+	if len(w.suspects) > 0 || e.anyPaused() {
+		e.suspectDeadlock()
 	}
-	if w.suspect.named || len(w.found) == maxDeadlocks {
-		return
-	}
-	w.suspect.named = true
-	d := Deadlock{Since: w.suspect.since, Priority: priority}
-	for _, place := range places {
-		d.Ports = append(d.Ports, e.ports[place].name)
-	}
-	w.found = append(w.found, d)
 }
 
-// end forgets the cycle of the last look.
-func (w *watch) end() {
-	if w.suspect.named {
-		w.found[len(w.found)-1].Over = true
-	}
-	w.suspect = suspect{}
-}
-
-// findCycle is a cycle of egress ports at one priority, or nil.
-func (e *Engine) findCycle() (places []int, priority uint8) {
+// findWaits sets the edges of all switches, which egress ports wait for which.
+func (e *Engine) findWaits() {
 	w := &e.watch
 	for q := range w.edges {
 		w.edges[q] = w.edges[q][:0]
 	}
-	any := false
 	for _, s := range e.switches {
 		w.waits = s.memory.Waits(w.waits[:0])
 		for _, wait := range w.waits {
 			sender := s.ports[wait.Ingress].far
 			w.edges[wait.Priority] = append(w.edges[wait.Priority], [2]int{sender.index, s.ports[wait.Egress].index})
-			any = true
 		}
-	}
-	if !any {
-		return nil, 0
 	}
 	for q := range w.edges {
-		if places := queue.Cycle(w.edges[q]); places != nil {
-			return places, uint8(q)
+		slices.SortFunc(w.edges[q], compareEdges)
+	}
+	if w.claimed == nil {
+		w.claimed = make([]queue.Mask, len(e.ports))
+	}
+	clear(w.claimed)
+}
+
+func compareEdges(a, b [2]int) int { return slices.Compare(a[:], b[:]) }
+
+// circles reports whether the ports of a cycle still wait for each other.
+func (w *watch) circles(one *suspect) bool {
+	for i, from := range one.places {
+		edge := [2]int{from, one.places[(i+1)%len(one.places)]}
+		if _, waits := slices.BinarySearchFunc(w.edges[one.priority], edge, compareEdges); !waits {
+			return false
 		}
 	}
-	return nil, 0
+	return true
+}
+
+// sentOn is how many frames the ports of a cycle have sent at its priority.
+func (e *Engine) sentOn(one *suspect) (sent uint64) {
+	for _, place := range one.places {
+		sent += e.ports[place].count.SentByPriority[one.priority]
+	}
+	return sent
+}
+
+// name calls a cycle a deadlock, and returns its number.
+func (e *Engine) name(one *suspect) uint64 {
+	w := &e.watch
+	if len(w.found) == maxDeadlocks {
+		oldest := max(0, slices.IndexFunc(w.found, func(d Deadlock) bool { return d.Over }))
+		w.found = slices.Delete(w.found, oldest, oldest+1)
+	}
+	w.count++
+	d := Deadlock{Since: one.since, Priority: one.priority, number: w.count}
+	for _, place := range one.places {
+		d.Ports = append(d.Ports, e.ports[place].name)
+	}
+	w.found = append(w.found, d)
+	return d.number
+}
+
+// end says of a deadlock that it is over, if the cycle is one and is remembered.
+func (w *watch) end(one *suspect) {
+	at := slices.IndexFunc(w.found, func(d Deadlock) bool { return d.number == one.number })
+	if at >= 0 {
+		w.found[at].Over = true
+	}
 }
 
 // anyPaused reports whether any port obeys a pause.

@@ -51,6 +51,9 @@ func (a *app) printQueues(s *supervisor.State) {
 	for i := range soft.Aggregation {
 		a.printAggregation(&soft.Aggregation[i])
 	}
+	if listed := uint64(len(soft.Deadlocks)); soft.DeadlockCount > listed {
+		fmt.Fprintf(a.stdout, "%d deadlocks were found, of which %d are listed\n", soft.DeadlockCount, listed)
+	}
 	for _, d := range soft.Deadlocks {
 		over := "goes on"
 		if d.Over {

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -147,7 +149,8 @@ func (r *ring) rates(during time.Duration) (share [ringSize]float64) {
 	return share
 }
 
-// deadlock are the switches whose links wait for each other in a circle.
+// deadlock are the switches whose links wait for each other in a circle, nil
+// without one.
 func (r *ring) deadlock() []int {
 	var edges [][2]int
 	for i, s := range r.switches {
@@ -158,7 +161,10 @@ func (r *ring) deadlock() []int {
 			}
 		}
 	}
-	return Cycle(edges)
+	if cycles := Cycles(edges); cycles != nil {
+		return cycles[0]
+	}
+	return nil
 }
 
 // storm stops what leaves the switches for the hosts for a while.
@@ -269,30 +275,69 @@ func TestRingStaysLiveWithGFC(t *testing.T) {
 	}
 }
 
-// Cycle finds what there is.
-func TestCycle(t *testing.T) {
+// Cycles finds what there is, each from its smallest place on.
+func TestCycles(t *testing.T) {
 	for _, c := range []struct {
 		edges [][2]int
-		want  int // places on it
+		want  [][]int
 	}{
-		{nil, 0},
-		{[][2]int{{1, 2}, {2, 3}, {1, 3}, {3, 4}}, 0},
-		{[][2]int{{1, 1}}, 1},
-		{[][2]int{{5, 1}, {1, 2}, {2, 7}, {2, 3}, {3, 1}, {7, 8}}, 3},
-		{[][2]int{{0, 1}, {2, 3}, {3, 2}, {1, 4}}, 2},
+		{nil, nil},
+		{[][2]int{{1, 2}, {2, 3}, {1, 3}, {3, 4}}, nil},
+		{[][2]int{{1, 1}}, [][]int{{1}}},
+		{[][2]int{{5, 1}, {1, 2}, {2, 7}, {2, 3}, {3, 1}, {7, 8}}, [][]int{{1, 2, 3}}},
+		{[][2]int{{0, 1}, {2, 3}, {3, 2}, {1, 4}}, [][]int{{2, 3}}},
+		// One ring, entered anywhere.
+		{[][2]int{{9, 3}, {1, 2}, {2, 3}, {3, 4}, {4, 1}}, [][]int{{1, 2, 3, 4}}},
+		{[][2]int{{3, 4}, {4, 1}, {1, 2}, {2, 3}, {9, 2}}, [][]int{{1, 2, 3, 4}}},
+		// Two, one on the way to the other.
+		{[][2]int{{1, 2}, {2, 1}, {2, 3}, {3, 4}, {4, 3}}, [][]int{{1, 2}, {3, 4}}},
+		{[][2]int{{0, 2}, {2, 3}, {3, 2}, {0, 5}, {5, 6}, {6, 5}, {6, 0}}, [][]int{{2, 3}, {5, 6}}},
+		// Two that have a place in common are one.
+		{[][2]int{{1, 2}, {2, 1}, {2, 3}, {3, 2}}, [][]int{{1, 2}}},
 	} {
-		got := Cycle(c.edges)
-		if len(got) != c.want {
-			t.Errorf("%v: cycle %v, want %d places", c.edges, got, c.want)
+		if got := Cycles(c.edges); !slices.EqualFunc(got, c.want, slices.Equal[[]int]) {
+			t.Errorf("%v: cycles %v, want %v", c.edges, got, c.want)
 		}
-		for i, from := range got {
-			to, is := got[(i+1)%len(got)], false
-			for _, e := range c.edges {
-				is = is || e == [2]int{from, to}
-			}
-			if !is {
-				t.Errorf("%v: %d does not wait for %d", c.edges, from, to)
+	}
+}
+
+// TestCyclesOfRandomGraphs: what is found is cycles without a place in common, and
+// none is left once their places are gone.
+func TestCyclesOfRandomGraphs(t *testing.T) {
+	several := 0
+	for seed := range uint64(2000) {
+		random := rand.New(rand.NewPCG(seed, 6))
+		var edges [][2]int
+		places := 2 + random.IntN(20)
+		for range random.IntN(2 * places) {
+			edges = append(edges, [2]int{random.IntN(places), random.IntN(places)})
+		}
+		taken := map[int]bool{}
+		cycles := Cycles(edges)
+		for _, cycle := range cycles {
+			for i, from := range cycle {
+				if edge := [2]int{from, cycle[(i+1)%len(cycle)]}; !slices.Contains(edges, edge) || taken[from] || from < cycle[0] {
+					t.Fatalf("seed %d: %v of %v: it does not wait at %v, is in another, or begins elsewhere", seed, cycle, edges, edge)
+				}
+				taken[from] = true
 			}
 		}
+		// Places that wait for nobody who is left go, until none does.
+		left := slices.DeleteFunc(slices.Clone(edges), func(e [2]int) bool { return taken[e[0]] || taken[e[1]] })
+		for before := -1; before != len(left); {
+			before = len(left)
+			left = slices.DeleteFunc(slices.Clone(left), func(e [2]int) bool {
+				return !slices.ContainsFunc(left, func(f [2]int) bool { return f[0] == e[1] })
+			})
+		}
+		if len(left) > 0 {
+			t.Fatalf("seed %d: %v of %v, and %v wait in circles", seed, cycles, edges, left)
+		}
+		if len(cycles) > 1 {
+			several++
+		}
+	}
+	if several < 100 {
+		t.Errorf("%d graphs with several cycles: nothing was tried", several)
 	}
 }

@@ -1,5 +1,7 @@
 package queue
 
+import "slices"
+
 // Wait is an edge of the wait-for graph of a switch: the sender at Ingress is
 // paused while packets that came from it wait at Egress, which is paused itself.
 // So the sender waits, at that priority, for whoever Egress sends to.
@@ -39,10 +41,11 @@ func (m *Memory) Waits(list []Wait) []Wait {
 	return list
 }
 
-// Cycle finds a cycle among edges between numbered places, and returns the
-// places on it in the order in which each waits for the next, or nil. The same
-// edges give the same cycle.
-func Cycle(edges [][2]int) []int {
+// Cycles finds cycles among edges between numbered places, no two of which have a
+// place in common and besides which there is none that has not. Each is the places
+// on it in the order in which each waits for the next, from the smallest one on. The
+// same edges in the same order give the same cycles.
+func Cycles(edges [][2]int) (cycles [][]int) {
 	next := map[int][]int{}
 	for _, e := range edges {
 		next[e[0]] = append(next[e[0]], e[1])
@@ -69,15 +72,24 @@ func Cycle(edges [][2]int) []int {
 			at[top]++
 			switch state[to] {
 			case open:
-				for path[0] != to {
-					path = path[1:]
+				// The search goes on as if the cycle's places were not there.
+				begin := slices.Index(path, to)
+				for _, place := range path[begin:] {
+					state[place] = done
 				}
-				return path
+				cycles = append(cycles, fromSmallest(path[begin:]))
+				path, at = path[:begin], at[:begin]
 			case 0:
 				state[to] = open
 				path, at = append(path, to), append(at, 0)
 			}
 		}
 	}
-	return nil
+	return cycles
+}
+
+// fromSmallest is a cycle that begins with its smallest place.
+func fromSmallest(cycle []int) []int {
+	begin := slices.Index(cycle, slices.Min(cycle))
+	return slices.Concat(cycle[begin:], cycle[:begin])
 }

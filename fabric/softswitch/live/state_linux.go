@@ -1,0 +1,85 @@
+package live
+
+import (
+	"fmt"
+
+	"railbed/fabric/port"
+	"railbed/fabric/softswitch"
+)
+
+// State is what the soft switches are doing.
+type State struct {
+	Ports  []softswitch.PortState `json:"ports,omitempty"`
+	NICs   []NICState             `json:"nics"`
+	Totals softswitch.Totals      `json:"totals"`
+	// Deadlocks are cycles of pauses that were found, the latest; DeadlockCount
+	// is how many were found in all.
+	Deadlocks     []softswitch.Deadlock `json:"deadlocks,omitempty"`
+	DeadlockCount uint64                `json:"deadlocks_found,omitempty"`
+	// Aggregation are the jobs of switches that add up.
+	Aggregation []softswitch.AggregationState `json:"aggregation,omitempty"`
+	// Held is the packets in queues and on links, Peak the most that were in use
+	// at once, each of Cell bytes out of Memory.
+	Held   int   `json:"held"`
+	Memory int64 `json:"packet_memory"`
+	Peak   int   `json:"peak_packets"`
+	Cell   int   `json:"packet_bytes"`
+	// RingDropped are frames of nodes that found no room in the ring that all
+	// NICs share, where they do; it is not known whose they were.
+	RingDropped uint64 `json:"ring_dropped"`
+	Heap        Heap   `json:"heap"`
+	// Late is how long after their due time frames were released, in real time,
+	// as the timing thread itself saw it. Timing is what was seen from outside.
+	Late   Quantiles `json:"late"`
+	Timing Timing    `json:"timing"`
+}
+
+// NICState is the way between a node's NIC and its emulated NIC.
+type NICState struct {
+	Node        string           `json:"node"`
+	NIC         string           `json:"nic"`
+	Port        port.Stats       `json:"port"`
+	Description port.Description `json:"description"`
+	// NoMemory is frames of the node's that found no packet memory, Refused
+	// frames that the node's own queue had no room for.
+	NoMemory uint64    `json:"no_memory"`
+	Refused  uint64    `json:"refused"`
+	Late     Quantiles `json:"late"`
+	// Arrivals is how late frames were there, as the kernel saw it.
+	Arrivals Quantiles `json:"arrivals"`
+}
+
+// Lost is how many frames the emulator lost and the model did not: between the
+// kernel and the timing thread, and for want of packet memory.
+func (n *NICState) Lost() uint64 {
+	return n.Port.KernelDropped + n.Port.SendFailed + n.NoMemory + n.Refused
+}
+
+// state reads everything. What takes system calls is not done by the thread.
+func (l *loop) state() (*State, error) {
+	s := &State{NICs: make([]NICState, len(l.nics)), Heap: readHeap()}
+	l.do(func() {
+		s.Ports, s.Totals, s.Held = l.engine.Ports(), l.engine.Totals(), l.engine.Held()
+		s.Deadlocks, s.DeadlockCount = l.engine.Deadlocks(), l.engine.DeadlockCount()
+		s.Aggregation, s.Memory = l.engine.Aggregation(), l.engine.Pool().Budget()
+		s.Peak, s.Cell, s.Late = l.engine.Pool().Peak(), l.engine.Pool().Cell(), l.late.Quantiles()
+		for i := range l.nics {
+			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused, Late: l.nics[i].late.Quantiles()}
+		}
+	})
+	l.timing(s)
+	for i := range l.nics {
+		one := &l.nics[i]
+		s.NICs[i].Node, s.NICs[i].NIC = one.end.Node, one.end.Port
+		if err := l.way(i, &s.NICs[i]); err != nil {
+			return nil, fmt.Errorf("read port %s:%s: %w", one.end.Node, one.end.Port, err)
+		}
+	}
+	if l.trunk != nil {
+		var err error
+		if s.RingDropped, err = l.trunk.Dropped(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
