@@ -154,9 +154,9 @@ func newInspectCommand(a *app) *cobra.Command {
 direction of each link with the rate asked for, the shaper's burst, the rate that
 the calibration reached with it, and the kernel's live counters; of soft switches
 what they hold and did, and why NICs do without the fastest driver where they do.
-With --verify
-every setting is read back from the kernel and compared with the plan first; what
-differs is told and the exit code is 1. TESTBED is needed only when several are up.`,
+With --verify every setting is read back from the kernel and compared with the plan
+first; what differs is told and the exit code is 1. TESTBED is needed only when
+several are up.`,
 		Example:           "  railbed inspect\n  railbed inspect --verify\n  railbed inspect quickstart -o json | jq '.links[0]'",
 		Args:              rangeArgs(0, 1),
 		ValidArgsFunction: completeTestbeds,

@@ -182,10 +182,10 @@ func newLinkSetCommand(a *app) *cobra.Command {
 		Short: "Change a link's rate, queue or impairments while it runs",
 		Long: `Change a link in both directions, or in one. What is not named stays as it is, but
 for reorder-by, which follows the rate unless it was given. What a file could not
-say of the link is refused as there, and nothing changes.
-Every setting is read back from the kernel. Delay, jitter, loss, duplicate and
-corrupt need netem (railbed doctor netem says whether the host has it), or soft
-switches, whose links can do more: --set takes what a file can say of a link.
+say of the link is refused as there, and nothing changes. Every setting is read
+back from the kernel. Delay, jitter, loss, duplicate and corrupt need netem
+(railbed doctor netem says whether the host has it), or soft switches, whose links
+can do more: --set takes what a file can say of a link.
 What soft switches keep for PFC follows rate and delay, but for what the file
 gives; where a switch's buffer has no room for it, nothing changes.`,
 		Example: `  railbed link set leaf1--spine2 --rate 100mbit
