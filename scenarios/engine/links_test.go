@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
+	"railbed/testbed/verdict"
 )
 
 // recorder notes what a linkBook asks of the testbed.
@@ -146,5 +149,53 @@ func TestChangeThatFailsIsTakenBack(t *testing.T) {
 	}
 	if _, err := book.apply(t.Context(), &spec.LinkChange{Where: "c--s", State: "down"}); err == nil {
 		t.Error("a link that does not exist was changed")
+	}
+}
+
+// TestStepsDeriveAsFilesDo: the time of four frames follows the rate that steps set,
+// and comes back with it.
+func TestStepsDeriveAsFilesDo(t *testing.T) {
+	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}, links: {default: {rate: 100mbit}}}\n")
+	var by []string
+	book := newLinkBook(p, func(_ context.Context, request supervisor.LinkRequest) error {
+		by = append(by, request.Set.ReorderBy.String())
+		return nil
+	})
+	var undo []func(context.Context) error
+	for _, set := range []spec.Direction{{Reorder: units.Ratio{Num: 1, Den: 10}}, {Rate: 1e7}} {
+		back, err := book.apply(t.Context(), &spec.LinkChange{Where: "h0--leaf1 b-to-a", Set: &set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		undo = append(undo, back)
+	}
+	for _, back := range undo {
+		if err := back(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"484.48us", "4.8448ms", "4.8448ms", "484.48us"}, by); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestStepsAreCheckedAsFilesAre: what two steps make of a link together is refused
+// in the run, with the words about a file.
+func TestStepsAreCheckedAsFilesAre(t *testing.T) {
+	r := runAll(t, t.Context(), options(t, `
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: soft}
+  links: {default: {delay: 5us}}
+steps:
+  - link: {where: h0--leaf1, set: {rate: 10mbit, reorder: 10%}}
+  - link: {where: h0--leaf1, set: {jitter: 1ms}}
+`))
+	if want := "link h0--leaf1 set jitter 1ms: jitter is 1ms and delay 5us; want a delay at least as long as the jitter"; r.Verdict != verdict.Fail || !strings.Contains(r.Reason, want) {
+		t.Errorf("%s %q, want %q", r.Verdict, r.Reason, want)
+	}
+	if got, want := r.Steps[0].Name, "link h0--leaf1 set rate 10mbit reorder 10%"; got != want {
+		t.Errorf("the first step is called %q, want %q", got, want)
 	}
 }

@@ -113,7 +113,8 @@ func (d Direction) Effects() []string {
 	add(len(d.DropList) > 0, "drop-list %s", listed(d.DropList))
 	add(!d.Duplicate.IsZero(), "duplicate %s", d.Duplicate)
 	add(!d.Corrupt.IsZero(), "corrupt %s", d.Corrupt)
-	add(!d.Reorder.IsZero(), "reorder %s by %s", d.Reorder, d.ReorderBy)
+	add(!d.Reorder.IsZero() && d.ReorderBy != 0, "reorder %s by %s", d.Reorder, d.ReorderBy)
+	add(!d.Reorder.IsZero() && d.ReorderBy == 0, "reorder %s", d.Reorder) // settings that leave it to the rate
 	add(d.Overhead != 0, "overhead %s", d.Overhead)
 	add(d.Flap.For != 0, "flap every %s for %s", d.Flap.Every, d.Flap.For)
 	return words
