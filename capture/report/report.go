@@ -214,8 +214,18 @@ type Fidelity struct {
 	Samples int `json:"samples"`
 	// Undilated is what kept real time although the testbed's ran slower.
 	Undilated []Undilated `json:"undilated,omitempty"`
+	// HeldUp are sources of traffic that the host did not run when they should
+	// have sent.
+	HeldUp []HeldUp `json:"held_up,omitempty"`
 	// Timing is how exactly soft switches kept time; absent without them.
 	Timing *Timing `json:"timing,omitempty"`
+}
+
+// HeldUp is the share of its time in which the host held a source of traffic up.
+type HeldUp struct {
+	Traffic string  `json:"traffic"` // the step
+	Node    string  `json:"node"`
+	Share   float64 `json:"share"`
 }
 
 // Undilated is something that keeps real time in a dilated run.

@@ -26,13 +26,23 @@ const (
 	sampleShare = 0.05
 )
 
+// heldUpDegraded and heldUpOverloaded are shares of its time in which the host
+// did not run a source of traffic that should have sent: what was offered is
+// less than the file says by as much.
+const (
+	heldUpDegraded   = 0.03
+	heldUpOverloaded = 0.20
+)
+
 // sampler looks at the links and the CPUs while the steps run.
 type sampler struct {
 	plan *plan.Plan
 	// undilated is what of the steps keeps real time.
 	undilated []report.Undilated
-	read      func(context.Context) (observed, error)
-	cpu       *cpuMeter
+	// heldUp are the sources that had no CPU.
+	heldUp []report.HeldUp
+	read   func(context.Context) (observed, error)
+	cpu    *cpuMeter
 
 	stop    context.CancelFunc
 	done    chan struct{}
@@ -106,7 +116,7 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	s.sample(ctx)
 	f := &report.Fidelity{Links: s.rates(), Samples: s.samples, Timing: softTiming(s.plan, s.began, s.first, s.last)}
 	lateLinks(f.Links, s.plan, s.last)
-	f.Undilated = s.undilated
+	f.Undilated, f.HeldUp = s.undilated, s.heldUp
 	f.Pressure, f.PressureSource, f.Steal = s.cpu.finish()
 	judgeFidelity(f, captures)
 	return f
@@ -320,6 +330,12 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 	}
 	if f.Timing != nil {
 		judgeTiming(f.Timing, against)
+	}
+	for _, h := range f.HeldUp {
+		if h.Share > heldUpDegraded {
+			against(level(h.Share, heldUpOverloaded), "traffic %s: the host held %s up for %.0f%% of its time, in which it sent nothing (limit %.0f%%)",
+				h.Traffic, h.Node, h.Share*100, heldUpDegraded*100)
+		}
 	}
 	if f.Pressure > verify.PressureDegraded {
 		against(degraded, "tasks waited for a CPU in %.0f%% of the time (limit %.0f%%)", f.Pressure*100, verify.PressureDegraded*100)

@@ -43,6 +43,7 @@ type session struct {
 	mu        sync.Mutex
 	captures  []*recording
 	workloads []finished
+	heldUp    []report.HeldUp
 }
 
 // recording is a capture under way.

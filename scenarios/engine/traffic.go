@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"railbed/capture/report"
 	"railbed/fabric/clock"
 	"railbed/fabric/units"
 	"railbed/testbed"
@@ -51,6 +52,7 @@ func (s *session) traffic(ctx context.Context, index int, t *spec.Traffic) error
 		return errors.Join(err, crew.close())
 	}
 	err := crew.work(ctx)
+	crew.noteHeldUp(s.dilation().Wait(time.Duration(t.For)))
 	if err == nil && !sleep(ctx, s.dilation().Wait(settle)) {
 		err = context.Cause(ctx)
 	}
@@ -87,6 +89,8 @@ type hand struct {
 	ready chan struct{}
 	start *starter
 	tail  *tailWriter
+	node  string
+	said  *readyWriter
 }
 
 // fill starts a process in each node, the sinks first.
@@ -210,9 +214,10 @@ func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
 	h := &hand{
 		cmd: c.session.testbed.Node(node.Name).Part(life, traffic.Part, arg), kill: kill, logs: logs,
-		ready: make(chan struct{}), start: newStarter(), tail: &tailWriter{limit: errorTail},
+		ready: make(chan struct{}), start: newStarter(), tail: &tailWriter{limit: errorTail}, node: node.Name,
 	}
-	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = h.start, &readyWriter{file: logs.out, ready: h.ready}, teeWriter{logs.err, h.tail}
+	h.said = &readyWriter{file: logs.out, ready: h.ready, all: tailWriter{limit: errorTail}}
+	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = h.start, h.said, teeWriter{logs.err, h.tail}
 	*list = append(*list, h)
 	if err := h.cmd.Start(); err != nil {
 		return fmt.Errorf("start traffic in %s: %w", node.Name, err)
@@ -272,6 +277,20 @@ func (c *crew) close() error {
 	return errors.Join(errs...)
 }
 
+// noteHeldUp tells the run for which share of their time the host held sources
+// up.
+func (c *crew) noteHeldUp(of time.Duration) {
+	for _, h := range c.sources {
+		held, known := traffic.HeldUp(h.said.all.String())
+		if !known || held == 0 || of <= 0 {
+			continue
+		}
+		c.session.mu.Lock()
+		c.session.heldUp = append(c.session.heldUp, report.HeldUp{Traffic: c.name, Node: h.node, Share: min(1, float64(held)/float64(of))})
+		c.session.mu.Unlock()
+	}
+}
+
 // starter is the input of a process: one line once it is released.
 type starter struct {
 	once sync.Once
@@ -298,6 +317,7 @@ type readyWriter struct {
 	file  interface{ Write([]byte) (int, error) }
 	ready chan struct{}
 	said  bool
+	all   tailWriter
 }
 
 // Write implements io.Writer.
@@ -306,5 +326,6 @@ func (w *readyWriter) Write(p []byte) (int, error) {
 		w.said = true
 		close(w.ready)
 	}
+	_, _ = w.all.Write(p) // it takes everything
 	return w.file.Write(p)
 }

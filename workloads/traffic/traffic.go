@@ -4,7 +4,8 @@
 //
 // A process plays one of three parts, told by its argument: a sink takes
 // datagrams until it is ended, a source sends them at a rate, a pauser sends PFC
-// frames. The packets are the evidence; what the processes print is for people.
+// frames. The packets are the evidence; what the processes print is for people,
+// but for the time in which the host held a source up.
 package traffic
 
 import (
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"time"
 
 	"railbed/fabric/units"
@@ -65,6 +67,19 @@ type Pauser struct {
 
 // MinPayload has room for what tells datagrams apart.
 const MinPayload = 16
+
+// heldUp begins the last line of a source.
+const heldUp = "held up by the host: "
+
+// HeldUp finds in what a source printed for how long the host held it up, so that
+// it sent less than it was asked to: cores were busy. A source that has to wait
+// for its node's own queue is not held up. It reports false where the source
+// did not come to its end.
+func HeldUp(output string) (time.Duration, bool) {
+	_, text, found := strings.Cut(output, "\n"+heldUp)
+	held, err := time.ParseDuration(strings.TrimSpace(text))
+	return held, found && err == nil
+}
 
 // Arg is the process's argument for an order.
 func (o Order) Arg() (string, error) {

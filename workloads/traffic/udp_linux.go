@@ -73,6 +73,7 @@ func (s *Source) run(in io.Reader, out io.Writer) error {
 	start := time.Now()
 	var sent, refused, credit uint64 // of 1/8 frame bytes per nanosecond
 	each := uint64(s.Frame) * 8 * uint64(time.Second)
+	held := time.Duration(0)
 	for last := start; ; {
 		now := time.Now()
 		if now.Sub(start) >= s.For {
@@ -100,10 +101,12 @@ func (s *Source) run(in io.Reader, out io.Writer) error {
 			}
 		}
 		if s.Rate > 0 {
+			began := time.Now()
 			time.Sleep(turn)
+			held += max(0, time.Since(began)-latest)
 		}
 	}
-	_, err = fmt.Fprintf(out, "%d datagrams sent, %d refused, in %v\n", sent, refused, time.Since(start).Round(time.Millisecond))
+	_, err = fmt.Fprintf(out, "%d datagrams sent, %d refused, in %v\n%s%v\n", sent, refused, time.Since(start).Round(time.Millisecond), heldUp, held)
 	return err
 }
 

@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+
+	"railbed/capture/report"
+	"railbed/testbed/hosttest"
+)
+
+// What the host held sources up moves the verdict, since less was offered than
+// the file says.
+func TestHeldUpSourcesByNumbers(t *testing.T) {
+	for share, want := range map[float64]string{0.029: report.Faithful, 0.031: report.Degraded, 0.19: report.Degraded, 0.21: report.Overloaded} {
+		f := &report.Fidelity{HeldUp: []report.HeldUp{{Traffic: "load", Node: "h1", Share: share}}}
+		judgeFidelity(f, nil)
+		if f.Verdict != want || (want != report.Faithful) != strings.Contains(strings.Join(f.Reasons, "\n"), "traffic load: the host held h1 up for") {
+			t.Errorf("%v of the time: %s %q, want %s", share, f.Verdict, f.Reasons, want)
+		}
+	}
+}
+
+// A source that is stopped for half of its time was held up for that long.
+func TestStoppedSourceIsHeldUp(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	r := runAll(t, t.Context(), options(t, `
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  links: {default: {rate: 10mbit}}
+steps:
+  - traffic: {name: load, from: [h0], to: [h1], rate: 1mbit, for: 1s, background: true}
+  - sleep: 300ms
+  - exec: {name: stop, nodes: [h0], command: [sh, -c, "p=$(grep -l ^railbed:traffi[c] /proc/[0-9]*/cmdline | cut -d/ -f3); kill -STOP $p; sleep 0.5; kill -CONT $p"]}
+  - sleep: 600ms
+`))
+	held := r.Fidelity.HeldUp
+	if len(held) != 1 || held[0].Node != "h0" || held[0].Share < 0.4 || held[0].Share > 0.9 || r.Fidelity.Verdict != report.Overloaded {
+		t.Errorf("held up: %+v, %s %q; want h0 for about half of its time, and overloaded", held, r.Fidelity.Verdict, r.Fidelity.Reasons)
+	}
+}
