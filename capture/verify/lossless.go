@@ -69,6 +69,9 @@ func (k *Lossless) ofPriority(p *Packet) bool {
 		return true
 	}
 	m := k.priorities(p.Tap)
+	if p.PCP >= 0 {
+		return m != noPriorities && p.PCP == k.priority
+	}
 	return m != noPriorities && int(m[p.DSCP]) == k.priority
 }
 

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,4 +35,17 @@ func TestLosslessByTheSendersSwitch(t *testing.T) {
 	judgeScene(t, played(leaf2, leaf1, false), lossless(5), pass, "10 packets left, 10 arrived")
 	judgeScene(t, played(leaf2, leaf1, true), lossless(5), fail, "10 packets left, 9 arrived, 1 were lost")
 	judgeScene(t, played(leaf2, leaf1, true), lossless(3), unclear, "no packet left")
+
+	// A tag without a VLAN says the priority, and one with a VLAN does not.
+	tagged := func(tci byte, vlan byte) *scene {
+		s := played(leaf1, leaf2, false)
+		s.change(func(sighting) bool { return true }, func(k *sighting) {
+			k.frame = slices.Concat(k.frame[:12], []byte{0x81, 0, tci, vlan}, k.frame[12:])
+			k.length += 4
+		})
+		return s
+	}
+	judgeScene(t, tagged(6<<5, 0), lossless(6), pass, "10 packets left, 10 arrived")
+	judgeScene(t, tagged(6<<5, 0), lossless(3), unclear, "no packet left")
+	judgeScene(t, tagged(6<<5, 9), lossless(3), pass, "10 packets left, 10 arrived")
 }

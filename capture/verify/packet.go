@@ -53,6 +53,7 @@ type Packet struct {
 
 	Type     uint16 // Ethernet type, behind VLAN tags
 	Tags     int    // VLAN tags
+	PCP      int    // priority of the outer tag, if that is of VLAN 0, else -1
 	Group    bool   // sent to a group of Ethernet addresses
 	IP       int    // 4, 6, or 0 for other packets
 	TTL      uint8  // of IPv4, or the hop limit
@@ -135,7 +136,7 @@ func newDecoder(c *Capture) *decoder {
 // counted.
 func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	p := &d.packet
-	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time, Length: raw.Length, ID: raw.ID, Depth: -1, Queue: -1}
+	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time, Length: raw.Length, ID: raw.ID, Depth: -1, Queue: -1, PCP: -1}
 	if raw.Has&pcapng.HasQueue != 0 {
 		p.Queue = int(raw.Queue)
 	}
@@ -151,6 +152,11 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 		d.capture.Undecoded++
 	}
 	d.headers(raw.Length)
+	if p.Tags > 0 {
+		if tag := wire.Tag(raw.Data[wire.EthernetLen-2:]); tag.VLAN() == 0 {
+			p.PCP = int(tag.Priority())
+		}
+	}
 	p.Direction = d.direction(raw)
 	if p.Event {
 		p.Direction = Unknown

@@ -236,7 +236,7 @@ func (p *port) finish(one *packet.Packet, why forward.Reason) {
 
 // enqueue puts a packet into the queue of the switch's port.
 func (s *station) enqueue(one *packet.Packet, out int) {
-	one.Priority = s.class[one.Headers.DSCP]
+	one.Priority = s.priorityOf(one)
 	s.ports[out].offer(one)
 }
 

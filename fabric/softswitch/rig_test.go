@@ -23,6 +23,7 @@ type arrival struct {
 	ecn    wire.ECN
 	dscp   uint8
 	proto  uint8
+	tci    uint16 // of the tag
 }
 
 // rig is an engine in virtual time, with nodes that send UDP.
@@ -54,7 +55,7 @@ func (r *rig) deliver(nic int, one *packet.Packet) {
 	r.count++
 	if !r.silent {
 		h := &one.Headers
-		a := arrival{nic: nic, at: one.Due, length: len(one.Data), ttl: h.TTL, ecn: h.ECN, dscp: h.DSCP, proto: h.Protocol}
+		a := arrival{nic: nic, at: one.Due, length: len(one.Data), ttl: h.TTL, ecn: h.ECN, dscp: h.DSCP, proto: h.Protocol, tci: h.TCI}
 		if h.Has(wire.IsIPv4) {
 			a.id = wire.IPv4(one.Data[h.L3:]).ID()
 		}

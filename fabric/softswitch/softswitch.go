@@ -84,7 +84,7 @@ type station struct {
 	memory *queue.Memory // of a switch
 	flows  *medium.Flows // of a NIC: numbers what the node sends
 	ports  []*port       // of a switch, by the plan's order; of a NIC its line side
-	class  [64]uint8     // priority by DSCP
+	class  [64]uint8     // priority by DSCP, where no tag says it
 	quanta uint16        // of a pause that a switch asks for
 	// lossless are a switch's priorities with PFC or GFC.
 	lossless queue.Mask
@@ -322,8 +322,19 @@ func (e *Engine) fromNode(nic *station, one *packet.Packet) {
 	}
 	nic.flows.Mark(one)
 	one.Ingress = -1
-	one.Priority = nic.class[one.Headers.DSCP]
+	one.Priority = nic.priorityOf(one)
 	line.offer(one)
+}
+
+// priorityOf is the priority of a packet: that of its tag where this has no VLAN,
+// since such a tag is there for nothing else (IEEE 802.1Q-2018, 6.9), and otherwise
+// what the station makes of its DSCP. The tag stays on the frame, so that its
+// priority is the same on the whole way.
+func (s *station) priorityOf(one *packet.Packet) uint8 {
+	if one.Headers.PriorityTagged() {
+		return one.Headers.PCP()
+	}
+	return s.class[one.Headers.DSCP]
 }
 
 // toNode hands a frame to the node.

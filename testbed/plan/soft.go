@@ -35,7 +35,8 @@ type SoftSwitch struct {
 	Shared     units.Bytes    `json:"shared"`
 	Alpha      units.Factor   `json:"alpha"`
 	Scheduler  Scheduler      `json:"scheduler"`
-	// Priorities are by DSCP; what is no IP packet has priority 0.
+	// Priorities are by DSCP; what is no IP packet has priority 0. A frame with a
+	// tag of VLAN 0 has that of its tag.
 	Priorities  PriorityMap  `json:"priorities"`
 	ECN         *ECN         `json:"ecn,omitempty"`
 	Trim        *Trim        `json:"trim,omitempty"`

@@ -76,7 +76,8 @@ type Switch struct {
 	// Scheduler says in which order the queues of a port are served.
 	Scheduler *Scheduler `yaml:"scheduler,omitempty" json:"scheduler,omitempty"`
 	// Priorities maps a DSCP, 0 to 63, to the priority of its packets, 0 to 7.
-	// Other DSCPs have the priority of their three high bits, DSCP/8.
+	// Other DSCPs have the priority of their three high bits, DSCP/8. A frame with a
+	// priority tag, of VLAN 0, has the tag's priority instead.
 	Priorities Ordered[int] `yaml:"priorities,omitempty" json:"priorities,omitempty"`
 	// ECN marks packets of flows that can be told about congestion. Default off.
 	ECN *ECN `yaml:"ecn,omitempty" json:"ecn,omitempty"`

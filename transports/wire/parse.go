@@ -123,6 +123,13 @@ func (h *Headers) SrcAddr() netip.Addr { return h.addr(h.Src) }
 // IP.
 func (h *Headers) DstAddr() netip.Addr { return h.addr(h.Dst) }
 
+// PriorityTagged says that the outer tag is of VLAN 0, which is none: the tag has a
+// priority and no more (IEEE 802.1Q-2018, 6.9).
+func (h *Headers) PriorityTagged() bool { return h.Has(Tagged) && h.TCI&0x0FFF == 0 }
+
+// PCP is the priority code point of the outer tag, 0 to 7, 0 without one.
+func (h *Headers) PCP() uint8 { return uint8(h.TCI >> 13) }
+
 func (h *Headers) addr(a [16]byte) netip.Addr {
 	switch {
 	case h.Has(IsIPv4):

@@ -35,6 +35,9 @@ func (t Tag) TCI() uint16 { return binary.BigEndian.Uint16(t[tagTCI:]) }
 // Priority is the priority code point, 0 to 7.
 func (t Tag) Priority() uint8 { return t[tagTCI] >> 5 }
 
+// SetPriority writes the priority code point.
+func (t Tag) SetPriority(priority uint8) { t[tagTCI] = t[tagTCI]&0x1F | priority<<5 }
+
 // DropEligible is the drop eligible indicator.
 func (t Tag) DropEligible() bool { return t[tagTCI]&0x10 != 0 }
 

@@ -26,6 +26,10 @@ func TestTag(t *testing.T) {
 	if !bytes.Equal(made, b) {
 		t.Errorf("encoded % x", made)
 	}
+	Tag(made).SetPriority(2)
+	if want := sample(t, "88a8 5123 8100"); !bytes.Equal(made, want) {
+		t.Errorf("with priority 2 % x", made)
+	}
 	Tag(made).Encode(&TagFields{VLAN: 32})
 	equal(t, "default", Tag(made).TPID(), EtherTypeVLAN)
 }

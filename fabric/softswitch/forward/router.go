@@ -111,8 +111,8 @@ func (r *router) Decide(now clock.Time, one *packet.Packet, ingress int) Decisio
 	switch {
 	case !group && station != r.ports[ingress].mac:
 		return Decision{Reason: NotForUs}
-	case h.Has(wire.Tagged) && (h.TCI&0x0fff != 0 || h.L3 > wire.EthernetLen+wire.TagLen):
-		return Decision{Reason: Unsupported} // a tag of VLAN 0 has a priority and no more
+	case h.Has(wire.Tagged) && (!h.PriorityTagged() || h.L3 > wire.EthernetLen+wire.TagLen):
+		return Decision{Reason: Unsupported} // no VLANs; a priority tag goes on with its packet
 	case h.EtherType == wire.EtherTypeARP:
 		return r.arp(one, ingress)
 	case h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0:

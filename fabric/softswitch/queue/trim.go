@@ -13,7 +13,8 @@ import (
 // Ethernet 1.0; SAI's packet trimming, whose settings are size, DSCP and queue).
 //
 // What is left is a whole IP packet: IPv4's total length and checksum, IPv6's
-// payload length and UDP's length are those of what is left. A UDP checksum that
+// payload length and UDP's length are those of what is left, and a priority tag has
+// the express queue's priority. A UDP checksum that
 // was there is updated for what was cut off (RFC 1624), and never computed anew:
 // damage from the links before stays visible, in what is left and in what is gone
 // alike. NDP and Ultra Ethernet leave UDP's header as it was, because their NICs
@@ -70,6 +71,11 @@ func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
 		wire.IPv6(ip).SetDSCP(p.trim.dscp)
 	}
 	h.DSCP, h.End = p.trim.dscp, uint32(size)
+	if h.PriorityTagged() { // the next switch looks at the tag first
+		tag := wire.Tag(one.Data[wire.EthernetLen-2:])
+		tag.SetPriority(express)
+		h.TCI = tag.TCI()
+	}
 	one.Trimmed, one.Priority = true, express
 	o.Dropped, o.Queue = false, express
 	return express

@@ -104,6 +104,14 @@ var samples = []sample{
 		ip.FragOffset = 100
 		return []gopacket.SerializableLayer{ethernet(layers.EthernetTypeIPv4), ip}
 	}},
+	{name: "priority tag", kept: trimSize - 46, stack: func(dscp uint8) []gopacket.SerializableLayer {
+		tag := &layers.Dot1Q{Priority: dataQueue, Type: layers.EthernetTypeIPv4}
+		if dscp == trimDSCP {
+			tag.Priority = express
+		}
+		ip := ipv4(dscp, layers.IPProtocolUDP)
+		return []gopacket.SerializableLayer{ethernet(layers.EthernetTypeDot1Q), tag, ip, udpOver(ip)}
+	}},
 	{name: "no IP", kept: -1, stack: func(uint8) []gopacket.SerializableLayer {
 		return []gopacket.SerializableLayer{ethernet(0x88b5)}
 	}},
