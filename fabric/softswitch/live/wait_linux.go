@@ -130,12 +130,13 @@ func (l *loop) wait(next clock.Time) {
 	case sleep <= 0:
 		l.thread.spin = max(l.thread.spin-spinFade, leastSpin)
 		count = l.poll()
-	case l.thread.patience.pays():
+	case l.thread.patience.pays(l.clock.Wait(time.Duration(now))):
 		count = l.look(now, min(sleep, lookFor))
 	default:
 		count = l.sleep(sleep)
 		ended := l.clock.Now()
-		if slept := l.clock.Wait(ended.Sub(now)); count == 0 {
+		slept := l.clock.Wait(ended.Sub(now))
+		if l.thread.patience.rested(slept); count == 0 {
 			l.thread.overslept(slept - sleep)
 		} else {
 			l.thread.woken, l.thread.slept = ended, slept
