@@ -58,6 +58,13 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
+// counting shows counters of what the labels name; those of a counter follow them.
+func counting(metrics chan<- prometheus.Metric, of ...string) func(desc *prometheus.Desc, value uint64, labels ...string) {
+	return func(desc *prometheus.Desc, value uint64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), slices.Concat(of, labels)...)
+	}
+}
+
 // telling says that a node or switch writes telemetry.
 func (c *fabricCollector) telling(name string) bool {
 	sw := c.s.plan.Switch(name)
@@ -81,12 +88,10 @@ func collectLink(metrics chan<- prometheus.Metric, link *fabric.LinkState) {
 		fabric.DirectionState
 		sender fabric.EndState
 	}{"a-to-b": {link.AToB, link.A}, "b-to-a": {link.BToA, link.B}} {
-		counter := func(desc *prometheus.Desc, value uint64) {
-			metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), link.Name, direction)
-		}
-		counter(sentBytes, state.sender.Counters.TxBytes)
-		counter(sentPackets, state.sender.Counters.TxPackets)
-		counter(queueDrops, state.Shaper.Drops)
+		count := counting(metrics, link.Name, direction)
+		count(sentBytes, state.sender.Counters.TxBytes)
+		count(sentPackets, state.sender.Counters.TxPackets)
+		count(queueDrops, state.Shaper.Drops)
 		metrics <- prometheus.MustNewConstMetric(queueBacklog, prometheus.GaugeValue, float64(state.Shaper.BacklogBytes), link.Name, direction)
 		metrics <- prometheus.MustNewConstMetric(askedRate, prometheus.GaugeValue, float64(state.Rate), link.Name, direction)
 	}

@@ -31,9 +31,7 @@ var portDescs = []*prometheus.Desc{
 // collectPort shows one port: every priority, and every reason for drops that it
 // has met.
 func collectPort(metrics chan<- prometheus.Metric, p *softswitch.PortState) {
-	count := func(desc *prometheus.Desc, value uint64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), append([]string{p.Port}, labels...)...)
-	}
+	count := counting(metrics, p.Port)
 	gauge := func(desc *prometheus.Desc, value float64, priority string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, p.Port, priority)
 	}
@@ -59,9 +57,7 @@ func collectPort(metrics chan<- prometheus.Metric, p *softswitch.PortState) {
 
 // collectTelemetry shows what a port of a switch that writes telemetry wrote.
 func collectTelemetry(metrics chan<- prometheus.Metric, p *softswitch.PortState) {
-	count := func(desc *prometheus.Desc, value uint64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), append([]string{p.Port}, labels...)...)
-	}
+	count := counting(metrics, p.Port)
 	c := &p.Counters.INT
 	count(softHops, c.Written)
 	count(softNoHop, c.Full, "int-full")
@@ -91,21 +87,19 @@ var aggregationDescs = []*prometheus.Desc{
 
 // collectAggregation shows one job: every code and every reason that it has met.
 func collectAggregation(metrics chan<- prometheus.Metric, s *softswitch.AggregationState) {
-	show := func(kind prometheus.ValueType, desc *prometheus.Desc, value float64, labels ...string) {
-		labels = append([]string{s.Switch, strconv.Itoa(int(s.Job))}, labels...)
-		metrics <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
-	}
-	count := func(desc *prometheus.Desc, value uint64, labels ...string) {
-		show(prometheus.CounterValue, desc, float64(value), labels...)
+	job := strconv.Itoa(int(s.Job))
+	count := counting(metrics, s.Switch, job)
+	gauge := func(desc *prometheus.Desc, value float64) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Switch, job)
 	}
 	over := 0.0
 	if s.Over {
 		over = 1
 	}
-	show(prometheus.GaugeValue, sumWorkers, float64(s.Workers))
-	show(prometheus.GaugeValue, sumEpoch, float64(s.Epoch))
-	show(prometheus.GaugeValue, sumWaiting, float64(s.Waiting))
-	show(prometheus.GaugeValue, sumOver, over)
+	gauge(sumWorkers, float64(s.Workers))
+	gauge(sumEpoch, float64(s.Epoch))
+	gauge(sumWaiting, float64(s.Waiting))
+	gauge(sumOver, over)
 	count(sumUpdates, s.Updates)
 	count(sumRepeats, s.Repeats)
 	count(sumResults, s.Results)
