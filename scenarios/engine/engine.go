@@ -229,9 +229,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer done()
 	captures, captureErr := s.stopCaptures()
-	s.mu.Lock()
-	look.heldUp = s.heldUp
-	s.mu.Unlock()
+	look.heldUp = s.sourcesHeldUp()
 	r.evidence = evidence{workloads: s.finished(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops()}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = line.report(), captures, r.evidence.fidelity
 	for _, w := range r.evidence.workloads {

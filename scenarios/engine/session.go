@@ -107,6 +107,13 @@ func (s *session) finished() []finished {
 	return append([]finished{}, s.workloads...)
 }
 
+// sourcesHeldUp are the sources of traffic that the host held up so far.
+func (s *session) sourcesHeldUp() []report.HeldUp {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.heldUp)
+}
+
 func (s *session) link(ctx context.Context, _ int, l *spec.LinkChange) (func(context.Context) error, error) {
 	return s.links.apply(ctx, l)
 }

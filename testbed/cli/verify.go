@@ -123,10 +123,11 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 		a.printVerify(name, judged)
 	}
 	if err == nil && judged.Verdict != verdict.Pass {
-		err = &exitError{Code: judged.Verdict.ExitCode()}
+		exit := &exitError{Code: judged.Verdict.ExitCode()}
 		if p == nil && judged.Verdict == verdict.Inconclusive {
-			err = &exitError{Code: judged.Verdict.ExitCode(), Err: fmt.Errorf("%s: without --testbed-file or --plan the cluster is not known", name)}
+			exit.Err = fmt.Errorf("%s: without --testbed-file or --plan the cluster is not known", name)
 		}
+		return exit
 	}
 	return err
 }
