@@ -20,7 +20,8 @@ func TestHeldUpSourcesByNumbers(t *testing.T) {
 	}
 }
 
-// A source that is stopped for half of its time was held up for that long.
+// A source that is stopped for half of its time was held up for that long. It is
+// stopped once it sends: before, it cannot be held up.
 func TestStoppedSourceIsHeldUp(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	r := runAll(t, t.Context(), options(t, `
@@ -29,13 +30,12 @@ fabric:
   params: {hosts: 2}
   links: {default: {rate: 10mbit}}
 steps:
-  - traffic: {name: load, from: [h0], to: [h1], rate: 1mbit, for: 1s, background: true}
-  - sleep: 300ms
-  - exec: {name: stop, nodes: [h0], command: [sh, -c, "p=$(grep -l ^railbed:traffi[c] /proc/[0-9]*/cmdline | cut -d/ -f3); kill -STOP $p; sleep 0.5; kill -CONT $p"]}
-  - sleep: 600ms
+  - traffic: {name: load, from: [h0], to: [h1], rate: 1mbit, for: 2s, background: true}
+  - exec: {name: stop, nodes: [h0], command: [sh, -c, "until [ $(sed -n 's/ *eth0: *//p' /proc/self/net/dev | awk '{print $10}') -gt 9 ]; do sleep 0.02; done; p=$(grep -l ^railbed:traffi[c] /proc/[0-9]*/cmdline | cut -d/ -f3); kill -STOP $p; sleep 1; kill -CONT $p"]}
+  - sleep: 1s
 `))
 	held := r.Fidelity.HeldUp
 	if len(held) != 1 || held[0].Node != "h0" || held[0].Share < 0.4 || held[0].Share > 0.9 || r.Fidelity.Verdict != report.Overloaded {
-		t.Errorf("held up: %+v, %s %q; want h0 for about half of its time, and overloaded", held, r.Fidelity.Verdict, r.Fidelity.Reasons)
+		t.Errorf("%s %s: held up: %+v, %s %q; want h0 for about half of its time, and overloaded", r.Verdict, r.Reason, held, r.Fidelity.Verdict, r.Fidelity.Reasons)
 	}
 }
