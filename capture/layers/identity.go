@@ -88,7 +88,7 @@ func telemetry(datagram []byte) (from, to int) {
 	}
 	port := wire.UDP(datagram).DstPort()
 	block := wire.INT(datagram[wire.UDPLen:])
-	if port != wire.PortINT && port != wire.PortRD || !block.Starts() {
+	if port != wire.PortINT && !wire.IsPortRD(port) || !block.Starts() {
 		return 0, 0
 	}
 	return wire.UDPLen, min(wire.UDPLen+block.Len(), len(datagram))

@@ -332,7 +332,7 @@ func (h *INTHop) read(bit uint16, value uint64) {
 // is valid: the payload of a UDP datagram to PortINT, or to PortRD when the
 // payload begins with one. Fragments and malformed frames have none.
 func FindINT(frame []byte, h *Headers) (INT, bool) {
-	if h.DstPort != PortINT && h.DstPort != PortRD || h.Protocol != ProtocolUDP || h.Verdict != WellFormed || h.Flags&Fragment != 0 {
+	if h.DstPort != PortINT && !IsPortRD(h.DstPort) || h.Protocol != ProtocolUDP || h.Verdict != WellFormed || h.Flags&Fragment != 0 {
 		return nil, false
 	}
 	// The UDP length may be shorter than the packet.

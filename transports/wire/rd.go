@@ -1,0 +1,374 @@
+package wire
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// Layout of the reliable datagrams of transports/rd/PROTOCOL.md: offsets in
+// bytes from the UDP payload, or from the end of a block of INT before it.
+const (
+	rdVersionType = 0 // bit 7 set, version 3 bits, type 4 bits
+	rdFlags       = 1
+	rdSource      = 2 // engine
+	rdDestination = 3 // engine
+	rdTag         = 4
+	rdLife        = 8
+	rdPSN         = 16
+	rdLength      = 20
+	rdCheck       = 22
+
+	// RDBaseLen is the part that all types have, and every version.
+	RDBaseLen = 24
+
+	rdDataKey       = 24
+	rdDataOffset    = 32
+	rdDataMessage   = 40
+	rdDataTotal     = 44
+	rdDataPosition  = 48
+	rdDataImm       = 52
+	rdDataTimestamp = 56
+	rdDataSum       = 60
+
+	// RDDataLen is the header of a data packet.
+	RDDataLen = 64
+
+	rdSkipCount     = 24
+	rdSkipMessage   = 28
+	rdSkipTotal     = 32
+	rdSkipImm       = 36
+	rdSkipTimestamp = 40
+	rdSkipBytes     = 44
+
+	// RDSkipLen is a skip, whole.
+	RDSkipLen = 48
+
+	rdAckLimit      = 24
+	rdAckTimestamp  = 28
+	rdAckDelay      = 32
+	rdAckDuplicates = 36
+	rdAckReceived   = 40
+	rdAckWords      = 44
+	rdAckEchoes     = 45
+
+	// RDAckLen is an acknowledgement without bitmap and echoes.
+	RDAckLen = 48
+
+	rdNackReason  = 24
+	rdNackPath    = 26
+	rdNackMessage = 28
+	rdNackDetail  = 32
+
+	// RDNackLen is a negative acknowledgement, whole.
+	RDNackLen = 40
+
+	rdProbeTimestamp = 24
+
+	// RDProbeLen is a probe, whole.
+	RDProbeLen = 32
+
+	rdRejectReason = 24
+	rdRejectLeast  = 25
+	rdRejectMost   = 26
+	rdRejectTo     = 32
+
+	// RDRejectLen is a reject, whole.
+	RDRejectLen = 40
+
+	// RDVersion is the version that this package reads and writes.
+	RDVersion = 1
+	// RDEngines is how many engines an endpoint can have.
+	RDEngines = 16
+	// RDMaxWords is the longest bitmap of an acknowledgement, in words of 8
+	// bytes.
+	RDMaxWords = 16
+	// RDMaxEchoes is how many paths one acknowledgement speaks of.
+	RDMaxEchoes = 64
+	rdEchoLen   = 4
+)
+
+// RDType is what a reliable datagram is.
+type RDType uint8
+
+// Types.
+const (
+	RDData   RDType = 1 + iota // a piece of a message
+	RDSkip                     // packets that will not come
+	RDAck                      // what came
+	RDNack                     // why a packet was not taken
+	RDProbe                    // asks for an acknowledgement
+	RDReject                   // the sender cannot be talked with
+	RDClose                    // the sender ends
+
+	// RDTypes is one more than the last type.
+	RDTypes = int(RDClose) + 1
+)
+
+var rdTypeNames = [RDTypes]string{"none", "DATA", "SKIP", "ACK", "NACK", "PROBE", "REJECT", "CLOSE"}
+
+// String is the type as the document writes it.
+func (t RDType) String() string {
+	if int(t) < RDTypes {
+		return rdTypeNames[t]
+	}
+	return "unknown"
+}
+
+// Flags of a reliable datagram.
+const (
+	RDEncrypted  uint8 = 0x80 // behind the base stands a security header
+	RDRepeat     uint8 = 0x40 // sent before
+	RDImm        uint8 = 0x20 // the message has an immediate
+	RDDroppable  uint8 = 0x10 // the message may have holes
+	RDAckRequest uint8 = 0x08 // acknowledge at once
+)
+
+// RDReason says why a packet was not taken, or a peer not talked with.
+type RDReason uint8
+
+// Reasons of a RDNack.
+const (
+	RDTrimmed     RDReason = 1 + iota // only its header came
+	RDBusy                            // no room for its immediate: later
+	RDNoRegion                        // no region has the key
+	RDNotWritable                     // the region may not be written
+	RDBounds                          // it would end outside; the detail is the region's size
+	RDWindow                          // the PSN or the message is beyond the limit
+
+	// RDReasons is one more than the last reason.
+	RDReasons = int(RDWindow) + 1
+)
+
+var rdReasonNames = [RDReasons]string{"none", "trimmed", "busy", "no-region", "not-writable", "bounds", "window"}
+
+// String is the reason in words with hyphens.
+func (r RDReason) String() string {
+	if int(r) < RDReasons {
+		return rdReasonNames[r]
+	}
+	return "unknown"
+}
+
+// RDRejection says why an endpoint cannot be talked with.
+type RDRejection uint8
+
+// Reasons of a RDReject.
+const (
+	RDRejectVersion  RDRejection = 1 + iota // it speaks versions Least to Most
+	RDRejectLife                            // another life of it was meant
+	RDRejectStranger                        // it was not told of the sender yet
+	RDRejectSecurity                        // it wants packets encrypted, or has no such key
+
+	// RDRejections is one more than the last.
+	RDRejections = int(RDRejectSecurity) + 1
+)
+
+var rdRejectionNames = [RDRejections]string{"none", "version", "life", "stranger", "security"}
+
+// String is the reason in words with hyphens.
+func (r RDRejection) String() string {
+	if int(r) < RDRejections {
+		return rdRejectionNames[r]
+	}
+	return "unknown"
+}
+
+// RD is a reliable datagram: the payload of a UDP datagram to a port that
+// IsPortRD, behind a block of INT where one stands first.
+type RD []byte
+
+// RDBase is the fields that every type and version has.
+type RDBase struct {
+	Type  RDType
+	Flags uint8
+	// Source and Destination are the engines, 0 to RDEngines-1.
+	Source, Destination uint8
+	// Tag is the low half of the destination's life.
+	Tag uint32
+	// Life is the sender's.
+	Life uint64
+	// PSN is a packet's number between two engines; of an RDAck, the first that
+	// has not come.
+	PSN uint32
+	// Length of an RDData is its payload's bytes as it was sent; trimming does
+	// not change it.
+	Length uint16
+}
+
+// RDDataFields are those of a data packet behind its base.
+type RDDataFields struct {
+	// Key and Offset say where in which region the message's first byte goes.
+	Key, Offset uint64
+	Message     uint32 // number of the message between the two engines
+	Total       uint32 // bytes of the message
+	Position    uint32 // of the payload in the message
+	Imm         uint32
+	Timestamp   uint32 // ns of the sender's clock, modulo 2^32
+	Sum         uint32 // CRC-32C of the payload
+}
+
+// RDSkipFields are those of a skip: the Count packets from the PSN on, with Bytes
+// of the message's Total, will not come.
+type RDSkipFields struct {
+	Count, Message, Total, Imm, Timestamp, Bytes uint32
+}
+
+// RDEcho is what came by one path since the last acknowledgement.
+type RDEcho struct {
+	Path    uint16 // the UDP source port
+	Packets uint8
+	Marked  uint8 // of them with congestion experienced
+}
+
+// RDAckFields are those of an acknowledgement without its lists.
+type RDAckFields struct {
+	Limit      uint32 // the first PSN that will not be taken
+	Timestamp  uint32 // of the latest packet that came
+	Delay      uint32 // ns from its arrival to this
+	Duplicates uint32 // data packets that had come before, modulo 2^32
+	Received   uint32 // payload bytes that came, modulo 2^32
+	Words      uint8
+	Echoes     uint8
+}
+
+// RDNackFields are those of a negative acknowledgement.
+type RDNackFields struct {
+	Reason  RDReason
+	Path    uint16 // the UDP source port of what was not taken
+	Message uint32
+	Detail  uint64
+}
+
+// RDRejectFields are those of a reject.
+type RDRejectFields struct {
+	Reason      RDRejection
+	Least, Most uint8  // versions
+	To          uint64 // the life that is rejected
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// RDSum is the CRC-32C of a payload.
+func RDSum(payload []byte) uint32 { return crc32.Checksum(payload, castagnoli) }
+
+var rdHeaderLens = [RDTypes]int{RDData: RDDataLen, RDSkip: RDSkipLen, RDAck: RDAckLen, RDNack: RDNackLen, RDProbe: RDProbeLen, RDReject: RDRejectLen, RDClose: RDBaseLen}
+
+// RDHeaderLen is the length of a type's header in bytes; 0 for none.
+func RDHeaderLen(t RDType) int {
+	if int(t) < RDTypes {
+		return rdHeaderLens[t]
+	}
+	return 0
+}
+
+// HasBase says that the bytes hold the part that every version has.
+func (b RD) HasBase() bool { return len(b) >= RDBaseLen && b[rdVersionType]&0x80 != 0 }
+
+// Version is the version of bytes that HasBase.
+func (b RD) Version() uint8 { return b[rdVersionType] >> 4 & 7 }
+
+// Type is the type of bytes that HasBase.
+func (b RD) Type() RDType { return RDType(b[rdVersionType] & 0xF) }
+
+// Valid says that the bytes are a datagram of this version with a right check
+// and lengths that agree; the payload of a data packet may be missing, for that
+// see Trimmed. Of an encrypted one only the base is looked at.
+func (b RD) Valid() bool {
+	if !b.HasBase() || b.Version() != RDVersion {
+		return false
+	}
+	header := RDHeaderLen(b.Type())
+	if header == 0 || b[rdSource] >= RDEngines || b[rdDestination] >= RDEngines {
+		return false
+	}
+	if b[rdFlags]&RDEncrypted != 0 {
+		return b.check(RDBaseLen) == binary.BigEndian.Uint16(b[rdCheck:])
+	}
+	if len(b) < header || b.Length() > 0 && b.Type() != RDData {
+		return false
+	}
+	switch b.Type() {
+	case RDData:
+		if len(b) > header+b.Length() {
+			return false
+		}
+	case RDAck:
+		words, echoes := int(b[rdAckWords]), int(b[rdAckEchoes])
+		if words > RDMaxWords || echoes > RDMaxEchoes || len(b) != header+8*words+rdEchoLen*echoes {
+			return false
+		}
+		header = len(b)
+	default:
+		if len(b) != header {
+			return false
+		}
+	}
+	return b.check(header) == binary.BigEndian.Uint16(b[rdCheck:])
+}
+
+// check is the low half of the CRC-32C over the first n bytes with the check
+// itself as zeros.
+func (b RD) check(n int) uint16 {
+	var zeros [2]byte
+	sum := crc32.Update(0, castagnoli, b[:rdCheck])
+	sum = crc32.Update(sum, castagnoli, zeros[:])
+	return uint16(crc32.Update(sum, castagnoli, b[rdCheck+2:n]))
+}
+
+// Trimmed says that the payload of a data packet is not all there.
+func (b RD) Trimmed() bool { return len(b) < RDDataLen+b.Length() }
+
+// Flags are the flags.
+func (b RD) Flags() uint8 { return b[rdFlags] }
+
+// Length is the bytes of payload with which a data packet was sent.
+func (b RD) Length() int { return int(binary.BigEndian.Uint16(b[rdLength:])) }
+
+// Payload is what is there of a data packet's payload.
+func (b RD) Payload() []byte { return b[RDDataLen:] }
+
+// Base reads the base.
+func (b RD) Base() RDBase {
+	return RDBase{
+		Type: b.Type(), Flags: b[rdFlags], Source: b[rdSource], Destination: b[rdDestination],
+		Tag: binary.BigEndian.Uint32(b[rdTag:]), Life: binary.BigEndian.Uint64(b[rdLife:]),
+		PSN: binary.BigEndian.Uint32(b[rdPSN:]), Length: binary.BigEndian.Uint16(b[rdLength:]),
+	}
+}
+
+// encodeBase writes the base; seal has to follow.
+func (b RD) encodeBase(f *RDBase) {
+	b[rdVersionType] = 0x80 | RDVersion<<4 | uint8(f.Type)
+	b[rdFlags], b[rdSource], b[rdDestination] = f.Flags, f.Source, f.Destination
+	binary.BigEndian.PutUint32(b[rdTag:], f.Tag)
+	binary.BigEndian.PutUint64(b[rdLife:], f.Life)
+	binary.BigEndian.PutUint32(b[rdPSN:], f.PSN)
+	binary.BigEndian.PutUint16(b[rdLength:], f.Length)
+}
+
+func (b RD) seal(n int) { binary.BigEndian.PutUint16(b[rdCheck:], b.check(n)) }
+
+// Data reads the header of a data packet.
+func (b RD) Data() RDDataFields {
+	return RDDataFields{
+		Key: binary.BigEndian.Uint64(b[rdDataKey:]), Offset: binary.BigEndian.Uint64(b[rdDataOffset:]),
+		Message: binary.BigEndian.Uint32(b[rdDataMessage:]), Total: binary.BigEndian.Uint32(b[rdDataTotal:]),
+		Position: binary.BigEndian.Uint32(b[rdDataPosition:]), Imm: binary.BigEndian.Uint32(b[rdDataImm:]),
+		Timestamp: binary.BigEndian.Uint32(b[rdDataTimestamp:]), Sum: binary.BigEndian.Uint32(b[rdDataSum:]),
+	}
+}
+
+// EncodeData writes the header of a data packet; base.Type is not looked at.
+func (b RD) EncodeData(base RDBase, f *RDDataFields) {
+	base.Type = RDData
+	b.encodeBase(&base)
+	binary.BigEndian.PutUint64(b[rdDataKey:], f.Key)
+	binary.BigEndian.PutUint64(b[rdDataOffset:], f.Offset)
+	binary.BigEndian.PutUint32(b[rdDataMessage:], f.Message)
+	binary.BigEndian.PutUint32(b[rdDataTotal:], f.Total)
+	binary.BigEndian.PutUint32(b[rdDataPosition:], f.Position)
+	binary.BigEndian.PutUint32(b[rdDataImm:], f.Imm)
+	binary.BigEndian.PutUint32(b[rdDataTimestamp:], f.Timestamp)
+	binary.BigEndian.PutUint32(b[rdDataSum:], f.Sum)
+	b.seal(RDDataLen)
+}
