@@ -10,8 +10,8 @@ import (
 const (
 	rdVersionType = 0 // bit 7 set, version 3 bits, type 4 bits
 	rdFlags       = 1
-	rdSource      = 2 // engine
-	rdDestination = 3 // engine
+	rdSource      = 2 // engine's port, low byte
+	rdDestination = 3 // engine's port, low byte
 	rdTag         = 4
 	rdLife        = 8
 	rdPSN         = 16
@@ -50,6 +50,7 @@ const (
 	rdAckReceived   = 40
 	rdAckWords      = 44
 	rdAckEchoes     = 45
+	rdAckRoom       = 46
 
 	// RDAckLen is an acknowledgement without bitmap and echoes.
 	RDAckLen = 48
@@ -77,7 +78,8 @@ const (
 
 	// RDVersion is the version that this package reads and writes.
 	RDVersion = 1
-	// RDEngines is how many engines an endpoint can have.
+	// RDEngines is how many engines an endpoint can have. Their ports follow each
+	// other, the first of them a multiple of RDEngines behind PortRD.
 	RDEngines = 16
 	// RDMaxWords is the longest bitmap of an acknowledgement, in words of 8
 	// bytes.
@@ -181,7 +183,8 @@ type RD []byte
 type RDBase struct {
 	Type  RDType
 	Flags uint8
-	// Source and Destination are the engines, 0 to RDEngines-1.
+	// Source and Destination are the engines' ports behind PortRD: what is
+	// said to the source goes to its address and PortRD+Source.
 	Source, Destination uint8
 	// Tag is the low half of the destination's life.
 	Tag uint32
@@ -229,6 +232,7 @@ type RDAckFields struct {
 	Received   uint32 // payload bytes that came, modulo 2^32
 	Words      uint8
 	Echoes     uint8
+	Room       uint16 // packets that may be under way at once
 }
 
 // RDNackFields are those of a negative acknowledgement.
@@ -278,7 +282,7 @@ func (b RD) Valid() bool {
 		return false
 	}
 	header := RDHeaderLen(b.Type())
-	if header == 0 || b[rdSource] >= RDEngines || b[rdDestination] >= RDEngines {
+	if header == 0 {
 		return false
 	}
 	if b[rdFlags]&RDEncrypted != 0 {

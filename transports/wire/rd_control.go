@@ -32,7 +32,7 @@ func (b RD) Ack() RDAckFields {
 	return RDAckFields{
 		Limit: binary.BigEndian.Uint32(b[rdAckLimit:]), Timestamp: binary.BigEndian.Uint32(b[rdAckTimestamp:]),
 		Delay: binary.BigEndian.Uint32(b[rdAckDelay:]), Duplicates: binary.BigEndian.Uint32(b[rdAckDuplicates:]),
-		Received: binary.BigEndian.Uint32(b[rdAckReceived:]), Words: b[rdAckWords], Echoes: b[rdAckEchoes],
+		Received: binary.BigEndian.Uint32(b[rdAckReceived:]), Words: b[rdAckWords], Echoes: b[rdAckEchoes], Room: binary.BigEndian.Uint16(b[rdAckRoom:]),
 	}
 }
 
@@ -59,7 +59,7 @@ func (b RD) EncodeAck(base RDBase, f *RDAckFields, words []uint64, echoes []RDEc
 	binary.BigEndian.PutUint32(b[rdAckDuplicates:], f.Duplicates)
 	binary.BigEndian.PutUint32(b[rdAckReceived:], f.Received)
 	b[rdAckWords], b[rdAckEchoes] = uint8(len(words)), uint8(len(echoes))
-	b[rdAckEchoes+1], b[rdAckEchoes+2] = 0, 0
+	binary.BigEndian.PutUint16(b[rdAckRoom:], f.Room)
 	at := RDAckLen
 	for _, w := range words {
 		binary.BigEndian.PutUint64(b[at:], w)

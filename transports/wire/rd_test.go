@@ -8,7 +8,7 @@ import (
 func TestRDRoundTrip(t *testing.T) {
 	base := RDBase{Flags: RDImm | RDAckRequest, Source: 3, Destination: 15, Tag: 0x01020304, Life: 0x1112131415161718, PSN: 0x21222324}
 	data := RDDataFields{Key: 1, Offset: 2, Message: 3, Total: 4, Position: 5, Imm: 6, Timestamp: 7, Sum: 8}
-	ack := RDAckFields{Limit: 1, Timestamp: 2, Delay: 3, Duplicates: 4, Received: 5, Words: 2, Echoes: 1}
+	ack := RDAckFields{Limit: 1, Timestamp: 2, Delay: 3, Duplicates: 4, Received: 5, Words: 2, Echoes: 1, Room: 6}
 	words, echo := []uint64{1 << 63, 3}, RDEcho{Path: 0xF801, Packets: 9, Marked: 4}
 	nack := RDNackFields{Reason: RDBounds, Path: 0xF802, Message: 9, Detail: 1 << 40}
 	skip := RDSkipFields{Count: 1, Message: 2, Total: 3, Imm: 4, Timestamp: 5, Bytes: 6}
