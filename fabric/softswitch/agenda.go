@@ -13,9 +13,8 @@ const (
 	nodeSends    kind = iota // a frame leaves a node
 	arrives                  // a frame arrives at a port
 	lineFree                 // a port may send again
-	pauseEnds                // a pause or rate that the port was told of runs out, or lets it send: one a port, planned by alarm
+	pauseEnds                // what the port was told runs out or lets it send, or GFC's rates that it asked for are told again: one a port, planned by alarm
 	pauseRefresh             // a pause that the port asked for must be renewed
-	repeatsRates             // GFC's rates that the port asked for are told again
 	reports                  // a switch tells its senders their rates
 	looks                    // for deadlocks
 	shrinks                  // what a port keeps for an earlier link
@@ -99,7 +98,7 @@ func (a *agenda) arrival(at clock.Time, port int32, one *packet.Packet, epoch ui
 	a.insert(&e)
 }
 
-// alarm has the port look what it may send no later than at a time. It moves the
+// alarm has the port look what it may or has to send no later than at a time. It moves the
 // event that is planned, if that is later.
 func (a *agenda) alarm(at clock.Time, port int32) {
 	place := a.alarms[port]

@@ -34,8 +34,8 @@ type gentle struct {
 	slowed uint8 // priorities whose rate is below the line's, a bit each
 	say    bool  // a message is due
 	said   uint8 // messages since the last change, at most repeats
-	// again is when a message is due next, 0 is never; an event is planned for look.
-	again, look clock.Time
+	// again is when a message is due next, 0 is never.
+	again clock.Time
 }
 
 // Stage implements queue.Signals.
@@ -64,11 +64,9 @@ func (p *port) slow(priority uint8, value uint16, share bool) {
 	p.engine.signal(p)
 }
 
-// report is when a switch with time-based GFC tells its senders their rates.
-func (s *station) report() {
-	if next := s.memory.Report(s.engine.now); next != clock.Never {
-		s.engine.events.push(event{at: next, kind: reports, port: int32(s.ports[0].index)})
-	}
+// ReportAt implements queue.Signals.
+func (s *station) ReportAt(at clock.Time) {
+	s.engine.events.push(event{at: at, kind: reports, port: int32(s.ports[0].index)})
 }
 
 // tellRates tells the far end everything again, because the link came up.
@@ -88,28 +86,21 @@ func (p *port) planRepeat() {
 	}
 	g.again = e.now.Add(p.pauseTime(repeatQuanta << g.said))
 	g.said = min(g.said+1, repeats)
-	p.lookAt(g.again)
+	e.events.alarm(g.again, int32(p.index))
 }
 
-// lookAt plans to look whether a message is due, if nothing is planned before.
-func (p *port) lookAt(at clock.Time) {
-	if g := &p.asked.gentle; g.look <= p.engine.now || at < g.look {
-		g.look = at
-		p.engine.events.push(event{at: at, kind: repeatsRates, port: int32(p.index)})
-	}
-}
-
-// repeatRates tells the far end again what holds, when that is due. A link that is
-// down carries nothing; when it comes up, that is told.
-func (p *port) repeatRates() {
-	switch g := &p.asked.gentle; {
-	case p.engine.now != g.look, g.again == 0, !p.link.up:
+// repeatRates tells the far end again what holds, when that is due, and returns when
+// it is. A link that is down carries nothing; when it comes up, that is told.
+func (p *port) repeatRates() (next clock.Time) {
+	g := &p.asked.gentle
+	switch {
+	case g.again == 0:
+		return clock.Never
 	case g.again > p.engine.now:
-		p.lookAt(g.again) // there was a message meanwhile
-	default:
-		g.say = true
-		p.engine.signal(p)
+		return g.again
 	}
+	g.again, g.say = 0, g.say || p.link.up
+	return clock.Never
 }
 
 // obeyGently sets the rates that GFC asks for.

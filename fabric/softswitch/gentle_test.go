@@ -17,12 +17,14 @@ const (
 )
 
 // gentleRig is a switch with two senders, h0 and h1, and h2 that receives.
-func gentleRig(t *testing.T, kind, link string) *rig {
-	return newRig(t, single(3, `
+func gentleRig(t *testing.T, kind, link string) *rig { return newRig(t, gentleFile(kind, link)) }
+
+func gentleFile(kind, link string) string {
+	return single(3, `
   switch: {kind: soft, gfc: {kind: `+kind+`, priorities: [3]}, priorities: {26: 3}}
   links: {default: {rate: 1gbit, delay: 2us`+link+`}}
 nodes: {default: {nic-queue: 16MB}}
-`))
+`)
 }
 
 // run lets a time pass.
@@ -164,6 +166,60 @@ func TestRatesHold(t *testing.T) {
 		}
 		if r.told(2) != 0 {
 			t.Errorf("%s: a node that sends nothing was told %d times", kind, r.told(2))
+		}
+	}
+}
+
+// observer is told what happens.
+type observer func(*Observation)
+
+func (o observer) Observe(one *Observation) { o(one) }
+
+// TestIdleGFCPlansNothing: a switch with nothing queued has nothing to do, before a load
+// and some time after it. In between it reports at the multiples of the period, the
+// first after a length has exceeded B0, the last when all senders have the whole line.
+func TestIdleGFCPlansNothing(t *testing.T) {
+	for _, kind := range gentleKinds {
+		reported := []clock.Time{} // when the second sender's port said something
+		r := newRig(t, gentleFile(kind, ""), observer(func(o *Observation) {
+			if o.Kind == Sent && (o.Verdict == Slowed || o.Verdict == Resumed) {
+				reported = append(reported, o.Time)
+			}
+		}))
+		sw := r.engine.switches[0]
+		r.engine.Observe(sw.ports[1].index, true)
+		if next := r.engine.Advance(0); next != clock.Never {
+			t.Fatalf("%s: nothing was sent, and something is planned for %d", kind, next)
+		}
+		for _, begin := range []clock.Time{0, clock.Time(time.Second) + 1} {
+			r.engine.Advance(begin)
+			count, before := r.count, len(reported)
+			var exceeded clock.Time
+			for range 100 {
+				for from := range 2 {
+					r.send(r.engine.Now(), flow{from: from, to: 2, dscp: 26}, 1000)
+				}
+				for range 8 {
+					if r.run(time.Microsecond); exceeded == 0 && sw.memory.Held(1, 3) > int64(r.plan.Switches[0].Ports[1].GFC.B1) {
+						exceeded = r.engine.Now()
+					}
+				}
+			}
+			end := r.drain(10 * time.Second)
+			if next := r.engine.Advance(end); next != clock.Never || r.slow(0) != 0 || r.slow(1) != 0 || r.count != count+200 {
+				t.Errorf("%s: %d delivered, the senders are at %v and %v, and something is planned for %d", kind, r.count-count, r.slow(0), r.slow(1), next)
+			}
+			// As long as the last rate below the line's would have held.
+			if idle := end.Sub(begin); idle > 3*time.Millisecond+holds {
+				t.Errorf("%s: idle %v after the beginning", kind, idle)
+			}
+			if len(reported) == before || exceeded == 0 {
+				t.Fatalf("%s: the load slowed nobody", kind)
+			}
+			period := clock.Time(r.plan.Switches[0].Ports[1].GFC.Period)
+			if first := reported[before]; kind == "time" && (first%period != 0 || first < exceeded-1000 || first > exceeded+period) {
+				t.Errorf("B0 is exceeded at %d, and the first report is at %d, want the next multiple of %d", exceeded, first, period)
+			}
 		}
 	}
 }

@@ -163,10 +163,10 @@ func (p *port) obey(priority uint8, quanta uint16) {
 }
 
 // pauseEnds lets priorities go on whose pause was not renewed, at the whole rate
-// those whose lower one was not, and plans to look again when the next of the others
-// ends.
+// those whose lower one was not, tells rates again, and plans to look again when the
+// next of the others is due.
 func (p *port) pauseEnds() {
-	next := p.forget()
+	next := min(p.forget(), p.repeatRates())
 	for q := range uint8(queue.Priorities) {
 		switch until := p.told[q]; {
 		case until == 0:

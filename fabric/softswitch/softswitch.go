@@ -127,9 +127,6 @@ func New(p *plan.Plan, o Options) (*Engine, error) {
 	if err := e.makeLinks(); err != nil {
 		return nil, err
 	}
-	for _, s := range e.switches {
-		s.report()
-	}
 	return e, nil
 }
 
@@ -295,10 +292,8 @@ func (e *Engine) handle(due *event) {
 		one.pauseEnds()
 	case pauseRefresh:
 		one.refreshPause()
-	case repeatsRates:
-		one.repeatRates()
 	case reports:
-		one.station.report()
+		one.station.memory.Report(e.now)
 	case shrinks:
 		one.shrink()
 	case looks:

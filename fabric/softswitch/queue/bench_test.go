@@ -42,6 +42,7 @@ type silent struct{}
 
 func (silent) Pause(int, uint8, bool)  {}
 func (silent) Stage(int, uint8, uint8) {}
+func (silent) ReportAt(clock.Time)     {}
 
 // pass is one packet in and one out, each of them new to ECN.
 func pass(p *Port, one *packet.Packet, i int) *packet.Packet {
@@ -103,6 +104,7 @@ type counted struct{ words *int }
 
 func (c counted) Pause(int, uint8, bool)  { *c.words++ }
 func (c counted) Stage(int, uint8, uint8) { *c.words++ }
+func (c counted) ReportAt(clock.Time)     { *c.words++ }
 
 // BenchmarkPass is Enqueue and Dequeue of a packet with everything on.
 func BenchmarkPass(b *testing.B) {

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"testing"
-	"time"
 
 	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
@@ -11,6 +10,9 @@ import (
 	"railbed/testbed/spec"
 	"railbed/transports/wire"
 )
+
+// period is that of time-based GFC.
+const period = 700
 
 // operations are random operations on a small switch, and what must hold after
 // each.
@@ -28,6 +30,17 @@ type operations struct {
 	taken    int
 	dropped  [reasons]int
 	reported map[[2]int]uint16
+	timed    bool // GFC tells rates by time
+}
+
+// slow reports whether time-based GFC has something to tell.
+func (o *operations) slow() bool {
+	for i := range o.ports {
+		if _, stage := o.memory.Asked(i, 5); stage > 0 || o.memory.Held(i, 5) > 500 {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *operations) byte() int {
@@ -47,6 +60,25 @@ func (o rating) Rate(ingress int, priority uint8, share uint16) {
 		o.tb.Error("a sender is stopped by a rate of 0")
 	}
 	o.reported[[2]int{ingress, int(priority)}] = share
+}
+
+// ReportAt holds that there is one report at a time, at the next multiple of the
+// period.
+func (o *operations) ReportAt(at clock.Time) {
+	if o.report > o.now || at <= o.now || at > o.now+period || at%period != 0 {
+		o.tb.Errorf("at %d a report is asked for at %d, and the last one is at %d", o.now, at, o.report)
+	}
+	o.report = at
+}
+
+// until lets time pass. Reports are on time, but for those after many.
+func (o *operations) until(end clock.Time) {
+	for n := 0; n < 8 && o.now < o.report && o.report <= end; n++ {
+		o.now = o.report
+		o.memory.Report(o.now)
+	}
+	o.now = end
+	o.memory.Report(o.now)
 }
 
 // FuzzOperations lets any sequence of operations go over a switch of three ports.
@@ -96,10 +128,10 @@ func (o *operations) setUp() {
 	if flags&8 != 0 {
 		kind := spec.GFCBuffer
 		if flags&16 != 0 {
-			kind = spec.GFCTime
+			kind, o.timed = spec.GFCTime, true
 		}
 		// Beside what PFC reserves.
-		at := plan.PortGFC{B1: 500, BM: 1500, Limit: 2100, Stages: []units.Bytes{500, 1000, 1250, 1375}, Period: 700}
+		at := plan.PortGFC{B1: 500, BM: 1500, Limit: 2100, Stages: []units.Bytes{500, 1000, 1250, 1375}, Period: period}
 		before := sw.Soft.Reserved
 		withGFC(sw, kind, at, 5)
 		sw.Soft.Reserved += before
@@ -134,10 +166,7 @@ func (o *operations) step() {
 			port.Limit(o.now, q, units.Rate(share*1000))
 		}
 	case 14:
-		o.now += clock.Time(o.byte() * 50)
-		if next := o.memory.Report(o.now); next <= o.now {
-			o.tb.Errorf("at %d the next report is at %d", o.now, next)
-		}
+		o.until(o.now + clock.Time(o.byte()*50))
 	case 15:
 		port.SetLink(o.now, plan.Direction{Rate: units.Rate(o.byte()) * 1e6, Queue: units.Bytes(o.byte() * 100)})
 	}
@@ -172,7 +201,7 @@ func (o *operations) take(port *Port) {
 		o.tb.Errorf("at %d the next packet may be sent at %d, and %v is", o.now, next, one)
 	}
 	if one == nil && next != clock.Never {
-		o.now = next
+		o.until(next)
 		if one = port.Dequeue(next); one == nil {
 			o.tb.Errorf("nothing is sent at %d, when it may be", next)
 		}
@@ -238,6 +267,9 @@ func (o *operations) check() {
 	if ports != total || sum != o.offered {
 		o.tb.Errorf("ports count %d of %d bytes, and %d of %d packets are somewhere", ports, total, sum, o.offered)
 	}
+	if o.timed && o.slow() && o.report <= o.now {
+		o.tb.Errorf("at %d somebody is to be slowed or is slowed, and no report is planned", o.now)
+	}
 	for _, w := range m.Waits(nil) {
 		if paused, _ := m.Asked(w.Ingress, w.Priority); !paused || !o.ports[w.Egress].Paused().Has(w.Priority) {
 			o.tb.Errorf("%+v: nobody waits", w)
@@ -256,8 +288,8 @@ func (o *operations) end() {
 			o.tb.Errorf("%v stays paused, and nothing waits", key)
 		}
 	}
-	for range 5 {
-		o.now = o.now.Add(time.Second)
+	for o.now < o.report {
+		o.now = o.report
 		o.memory.Report(o.now)
 	}
 	for key, stage := range o.stages {

@@ -19,7 +19,12 @@ import (
 // that stage 1 is in force where stage 2 begins, and so on.
 //
 // Time-based, the receiver tells a rate every period, which falls in proportion
-// from C at B0 to 0 at Bm.
+// from C at B0 to 0 at Bm. Reports are at the multiples of the period, counted from
+// the epoch, and only as long as one has something to tell: the first is at the
+// multiple that follows a packet with which a length exceeds B0, the last is the one
+// that tells the last sender that it has the whole line again. Those between which
+// nothing happens would tell nothing, so that nothing is told at another time than if
+// there were one at each multiple.
 //
 // No rate is 0, so that every length is exceeded at last by an egress that never
 // sends. And rates that are kept alive can be low: where the packets that come
@@ -34,7 +39,7 @@ import (
 // the business of whoever carries it.
 
 // takeGently accounts a packet of a priority of GFC.
-func (m *Memory) takeGently(in *ingress, from int32, q uint8, length int64) Reason {
+func (m *Memory) takeGently(now clock.Time, in *ingress, from int32, q uint8, length int64) Reason {
 	if in.bytes[q]+length > in.gentle {
 		return Headroom
 	}
@@ -45,6 +50,9 @@ func (m *Memory) takeGently(in *ingress, from int32, q uint8, length int64) Reas
 		stage++
 	}
 	m.enter(in, from, q, uint8(stage))
+	if m.report == clock.Never && m.period > 0 && in.bytes[q] > in.b1 {
+		m.planReport(now)
+	}
 	return Accepted
 }
 
@@ -67,26 +75,36 @@ func (m *Memory) enter(in *ingress, from int32, q, stage uint8) {
 	}
 }
 
-// Report tells the senders of time-based GFC their rates when it is time to,
-// and returns when it is next: clock.Never for all other switches.
-func (m *Memory) Report(now clock.Time) clock.Time {
-	if now < m.report {
-		return m.report
-	}
-	m.report = now + m.period
-	for i := range m.ingress {
-		for left := m.gfc; left != 0; left &= left - 1 {
-			m.tell(&m.ingress[i], i, left.first())
-		}
-	}
-	return m.report
+// planReport asks for the next report after now.
+func (m *Memory) planReport(now clock.Time) {
+	m.report = (now/m.period + 1) * m.period
+	m.signals.ReportAt(m.report)
 }
 
-// tell tells one sender its rate, and once that it has the whole line again.
-func (m *Memory) tell(in *ingress, from int, q uint8) {
+// Report tells the senders of time-based GFC their rates when it is time to, and asks
+// for the next report while some sender has not the whole line.
+func (m *Memory) Report(now clock.Time) {
+	if now < m.report {
+		return
+	}
+	m.report = clock.Never
+	slowed := false
+	for i := range m.ingress {
+		for left := m.gfc; left != 0; left &= left - 1 {
+			slowed = m.tell(&m.ingress[i], i, left.first()) || slowed
+		}
+	}
+	if slowed {
+		m.planReport(now)
+	}
+}
+
+// tell tells one sender its rate, and once that it has the whole line again. It
+// reports whether it has less.
+func (m *Memory) tell(in *ingress, from int, q uint8) (slowed bool) {
 	share := shareOf(in.bytes[q], in.b1, in.bm)
 	if share == FullRate && in.stage[q] == 0 {
-		return
+		return false
 	}
 	in.stage[q] = stageOf(share)
 	if m.rates != nil {
@@ -94,6 +112,7 @@ func (m *Memory) tell(in *ingress, from int, q uint8) {
 	} else {
 		m.signals.Stage(from, q, in.stage[q])
 	}
+	return share < FullRate
 }
 
 // shareOf is the rate of time-based GFC: the whole up to B0, and from there in

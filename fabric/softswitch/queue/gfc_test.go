@@ -44,7 +44,7 @@ func TestStagesOfBufferBasedGFC(t *testing.T) {
 		ports[0].Dequeue(0)
 		look(held)
 	}
-	if heard.words != 8 || m.Report(5) != clock.Never {
+	if m.Report(5); heard.words != 8 || heard.report != 0 {
 		t.Errorf("%d stages were told, want 8, and no reports", heard.words)
 	}
 }
@@ -55,6 +55,7 @@ func TestStagesOfBufferBasedGFC(t *testing.T) {
 type gentleLink struct {
 	simulation
 	sender *line
+	memory *Memory
 	after  time.Duration
 }
 
@@ -62,6 +63,10 @@ func (l *gentleLink) Pause(int, uint8, bool) {}
 
 func (l *gentleLink) Stage(_ int, q, stage uint8) {
 	l.in(l.after, func() { l.sender.port.Stage(l.now, q, stage); l.sender.kick() })
+}
+
+func (l *gentleLink) ReportAt(at clock.Time) {
+	l.in(at.Sub(l.now), func() { l.memory.Report(l.now) })
 }
 
 func (l *gentleLink) Rate(_ int, q uint8, share uint16) {
@@ -82,6 +87,7 @@ func fill(t *testing.T, kind string, at plan.PortGFC, tau time.Duration) (held i
 	nic.SetLink(0, plan.Direction{Rate: rate})
 	l := &gentleLink{after: tau - rate.SerialisationTime(frame)}
 	m, ports := memory(t, sw, l)
+	l.memory = m
 	ports[1].Pause(0, class, true)
 	next := func() { nic.Enqueue(l.now, &packet.Packet{Data: make([]byte, frame), Priority: class, Ingress: 0}) }
 	l.sender = &line{s: &l.simulation, port: nic, rate: rate, waking: -1}
@@ -92,13 +98,6 @@ func fill(t *testing.T, kind string, at plan.PortGFC, tau time.Duration) (held i
 	}
 	next()
 	next()
-	var report func()
-	report = func() {
-		if at := m.Report(l.now); at != clock.Never {
-			l.in(at.Sub(l.now), report)
-		}
-	}
-	report()
 	l.sender.kick()
 	l.run(clock.Time(100 * time.Millisecond))
 	return held, dropped

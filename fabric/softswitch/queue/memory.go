@@ -34,9 +34,9 @@ type Memory struct {
 
 	ports   []*Port
 	ingress []ingress
-	seen    []bool // by ingress, for Waits
-	period  clock.Time
-	report  clock.Time // when the next is due
+	seen    []bool     // by ingress, for Waits
+	period  clock.Time // of time-based GFC
+	report  clock.Time // when the next is due, clock.Never when none is
 }
 
 // ingress is the account of what came in by one port and still waits.
@@ -219,7 +219,7 @@ func (m *Memory) account(from int32) *ingress {
 }
 
 // take accounts a packet of a lossless priority.
-func (m *Memory) take(from int32, q uint8, length int64) Reason {
+func (m *Memory) take(now clock.Time, from int32, q uint8, length int64) Reason {
 	in := m.account(from)
 	switch {
 	case in == nil:
@@ -229,7 +229,7 @@ func (m *Memory) take(from int32, q uint8, length int64) Reason {
 		m.used += length
 		return Accepted
 	case m.gfc.Has(q):
-		return m.takeGently(in, from, q, length)
+		return m.takeGently(now, in, from, q, length)
 	}
 	after := in.bytes[q] + length
 	fits := after <= in.limit
@@ -308,7 +308,7 @@ func (m *Memory) addGFC(in *ingress, planned *plan.PortGFC) {
 		return
 	}
 	// One report tells all ports: the shortest period of any is safe for all.
-	if period := clock.Time(planned.Period); m.report == clock.Never || period < m.period {
-		m.period, m.report = max(period, 1), 0
+	if period := max(clock.Time(planned.Period), 1); m.period == 0 || period < m.period {
+		m.period = period
 	}
 }

@@ -191,11 +191,13 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 	m, ports := memory(t, sw, heard)
 	now := clock.Time(0)
 	for held := 0; held <= 110_000; held += 1000 {
-		if next := m.Report(now); next != now+1000 {
-			t.Fatalf("the next report is at %d, want %d", next, now+1000)
-		}
-		if next := m.Report(now + 999); next != now+1000 {
+		// Asked for with the packet that exceeds B0, and then by each report.
+		before := heard.last[1]
+		if m.Report(now - 1); heard.last[1] != before {
 			t.Fatalf("a report before its time")
+		}
+		if m.Report(now); held > 10_000 && heard.report != now+1000 || held <= 10_000 && heard.report != 0 {
+			t.Fatalf("%d bytes at %d: the next report is at %d", held, now, heard.report)
 		}
 		want := min(1, float64(110_000-held)/100_000)
 		if got := float64(heard.last[1]) / FullRate; math.Abs(got-want) > 1.0/FullRate {
@@ -203,7 +205,7 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 		}
 		one := frameOf(1000, 3)
 		one.Ingress = 1
-		if o := ports[0].Enqueue(now, one); o.Dropped != (held == 110_000) {
+		if o := ports[0].Enqueue(now+1, one); o.Dropped != (held == 110_000) {
 			t.Errorf("%d bytes: %+v", held, o)
 		}
 		now += 1000
@@ -218,6 +220,14 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 	}
 	if heard.last[1] != FullRate || heard.full != 1 {
 		t.Errorf("the emptied port's sender was last told %d, and the whole rate %d times; want it once", heard.last[1], heard.full)
+	}
+	if last := now - 3000; heard.report != last {
+		t.Errorf("the last report was asked for %d, and all have the whole line since %d", heard.report, last)
+	}
+	one := frameOf(10_001, 3)
+	one.Ingress = 0
+	if ports[0].Enqueue(now, one); heard.report != now+1000 {
+		t.Errorf("a packet exceeds B0 at %d, a multiple of the period, and a report is asked for %d; want the next one", now, heard.report)
 	}
 	if got, told := heard.last[0]; told {
 		t.Errorf("an idle port's sender was told %d", got)

@@ -54,6 +54,8 @@ func (l *pausedLink) Pause(_ int, _ uint8, on bool) {
 // Stage implements Signals.
 func (l *pausedLink) Stage(int, uint8, uint8) {}
 
+func (l *pausedLink) ReportAt(clock.Time) {}
+
 // send begins a frame unless the sender is paused. A frame and a pause of the
 // same moment: the frame begins.
 func (l *pausedLink) send() {

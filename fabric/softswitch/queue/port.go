@@ -74,7 +74,7 @@ func (p *Port) Enqueue(now clock.Time, one *packet.Packet) Outcome {
 			return o
 		}
 	case m.lossless.Has(q):
-		if o.Reason = m.take(one.Ingress, q, length); o.Reason != Accepted {
+		if o.Reason = m.take(now, one.Ingress, q, length); o.Reason != Accepted {
 			o.Dropped = true
 			return o
 		}

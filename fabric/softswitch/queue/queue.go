@@ -27,7 +27,11 @@
 // concurrent use.
 package queue
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"railbed/fabric/clock"
+)
 
 // Priorities is the number of queues of a port.
 const Priorities = 8
@@ -89,6 +93,9 @@ type Signals interface {
 	// called when the stage changes; telling it again, for a message that is lost,
 	// is the caller's.
 	Stage(ingress int, priority uint8, stage uint8)
+	// ReportAt asks for a call of Memory.Report at a time: time-based GFC has to
+	// tell rates then. A call at an earlier time, or one more, does nothing.
+	ReportAt(at clock.Time)
 }
 
 // RateSignals are Signals that can also tell a rate in fine steps, as

@@ -75,6 +75,7 @@ type spoken struct {
 	stages map[[2]int]uint8
 	pauses int
 	words  int
+	report clock.Time // what was asked for last
 }
 
 func listen(tb testing.TB) *spoken {
@@ -96,6 +97,8 @@ func (s *spoken) Stage(ingress int, priority, stage uint8) {
 	s.stages[[2]int{ingress, int(priority)}] = stage
 	s.words++
 }
+
+func (s *spoken) ReportAt(at clock.Time) { s.report = at }
 
 // frameOf is the datagram of an ECN-capable flow, in a frame of some bytes.
 func frameOf(length int, priority uint8) *packet.Packet {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
@@ -72,6 +73,10 @@ func (s *ringSwitch) Stage(ingress int, q, stage uint8) {
 	s.told(ingress, func(p *Port) { p.Stage(s.ring.now, q, stage) })
 }
 
+func (s *ringSwitch) ReportAt(at clock.Time) {
+	s.ring.in(at.Sub(s.ring.now), func() { s.memory.Report(s.ring.now) })
+}
+
 // rateSwitch can tell rates, too.
 type rateSwitch struct{ *ringSwitch }
 
@@ -88,7 +93,6 @@ func newRing(t *testing.T, prepare func(*plan.Switch)) *ring {
 		var ports []*Port
 		if sw.Soft.GFC != nil && sw.Soft.GFC.Kind == spec.GFCTime {
 			s.memory, ports = memory(t, sw, rateSwitch{s})
-			r.in(0, func() { r.report(s) })
 		} else {
 			s.memory, ports = memory(t, sw, s)
 		}
@@ -112,10 +116,6 @@ func newRing(t *testing.T, prepare func(*plan.Switch)) *ring {
 		r.feed(i)
 	}
 	return r
-}
-
-func (r *ring) report(s *ringSwitch) {
-	r.in(s.memory.Report(r.now).Sub(r.now), func() { r.report(s) })
 }
 
 // feed gives a host one more packet to send. Its Flow is where it goes.
