@@ -1,5 +1,5 @@
-// Package protocoltest reads the examples of fabric/softswitch/PROTOCOL.md, which
-// tests hold against what reads and writes these formats.
+// Package protocoltest reads the examples of the documents that fix our formats,
+// which tests hold against what reads and writes these formats.
 package protocoltest
 
 import (
@@ -11,21 +11,30 @@ import (
 	"testing"
 )
 
-// Example is the bytes of the document's hex block with a name. The test runs
+// documents have the examples; a name is in one of them.
+var documents = []string{"fabric/softswitch/PROTOCOL.md", "transports/rd/PROTOCOL.md"}
+
+// Example is the bytes of a document's hex block with a name. The test runs
 // somewhere in the module, as go test has it.
 func Example(t testing.TB, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(module(t), "fabric", "softswitch", "PROTOCOL.md"))
-	if err != nil {
-		t.Fatal(err)
+	block := regexp.MustCompile("(?s)```hex " + regexp.QuoteMeta(name) + "\n(.*?)```")
+	var found [][]byte
+	for _, document := range documents {
+		text, err := os.ReadFile(filepath.Join(module(t), filepath.FromSlash(document)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range block.FindAllSubmatch(text, -1) {
+			found = append(found, match[1])
+		}
 	}
-	found := regexp.MustCompile("(?s)```hex " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(text)
-	if found == nil {
-		t.Fatalf("PROTOCOL.md has no example %s", name)
+	if len(found) != 1 {
+		t.Fatalf("%s have %d examples %s, want one", strings.Join(documents, " and "), len(found), name)
 	}
-	bytes, err := hex.DecodeString(strings.Join(strings.Fields(string(found[1])), ""))
+	bytes, err := hex.DecodeString(strings.Join(strings.Fields(string(found[0])), ""))
 	if err != nil {
-		t.Fatalf("example %s of PROTOCOL.md: %v", name, err)
+		t.Fatalf("example %s: %v", name, err)
 	}
 	return bytes
 }
