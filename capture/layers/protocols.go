@@ -20,6 +20,7 @@ var (
 	LayerTypeAggregation = gopacket.RegisterLayerType(1612, gopacket.LayerTypeMetadata{
 		Name: "Aggregation", Decoder: decoder(func() decodingLayer { return new(Aggregation) }),
 	})
+	LayerTypeRD = gopacket.RegisterLayerType(1613, gopacket.LayerTypeMetadata{Name: "RD", Decoder: gopacket.DecodeFunc(decodeRD)})
 )
 
 func init() {
@@ -28,6 +29,9 @@ func init() {
 	}
 	golayers.RegisterUDPPortLayerType(wire.PortINT, LayerTypeINT)
 	golayers.RegisterUDPPortLayerType(wire.PortAggregation, LayerTypeAggregation)
+	for port := range wire.PortsRD {
+		golayers.RegisterUDPPortLayerType(golayers.UDPPort(wire.PortRD+port), LayerTypeRD)
+	}
 }
 
 // decodingLayer is a layer that decodes itself and can be part of a packet.

@@ -264,8 +264,11 @@ func FuzzLayers(f *testing.F) {
 	for _, name := range []string{"int-probe", "aggregation-update", "aggregation-result", "aggregation-reject"} {
 		f.Add(protocoltest.Example(f, name))
 	}
+	for _, name := range rdExampleNames {
+		f.Add(protocoltest.Example(f, name))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, kind := range []gopacket.LayerType{LayerTypeMACControl, LayerTypeINT, LayerTypeAggregation} {
+		for _, kind := range []gopacket.LayerType{LayerTypeMACControl, LayerTypeINT, LayerTypeAggregation, LayerTypeRD} {
 			layer, ok := gopacket.NewPacket(data, kind, gopacket.DecodeOptions{NoCopy: true}).Layer(kind).(gopacket.SerializableLayer)
 			if !ok {
 				continue
