@@ -51,7 +51,7 @@ RD|DATA psn=5 msg=16777219 16@12288/12304 key=0x1122334455667788+65536 imm=0xcaf
 RD|DATA psn=5 [encrypted] [wrong check]
 RD|DATA psn=5 [version 2]
 RD|[no base]
-INT|probe, INT 2 hops`
+INT|probe, INT hops=2`
 	if got := strings.Join(dissect(t, frames, "_ws.col.Protocol", "_ws.col.Info"), "\n"); got != want {
 		t.Errorf("tshark says\n%s\nwant\n%s", got, want)
 	}

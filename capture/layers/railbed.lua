@@ -1,6 +1,6 @@
 -- Railbed's protocols for Wireshark: reliable datagrams, as transports/rd/PROTOCOL.md
 -- of Railbed has them, and the blocks of in-band telemetry before them and in probes
--- (fabric/softswitch/PROTOCOL.md). For Wireshark and tshark from 3.6 on.
+-- (fabric/softswitch/PROTOCOL.md). Tried with Wireshark 4.0.
 --
 --   railbed dissector > ~/.local/lib/wireshark/plugins/railbed.lua
 --
@@ -148,7 +148,7 @@ local function dissect_int(tvb, tree)
     for n = 1, hops do
         dissect_hop(tvb, length - n * hop, hop, n, asked, block)
     end
-    block:append_text(string.format(", %d hops wrote, %d may still", hops, remaining))
+    block:append_text(string.format(", hops=%d, %d may still write", hops, remaining))
     return length, tvb(2, 2):uint(), hops
 end
 
@@ -541,7 +541,7 @@ function int.dissector(tvb, pinfo, root)
         pinfo.cols.info = "[no valid block of telemetry]"
         return
     end
-    local info = string.format("INT %d hops", hops)
+    local info = string.format("INT hops=%d", hops)
     if port == PORT_INT then
         dissect_probe(tvb, length, root)
         info = "probe, " .. info

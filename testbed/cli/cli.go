@@ -128,7 +128,7 @@ Exec and shell exit as the program that they ran.`,
 	root.AddCommand(newRunCommand(a), newReportCommand(a))
 	root.AddCommand(newVerifyCommand(a))
 	root.AddCommand(newDoctorCommand(a))
-	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a))
+	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a), newDissectorCommand(a))
 	root.InitDefaultHelpCmd()
 	refuseUnknownTopics(root)
 	return root

@@ -1,0 +1,26 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"railbed/capture/layers"
+)
+
+func newDissectorCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "dissector",
+		Short: "Print Wireshark's dissector of reliable datagrams and telemetry",
+		Long: `Dissector prints a Lua script with which Wireshark and tshark (tried with 4.0)
+show reliable datagrams (rd) and in-band telemetry: every field, whether checks
+and sums are right, which packets an acknowledgement names, what was trimmed.
+Wireshark loads it from a folder for plugins, which may have to be made; Help,
+About, Folders names it.`,
+		Example: `  railbed dissector > ~/.local/lib/wireshark/plugins/railbed.lua
+  railbed dissector > railbed.lua && tshark -X lua_script:railbed.lua -r run.pcapng -Y 'rd.type == 4'`,
+		Args: exactArgs(0),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := a.stdout.Write(layers.Dissector)
+			return err
+		},
+	}
+}
