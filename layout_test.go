@@ -106,6 +106,9 @@ var levels = map[string]folder{
 	}},
 	"transports":             {level: 3},
 	"transports/aggregation": {level: 3},
+	"transports/rd/engine": {level: 3, siblings: map[string]string{
+		"transports": "it speaks of its completions and errors",
+	}},
 	"transports/tcp": {level: 3, siblings: map[string]string{
 		"transports": "it is one of its endpoints",
 	}},

@@ -71,6 +71,7 @@ const (
 	rdRejectReason = 24
 	rdRejectLeast  = 25
 	rdRejectMost   = 26
+	rdRejectMeant  = 28
 	rdRejectTo     = 32
 
 	// RDRejectLen is a reject, whole.
@@ -226,7 +227,7 @@ type RDEcho struct {
 // RDAckFields are those of an acknowledgement without its lists.
 type RDAckFields struct {
 	Limit      uint32 // the first PSN that will not be taken
-	Timestamp  uint32 // of the latest packet that came
+	Timestamp  uint32 // of a probe since the last one, else of the packet that took longest
 	Delay      uint32 // ns from its arrival to this
 	Duplicates uint32 // data packets that had come before, modulo 2^32
 	Received   uint32 // payload bytes that came, modulo 2^32
@@ -247,7 +248,8 @@ type RDNackFields struct {
 type RDRejectFields struct {
 	Reason      RDRejection
 	Least, Most uint8  // versions
-	To          uint64 // the life that is rejected
+	Meant       uint32 // the tag of what is rejected
+	To          uint64 // the life of who sent it
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

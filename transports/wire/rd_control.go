@@ -111,15 +111,19 @@ func (b RD) EncodeProbe(base RDBase, timestamp uint32) {
 
 // Reject reads a reject.
 func (b RD) Reject() RDRejectFields {
-	return RDRejectFields{Reason: RDRejection(b[rdRejectReason]), Least: b[rdRejectLeast], Most: b[rdRejectMost], To: binary.BigEndian.Uint64(b[rdRejectTo:])}
+	return RDRejectFields{
+		Reason: RDRejection(b[rdRejectReason]), Least: b[rdRejectLeast], Most: b[rdRejectMost],
+		Meant: binary.BigEndian.Uint32(b[rdRejectMeant:]), To: binary.BigEndian.Uint64(b[rdRejectTo:]),
+	}
 }
 
 // EncodeReject writes a reject.
 func (b RD) EncodeReject(base RDBase, f *RDRejectFields) {
 	base.Type = RDReject
 	b.encodeBase(&base)
-	clear(b[rdRejectReason:rdRejectTo])
+	b[rdRejectMost+1] = 0
 	b[rdRejectReason], b[rdRejectLeast], b[rdRejectMost] = uint8(f.Reason), f.Least, f.Most
+	binary.BigEndian.PutUint32(b[rdRejectMeant:], f.Meant)
 	binary.BigEndian.PutUint64(b[rdRejectTo:], f.To)
 	b.seal(RDRejectLen)
 }

@@ -12,7 +12,7 @@ func TestRDRoundTrip(t *testing.T) {
 	words, echo := []uint64{1 << 63, 3}, RDEcho{Path: 0xF801, Packets: 9, Marked: 4}
 	nack := RDNackFields{Reason: RDBounds, Path: 0xF802, Message: 9, Detail: 1 << 40}
 	skip := RDSkipFields{Count: 1, Message: 2, Total: 3, Imm: 4, Timestamp: 5, Bytes: 6}
-	reject := RDRejectFields{Reason: RDRejectLife, Least: 1, Most: 2, To: 1 << 50}
+	reject := RDRejectFields{Reason: RDRejectLife, Least: 1, Most: 2, Meant: 7, To: 1 << 50}
 	packets := map[RDType]RD{
 		RDData: make(RD, RDDataLen+100), RDSkip: make(RD, RDSkipLen), RDAck: make(RD, RDAckBytes(2, 1)), RDNack: make(RD, RDNackLen),
 		RDProbe: make(RD, RDProbeLen), RDReject: make(RD, RDRejectLen), RDClose: make(RD, RDBaseLen),

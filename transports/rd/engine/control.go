@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"net/netip"
+
+	"railbed/transports/wire"
+)
+
+// control is a negative answer, a reject or a close that waits to be sent.
+type control struct {
+	kind wire.RDType
+	peer *peer // nil for a reject
+	port uint8 // of the engine that it goes to
+	psn  PSN
+	nack wire.RDNackFields
+	// Of a reject.
+	to     netip.Addr
+	reject wire.RDRejectFields
+}
+
+// ring is the controls that wait, the oldest first. What does not fit is
+// forgotten: it is asked for again.
+type ring struct {
+	entries [256]control
+	first   int
+	count   int
+}
+
+func (r *ring) push(c *control) {
+	if r.count < len(r.entries) {
+		r.entries[(r.first+r.count)%len(r.entries)] = *c
+		r.count++
+	}
+}
+
+func (r *ring) pop() *control {
+	if r.count == 0 {
+		return nil
+	}
+	c := &r.entries[r.first]
+	r.first = (r.first + 1) % len(r.entries)
+	r.count--
+	return c
+}
+
+// reject answers a packet whose sender cannot be talked with. The answer is no
+// longer than what it answers, but for a close, and goes once for each.
+func (e *Engine) reject(to netip.Addr, base wire.RDBase, why wire.RDRejection) {
+	if base.Type == wire.RDClose || base.Type == wire.RDReject {
+		return
+	}
+	e.controls.push(&control{
+		kind: wire.RDReject, to: to, port: base.Source,
+		reject: wire.RDRejectFields{Reason: why, Least: wire.RDVersion, Most: wire.RDVersion, Meant: base.Tag, To: base.Life},
+	})
+}
+
+// nextControl writes the oldest control into a packet.
+func (e *Engine) nextControl(p *Packet) bool {
+	c := e.controls.pop()
+	if c == nil {
+		return false
+	}
+	p.control(c.peer, c.port)
+	switch c.kind {
+	case wire.RDNack:
+		e.counters.Nacks++
+		base := e.base(c.peer, c.port)
+		base.PSN = uint32(c.psn)
+		p.header(wire.RDNackLen).EncodeNack(base, &c.nack)
+	case wire.RDClose:
+		base := e.base(c.peer, c.port)
+		base.PSN = uint32(c.psn)
+		p.header(wire.RDBaseLen).EncodeClose(base)
+	default:
+		p.To = c.to
+		base := wire.RDBase{Source: e.config.Port, Destination: c.port, Tag: uint32(c.reject.To), Life: e.config.Life}
+		p.header(wire.RDRejectLen).EncodeReject(base, &c.reject)
+	}
+	return true
+}

@@ -1,0 +1,429 @@
+// Package engine is one engine of an endpoint of reliable datagrams: the state
+// of its sequence spaces to and from the engines of its peers, by the rules of
+// transports/rd/PROTOCOL.md. It has no socket, no goroutine and no clock: who
+// drives it hands it packets with the time of their arrival, takes packets from
+// it, and comes back at its deadline. So it runs the same in a test that
+// invents the network and the time.
+//
+// # Sending
+//
+// A message is cut into packets that each say where in which region they go.
+// They are numbered (PSN) in the order in which they are first sent, may take
+// any path and arrive in any order. A packet is sent again when its trimmed
+// header was reported, or when it is later than the latest that lately came
+// while one that was sent after it has come: that bound follows the reordering
+// that there is, so that reordering alone sends nothing twice. Silence sends a
+// probe, never data: its answer tells what is missing.
+//
+// # Receiving
+//
+// A packet's bytes are copied once, when its PSN comes for the first time, after
+// the whole message was checked against its region. The message's immediate
+// follows its last byte.
+//
+// An Engine is not safe for concurrent use.
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/transports/wire"
+)
+
+const (
+	// Window is how far the packets under way of one sequence space may be
+	// apart: what the bitmap of an acknowledgement can tell.
+	Window = 64 * wire.RDMaxWords
+	// Messages is how many messages one sequence space has outstanding.
+	Messages = 256
+	// quantum is how many packets of one message, and of one peer, go before
+	// those of the next.
+	quantum = 16
+
+	defaultPeerTimeout = 5 * time.Second
+	// minRoom is what each of many senders may have under way.
+	minRoom = 2
+	// defaultRoom is packets of 4 KiB in the memory that Linux gives a socket
+	// by default (net.core.rmem_default, 212,992 bytes).
+	defaultRoom = 24
+	// activity is for how long a sender counts among those that share the room.
+	activity = 10 * time.Millisecond
+)
+
+// Config is what an engine is told. Life, Payload and Paths are required.
+type Config struct {
+	// Life is the endpoint's, the same for all of its engines.
+	Life uint64
+	// Port is the engine's port behind wire.PortRD.
+	Port uint8
+	// Payload is how many bytes of a message go into a packet at most.
+	Payload int
+	// Paths picks the path of each packet, for each peer by a chooser of its own.
+	Paths func() Paths
+	// FirstPath is the source port of path 0; the others follow.
+	FirstPath uint16
+	// Pacer says when packets may go. Default: at once.
+	Pacer *Pacer
+	// Overhead is the bytes that a pacer counts for each packet besides header
+	// and payload. Default: those of Ethernet, IPv4 and UDP.
+	Overhead int
+	// Room is how many packets can wait for the engine. Default 24.
+	Room int
+	// PeerTimeout is how long a peer may be silent while something is
+	// outstanding to it. Default 5 s.
+	PeerTimeout time.Duration
+}
+
+// Paths picks paths; package path has choosers.
+type Paths interface {
+	// Pick is the path of the next packet.
+	Pick(now clock.Time) int
+	// Feedback tells what became of packets of a path.
+	Feedback(path int, what PathEvent, packets int, now clock.Time)
+}
+
+// PathEvent is what became of a packet.
+type PathEvent uint8
+
+// What becomes of packets.
+const (
+	PathAcked   PathEvent = iota // it came
+	PathMarked                   // it came with congestion experienced
+	PathTrimmed                  // its header came
+	PathLost                     // later ones came, and it did not
+	PathSilent                   // nothing came back at all
+)
+
+// Host is what an engine needs of its endpoint.
+type Host interface {
+	// Region finds a region by its key; nil is none.
+	Region(key uint64) *Region
+	// Reserve makes sure that the next Deliver has room; without it false.
+	Reserve() bool
+	// Deliver reports an OpReceive for which there is room.
+	Deliver(c transports.Completion)
+	// Complete reports the end of a request.
+	Complete(c transports.Completion)
+	// Failed is called when a peer failed here: the endpoint is to call Fail in
+	// its other engines, and reports it once all have.
+	Failed(peer transports.Peer, err error)
+}
+
+// Region is registered memory.
+type Region struct {
+	Memory   []byte
+	Writable bool
+	// Closed is set before the memory is taken back; an engine that works for
+	// somebody else at that moment may still write until it returns.
+	Closed atomic.Bool
+}
+
+// Peer is what the address of an endpoint says of it.
+type Peer struct {
+	Life    uint64
+	Port    uint8 // of its engine 0, behind wire.PortRD
+	Engines int
+	Room    int // packets that each of its engines can hold at first
+}
+
+// Counters counts what an engine did.
+type Counters struct {
+	Sent, SentBytes     uint64 // data packets for the first time, and their payload
+	Repeated            uint64 // data packets sent again
+	Skipped             uint64 // PSNs that a skip gave up
+	Probes, Acks, Nacks uint64 // sent
+	Received            uint64 // data packets placed
+	ReceivedBytes       uint64
+	Duplicates          uint64 // data packets that had come before
+	Trimmed             uint64 // of which only the header came
+	Corrupt             uint64 // packets with a wrong check or sum
+	Refused             uint64 // packets that point outside of what they may
+	Hostile             uint64 // packets that contradict what came before
+	Foreign             uint64 // of peers, lives or versions that are not known here
+	Marked              uint64 // data packets with congestion experienced
+}
+
+// Message is a request in the engine's words.
+type Message struct {
+	ID          uint64
+	Op          transports.Op
+	Local       []byte
+	Key, Offset uint64
+	Imm         uint32
+	Class       transports.Class
+	Droppable   bool
+}
+
+// peer is another endpoint.
+type peer struct {
+	Peer
+	number transports.Peer
+	out    *outbound
+	in     [wire.RDEngines]*inbound // by its engine
+	err    error
+	heard  clock.Time // when anything came of it
+}
+
+// Engine is one engine.
+type Engine struct {
+	config   Config
+	host     Host
+	peers    []*peer
+	byLife   map[uint64]*peer
+	counters Counters
+
+	order    uint64      // of the latest transmission
+	active   []*outbound // with anything outstanding
+	turn     int         // in active
+	turned   int         // packets that it has had in this turn
+	owing    *inbound    // the first that owes an acknowledgement
+	controls ring
+	pacing   bool       // the pacer knows that there is something to send
+	paced    clock.Time // when it lets that go; 0 is no matter
+
+	epoch         clock.Time // of activity
+	senders, last int        // in this and the last epoch
+}
+
+// New makes an engine.
+func New(config Config, host Host) *Engine {
+	if config.Payload <= 0 || config.Paths == nil {
+		panic(fmt.Sprintf("rd engine with %d bytes of payload", config.Payload))
+	}
+	if config.PeerTimeout == 0 {
+		config.PeerTimeout = defaultPeerTimeout
+	}
+	if config.Overhead == 0 {
+		config.Overhead = wire.EthernetLen + wire.IPv4MinLen + wire.UDPLen
+	}
+	if config.Room == 0 {
+		config.Room = defaultRoom
+	}
+	return &Engine{config: config, host: host, byLife: make(map[uint64]*peer)}
+}
+
+// Counters is what the engine did so far.
+func (e *Engine) Counters() Counters { return e.counters }
+
+// AddPeer makes a peer known. Its number is how many there were before.
+func (e *Engine) AddPeer(p Peer) transports.Peer {
+	n := transports.Peer(len(e.peers))
+	added := &peer{Peer: p, number: n}
+	added.Engines = min(max(added.Engines, 1), wire.RDEngines)
+	e.peers = append(e.peers, added)
+	e.byLife[p.Life] = added
+	return n
+}
+
+// Post queues a message. It is false when the peer has as many outstanding as
+// it may. The peer's failure is an error.
+func (e *Engine) Post(now clock.Time, to transports.Peer, m *Message) (bool, error) {
+	p := e.peers[to]
+	if p.err != nil {
+		return false, p.err
+	}
+	if p.out == nil {
+		p.out = e.newOutbound(p)
+	}
+	if !p.out.post(m, now) {
+		return false, nil
+	}
+	e.activate(p.out)
+	return true, nil
+}
+
+func (e *Engine) activate(o *outbound) {
+	if !o.active {
+		o.active = true
+		e.active = append(e.active, o)
+	}
+}
+
+// Fail ends a peer: what is outstanding to it completes with err, and what comes
+// of it is not taken any more. A second call does nothing.
+func (e *Engine) Fail(to transports.Peer, err error) {
+	p := e.peers[to]
+	if p.err != nil {
+		return
+	}
+	p.err = err
+	if p.out != nil {
+		p.out.abandon(err)
+	}
+	p.out, p.in = nil, [wire.RDEngines]*inbound{}
+}
+
+// fail is Fail where the engine itself found out.
+func (e *Engine) fail(p *peer, format string, args ...any) {
+	if p.err != nil {
+		return
+	}
+	err := fmt.Errorf("%w: %s", transports.ErrPeerFailed, fmt.Sprintf(format, args...))
+	e.Fail(p.number, err)
+	e.host.Failed(p.number, err)
+}
+
+// Arrival is a packet that came.
+type Arrival struct {
+	Data []byte // the UDP payload, without a block of INT
+	// Path is the UDP source port.
+	Path uint16
+	// Marked says that it came with congestion experienced (RFC 3168).
+	Marked bool
+	// From is the sender's address: what is rejected is answered there.
+	From netip.Addr
+}
+
+// Receive takes a packet. It keeps nothing of it.
+func (e *Engine) Receive(now clock.Time, a Arrival) {
+	b := wire.RD(a.Data)
+	if !b.HasBase() {
+		e.counters.Corrupt++
+		return
+	}
+	if b.Version() != wire.RDVersion {
+		e.counters.Foreign++
+		base := b.Base()
+		e.reject(a.From, base, wire.RDRejectVersion)
+		return
+	}
+	if !b.Valid() {
+		e.counters.Corrupt++
+		return
+	}
+	base := b.Base()
+	if base.Flags&wire.RDEncrypted != 0 {
+		e.counters.Foreign++
+		e.reject(a.From, base, wire.RDRejectSecurity)
+		return
+	}
+	if base.Type == wire.RDReject {
+		e.rejected(b, base, now)
+		return
+	}
+	if base.Tag != uint32(e.config.Life) || base.Destination != e.config.Port {
+		e.counters.Foreign++
+		e.reject(a.From, base, wire.RDRejectLife)
+		return
+	}
+	p := e.byLife[base.Life]
+	if p == nil {
+		e.counters.Foreign++
+		e.reject(a.From, base, wire.RDRejectStranger)
+		return
+	}
+	e.from(p, b, base, a, now)
+}
+
+// from takes a packet of a peer that is known.
+func (e *Engine) from(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock.Time) {
+	if p.err != nil {
+		if base.Type != wire.RDClose {
+			e.controls.push(&control{kind: wire.RDClose, peer: p, port: base.Source, psn: firstPSN(p.Life)})
+		}
+		return
+	}
+	p.heard = now
+	switch base.Type {
+	case wire.RDData, wire.RDSkip, wire.RDProbe:
+		in := e.inbound(p, base.Source)
+		if in == nil {
+			e.counters.Hostile++
+			return
+		}
+		in.arrived(b, base, a, now)
+	case wire.RDAck:
+		if p.out != nil && base.Source == p.out.port {
+			p.out.acknowledged(b, base, now)
+		}
+	case wire.RDNack:
+		if p.out != nil && base.Source == p.out.port {
+			p.out.refused(b.Nack(), PSN(base.PSN), now)
+		}
+	case wire.RDClose:
+		if p.out != nil && base.Source == p.out.port {
+			p.out.upTo(PSN(base.PSN), now) // what came before it closed is no failure
+		}
+		e.fail(p, "it closed its endpoint")
+	}
+}
+
+// Goodbye makes Next tell all peers with which there was anything that this
+// endpoint closes, and what of theirs has come.
+func (e *Engine) Goodbye() {
+	for _, p := range e.peers {
+		if p.err != nil {
+			continue
+		}
+		told := false
+		for _, in := range p.in {
+			if in != nil {
+				e.controls.push(&control{kind: wire.RDClose, peer: p, port: in.port, psn: in.next})
+				told = true
+			}
+		}
+		if p.out != nil && !told {
+			e.controls.push(&control{kind: wire.RDClose, peer: p, port: p.out.port, psn: firstPSN(p.Life)})
+		}
+	}
+}
+
+// inbound is the sequence space from a peer's engine; nil where it has no such.
+func (e *Engine) inbound(p *peer, port uint8) *inbound {
+	n := int(port) - int(p.Port)
+	if n < 0 || n >= p.Engines {
+		return nil
+	}
+	if p.in[n] == nil {
+		p.in[n] = e.newInbound(p, port)
+	}
+	return p.in[n]
+}
+
+// rejected takes a reject, which is believed when it names this life and comes of
+// what the peer's address says.
+func (e *Engine) rejected(b wire.RD, base wire.RDBase, now clock.Time) {
+	r := b.Reject()
+	if r.To != e.config.Life {
+		e.counters.Foreign++
+		return
+	}
+	for _, o := range e.active {
+		p := o.peer
+		if p.err != nil || o.port != base.Source || r.Meant != uint32(p.Life) {
+			continue
+		}
+		switch r.Reason {
+		case wire.RDRejectStranger:
+			p.heard = now
+			o.pause(now)
+		case wire.RDRejectLife:
+			e.fail(p, "another endpoint lives at its address")
+		case wire.RDRejectVersion:
+			if r.Least <= wire.RDVersion && wire.RDVersion <= r.Most {
+				return // it read another version in a packet that was damaged
+			}
+			e.fail(p, "it speaks versions %d to %d of the protocol, not %d", r.Least, r.Most, wire.RDVersion)
+		default:
+			e.fail(p, "it rejects packets: %v", r.Reason)
+		}
+		return
+	}
+	e.counters.Foreign++
+}
+
+// base is the base of a packet to a peer's engine.
+func (e *Engine) base(p *peer, port uint8) wire.RDBase {
+	return wire.RDBase{Source: e.config.Port, Destination: port, Tag: uint32(p.Life), Life: e.config.Life}
+}
+
+// room is how many packets each sender may have under way, so that they do not
+// overrun the memory that they wait in.
+func (e *Engine) room() int {
+	return max(minRoom, e.config.Room/max(e.senders, e.last, 1))
+}

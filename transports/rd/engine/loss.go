@@ -1,0 +1,253 @@
+package engine
+
+import (
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports/wire"
+)
+
+const (
+	// firstProbe is how long a peer from which nothing came yet may be silent
+	// before it is probed.
+	firstProbe = 20 * time.Millisecond
+	// leastProbe is below what an ordinary host takes to run a process that
+	// waits; probing sooner would ask what is under way already.
+	leastProbe = 500 * time.Microsecond
+	// mostProbe bounds the doubling.
+	mostProbe = 250 * time.Millisecond
+	// leastBusy and mostBusy bound how long a message waits for a receiver whose
+	// owner does not take its immediates.
+	leastBusy = 100 * time.Microsecond
+	mostBusy  = 10 * time.Millisecond
+	// mostPause bounds the doubling of pauses for a peer that was not told of
+	// this endpoint.
+	mostPause = 50 * time.Millisecond
+)
+
+// acknowledged takes an acknowledgement.
+func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
+	cumulative := PSN(base.PSN)
+	f := b.Ack()
+	ahead := cumulative.From(o.una)
+	if ahead > o.next.From(o.una) {
+		o.engine.counters.Hostile++
+		return
+	}
+	if f.Timestamp == o.probeStamp {
+		o.newest = max(o.newest, o.probeOrder) // what was sent before the probe and is not here is late
+	}
+	o.silence, o.progress = 0, now
+	o.pauses, o.pauseUntil = 0, 0
+	for i := range int(f.Echoes) {
+		e := b.AckEcho(i)
+		path := int(e.Path) - int(o.engine.config.FirstPath)
+		o.paths.Feedback(path, PathAcked, int(e.Packets-min(e.Marked, e.Packets)), now)
+		if e.Marked > 0 {
+			o.paths.Feedback(path, PathMarked, int(e.Marked), now)
+		}
+	}
+	o.sample(&f, now)
+	if ahead < 0 {
+		return // older than what is known
+	}
+	if limit := PSN(f.Limit); limit.From(o.limit) > 0 && limit.From(cumulative) <= Window {
+		o.limit = limit
+	}
+	o.room = max(int(f.Room), 1)
+	o.upTo(cumulative, now)
+	for i := range int(f.Words) {
+		for word, at := b.AckWord(i), cumulative+1+PSN(64*i); word != 0; word, at = word<<1, at+1 {
+			if word>>63 != 0 && at.From(o.next) < 0 {
+				o.came(at, now)
+			}
+		}
+	}
+	if more := int32(f.Duplicates - o.duplicates); more > 0 {
+		o.duplicates = f.Duplicates
+		if o.repeated { // else the network made them
+			o.repeated = false
+			o.late.spurious()
+		}
+	}
+	o.detect(now)
+	o.schedule(now)
+}
+
+// upTo notes that every packet before one has come.
+func (o *outbound) upTo(psn PSN, now clock.Time) {
+	if ahead := psn.From(o.una); ahead < 0 || ahead > o.next.From(o.una) {
+		return
+	}
+	for ; o.una != psn; o.una++ {
+		o.came(o.una, now)
+		o.packets[o.una.slot()].state = free
+	}
+}
+
+// sample measures the round trip by what the acknowledgement echoes.
+func (o *outbound) sample(f *wire.RDAckFields, now clock.Time) {
+	trip := time.Duration(uint32(now)-f.Timestamp) - time.Duration(f.Delay)
+	if trip > 0 && trip < time.Second {
+		o.late.trip(trip, now)
+	}
+}
+
+// came notes that a packet has come.
+func (o *outbound) came(psn PSN, now clock.Time) {
+	k := &o.packets[psn.slot()]
+	if k.state == done || k.state == free {
+		return
+	}
+	switch {
+	case k.sends == 1:
+		o.newest = max(o.newest, k.order)
+	case k.state == inFlight && now.Sub(k.sent) >= o.late.shortest:
+		// Sooner, and it is an earlier transmission that has come.
+		o.newest = max(o.newest, k.order)
+	}
+	o.busyRounds = 0
+	o.end(psn)
+}
+
+// detect finds packets that are later than any that came of late, though one
+// that was sent after them has come.
+func (o *outbound) detect(now clock.Time) {
+	for o.flight.count > 0 {
+		k := &o.packets[o.flight.first]
+		if k.order > o.newest || now.Sub(k.sent) < o.late.bound() {
+			return
+		}
+		o.paths.Feedback(int(k.path), PathLost, 1, now)
+		o.lose(o.flight.first)
+	}
+}
+
+// lose makes a packet be sent again, or given up where its message may have holes.
+func (o *outbound) lose(slot uint16) {
+	k := &o.packets[slot]
+	o.unlink(slot)
+	if m := &o.messages[k.message%Messages]; m.Droppable && !k.skip && !m.over && k.size > 0 {
+		k.skip = true
+		m.missing += uint32(k.size)
+	}
+	o.link(&o.lost, slot, isLost)
+}
+
+// refused takes a negative acknowledgement.
+func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
+	if ahead := psn.From(o.una); ahead < 0 || ahead >= o.next.From(o.una) {
+		return
+	}
+	slot := psn.slot()
+	k := &o.packets[slot]
+	m := &o.messages[k.message%Messages]
+	if k.state != inFlight || f.Message != k.message {
+		return
+	}
+	o.silence, o.progress = 0, now
+	switch f.Reason {
+	case wire.RDTrimmed:
+		// The header of an earlier transmission cannot come so soon after
+		// this one.
+		if now.Sub(k.sent) >= o.late.shortest/2 {
+			o.paths.Feedback(int(k.path), PathTrimmed, 1, now)
+			o.lose(slot)
+		}
+	case wire.RDBusy:
+		o.unlink(slot)
+		o.link(&o.busy, slot, isBusy)
+		if o.busy.count == 1 {
+			o.busyUntil = now.Add(min(leastBusy<<min(o.busyRounds, 10), mostBusy))
+			o.busyRounds++
+		}
+	case wire.RDNoRegion, wire.RDNotWritable, wire.RDBounds:
+		if !k.skip {
+			o.giveUp(m, refusal(m, &f))
+		}
+	}
+	o.schedule(now)
+}
+
+// pause waits for a peer that was not told of this endpoint: what is under way
+// has not come.
+func (o *outbound) pause(now clock.Time) {
+	o.silence, o.progress = 0, now
+	if o.pauseUntil > now {
+		return
+	}
+	for o.flight.count > 0 {
+		slot := o.flight.first
+		o.unlink(slot)
+		o.link(&o.lost, slot, isLost)
+	}
+	o.pauseUntil = now.Add(min(time.Millisecond<<min(o.pauses, 10), mostPause))
+	o.pauses++
+	o.schedule(now)
+}
+
+// tick does what time asks for.
+func (o *outbound) tick(now clock.Time) {
+	if o.busy.count > 0 && o.busyUntil <= now {
+		for o.busy.count > 0 {
+			slot := o.busy.first
+			o.unlink(slot)
+			o.link(&o.lost, slot, isLost)
+		}
+	}
+	o.detect(now)
+	if o.flight.count > 0 && o.probeAt() <= now {
+		if now.Sub(o.progress) >= o.engine.config.PeerTimeout {
+			o.engine.fail(o.peer, "nothing came back for %v", now.Sub(o.progress).Round(time.Millisecond))
+			return
+		}
+		o.probing = true
+	}
+	o.schedule(now)
+}
+
+// probeAt is when the silence asks for a probe.
+func (o *outbound) probeAt() clock.Time {
+	wait := o.late.probe() << min(o.silence, 16)
+	return max(o.progress, o.probed, o.packets[o.flight.final].sent).Add(min(wait, mostProbe))
+}
+
+// probe writes a probe, by a path of its own choice.
+func (o *outbound) probe(p *Packet, now clock.Time) bool {
+	o.probing = false
+	if o.flight.count == 0 {
+		return false
+	}
+	if o.silence > 0 {
+		o.paths.Feedback(int(o.packets[o.flight.first].path), PathSilent, 1, now)
+	}
+	o.silence++
+	e := o.engine
+	e.order++
+	o.probed, o.probeOrder, o.probeStamp = now, e.order, uint32(now)
+	e.counters.Probes++
+	base := e.base(o.peer, o.port)
+	base.PSN, base.Flags = uint32(o.next), wire.RDAckRequest
+	p.control(o.peer, o.port)
+	p.header(wire.RDProbeLen).EncodeProbe(base, uint32(now))
+	o.schedule(now)
+	return true
+}
+
+// schedule sets when tick has to look.
+func (o *outbound) schedule(now clock.Time) {
+	at := clock.Never
+	if o.busy.count > 0 {
+		at = o.busyUntil
+	}
+	if o.pauseUntil > now {
+		at = min(at, o.pauseUntil)
+	}
+	if o.flight.count > 0 {
+		at = min(at, o.probeAt())
+		if k := &o.packets[o.flight.first]; k.order < o.newest {
+			at = min(at, k.sent.Add(o.late.bound()))
+		}
+	}
+	o.deadline = at
+}

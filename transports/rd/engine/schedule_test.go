@@ -1,0 +1,159 @@
+package engine
+
+import (
+	"bytes"
+	"flag"
+	"testing"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+)
+
+var (
+	oneSeed = flag.Uint64("seed", 0, "run only this seed of the schedules")
+	seeds   = flag.Uint64("seeds", 1000, "how many schedules to run")
+)
+
+// TestSchedules runs random messages through random weather: whatever is lost,
+// doubled, cut, damaged or overtaken, each byte is where it belongs before the
+// immediate comes and the sender hears of it, each comes once, and nothing is
+// written after.
+func TestSchedules(t *testing.T) {
+	first, last := uint64(1), *seeds
+	if testing.Short() {
+		last = 200
+	}
+	if *oneSeed != 0 {
+		first, last = *oneSeed, *oneSeed
+	}
+	for seed := first; seed <= last; seed++ {
+		schedule(t, seed)
+		if t.Failed() {
+			t.Fatalf("repeat it: go test -run TestSchedules ./transports/rd/engine -seed %d", seed)
+		}
+	}
+}
+
+// task is one message of a schedule.
+type task struct {
+	from, to  *testNode
+	local     []byte
+	place     []byte // where it goes
+	imm       bool
+	droppable bool
+	sent, got int // completions
+	wrong     bool
+}
+
+func schedule(t *testing.T, seed uint64) {
+	w := newWorld(t, seed)
+	r := w.random
+	w.net = weather{delay: time.Duration(r.Int64N(int64(time.Millisecond))), jitter: time.Duration(r.Int64N(int64(300 * time.Microsecond)))}
+	if r.IntN(4) > 0 {
+		w.net.loss, w.net.twice, w.net.trim, w.net.corrupt = r.Float64()*0.2, r.Float64()*0.1, r.Float64()*0.1, r.Float64()*0.05
+	}
+	var nodes []*testNode
+	for range 2 + r.IntN(2) {
+		nodes = append(nodes, w.node(func(c *Config) {
+			c.Room = 2 + r.IntN(200)
+			c.Payload = 16 + r.IntN(600)
+			if r.IntN(2) == 0 {
+				c.Life |= 0xFFFFFF00_FFFFFFE0 // numbers wrap around soon
+				c.Life = c.Life&^3 | uint64(len(nodes))
+			}
+			if r.IntN(3) == 0 {
+				c.Pacer = NewPacer(uint64(10_000_000 + r.IntN(1_000_000_000)))
+			}
+		}))
+	}
+	var tasks []*task
+	for _, a := range nodes {
+		for i, b := range nodes {
+			if a.add(b) != transports.Peer(i) {
+				t.Fatal("peers are numbered otherwise")
+			}
+		}
+	}
+	for number := range 5 + r.IntN(60) {
+		tasks = append(tasks, w.task(nodes, number))
+	}
+	w.run(clock.Time(20 * time.Second))
+	for i, k := range tasks {
+		if k.sent != 1 || k.got != 1 && k.imm || k.wrong {
+			t.Errorf("seed %d: message %d of %d bytes %v -> %v: completed %d times, received %d times, wrong bytes %v", seed, i, len(k.local), k.from, k.to, k.sent, k.got, k.wrong)
+		}
+		if k.imm && !k.droppable && len(bytes.Trim(k.place, "\xAA")) != 0 {
+			t.Errorf("seed %d: message %d: bytes were written after its immediate", seed, i)
+		}
+	}
+	for _, n := range nodes {
+		if len(n.failed) > 0 {
+			t.Errorf("seed %d: failed peers: %v", seed, n.failed)
+		}
+		if text := n.state(); text != "" {
+			t.Errorf("seed %d: %v is not done at the end:%s", seed, n, text)
+		}
+	}
+}
+
+// task posts a message at a random time and watches it.
+func (w *world) task(nodes []*testNode, number int) *task {
+	r := w.random
+	from, to := r.IntN(len(nodes)), r.IntN(len(nodes))
+	size := []int{0, 1, r.IntN(100), r.IntN(5000), r.IntN(100_000)}[r.IntN(5)]
+	k := &task{from: nodes[from], to: nodes[to], imm: r.IntN(3) > 0, droppable: r.IntN(8) == 0, local: fill(make([]byte, size), number)}
+	region, key := k.to.region(size + 64)
+	offset := r.IntN(64)
+	k.place = region.Memory[offset:][:size]
+	want := bytes.Clone(k.local)
+	m := Message{ID: uint64(number), Op: transports.OpWrite, Local: k.local, Key: key, Offset: uint64(offset), Imm: uint32(number), Droppable: k.droppable}
+	check := func() {
+		if !k.droppable && !bytes.Equal(k.place, want) {
+			k.wrong = true
+		}
+	}
+	if k.imm {
+		m.Op = transports.OpWriteImm
+	}
+	previous := k.to.onReceive
+	k.to.onReceive = func(c transports.Completion) {
+		if c.Imm != uint32(number) {
+			if previous != nil {
+				previous(c)
+			}
+			return
+		}
+		k.got++
+		if check(); c.Bytes+c.Missing != size || c.Missing > 0 && !k.droppable || int(c.Peer) != from {
+			k.wrong = true
+		}
+		for i := range k.place { // whatever is written now is seen
+			k.place[i] = 0xAA
+		}
+	}
+	before := k.from.onDone
+	k.from.onDone = func(c transports.Completion) {
+		if c.ID != uint64(number) {
+			if before != nil {
+				before(c)
+			}
+			return
+		}
+		if k.sent++; k.imm && k.got == 0 || c.Err != nil || c.Bytes+c.Missing != size {
+			k.wrong = true
+		}
+		if !k.imm {
+			check()
+		}
+		clear(k.local) // the caller's again
+	}
+	var try func()
+	try = func() {
+		if !k.from.post(transports.Peer(to), m) {
+			w.at(w.now.Add(time.Millisecond), try)
+		}
+	}
+	w.at(clock.Time(r.Int64N(int64(50*time.Millisecond))), try)
+	return k
+}
