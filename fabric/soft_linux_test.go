@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"railbed/fabric/units"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
@@ -68,7 +70,7 @@ func TestHeadroomFollowsChanges(t *testing.T) {
 	}
 	much := long
 	much.Delay, much.Rate = units.Duration(time.Second), 500e6
-	if err := f.SetLink(ctx, name, Both, much); err == nil || !strings.Contains(err.Error(), "keep headroom for PFC at leaf1:p0: want ") {
+	if err := f.SetLink(ctx, name, Both, much); err == nil || !strings.Contains(err.Error(), "keep buffer for lossless priorities at leaf1:p0: want ") {
 		t.Errorf("got %v for a link that does not fit", err)
 	}
 	if got := f.named[name].AToB.Rate; got != long.Rate || !f.soft.named[name].AToB.Equal(long) {
@@ -93,4 +95,38 @@ func TestHeadroomFollowsChanges(t *testing.T) {
 			t.Fatalf("thresholds remain %+v, want %+v", thresholds(), planned)
 		}
 	}
+}
+
+// Gentle Flow Control's thresholds follow a link in the same way, to those of a plan that
+// has it so.
+func TestGFCFollowsChanges(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	ctx := context.Background()
+	const text = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, buffer: 1MB, gfc: {kind: time, priorities: [3]}}, links: {default: {rate: 1gbit, delay: 10us}}}\n"
+	p, long := plantest.Compile(t, text), plantest.Compile(t, strings.Replace(text, "10us", "100us", 1))
+	f, err := Build(ctx, p, namespaces(t, p), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	become := func(want *plan.Plan) {
+		t.Helper()
+		if err := f.SetLink(ctx, "h0--leaf1", Both, want.Links[0].AToB); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			links, err := f.Links(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := links[0].B.Soft.GFC; cmp.Equal(at, *want.Switches[0].Ports[0].GFC) {
+				return
+			} else if time.Now().After(end) {
+				t.Fatalf("thresholds remain %+v, want %+v", at, want.Switches[0].Ports[0].GFC)
+			}
+		}
+	}
+	become(p)
+	become(long)
+	become(p)
 }

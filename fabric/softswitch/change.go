@@ -3,30 +3,32 @@ package softswitch
 import (
 	"fmt"
 
+	"railbed/fabric/units"
 	"railbed/testbed/plan"
 )
 
 // SetLink changes what a link does to frames that are sent from now on. A
 // direction's flaps are counted from here when they are other ones than before.
 //
-// What the switches at its ends keep for PFC follows its rates and delays, but for
-// what the file gives. What a link needs more comes out of the shared buffer at
+// What the switches at its ends keep for PFC and GFC follows its rates and delays, but
+// for what the file gives. What a link needs more comes out of the shared buffer at
 // once; where that has no room, nothing changes, and the error says what would fit.
-// While frames and pauses of before are under way, a port keeps enough for both: a
-// rate that rises while a delay falls may need two calls, the delay's first.
+// While frames, pauses and rates of before are under way, a port keeps enough for both:
+// a rate that rises while a delay falls may need two calls, the delay's first.
 func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 	l := e.byLink[name]
 	if l == nil {
 		return fmt.Errorf("change link %s: no soft link has this name", name)
 	}
 	defer e.settle()
-	err := l.a.keepFor(plan.Hop{MTU: l.plan.MTU, In: bToA, Out: aToB})
-	if err == nil { // if B refuses, A keeps more for a while, as after a change that was undone
-		err = l.b.keepFor(plan.Hop{MTU: l.plan.MTU, In: aToB, Out: bToA})
-	}
+	all, err := e.keepFor(l, aToB, bToA)
 	if err != nil {
 		return fmt.Errorf("change link %s: %w", name, err)
 	}
+	for i := range all {
+		all[i].keep()
+	}
+	rates := [2]units.Rate{l.a.medium.Direction().Rate, l.b.medium.Direction().Rate}
 	for one, d := range map[*port]plan.Direction{l.a: aToB, l.b: bToA} {
 		flap := one.medium.Direction().Flap
 		one.medium.Set(d)
@@ -36,7 +38,11 @@ func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 		one.egress.SetLink(e.now, d)
 	}
 	for _, one := range []*port{l.a, l.b} {
-		one.planRefresh() // the time of a pause is in bits of the link
+		// The times of pauses and of rates are in bits of the link.
+		one.planRefresh()
+		if one.asked.gentle.slowed != 0 && rates != [2]units.Rate{aToB.Rate, bToA.Rate} {
+			one.tellRates()
+		}
 	}
 	return nil
 }

@@ -42,8 +42,10 @@ type PortState struct {
 	Depth    [queue.Priorities]int64 `json:"depth"`           // bytes that wait, by priority
 	Paused   [queue.Priorities]bool  `json:"paused"`
 	Slowed   bool                    `json:"slowed,omitempty"` // some priority is kept below the line's rate
-	// PFC are the thresholds in force, which follow the link.
+	// PFC and GFC are the thresholds in force, which follow the link. GFC's stages, which
+	// follow from its B1 and BM, are left out.
 	PFC plan.PortPFC `json:"pfc,omitzero"`
+	GFC plan.PortGFC `json:"gfc,omitzero"`
 }
 
 // Dropped is how many packets the port dropped, for whatever reason.
@@ -66,7 +68,8 @@ func (s *PortState) Waiting() (total int64) {
 func (e *Engine) Ports() []PortState {
 	states := make([]PortState, len(e.ports))
 	for i, one := range e.ports {
-		state := PortState{Port: one.name, Link: one.link.plan.Name, Up: one.link.up, Counters: one.count, PFC: one.thresholds()}
+		at := one.thresholds()
+		state := PortState{Port: one.name, Link: one.link.plan.Name, Up: one.link.up, Counters: one.count, PFC: at.PFC, GFC: at.GFC}
 		for q := range uint8(queue.Priorities) {
 			state.Depth[q] = one.egress.Depth(q)
 			state.Paused[q] = one.told[q] > e.now

@@ -69,7 +69,8 @@ func (s *station) ReportAt(at clock.Time) {
 	s.engine.events.push(event{at: at, kind: reports, port: int32(s.ports[0].index)})
 }
 
-// tellRates tells the far end everything again, because the link came up.
+// tellRates tells the far end everything again, because the link came up or has another
+// rate.
 func (p *port) tellRates() {
 	if g := &p.asked.gentle; g.fields.Enable != 0 {
 		g.say, g.said = true, 0

@@ -2,48 +2,162 @@ package softswitch
 
 import (
 	"fmt"
+	"sort"
 	"time"
 
 	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/queue"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
 )
 
-// hop is the port's link as it is now.
-func (p *port) hop() plan.Hop {
-	return plan.Hop{MTU: p.link.plan.MTU, In: p.far.medium.Direction(), Out: p.medium.Direction()}
+// kept is what a port keeps of its switch's buffer for lossless priorities.
+type kept struct {
+	// own is what the port's link needs, worst the link that what is in force is for:
+	// until shrinks, at least, it may be worse than the port's.
+	own     queue.Thresholds
+	worst   plan.Hop
+	shrinks clock.Time
+	// above is how far above own GFC's thresholds are, from where they sink.
+	above units.Bytes
 }
 
-// keepFor has the port keep for PFC what its link needs that becomes another one.
-// Frames are under way that were sent at the old rate and take the old delay, and so
-// are pauses: as long as that can matter, the port keeps enough for both.
-func (p *port) keepFor(hop plan.Hop) error {
-	if p.pfc == nil || hop.Alike(p.hop()) {
-		return nil
+// keeping is what a port is to keep when a link of its switch becomes another one:
+// own in the end, and at, which holds what comes of both links, for as long as it takes
+// to settle.
+type keeping struct {
+	port    *port
+	link    plan.Hop
+	own, at queue.Thresholds
+	above   units.Bytes
+	settled time.Duration
+}
+
+// hop is the port's link as it is now.
+func (p *port) hop() plan.Hop {
+	return p.hopOf(p.far.medium.Direction(), p.medium.Direction())
+}
+
+// hopOf is the port's link with other directions.
+func (p *port) hopOf(in, out plan.Direction) plan.Hop {
+	return plan.Hop{MTU: p.link.plan.MTU, In: in, Out: out, ToNode: p.far.station.nic}
+}
+
+// keepPlanned notes what a switch's ports keep by the plan.
+func (s *station) keepPlanned() {
+	for i, planned := range s.engine.plan.Switches[s.index].Ports {
+		k := &s.ports[i].kept
+		k.worst = s.ports[i].hop()
+		if planned.PFC != nil {
+			k.own.PFC = *planned.PFC
+		}
+		if planned.GFC != nil {
+			k.own.GFC = *planned.GFC
+		}
 	}
-	at, settled := p.worst.During(hop, p.thresholds(), max(p.free.Sub(p.engine.now), 0))
-	if !p.station.memory.SetPFC(p.number, at) {
-		return p.noRoom(hop, at)
+}
+
+// needs are the thresholds of all ports of a switch whose links are some others.
+func (s *station) needs(links []plan.Hop) []queue.Thresholds {
+	planned, needs := &s.engine.plan.Switches[s.index], make([]queue.Thresholds, len(links))
+	if planned.Soft.PFC != nil {
+		for i := range needs {
+			needs[i].PFC = links[i].PFC(*planned.Ports[i].PFC)
+		}
 	}
-	p.worst, p.own = p.worst.Worse(hop), hop.PFC(*p.pfc)
-	p.shrinkAt(p.engine.now.Add(settled))
-	return nil
+	if planned.Soft.GFC != nil {
+		given := make([]plan.PortGFC, len(links))
+		for i := range given {
+			given[i] = *planned.Ports[i].GFC
+		}
+		for i, gfc := range planned.Soft.GFC.Ports(given, links) {
+			needs[i].GFC = gfc
+		}
+	}
+	return needs
+}
+
+// keepFor is what a switch's ports are to keep when some of their links become others,
+// and how many bytes that needs of the spare ones. Frames are under way that were sent
+// at the old rate and take the old delay, and so are pauses: as long as that can
+// matter, a port keeps enough for both. Ports whose link stays are among them where
+// their GFC begins behind that of a node's link that changes.
+func (s *station) keepFor(others map[*port]plan.Hop) (all []keeping, need int64) {
+	links := make([]plan.Hop, len(s.ports))
+	for i, p := range s.ports {
+		links[i] = p.hop()
+		if other, changes := others[p]; changes {
+			links[i] = other
+		}
+	}
+	soft := s.engine.plan.Switches[s.index].Soft
+	for i, own := range s.needs(links) {
+		p, to := s.ports[i], links[i]
+		if was := &p.kept.own.GFC; to.Alike(p.hop()) && own.GFC.B1 == was.B1 && own.GFC.BM == was.BM {
+			continue
+		}
+		one, busy := keeping{port: p, link: to, own: own, at: own}, max(p.free.Sub(s.engine.now), 0)
+		if soft.GFC != nil {
+			force := s.memory.Thresholds(i).GFC
+			room := force.Limit + units.Bytes(max(s.memory.Spare()-need, 0)/int64(max(len(soft.GFC.Priorities), 1)))
+			now := plan.Moment{Waits: units.Bytes(s.memory.MostGently(i)), Room: room, Busy: busy}
+			one.at.GFC, one.above, one.settled = p.kept.worst.DuringGFC(to, own.GFC, force, now)
+		}
+		if soft.PFC != nil {
+			var settled time.Duration
+			one.at.PFC, settled = p.kept.worst.During(to, s.memory.Thresholds(i).PFC, busy)
+			one.settled = max(one.settled, settled)
+		}
+		need += s.memory.Needs(i, one.at)
+		all = append(all, one)
+	}
+	return all, need
+}
+
+// keepFor is what the switches at the ends of a link are to keep when it becomes another
+// one, or why they cannot. It changes nothing.
+func (e *Engine) keepFor(l *link, aToB, bToA plan.Direction) (all []keeping, err error) {
+	others := map[*port]plan.Hop{l.a: l.a.hopOf(bToA, aToB), l.b: l.b.hopOf(aToB, bToA)}
+	for _, p := range []*port{l.a, l.b} {
+		s := p.station
+		if s.memory == nil || p == l.b && s == l.a.station {
+			continue
+		}
+		these, need := s.keepFor(others)
+		if need > s.memory.Spare() {
+			return nil, p.noRoom(others[p], these, need)
+		}
+		all = append(all, these...)
+	}
+	return all, nil
+}
+
+// keep has the port keep that.
+func (k *keeping) keep() {
+	p := k.port
+	p.station.memory.Set(p.engine.now, p.number, k.at)
+	p.kept.worst, p.kept.own, p.kept.above = p.kept.worst.Worse(k.link), k.own, k.above
+	p.shrinkAt(p.engine.now.Add(k.settled))
 }
 
 // shrinkAt plans when to keep less again.
 func (p *port) shrinkAt(at clock.Time) {
-	p.shrinks = max(p.shrinks, at)
-	p.engine.events.push(event{at: p.shrinks, kind: shrinks, port: int32(p.index)})
+	p.kept.shrinks = max(p.kept.shrinks, at)
+	p.engine.events.push(event{at: p.kept.shrinks, kind: shrinks, port: int32(p.index)})
 }
 
 // shrink has the port keep no more than its link needs now, once no more waits.
 func (p *port) shrink() {
 	e := p.engine
-	if e.now < p.shrinks { // the link has changed again
+	if e.now < p.kept.shrinks { // the link has changed again
 		return
 	}
-	if p.station.memory.Shrink(p.number, p.own) {
-		p.worst = p.hop()
+	if p.kept.above > 0 {
+		p.sink()
+		return
+	}
+	if p.station.memory.Shrink(p.number, p.kept.own) {
+		p.kept.worst = p.hop()
 	} else {
 		p.shrinkAt(e.now.Add(patience))
 	}
@@ -52,22 +166,59 @@ func (p *port) shrink() {
 // patience is the time between two looks whether a queue has become shorter.
 const patience = time.Millisecond
 
-// noRoom is the error for a link that needs more than there is.
-func (p *port) noRoom(hop plan.Hop, at plan.PortPFC) error {
-	own, have := hop.PFC(*p.pfc), units.Bytes(p.station.memory.MostPFC(p.number))
-	fits := "no delay is short enough at these rates"
-	if delay := hop.MostDelay(*p.pfc, have); own.XOff+own.Headroom <= have {
-		fits = "what is under way at the old rates and delays needs most of it: change what the port sends first, and the delays before the rates"
-	} else if delay >= 0 {
-		fits = fmt.Sprintf("at these rates delays of %v fit, both directions together", delay)
+// sink has GFC's thresholds come nearer to what the port's link needs: at a sixteenth
+// of its rate, which senders can follow that share it, or at once to what waits.
+func (p *port) sink() {
+	e, k, link, memory := p.engine, &p.kept, p.hop(), p.station.memory
+	step := max(1, units.Bytes(uint64(link.In.Rate)/8/16*uint64(patience)/uint64(time.Second)))
+	waits := units.Bytes(memory.MostGently(p.number))
+	k.above = min(k.above-min(k.above, step), waits-min(waits, k.own.GFC.B1))
+	at := k.own
+	at.GFC = at.GFC.Above(k.above)
+	memory.Set(e.now, p.number, at)
+	next := patience
+	if k.above == 0 {
+		_, _, settled := link.DuringGFC(link, k.own.GFC, k.own.GFC, plan.Moment{})
+		next = max(next, settled)
 	}
-	return fmt.Errorf("keep headroom for PFC at %s: want %s of the switch's buffer for each lossless priority, have %s: %s", p.name, at.XOff+at.Headroom, have, fits)
+	p.shrinkAt(e.now.Add(next))
 }
 
-// thresholds are PFC's at the port, as they are in force; zero without.
-func (p *port) thresholds() plan.PortPFC {
-	if p.pfc == nil {
-		return plan.PortPFC{}
+// noRoom is the error for a link that needs more than there is.
+func (p *port) noRoom(to plan.Hop, all []keeping, need int64) error {
+	memory, own := p.station.memory, int64(0)
+	for _, one := range all {
+		own += memory.Needs(one.port.number, one.own)
 	}
-	return p.station.memory.PFC(p.number)
+	fits := "no delay is short enough at these rates"
+	if own <= memory.Spare() {
+		fits = "what is under way at the old rates and delays needs most of it: change what the port sends first, and the delays before the rates"
+	} else if delay := p.mostDelay(to); delay >= 0 {
+		fits = fmt.Sprintf("at these rates delays of %v fit, both directions together", delay)
+	}
+	return fmt.Errorf("keep buffer for lossless priorities at %s: want %s more, have %s: %s", p.name, units.Bytes(need), units.Bytes(memory.Spare()), fits)
+}
+
+// mostDelay is the longest that both directions of a port's link together may delay if
+// it is to become one of some rates: below 0 if no delay is short enough. The way out
+// has no more of it than now.
+func (p *port) mostDelay(to plan.Hop) time.Duration {
+	now := time.Duration(p.medium.Direction().Delay)
+	shortest := sort.Search(int(to.Feedback()), func(delay int) bool { // that does not fit
+		in := plan.Direction{Rate: to.In.Rate, Overhead: to.In.Overhead}
+		out := plan.Direction{Rate: to.Out.Rate, Overhead: to.Out.Overhead}
+		out.Delay = units.Duration(min(time.Duration(delay), now))
+		in.Delay = units.Duration(delay) - out.Delay
+		_, need := p.station.keepFor(map[*port]plan.Hop{p: p.hopOf(in, out), p.far: p.far.hopOf(out, in)})
+		return need > p.station.memory.Spare()
+	})
+	return time.Duration(shortest) - 1
+}
+
+// thresholds are those of the port that are in force; zero without lossless priorities.
+func (p *port) thresholds() queue.Thresholds {
+	if p.station.memory == nil {
+		return queue.Thresholds{}
+	}
+	return p.station.memory.Thresholds(p.number)
 }

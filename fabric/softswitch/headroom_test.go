@@ -20,14 +20,10 @@ type pressed struct {
 	at   *port // of the switch, at the fast link
 }
 
-// press makes one; pfc is what the file says besides the priorities.
-func press(t *testing.T, buffer, pfc string) *pressed {
+// press makes one with pfc or gfc; given is what the file says besides the priorities.
+func press(t *testing.T, buffer, flowControl, given string) *pressed {
 	t.Helper()
-	r := newRig(t, single(2, fmt.Sprintf(`
-  switch: {kind: soft, buffer: %s, pfc: {priorities: [3]%s}, priorities: {26: 3}}
-  links: {default: {rate: 1gbit, delay: 5us}, "h1--leaf1": {rate: 100mbit}}
-nodes: {default: {nic-queue: 1MB}}
-`, buffer, pfc)))
+	r := newRig(t, pressedFile(buffer, flowControl, given))
 	r.silent = true
 	p := &pressed{rig: r, fast: r.plan.Links[0]}
 	l := r.engine.byLink[p.fast.Name]
@@ -36,6 +32,14 @@ nodes: {default: {nic-queue: 1MB}}
 		p.at = l.b
 	}
 	return p
+}
+
+func pressedFile(buffer, flowControl, given string) string {
+	return single(2, fmt.Sprintf(`
+  switch: {kind: soft, buffer: %s, %s: {priorities: [3]%s}, priorities: {26: 3}}
+  links: {default: {rate: 1gbit, delay: 5us}, "h1--leaf1": {rate: 100mbit}}
+nodes: {default: {nic-queue: 1MB}}
+`, buffer, flowControl, given))
 }
 
 // run lets time pass, with frames that wait in the sender's NIC.
@@ -69,9 +73,9 @@ func (p *pressed) set(rateIn, rateOut units.Rate, in, out time.Duration) error {
 // does not follow, the same load overruns it.
 func TestHeadroomFollowsTheLink(t *testing.T) {
 	const delay = 500 * time.Microsecond
-	planned := *press(t, "4MB", "").at.pfc
+	planned := press(t, "4MB", "pfc", "").state()
 	for _, given := range []string{"", fmt.Sprintf(", headroom: %dB", planned.Headroom)} {
-		p := press(t, "4MB", given)
+		p := press(t, "4MB", "pfc", given)
 		p.run(20 * time.Millisecond)
 		if p.at.count.PausesSent[3] == 0 || p.dropped(Headroom) != 0 {
 			t.Fatalf("%d pauses, %d drops before the change; want some and none", p.at.count.PausesSent[3], p.dropped(Headroom))
@@ -105,8 +109,8 @@ func TestHeadroomFollowsTheLink(t *testing.T) {
 		if at := p.state(); at.Headroom != planned.Headroom || at.XOn != planned.XOn || at.XOff != planned.XOff {
 			t.Errorf("thresholds are %+v again, want %+v", at, planned)
 		}
-		if shared := p.at.station.memory.MostPFC(p.at.number); given == "" && shared != press(t, "4MB", "").at.station.memory.MostPFC(p.at.number) {
-			t.Errorf("%d bytes can be kept, which is not what could be at first", shared)
+		if spare := p.at.station.memory.Spare(); given == "" && spare != press(t, "4MB", "pfc", "").at.station.memory.Spare() {
+			t.Errorf("%d bytes are spare, which is not what was at first", spare)
 		}
 	}
 }
@@ -119,7 +123,7 @@ func (p *pressed) state() plan.PortPFC { return p.engine.Ports()[p.at.index].PFC
 func TestChangesOfRateAndDelayAreLossless(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 3))
-		p := press(t, "64MB", "")
+		p := press(t, "64MB", "pfc", "")
 		for change := range 60 {
 			p.run(time.Duration(50+random.IntN(3000)) * time.Microsecond)
 			rate := func() units.Rate { return []units.Rate{200e6, 1e9, 4e9}[random.IntN(3)] }
@@ -142,10 +146,10 @@ func TestChangesOfRateAndDelayAreLossless(t *testing.T) {
 // TestHeadroomThatDoesNotFit is refused with what would fit, and nothing has changed;
 // what it says does fit, and not a microsecond more.
 func TestHeadroomThatDoesNotFit(t *testing.T) {
-	p := press(t, "400KB", "")
+	p := press(t, "400KB", "pfc", "")
 	before := p.state()
 	err := p.set(1e9, 1e9, 10*time.Millisecond, 10*time.Millisecond)
-	if err == nil || !strings.HasPrefix(err.Error(), "change link "+p.fast.Name+": keep headroom for PFC at "+p.at.name+": want ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "change link "+p.fast.Name+": keep buffer for lossless priorities at "+p.at.name+": want ") {
 		t.Fatalf("got %v", err)
 	}
 	found := regexp.MustCompile(`have (\S+): at these rates delays of (\S+) fit, both directions together$`).FindStringSubmatch(err.Error())

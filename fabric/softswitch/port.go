@@ -36,15 +36,8 @@ type port struct {
 	slowed   [queue.Priorities]clock.Time // until when a rate below the line's holds, that GFC told
 	observed bool
 	count    Counters
-	use      use // of the line, where the switch writes telemetry
-
-	// pfc are the plan's thresholds of a switch's port with PFC, and worst is the link
-	// that those in force are for: until shrinks, at least, it may be worse than the
-	// port's.
-	pfc     *plan.PortPFC
-	own     plan.PortPFC // what the port's link needs, once it has changed
-	worst   plan.Hop
-	shrinks clock.Time
+	use      use  // of the line, where the switch writes telemetry
+	kept     kept // of a switch's buffer
 }
 
 // join ends a link at the port.

@@ -175,7 +175,7 @@ func (e *Engine) makeSwitch(index int, sw *plan.Switch) error {
 	for i, planned := range sw.Ports {
 		end := plan.End{Node: sw.Name, Port: planned.Name}
 		one := e.addPort(s, end, s.memory.NewPort(i))
-		one.mac, one.pfc = wire.MAC(planned.MAC), planned.PFC
+		one.mac = wire.MAC(planned.MAC)
 	}
 	if s.table, err = forward.New(e.plan, sw, e.pool, s); err != nil {
 		return err
@@ -224,7 +224,6 @@ func (e *Engine) makeLinks() error {
 		}
 		l.a.join(l, l.b, medium.New(planned.AToB, medium.Seed(e.plan.Seed, planned.Name, true)))
 		l.b.join(l, l.a, medium.New(planned.BToA, medium.Seed(e.plan.Seed, planned.Name, false)))
-		l.a.worst, l.b.worst = l.a.hop(), l.b.hop()
 		e.links = append(e.links, l)
 		e.byLink[planned.Name] = l
 	}
@@ -234,6 +233,9 @@ func (e *Engine) makeLinks() error {
 		}
 	}
 	e.events = newAgenda(len(e.ports))
+	for _, s := range e.switches {
+		s.keepPlanned()
+	}
 	return nil
 }
 

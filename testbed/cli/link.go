@@ -186,8 +186,9 @@ say of the link is refused as there, and nothing changes. Every setting is read
 back from the kernel. Delay, jitter, loss, duplicate and corrupt need netem
 (railbed doctor netem says whether the host has it), or soft switches, whose links
 can do more: --set takes what a file can say of a link.
-What soft switches keep for PFC follows rate and delay, but for what the file
-gives; where a switch's buffer has no room for it, nothing changes.`,
+What soft switches keep for PFC and Gentle Flow Control follows rate and delay,
+but for what the file gives; where a switch's buffer has no room for it, nothing
+changes.`,
 		Example: `  railbed link set leaf1--spine2 --rate 100mbit
   railbed link set leaf1--spine2 a-to-b --loss 0.1%
   railbed link set leaf1--spine2 --set '{drop-list: [5, 6], jitter: 2us, jitter-kind: normal}'`,

@@ -96,6 +96,11 @@ func switchSettings(p *Plan) (all []element) {
 					settings["pfc."+setting] = value.String()
 				}
 			}
+			if soft.GFC != nil && len(s.Ports) > 0 {
+				for setting, value := range s.Ports[0].GFC.settings() {
+					settings["gfc."+setting] = value
+				}
+			}
 		}
 		all = append(all, element{s.Name, settings})
 	}
@@ -118,21 +123,28 @@ func linkEnds(p *Plan) (all []element) {
 	return all
 }
 
-// withoutHeadroom are switches without what they keep for PFC because of their
+// withoutHeadroom are switches without what they keep for PFC and GFC because of their
 // links: while they run it follows these.
 func withoutHeadroom(switches []Switch) []Switch {
 	switches = slices.Clone(switches)
 	for i := range switches {
 		sw := &switches[i]
-		if sw.Soft == nil || sw.Soft.PFC == nil {
+		if sw.Soft == nil || sw.Soft.PFC == nil && sw.Soft.GFC == nil {
 			continue
 		}
 		soft := *sw.Soft
 		soft.Reserved, soft.Shared = 0, 0
 		sw.Soft, sw.Ports = &soft, slices.Clone(sw.Ports)
 		for p := range sw.Ports {
-			given := Hop{}.PFC(*sw.Ports[p].PFC) // every link is the same
-			sw.Ports[p].PFC = &given
+			port := &sw.Ports[p]
+			if port.PFC != nil {
+				given := Hop{}.PFC(*port.PFC) // every link is the same
+				port.PFC = &given
+			}
+			if port.GFC != nil {
+				given := port.GFC.given()
+				port.GFC = &given
+			}
 		}
 	}
 	return switches

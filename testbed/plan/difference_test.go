@@ -64,15 +64,19 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What a switch keeps for PFC follows its links, and what the file gives does not.
+// What a switch keeps for PFC and GFC follows its links, and what the file gives does
+// not.
 func TestCompareHeadroom(t *testing.T) {
-	const base = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, buffer: 4MB, pfc: {xon: 50KB}}, links: {default: {rate: 1gbit, delay: 5us}}}\n"
+	const base = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, buffer: 4MB, pfc: {xon: 50KB}, gfc: {priorities: [2], b1: 40KB, stages: 9}}, links: {default: {rate: 1gbit, delay: 5us}}}\n"
 	for _, c := range []struct{ replace, by, rest string }{
 		{"delay: 5us", "delay: 100us", ""},
 		{"rate: 1gbit", "rate: 4gbit", ""},
 		{"xon: 50KB", "xon: 51KB", "switch leaf1: pfc.xon 50KB, want 51KB"},
 		{"xon: 50KB", "xon: 50KB, headroom: 60KB", "switch leaf1: pfc.headroom none, want 60KB"},
 		{"pfc: {xon: 50KB}", "pfc: {xon: 50KB, priorities: [3, 4]}", "switch leaf1: pfc.priorities 3, want 3,4"},
+		{"b1: 40KB", "b1: 41KB", "switch leaf1: gfc.b1 40KB, want 41KB"},
+		{"b1: 40KB, stages: 9", "bm: 90KB, stages: 8", "switch leaf1: gfc.b1 40KB, want none; gfc.bm none, want 90KB; gfc.stages 9, want 8"},
+		{"stages: 9", "kind: time, period: 50us", "switch leaf1: gfc.kind buffer, want time; gfc.period none, want 50us; gfc.stages 9, want none"},
 		{"buffer: 4MB", "buffer: 5MB", "switch leaf1: buffer 4MB, want 5MB"},
 	} {
 		have, err1 := compileText(base)

@@ -25,6 +25,8 @@ const (
 type Hop struct {
 	MTU     int
 	In, Out Direction
+	// ToNode says that the peer is a node and no switch.
+	ToNode bool
 	// injected is, at a port to another switch, what gentle flow control lets
 	// wait of the switch's own nodes.
 	injected units.Bytes
@@ -136,7 +138,7 @@ func worse(a, b Direction, rate units.Rate) Direction {
 	return Direction{Rate: rate, Delay: units.Duration(max(latest(a), latest(b))), Overhead: max(a.Overhead, b.Overhead)}
 }
 
-// Alike reports whether two links need the same for PFC.
+// Alike reports whether two links need the same for PFC and GFC.
 func (h Hop) Alike(other Hop) bool {
 	alike := func(a, b Direction) bool {
 		return a.Rate == b.Rate && latest(a) == latest(b) && a.Overhead == b.Overhead
@@ -153,16 +155,25 @@ func (h Hop) Alike(other Hop) bool {
 // that is held up.
 func (h Hop) During(to Hop, force PortPFC, busy time.Duration) (at PortPFC, settled time.Duration) {
 	at = to.PFC(force)
-	both := h.Worse(to)
-	sent := both
-	sent.In.Rate, sent.Out.Rate = to.In.Rate, to.Out.Rate
-	sent.Out.Delay += units.Duration(busy)
+	both, sent := h.changing(to, busy)
 	if !at.Given.Headroom {
 		worst := both.PFC(force)
 		sum := max(force.XOff, at.XOff) + force.Headroom + sent.reaction()
 		at.Headroom = min(worst.XOff+worst.Headroom, sum) - at.XOff
 	}
 	return at, sent.Feedback() + max(h.Feedback(), to.Feedback())
+}
+
+// changing are the links that stand for one that changes from one that was at worst h
+// to another: both has the worse of each, and on sent, what is sent from now on at the
+// new rates takes as long as the old delays, and a frame that keeps the way out busy
+// for a time, can hold it up.
+func (h Hop) changing(to Hop, busy time.Duration) (both, sent Hop) {
+	both = h.Worse(to)
+	sent = both
+	sent.In.Rate, sent.Out.Rate = to.In.Rate, to.Out.Rate
+	sent.Out.Delay += units.Duration(busy)
+	return both, sent
 }
 
 // given are the thresholds that the file has, by its words.
@@ -178,22 +189,4 @@ func (p *PortPFC) given() map[string]units.Bytes {
 		}
 	}
 	return given
-}
-
-// MostDelay is the longest that both directions together may delay if what PFC
-// keeps for each priority is to be at most a number of bytes, at the link's rates:
-// below 0 if no delay is short enough.
-func (h Hop) MostDelay(p PortPFC, most units.Bytes) time.Duration {
-	// The formulas grow with the delay: halve where it lies.
-	lowest, highest := time.Duration(-1), latest(h.In)+latest(h.Out)
-	for highest-lowest > 1 {
-		middle := lowest + (highest-lowest)/2
-		trial := Hop{MTU: h.MTU, In: Direction{Rate: h.In.Rate, Delay: units.Duration(middle)}, Out: Direction{Rate: h.Out.Rate, Overhead: h.Out.Overhead}}
-		if need := trial.PFC(p); need.XOff+need.Headroom <= most {
-			lowest = middle
-		} else {
-			highest = middle
-		}
-	}
-	return lowest
 }

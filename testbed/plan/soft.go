@@ -203,6 +203,18 @@ type PortGFC struct {
 	Period units.Duration `json:"period,omitempty"`
 	// Least is above 0: a sender that is stopped can be part of a deadlock.
 	Least units.Rate `json:"least"`
+	// Given says what the file has: that stays as it is when the link changes, and
+	// the rest follows it.
+	Given GFCGiven `json:"given,omitzero"`
+}
+
+// GFCGiven names fields of PortGFC. Stages is how often the rate is halved; 0 is until
+// it is below 8kbit.
+type GFCGiven struct {
+	B1     bool `json:"b1,omitempty"`
+	BM     bool `json:"bm,omitempty"`
+	Period bool `json:"period,omitempty"`
+	Stages int  `json:"stages,omitempty"`
 }
 
 // GilbertElliott is the two-state loss of spec.GilbertElliott, resolved.

@@ -199,6 +199,12 @@ func slow(line units.Rate, frame units.Bytes, feedback, period time.Duration, ra
 	return held
 }
 
+// portGFC is what a port has by a file.
+func portGFC(h Hop, settings *spec.GFC) PortGFC {
+	h.ToNode = true
+	return (&GFC{Kind: settings.Kind}).Ports([]PortGFC{givenGFC(settings)}, []Hop{h})[0]
+}
+
 // TestGFCThresholds: with the thresholds of the plan the buffer never holds
 // more than BM, even while nothing leaves it.
 func TestGFCThresholds(t *testing.T) {
@@ -259,7 +265,9 @@ func TestGFCSettings(t *testing.T) {
 	h := Hop{MTU: 1482, In: d, Out: d} // a frame of 1500 bytes
 	size := func(n units.Bytes) *units.Bytes { return &n }
 	got := portGFC(h, &spec.GFC{Kind: spec.GFCBuffer, B1: size(10e3), BM: size(10e3 + 8e3), Stages: 4})
-	if want := (&PortGFC{B1: 10e3, BM: 18e3, Limit: 19500, Least: 8e3, Stages: []units.Bytes{10e3, 14e3, 16e3, 17e3}}); !cmp.Equal(want, got) {
+	if want := (PortGFC{
+		B1: 10e3, BM: 18e3, Limit: 19500, Least: 8e3, Stages: []units.Bytes{10e3, 14e3, 16e3, 17e3}, Given: GFCGiven{B1: true, BM: true, Stages: 4},
+	}); !cmp.Equal(want, got) {
 		t.Errorf("got %+v", got)
 	}
 	room := 2 * h.reaction()

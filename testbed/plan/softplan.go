@@ -104,21 +104,6 @@ func scheduler(s *spec.Scheduler) Scheduler {
 	return made
 }
 
-// injected is the most that gentle flow control lets wait of what came in from a
-// node, at any port of a switch.
-func (c *compiler) injected(i int) (most units.Bytes) {
-	sw, s := &c.plan.Switches[i], &c.settings[i]
-	if s.GFC == nil {
-		return 0
-	}
-	for p := range sw.Ports {
-		if c.toNode(&sw.Ports[p]) {
-			most = max(most, portGFC(c.hopOf(i, p), s.GFC).BM)
-		}
-	}
-	return most
-}
-
 // toNode reports whether a switch's port is linked to a node.
 func (c *compiler) toNode(port *Interface) bool {
 	name, _, _ := strings.Cut(port.Peer, ":")
@@ -129,19 +114,23 @@ func (c *compiler) toNode(port *Interface) bool {
 // buffer.
 func (c *compiler) divideBuffer(i int) {
 	sw, s := &c.plan.Switches[i], &c.settings[i]
-	injected := c.injected(i)
+	links := make([]Hop, len(sw.Ports))
+	for p := range links {
+		links[p] = c.hopOf(i, p)
+	}
+	var gfc []PortGFC
+	if s.GFC != nil {
+		gfc = sw.Soft.GFC.Ports(slices.Repeat([]PortGFC{givenGFC(s.GFC)}, len(links)), links)
+	}
 	for p := range sw.Ports {
-		port, h := &sw.Ports[p], c.hopOf(i, p)
-		if !c.toNode(port) {
-			h.injected = injected
-		}
+		port := &sw.Ports[p]
 		if s.PFC != nil {
-			port.PFC = portPFC(h, s.PFC)
+			port.PFC = portPFC(links[p], s.PFC)
 			sw.Soft.Reserved += units.Bytes(len(sw.Soft.PFC.Priorities)) * (port.PFC.XOff + port.PFC.Headroom)
 			c.checkPFC(sw, port)
 		}
 		if s.GFC != nil {
-			port.GFC = portGFC(h, s.GFC)
+			port.GFC = &gfc[p]
 			sw.Soft.Reserved += units.Bytes(len(sw.Soft.GFC.Priorities)) * port.GFC.Limit
 			c.checkGFC(sw, port)
 		}
@@ -163,8 +152,9 @@ func (c *compiler) divideBuffer(i int) {
 func (c *compiler) hopOf(sw, port int) Hop {
 	at := c.ports[sw][port].link
 	l, w := &c.plan.Links[at], c.wires[at]
+	h := Hop{MTU: l.MTU, In: l.AToB, Out: l.BToA, ToNode: c.toNode(&c.plan.Switches[sw].Ports[port])}
 	if w.a == (endpoint{true, sw, port}) {
-		return Hop{MTU: l.MTU, In: l.BToA, Out: l.AToB}
+		h.In, h.Out = h.Out, h.In
 	}
-	return Hop{MTU: l.MTU, In: l.AToB, Out: l.BToA}
+	return h
 }

@@ -192,7 +192,7 @@ type PFC struct {
 // GFC is Gentle Flow Control (Qian et al., Gentle Flow Control: Avoiding
 // Deadlock in Lossless Networks, SIGCOMM 2019): a port whose buffer fills slows
 // the sender at the other end and never stops it, so that no cycle of ports
-// deadlocks. Lengths are as PFC's.
+// deadlocks. Lengths are as PFC's, and follow the link in the same way.
 type GFC struct {
 	// Kind is buffer (default), which tells the sender a stage whenever the
 	// length crosses that stage's threshold, or time, which tells it a rate

@@ -180,8 +180,8 @@ type LinkRequest struct {
 	State string          `json:"state,omitempty"`
 	Set   *plan.Direction `json:"set,omitempty"`
 	// Back is what Set is where Where names no direction, for b-to-a; Set by
-	// default. Both are set at once: half of a change may need more headroom for
-	// PFC than the whole.
+	// default. Both are set at once: half of a change may need more of a
+	// switch's buffer than the whole.
 	Back *plan.Direction `json:"back,omitempty"`
 }
 

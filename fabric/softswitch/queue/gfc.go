@@ -45,15 +45,20 @@ func (m *Memory) takeGently(now clock.Time, in *ingress, from int32, q uint8, le
 	}
 	in.bytes[q] += length
 	m.held += length
-	stage := int(in.stage[q])
-	for stage < len(in.stages) && in.bytes[q] >= in.stages[stage] {
-		stage++
-	}
-	m.enter(in, from, q, uint8(stage))
-	if m.report == clock.Never && m.period > 0 && in.bytes[q] > in.b1 {
+	if m.period == 0 {
+		m.enter(in, from, q, in.stageAt(in.bytes[q], int(in.stage[q])))
+	} else if m.report == clock.Never && in.bytes[q] > in.b1 {
 		m.planReport(now)
 	}
 	return Accepted
+}
+
+// stageAt is the stage of a length that is at least that of a stage.
+func (in *ingress) stageAt(length int64, stage int) uint8 {
+	for stage < len(in.stages) && length >= in.stages[stage] {
+		stage++
+	}
+	return uint8(stage)
 }
 
 // giveGently ends the account of such a packet.
@@ -77,9 +82,12 @@ func (m *Memory) enter(in *ingress, from int32, q, stage uint8) {
 
 // planReport asks for the next report after now.
 func (m *Memory) planReport(now clock.Time) {
-	m.report = (now/m.period + 1) * m.period
+	m.report = m.following(now)
 	m.signals.ReportAt(m.report)
 }
+
+// following is the multiple of the period that follows a time.
+func (m *Memory) following(now clock.Time) clock.Time { return (now/m.period + 1) * m.period }
 
 // Report tells the senders of time-based GFC their rates when it is time to, and asks
 // for the next report while some sender has not the whole line.

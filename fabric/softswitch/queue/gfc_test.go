@@ -49,6 +49,62 @@ func TestStagesOfBufferBasedGFC(t *testing.T) {
 	}
 }
 
+// Thresholds that change tell the sender where it stands with them, keep what they let
+// wait out of the shared bytes, and give it back when no more waits.
+func TestGFCThresholdsChange(t *testing.T) {
+	at := func(b1 units.Bytes) Thresholds {
+		return Thresholds{GFC: plan.PortGFC{B1: b1, BM: b1 + 4000, Limit: b1 + 5000, Stages: []units.Bytes{b1, b1 + 2000, b1 + 3000}, Period: units.Duration(b1)}}
+	}
+	for _, kind := range []string{spec.GFCBuffer, spec.GFCTime} {
+		sw := softSwitch(40_000, 2)
+		withGFC(sw, kind, at(4000).GFC, class)
+		heard := listen(t)
+		m, ports := memory(t, sw, heard)
+		for range 5 {
+			one := frameOf(1000, class)
+			one.Ingress = 1
+			ports[0].Enqueue(0, one)
+		}
+		if kind == spec.GFCTime {
+			m.Report(4000)
+		}
+		look := func(now clock.Time, what string, stage uint8, report clock.Time, free int64) {
+			t.Helper()
+			if kind == spec.GFCTime {
+				if stage = heard.stages[[2]int{1, class}]; heard.report != report {
+					t.Errorf("%s: a report is asked for %d, want %d", what, heard.report, report)
+				}
+			}
+			if heard.stages[[2]int{1, class}] != stage || m.free() != free {
+				t.Errorf("%s, %s: told stage %d, want %d; %d bytes are free, want %d", kind, what, heard.stages[[2]int{1, class}], stage, m.free(), free)
+			}
+		}
+		// 40,000 less two ports of 9,000 are shared.
+		look(4000, "planned", 1, 8000, 22_000)
+		if m.Set(4001, 1, at(40_000)) || m.Needs(1, at(40_000)) != 36_000 {
+			t.Error("more than there is fits")
+		}
+		look(4001, "refused", 1, 8000, 22_000)
+		if !m.Set(4001, 1, at(5001)) {
+			t.Error("there is no room for 1001 bytes more")
+		}
+		look(4001, "more", 0, 8000, 22_000-1001) // the other port's period is the shorter one
+		short := at(1500)
+		short.GFC.Limit = 4999
+		if !m.Set(4001, 1, at(1500)) || m.Shrink(1, short) {
+			t.Error("less does not fit, or what waits is given back")
+		}
+		look(4001, "less", 3, 4500, 22_000-1001)
+		if !m.Shrink(1, at(1500)) || m.Thresholds(1).GFC.Limit != 6500 {
+			t.Errorf("5000 bytes wait, and %+v is kept", m.Thresholds(1).GFC)
+		}
+		ports[0].Flush(func(*packet.Packet) {})
+		if m.Report(4500); heard.stages[[2]int{1, class}] != 0 || m.Used() != 0 || m.free() != 24_500 {
+			t.Errorf("%s: stage %d, %d bytes used, %d free, and nothing waits", kind, heard.stages[[2]int{1, class}], m.Used(), m.free())
+		}
+	}
+}
+
 // gentleLink is a sender of a full line to a switch whose egress is stopped,
 // which acts on a signal so late that tau has passed when the last bit arrives
 // that was sent without knowing of it.

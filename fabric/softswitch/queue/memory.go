@@ -6,9 +6,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
-	"railbed/fabric/units"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
 )
 
 // maxAlpha bounds the terms of alpha, so that their products with a number of
@@ -48,10 +46,11 @@ type ingress struct {
 	xoff, xon, limit int64 // of PFC; limit is XOff and the headroom
 	b1, bm, gentle   int64 // of GFC: gentle is what is accepted
 	stages           []int64
+	period           clock.Time
 }
 
 // NewMemory returns the buffer of a soft switch, whose ports are numbered as in
-// the plan. The switch's settings are read now and not again; SetPFC changes what
+// the plan. The switch's settings are read now and not again; Set changes what
 // follows from links. Signals may be nil where no priority is lossless.
 func NewMemory(sw *plan.Switch, signals Signals) (*Memory, error) {
 	s := sw.Soft
@@ -106,14 +105,15 @@ func (m *Memory) addIngresses() error {
 			if planned.PFC == nil || planned.PFC.XOn > planned.PFC.XOff {
 				return fmt.Errorf("make buffer of %s: port %s has no PFC thresholds with xon <= xoff", m.sw.Name, planned.Name)
 			}
-			in.xoff, in.xon = int64(planned.PFC.XOff), int64(planned.PFC.XOn)
+			in.setPFC(planned.PFC)
 			in.limit = in.xoff + int64(planned.PFC.Headroom)
 		}
 		if m.gfc != 0 {
 			if planned.GFC == nil || planned.GFC.B1 >= planned.GFC.BM || planned.GFC.BM > planned.GFC.Limit {
 				return fmt.Errorf("make buffer of %s: port %s has no GFC thresholds with b1 < bm <= limit", m.sw.Name, planned.Name)
 			}
-			m.addGFC(in, planned.GFC)
+			m.setGFC(in, planned.GFC)
+			in.gentle = int64(planned.GFC.Limit)
 		}
 		reserved += in.limit*int64(m.pfc.Len()) + in.gentle*int64(m.gfc.Len())
 	}
@@ -121,72 +121,6 @@ func (m *Memory) addIngresses() error {
 		return fmt.Errorf("make buffer of %s: its ports keep %d bytes for lossless priorities, and %s are reserved", m.sw.Name, reserved, m.sw.Soft.Reserved)
 	}
 	return nil
-}
-
-// MostPFC is the most that a port can keep for each priority of PFC, XOff and
-// headroom together: what it has, and what nobody uses now of the shared bytes but
-// room for one frame.
-func (m *Memory) MostPFC(port int) int64 {
-	free := m.shared - max(m.used, int64(m.sw.Soft.Scheduler.Quantum))
-	return m.ingress[port].limit + max(free, 0)/int64(max(m.pfc.Len(), 1))
-}
-
-// SetPFC changes the thresholds of a port. What it keeps more comes out of the shared
-// bytes; when that would be more than MostPFC, nothing changes and the result is
-// false. What it keeps less remains its own until Shrink: it comes as headroom.
-func (m *Memory) SetPFC(port int, at plan.PortPFC) bool {
-	in := &m.ingress[port]
-	limit := pfcLimit(at)
-	if limit > in.limit {
-		if limit > m.MostPFC(port) {
-			return false
-		}
-		m.keepFrom(in, limit)
-	}
-	in.xoff, in.xon = int64(at.XOff), int64(at.XOn)
-	for left := m.pfc; left != 0; left &= left - 1 {
-		q := left.first()
-		m.resume(in, int32(port), q)
-		if in.bytes[q] > in.xoff && !in.paused.Has(q) {
-			in.paused |= 1 << q
-			m.signals.Pause(port, q, true)
-		}
-	}
-	return true
-}
-
-// Shrink gives back what a port keeps beyond thresholds, which must be those of the
-// last SetPFC, and reports whether it did: not while more waits.
-func (m *Memory) Shrink(port int, at plan.PortPFC) bool {
-	in, limit := &m.ingress[port], pfcLimit(at)
-	for left := m.pfc; left != 0; left &= left - 1 {
-		if in.bytes[left.first()] > limit {
-			return false
-		}
-	}
-	m.keepFrom(in, min(limit, in.limit))
-	return true
-}
-
-// pfcLimit is what thresholds let wait, at most.
-func pfcLimit(at plan.PortPFC) int64 {
-	return int64(min(at.XOff, maxBuffer) + min(at.Headroom, maxBuffer))
-}
-
-// keepFrom keeps other bytes for each of a port's priorities of PFC.
-func (m *Memory) keepFrom(in *ingress, limit int64) {
-	m.shared -= (limit - in.limit) * int64(m.pfc.Len())
-	in.limit = limit
-}
-
-// PFC are the thresholds of a port that are in force.
-func (m *Memory) PFC(port int) plan.PortPFC {
-	in := &m.ingress[port]
-	at := plan.PortPFC{XOff: units.Bytes(in.xoff), XOn: units.Bytes(in.xon), Headroom: units.Bytes(in.limit - in.xoff)}
-	if planned := m.sw.Ports[port].PFC; planned != nil {
-		at.Given = planned.Given
-	}
-	return at
 }
 
 // NewPort returns the egress of a port by its number in the plan.
@@ -296,19 +230,4 @@ func (m *Memory) Held(ingress int, priority uint8) int64 { return m.ingress[ingr
 func (m *Memory) Asked(ingress int, priority uint8) (paused bool, stage uint8) {
 	in := &m.ingress[ingress]
 	return in.paused.Has(priority), in.stage[priority]
-}
-
-// addGFC reads the thresholds of GFC.
-func (m *Memory) addGFC(in *ingress, planned *plan.PortGFC) {
-	in.b1, in.bm, in.gentle = int64(planned.B1), int64(planned.BM), int64(planned.Limit)
-	if m.sw.Soft.GFC.Kind != spec.GFCTime {
-		for _, threshold := range planned.Stages {
-			in.stages = append(in.stages, int64(threshold))
-		}
-		return
-	}
-	// One report tells all ports: the shortest period of any is safe for all.
-	if period := max(clock.Time(planned.Period), 1); m.period == 0 || period < m.period {
-		m.period = period
-	}
 }

@@ -323,15 +323,18 @@ func TestThresholdsChange(t *testing.T) {
 		one.Ingress = 0
 		return ports[1].Enqueue(0, one)
 	}
+	set := func(at plan.PortPFC) bool { return m.Set(0, 0, Thresholds{PFC: at}) }
+	shrink := func(at plan.PortPFC) bool { return m.Shrink(0, Thresholds{PFC: at}) }
+	kept := func() plan.PortPFC { return m.Thresholds(0).PFC }
 	// 20,000 less 8,000 are shared, of which one frame stays.
-	if most := m.MostPFC(0); most != 4000+12_000-longest {
-		t.Errorf("a port can keep %d bytes", most)
+	if spare := m.Spare(); spare != 12_000-longest {
+		t.Errorf("%d bytes are spare", spare)
 	}
 	for range 4 {
 		put(0, 1500)
 	}
-	if most := m.MostPFC(0); most != 4000+12_000-6000 {
-		t.Errorf("a port can keep %d bytes while 6000 are used", most)
+	if spare := m.Spare(); spare != 12_000-6000 {
+		t.Errorf("%d bytes are spare while 6000 are used", spare)
 	}
 	for range 3 {
 		put(3, 1000)
@@ -340,29 +343,29 @@ func TestThresholdsChange(t *testing.T) {
 		t.Fatal("above xoff, and not paused")
 	}
 	for _, wrong := range []plan.PortPFC{{XOff: 5001, XOn: 1000, Headroom: 5000}, {XOff: 1 << 62, Headroom: 1 << 63}} {
-		if before := m.PFC(0); m.SetPFC(0, wrong) || m.PFC(0) != before {
-			t.Errorf("%+v is taken: %+v", wrong, m.PFC(0))
+		if before := kept(); set(wrong) || kept() != before {
+			t.Errorf("%+v is taken: %+v", wrong, kept())
 		}
 	}
 	less := plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 1999}
-	if !m.SetPFC(0, less) || m.Shrink(0, less) || m.PFC(0) != (plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 3000}) || m.free() != 6000 {
-		t.Errorf("3000 bytes wait, and are to have room: %+v, %d bytes are free", m.PFC(0), m.free())
+	if !set(less) || shrink(less) || kept() != (plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 3000}) || m.free() != 6000 {
+		t.Errorf("3000 bytes wait, and are to have room: %+v, %d bytes are free", kept(), m.free())
 	}
-	if !m.SetPFC(0, plan.PortPFC{XOff: 5000, XOn: 2999, Headroom: 5000}) || m.free() != 0 || !heard.paused[[2]int{0, 3}] {
+	if !set(plan.PortPFC{XOff: 5000, XOn: 2999, Headroom: 5000}) || m.free() != 0 || !heard.paused[[2]int{0, 3}] {
 		t.Errorf("%d bytes are free, heard %+v", m.free(), heard)
 	}
 	if o := put(0, 100); o.Reason != Buffer {
 		t.Errorf("a frame found room that a port keeps: %+v", o)
 	}
-	if !m.SetPFC(0, plan.PortPFC{XOff: 5000, XOn: 3000, Headroom: 5000}) || heard.paused[[2]int{0, 3}] {
+	if !set(plan.PortPFC{XOff: 5000, XOn: 3000, Headroom: 5000}) || heard.paused[[2]int{0, 3}] {
 		t.Error("as little as xon waits, and the sender does not go on")
 	}
 	less = plan.PortPFC{XOff: 2000, XOn: 1000, Headroom: 1000}
-	if !m.SetPFC(0, less) || !heard.paused[[2]int{0, 3}] || m.free() != 0 {
+	if !set(less) || !heard.paused[[2]int{0, 3}] || m.free() != 0 {
 		t.Errorf("more than xoff waits: %d bytes are free, heard %+v", m.free(), heard)
 	}
-	if !m.Shrink(0, less) || m.PFC(0) != less || m.free() != 7000 {
-		t.Errorf("%d bytes are free, and %+v kept", m.free(), m.PFC(0))
+	if !shrink(less) || kept() != less || m.free() != 7000 {
+		t.Errorf("%d bytes are free, and %+v kept", m.free(), kept())
 	}
 	if o := put(3, 60); o.Reason != Headroom {
 		t.Errorf("beyond the headroom that shrank: %+v", o)

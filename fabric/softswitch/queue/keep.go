@@ -1,0 +1,152 @@
+package queue
+
+import (
+	"railbed/fabric/clock"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// Thresholds are what a port keeps of the buffer for each lossless priority, and when it
+// tells the sender: of PFC and of GFC, where the switch has them.
+type Thresholds struct {
+	PFC plan.PortPFC
+	GFC plan.PortGFC
+}
+
+// limits are what thresholds let wait of a priority, at most.
+func (t *Thresholds) limits() (pfc, gfc int64) {
+	pfc = int64(min(t.PFC.XOff, maxBuffer) + min(t.PFC.Headroom, maxBuffer))
+	return pfc, int64(min(t.GFC.Limit, maxBuffer))
+}
+
+// Spare is the bytes that ports can keep beside what they do: what nobody uses now of
+// the shared ones but room for one frame.
+func (m *Memory) Spare() int64 {
+	return max(m.shared-max(m.used, int64(m.sw.Soft.Scheduler.Quantum)), 0)
+}
+
+// Needs is the bytes that a port wants of the spare ones for some thresholds: 0 when
+// it keeps enough.
+func (m *Memory) Needs(port int, at Thresholds) int64 {
+	in := &m.ingress[port]
+	pfc, gfc := at.limits()
+	return max(pfc-in.limit, 0)*int64(m.pfc.Len()) + max(gfc-in.gentle, 0)*int64(m.gfc.Len())
+}
+
+// Set changes the thresholds of a port. What it keeps more comes out of the shared
+// bytes; when it needs more than is spare, nothing changes and the result is false.
+// What it keeps less remains its own until Shrink: it comes as headroom.
+func (m *Memory) Set(now clock.Time, port int, at Thresholds) bool {
+	if need := m.Needs(port, at); need > 0 && need > m.Spare() {
+		return false
+	}
+	in := &m.ingress[port]
+	pfc, gfc := at.limits()
+	m.keepFor(in, max(pfc, in.limit), max(gfc, in.gentle))
+	if m.pfc != 0 {
+		in.setPFC(&at.PFC)
+		for left := m.pfc; left != 0; left &= left - 1 {
+			m.judge(in, port, left.first())
+		}
+	}
+	if m.gfc != 0 {
+		m.setGFC(in, &at.GFC)
+		for left := m.gfc; left != 0; left &= left - 1 {
+			m.judgeGently(now, in, port, left.first())
+		}
+	}
+	return true
+}
+
+// Shrink gives back what a port keeps beyond thresholds, which must be those of the
+// last Set but for what they let wait, and reports whether it did: not while more
+// waits.
+func (m *Memory) Shrink(port int, at Thresholds) bool {
+	in := &m.ingress[port]
+	pfc, gfc := at.limits()
+	if in.most(m.pfc) > pfc || in.most(m.gfc) > gfc {
+		return false
+	}
+	m.keepFor(in, min(pfc, in.limit), min(gfc, in.gentle))
+	return true
+}
+
+// keepFor keeps other bytes for each of a port's priorities of PFC and GFC.
+func (m *Memory) keepFor(in *ingress, pfc, gfc int64) {
+	m.shared -= (pfc-in.limit)*int64(m.pfc.Len()) + (gfc-in.gentle)*int64(m.gfc.Len())
+	in.limit, in.gentle = pfc, gfc
+}
+
+// most is the bytes that wait at the longest of some priorities.
+func (in *ingress) most(of Mask) (most int64) {
+	for ; of != 0; of &= of - 1 {
+		most = max(most, in.bytes[of.first()])
+	}
+	return most
+}
+
+// MostGently is the bytes of the priority of GFC of which the most waits that came in
+// by a port.
+func (m *Memory) MostGently(port int) int64 { return m.ingress[port].most(m.gfc) }
+
+// setPFC sets thresholds of PFC.
+func (in *ingress) setPFC(at *plan.PortPFC) {
+	in.xoff, in.xon = int64(at.XOff), int64(at.XOn)
+}
+
+// judge tells the sender where it stands with new thresholds.
+func (m *Memory) judge(in *ingress, port int, q uint8) {
+	m.resume(in, int32(port), q)
+	if in.bytes[q] > in.xoff && !in.paused.Has(q) {
+		in.paused |= 1 << q
+		m.signals.Pause(port, q, true)
+	}
+}
+
+// setGFC sets thresholds of GFC.
+func (m *Memory) setGFC(in *ingress, at *plan.PortGFC) {
+	in.b1, in.bm = int64(at.B1), int64(at.BM)
+	if m.sw.Soft.GFC.Kind != spec.GFCTime {
+		in.stages = in.stages[:0]
+		for _, threshold := range at.Stages {
+			in.stages = append(in.stages, int64(threshold))
+		}
+		return
+	}
+	in.period = max(clock.Time(at.Period), 1)
+	// One report tells all ports: the shortest period of any is safe for all.
+	m.period = in.period
+	for i := range m.ingress {
+		if period := m.ingress[i].period; period > 0 {
+			m.period = min(m.period, period)
+		}
+	}
+}
+
+// judgeGently does so of GFC. A report may be due earlier than before.
+func (m *Memory) judgeGently(now clock.Time, in *ingress, port int, q uint8) {
+	if m.period == 0 {
+		m.enter(in, int32(port), q, in.stageAt(in.bytes[q], 0))
+		return
+	}
+	if waits := m.report != clock.Never; !waits && in.bytes[q] > in.b1 || waits && m.report > m.following(now) {
+		m.planReport(now)
+	}
+}
+
+// Thresholds are those of a port that are in force. The stages of GFC are left out:
+// they follow from B1 and BM.
+func (m *Memory) Thresholds(port int) (at Thresholds) {
+	in, planned := &m.ingress[port], &m.sw.Ports[port]
+	if m.pfc != 0 {
+		at.PFC = plan.PortPFC{XOff: units.Bytes(in.xoff), XOn: units.Bytes(in.xon), Headroom: units.Bytes(in.limit - in.xoff), Given: planned.PFC.Given}
+	}
+	if m.gfc != 0 {
+		at.GFC = plan.PortGFC{
+			B1: units.Bytes(in.b1), BM: units.Bytes(in.bm), Limit: units.Bytes(in.gentle), Period: units.Duration(in.period),
+			Least: planned.GFC.Least, Given: planned.GFC.Given,
+		}
+	}
+	return at
+}
