@@ -106,11 +106,22 @@ var levels = map[string]folder{
 	}},
 	"transports":             {level: 3},
 	"transports/aggregation": {level: 3},
+	"transports/completion": {level: 3, siblings: map[string]string{
+		"transports": "it queues its completions",
+	}},
+	"transports/order": {level: 0},
+	"transports/rd": {level: 3, siblings: map[string]string{
+		"transports":            "it is one of its endpoints",
+		"transports/completion": "what it reports waits there",
+		"transports/rd/engine":  "it drives engines over sockets",
+		"transports/rd/path":    "its engines' packets take paths by one of its choosers",
+	}},
 	"transports/rd/engine": {level: 3, siblings: map[string]string{
 		"transports": "it speaks of its completions and errors",
 	}},
 	"transports/tcp": {level: 3, siblings: map[string]string{
-		"transports": "it is one of its endpoints",
+		"transports":            "it is one of its endpoints",
+		"transports/completion": "what it reports waits there",
 	}},
 	"transports/transportstest": {level: 3, siblings: map[string]string{
 		"transports": "the conformance suite of its endpoints",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"railbed/transports"
+	"railbed/transports/order"
 )
 
 // ending is how a peer's connections end.
@@ -157,7 +158,7 @@ func (p *peer) completeRestLocked() {
 	if !errors.Is(p.err, transports.ErrClosed) {
 		done = append(done, transports.Completion{Peer: p.number, Op: transports.OpPeerDown, Err: p.err})
 	}
-	p.endpoint.completions.push(done...)
+	p.endpoint.completions.Push(done...)
 }
 
 func (p *peer) cut() {
@@ -231,7 +232,7 @@ func (p *peer) writeLoop(conn *net.TCPConn) error {
 			return p.sayGoodbye(conn)
 		}
 		pending := net.Buffers(vectors)
-		beforeWrite()
+		order.BeforeWrite()
 		n, err := pending.WriteTo(conn)
 		p.endpoint.counters.streamSent.Add(uint64(n))
 		p.written()
@@ -353,6 +354,6 @@ func (p *peer) settle(r reply) error {
 		done = append(done, c)
 		slot.local = nil
 	}
-	p.endpoint.completions.push(done...)
+	p.endpoint.completions.Push(done...)
 	return nil
 }

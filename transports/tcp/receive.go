@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"railbed/transports"
+	"railbed/transports/order"
 )
 
 const (
@@ -222,7 +223,7 @@ func (in *incoming) deliver(h header) error {
 		if err := in.flush(); err != nil {
 			return err
 		}
-		if !in.peer.endpoint.completions.awaitRoom() {
+		if !in.peer.endpoint.completions.AwaitRoom() {
 			return net.ErrClosed
 		}
 	}
@@ -236,7 +237,7 @@ func (p *peer) receive(c transports.Completion) (bool /* there was room */, erro
 	if p.err != nil {
 		return false, net.ErrClosed
 	}
-	return p.endpoint.completions.tryReceive(c), nil
+	return p.endpoint.completions.TryReceive(c), nil
 }
 
 func (p *peer) failed() bool {
@@ -256,7 +257,7 @@ func (in *incoming) flush() error {
 
 func (in *incoming) write(r reply) error {
 	in.replies = r.append(in.replies[:0])
-	beforeWrite()
+	order.BeforeWrite()
 	n, err := in.conn.Write(in.replies)
 	in.peer.endpoint.counters.streamSent.Add(uint64(n))
 	return err

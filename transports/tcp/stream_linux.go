@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/transports/order"
 )
 
 // readAhead is how much is read beyond what is needed in one system call, so
@@ -92,7 +94,7 @@ func (s *stream) fill(payload []byte, need int) (int, error) {
 	}
 	s.into[0] = nil
 	s.total.Add(uint64(s.got))
-	afterRead()
+	order.AfterRead()
 	placed := min(s.got, len(payload))
 	s.end += s.got - placed
 	return placed, err

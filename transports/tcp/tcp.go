@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"railbed/transports"
+	"railbed/transports/completion"
 )
 
 const (
@@ -83,7 +84,7 @@ type Endpoint struct {
 	self        address
 	deviceBound bool
 	listener    *net.TCPListener
-	completions *completionQueue
+	completions *completion.Queue
 	handshakes  chan struct{} // one token per hello being read
 	goroutines  sync.WaitGroup
 	ctx         context.Context // ends with Close; bounds connects
@@ -113,7 +114,7 @@ func Open(config Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{
 		config:      config,
-		completions: newCompletionQueue(),
+		completions: completion.New(),
 		handshakes:  make(chan struct{}, maxHandshakes),
 		byID:        make(map[endpointID]*peer),
 		strangers:   make(map[endpointID]*net.TCPConn),
@@ -262,11 +263,11 @@ func (e *Endpoint) postOne(request *transports.Request) (bool /* taken */, error
 
 // Poll implements transports.Endpoint.
 func (e *Endpoint) Poll(completions []transports.Completion) int {
-	return e.completions.poll(completions)
+	return e.completions.Poll(completions)
 }
 
 // Wait implements transports.Endpoint.
-func (e *Endpoint) Wait(ctx context.Context) error { return e.completions.wait(ctx) }
+func (e *Endpoint) Wait(ctx context.Context) error { return e.completions.Wait(ctx) }
 
 // Counters is safe to call at any time, also after Close.
 func (e *Endpoint) Counters() Counters {
@@ -322,7 +323,7 @@ func (e *Endpoint) Close() error {
 	}
 	// Whoever did not answer is cut off; that frees every reader, also one
 	// that was placing bytes into a region.
-	e.completions.close()
+	e.completions.Close()
 	for _, p := range peers {
 		p.cut()
 	}

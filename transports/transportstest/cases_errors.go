@@ -118,17 +118,18 @@ func testRevokedRegion(r *rig) {
 }
 
 // flood posts to a peer that stops polling until the sender is held back, and
-// returns how many requests were taken.
+// returns how many requests were taken. Each has a place of its own: there is no
+// order among messages that write the same bytes.
 func (n *node) flood(to *node, peer transports.Peer) int {
 	n.rig.Helper()
-	const size = 1 << 16
-	target := to.area(size)
+	const size, places = 1 << 13, 1 << 11
+	target := to.area(size * places)
 	local := make([]byte, size)
 	to.deaf = true
 	posted := 0
 	for refused := time.Now(); time.Since(refused) < 50*time.Millisecond; n.rig.pollAll() {
 		taken, err := n.Post(context.Background(), []transports.Request{{ID: uint64(posted), Op: transports.OpWriteImm,
-			Peer: peer, Local: local, Remote: target.remote}})
+			Peer: peer, Local: local, Remote: target.remote, Offset: uint64(posted % places * size)}})
 		if err != nil {
 			n.rig.Fatalf("post: %v", err)
 		}

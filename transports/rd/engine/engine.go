@@ -148,6 +148,26 @@ type Counters struct {
 	Marked              uint64 // data packets with congestion experienced
 }
 
+// Add adds the counts of another engine.
+func (c *Counters) Add(o *Counters) {
+	c.Sent += o.Sent
+	c.SentBytes += o.SentBytes
+	c.Repeated += o.Repeated
+	c.Skipped += o.Skipped
+	c.Probes += o.Probes
+	c.Acks += o.Acks
+	c.Nacks += o.Nacks
+	c.Received += o.Received
+	c.ReceivedBytes += o.ReceivedBytes
+	c.Duplicates += o.Duplicates
+	c.Trimmed += o.Trimmed
+	c.Corrupt += o.Corrupt
+	c.Refused += o.Refused
+	c.Hostile += o.Hostile
+	c.Foreign += o.Foreign
+	c.Marked += o.Marked
+}
+
 // Message is a request in the engine's words.
 type Message struct {
 	ID          uint64

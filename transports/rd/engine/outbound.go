@@ -18,9 +18,9 @@ type outbound struct {
 
 	first, last uint32 // messages: the oldest that is not over, behind the newest
 	messages    [Messages]outMessage
-	waiting     [Messages]uint32 // those of which packets were never sent, in turn
-	waits       int
-	waitFirst   int
+	long, short line // those of which packets were never sent
+	turn        int  // packets of the line whose turn it is
+	longs       bool // that is the long ones'
 
 	una, next PSN // packets: the oldest that is not over, behind the newest
 	limit     PSN // the first that the peer will not take
@@ -108,25 +108,61 @@ func (o *outbound) post(m *Message, now clock.Time) bool {
 		o.progress, o.silence = now, 0
 	}
 	o.messages[o.last%Messages] = outMessage{Message: *m, number: o.last}
-	o.wait(o.last)
+	if len(m.Local) > quantum*o.engine.config.Payload {
+		o.long.push(o.last)
+	} else {
+		o.short.push(o.last)
+	}
 	o.last++
 	o.deadline = min(o.deadline, now)
 	return true
 }
 
-// wait puts a message behind the others that have packets to send.
-func (o *outbound) wait(number uint32) {
-	o.waiting[(o.waitFirst+o.waits)%Messages] = number
-	o.waits++
+// line is messages of which packets were never sent, in order. Those of at most
+// a quantum of packets have a line of their own, so that they wait for no long
+// one; within a line each is sent whole before the next.
+type line struct {
+	numbers [Messages]uint32
+	first   int
+	count   int
 }
 
-// withdraw takes a message out of the turns.
+func (l *line) push(number uint32) {
+	l.numbers[(l.first+l.count)%Messages] = number
+	l.count++
+}
+
+func (l *line) head() uint32 { return l.numbers[l.first] }
+
+func (l *line) pop() uint32 {
+	number := l.head()
+	l.first = (l.first + 1) % Messages
+	l.count--
+	return number
+}
+
+// line is the line whose turn it is: the lines take turns of a quantum.
+func (o *outbound) line() *line {
+	if o.turn >= quantum || o.longs && o.long.count == 0 || !o.longs && o.short.count == 0 {
+		o.turn = 0
+		o.longs = o.long.count > 0 && (!o.longs || o.short.count == 0)
+	}
+	if o.longs {
+		return &o.long
+	}
+	return &o.short
+}
+
+// fresh is the message of which the next packet is sent for the first time.
+func (o *outbound) fresh() *outMessage { return &o.messages[o.line().head()%Messages] }
+
+// withdraw takes a message out of its line.
 func (o *outbound) withdraw(number uint32) {
-	for range o.waits {
-		at := o.waiting[o.waitFirst]
-		o.stopWaiting()
-		if at != number {
-			o.wait(at)
+	for _, l := range []*line{&o.long, &o.short} {
+		for range l.count {
+			if at := l.pop(); at != number {
+				l.push(at)
+			}
 		}
 	}
 }
@@ -142,12 +178,7 @@ func (o *outbound) sendable(now clock.Time) bool {
 	if o.lost.count > 0 {
 		return true
 	}
-	return o.waits > 0 && o.next.From(o.una) < Window && o.next.From(o.limit) < 0
-}
-
-func (o *outbound) stopWaiting() {
-	o.waitFirst = (o.waitFirst + 1) % Messages
-	o.waits--
+	return o.long.count+o.short.count > 0 && o.next.From(o.una) < Window && o.next.From(o.limit) < 0
 }
 
 // nextBytes is the length of what send would send.
@@ -158,7 +189,7 @@ func (o *outbound) nextBytes() int {
 		}
 		return wire.RDSkipLen
 	}
-	m := &o.messages[o.waiting[o.waitFirst]%Messages]
+	m := o.fresh()
 	return wire.RDDataLen + min(o.engine.config.Payload, len(m.Local)-int(m.sent))
 }
 
@@ -170,7 +201,7 @@ func (o *outbound) send(p *Packet, now clock.Time) {
 		o.transmit(p, o.psnAt(slot), now)
 		return
 	}
-	m := &o.messages[o.waiting[o.waitFirst]%Messages]
+	m := o.fresh()
 	size := min(o.engine.config.Payload, len(m.Local)-int(m.sent))
 	psn := o.next
 	o.next++
@@ -179,11 +210,9 @@ func (o *outbound) send(p *Packet, now clock.Time) {
 	m.begun = true
 	m.packets++
 	if m.whole() {
-		o.stopWaiting()
-	} else if o.waits > 1 && m.sent/uint32(o.engine.config.Payload)%quantum == 0 {
-		o.stopWaiting()
-		o.wait(m.number)
+		o.line().pop()
 	}
+	o.turn++
 	o.transmit(p, psn, now)
 }
 

@@ -275,7 +275,7 @@ func (w *world) failures() (all []error) {
 func (n *testNode) state() (text string) {
 	for _, o := range n.active {
 		text += fmt.Sprintf("\n  to peer %d: %d packets in flight, %d lost, %d busy, %d messages wait; packets %d to %d, limit %d, room %d; deadline %v, paced %v, pause %v, bound %v %+v",
-			o.peer.number, o.flight.count, o.lost.count, o.busy.count, o.waits, o.una, o.next, o.limit, o.room, o.deadline, n.paced, o.pauseUntil, o.late.bound(), o.late)
+			o.peer.number, o.flight.count, o.lost.count, o.busy.count, o.long.count+o.short.count, o.una, o.next, o.limit, o.room, o.deadline, n.paced, o.pauseUntil, o.late.bound(), o.late)
 	}
 	return text
 }

@@ -1,4 +1,6 @@
-package tcp
+// Package completion is the queue between what works in an endpoint and who
+// polls it. Every transport has one.
+package completion
 
 import (
 	"context"
@@ -8,29 +10,32 @@ import (
 )
 
 // receiveLimit is how many immediates wait to be polled before the endpoint
-// stops reading from its peers. Completions of requests need no limit: the
+// stops taking more of its peers. Completions of requests need no limit: the
 // queues of the peers bound them.
 const receiveLimit = 1024
 
-// completionQueue is where every goroutine of an endpoint reports.
-type completionQueue struct {
+// Queue is where every goroutine of an endpoint reports. It is safe for
+// concurrent use.
+type Queue struct {
 	mu       sync.Mutex
 	items    []transports.Completion // from head on
 	head     int
-	receives int // OpReceive among the items
+	receives int // OpReceive among the items, and reserved
 	closed   bool
 	wake     chan struct{} // closed at the next push; nil when nobody waits
 	room     sync.Cond     // receives fell, or closed
 }
 
-func newCompletionQueue() *completionQueue {
-	q := &completionQueue{}
+// New makes a queue.
+func New() *Queue {
+	q := &Queue{}
 	q.room.L = &q.mu
 	return q
 }
 
-// push reports the end of requests or of a peer.
-func (q *completionQueue) push(done ...transports.Completion) {
+// Push reports the end of requests or of a peer, and immediates for which there
+// is room since Reserve.
+func (q *Queue) Push(done ...transports.Completion) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.appendLocked(done...)
@@ -38,7 +43,7 @@ func (q *completionQueue) push(done ...transports.Completion) {
 
 // appendLocked moves the items to the front before the slice would grow, so
 // that a queue that never runs empty stays as long as what is in it.
-func (q *completionQueue) appendLocked(done ...transports.Completion) {
+func (q *Queue) appendLocked(done ...transports.Completion) {
 	if len(q.items)+len(done) > cap(q.items) && q.head > len(q.items)/2 {
 		q.items = append(q.items[:0], q.items[q.head:]...)
 		q.head = 0
@@ -50,8 +55,8 @@ func (q *completionQueue) appendLocked(done ...transports.Completion) {
 	}
 }
 
-// tryReceive reports an immediate unless too many wait already.
-func (q *completionQueue) tryReceive(c transports.Completion) bool {
+// TryReceive reports an immediate unless too many wait already.
+func (q *Queue) TryReceive(c transports.Completion) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.receives >= receiveLimit {
@@ -62,8 +67,19 @@ func (q *completionQueue) tryReceive(c transports.Completion) bool {
 	return true
 }
 
-// awaitRoom waits until tryReceive can succeed; false when the queue closed.
-func (q *completionQueue) awaitRoom() bool {
+// Reserve keeps room for an immediate that is pushed soon; false is none.
+func (q *Queue) Reserve() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.receives >= receiveLimit {
+		return false
+	}
+	q.receives++
+	return true
+}
+
+// AwaitRoom waits until TryReceive can succeed; false when the queue closed.
+func (q *Queue) AwaitRoom() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.receives >= receiveLimit && !q.closed {
@@ -72,7 +88,8 @@ func (q *completionQueue) awaitRoom() bool {
 	return !q.closed
 }
 
-func (q *completionQueue) poll(to []transports.Completion) int {
+// Poll moves completions out, as transports.Endpoint.Poll does.
+func (q *Queue) Poll(to []transports.Completion) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := copy(to, q.items[q.head:])
@@ -92,7 +109,8 @@ func (q *completionQueue) poll(to []transports.Completion) int {
 	return n
 }
 
-func (q *completionQueue) wait(ctx context.Context) error {
+// Wait is transports.Endpoint.Wait.
+func (q *Queue) Wait(ctx context.Context) error {
 	for {
 		q.mu.Lock()
 		switch {
@@ -116,8 +134,8 @@ func (q *completionQueue) wait(ctx context.Context) error {
 	}
 }
 
-// close wakes everybody; what was pushed stays to be polled.
-func (q *completionQueue) close() {
+// Close wakes everybody; what was pushed stays to be polled.
+func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true

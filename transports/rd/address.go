@@ -1,0 +1,61 @@
+package rd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"railbed/transports/rd/engine"
+	"railbed/transports/wire"
+)
+
+// address is what an endpoint's Address says: where its engines hear, and which
+// life of them is meant.
+type address struct {
+	life    uint64
+	at      netip.Addr
+	port    uint8 // of engine 0, behind wire.PortRD
+	engines uint8
+	room    uint16 // packets that an engine can hold before it said so itself
+}
+
+// addressLen is magic, version, port, engines, room, life and an IPv6 address;
+// IPv4 stands in it as RFC 4291, 2.5.5.2 has it.
+const (
+	addressLen     = 32
+	addressMagic   = "RD"
+	addressVersion = wire.RDVersion
+)
+
+func (a address) encode() []byte {
+	b := make([]byte, 0, addressLen)
+	b = append(b, addressMagic...)
+	b = append(b, addressVersion, a.port, a.engines, 0)
+	b = binary.BigEndian.AppendUint16(b, a.room)
+	b = binary.BigEndian.AppendUint64(b, a.life)
+	at := a.at.As16()
+	return append(b, at[:]...)
+}
+
+func decodeAddress(b []byte) (address, error) {
+	if len(b) != addressLen || string(b[:2]) != addressMagic {
+		return address{}, errors.New("want the address of an rd endpoint")
+	}
+	if b[2] != addressVersion {
+		return address{}, fmt.Errorf("address of version %d, want %d", b[2], addressVersion)
+	}
+	a := address{
+		life: binary.BigEndian.Uint64(b[8:]), at: netip.AddrFrom16([16]byte(b[16:])).Unmap(),
+		port: b[3], engines: b[4], room: binary.BigEndian.Uint16(b[6:]),
+	}
+	if a.engines == 0 || a.engines > wire.RDEngines || a.port%wire.RDEngines != 0 || a.at.IsUnspecified() || b[5] != 0 {
+		return address{}, errors.New("the address of an rd endpoint is damaged")
+	}
+	return a, nil
+}
+
+// peer is what an engine has to know of it.
+func (a address) peer() engine.Peer {
+	return engine.Peer{Life: a.life, Port: a.port, Engines: int(a.engines), Room: int(a.room)}
+}

@@ -1,0 +1,361 @@
+// Package rd is the transports.Endpoint of reliable datagrams: the transport
+// that a NIC for AI training would have if it kept only what training needs.
+// PROTOCOL.md beside it fixes what it speaks.
+//
+// An endpoint has engines, each with a thread, a socket to hear with, sockets to
+// send from and sequence spaces of its own; nothing on a packet's way is shared
+// among them. There are no connections: a message goes to a peer when it is
+// posted, in packets that take any path and land in place in any order. What
+// they do is package engine's; this package drives engines over UDP sockets.
+package rd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/transports/completion"
+	"railbed/transports/rd/engine"
+	"railbed/transports/wire"
+)
+
+const (
+	defaultPaths = 8
+	defaultMTU   = 1500
+	// grain is how many packets in a row take one path: they can leave in one
+	// system call.
+	defaultGrain = 4
+)
+
+// Config says where an endpoint lives. Only Addr is required.
+type Config struct {
+	// Addr is the address of the NIC that the endpoint sends from and hears on.
+	// An unspecified address is refused.
+	Addr netip.Addr
+	// Slot is which of the address's 16 blocks of ports the endpoint takes.
+	// Default -1 where it is negative: the first that is free.
+	Slot int
+	// Engines is how many work at once, 1 to 16. Default 1.
+	Engines int
+	// Paths is how many source ports each engine sends from. Default 8.
+	Paths int
+	// Grain is how many packets in a row take one path. Default 4.
+	Grain int
+	// Device is the NIC's name. Sockets are bound to it where the kernel lets
+	// this process; see Endpoint.DeviceBound. Default: not bound.
+	Device string
+	// MTU is the NIC's. Default 1500.
+	MTU int
+	// Rate is the most that the endpoint sends, in bit/s of Ethernet frames.
+	// Default: without bound.
+	Rate uint64
+	// Clock is the testbed's. Default: one without dilation.
+	Clock *clock.Clock
+	// PeerTimeout is how long a peer may be silent while something is
+	// outstanding to it. Default 5 s.
+	PeerTimeout time.Duration
+}
+
+// Endpoint implements transports.Endpoint. Make one with Open.
+type Endpoint struct {
+	config      Config
+	self        address
+	workers     []*worker
+	completions *completion.Queue
+	turn        atomic.Uint32 // which engine takes the next message
+	running     sync.WaitGroup
+
+	mu      sync.RWMutex
+	closed  bool
+	peers   []*peer
+	byLife  map[uint64]transports.Peer
+	regions map[uint64]*region
+}
+
+// peer is another endpoint, as this one was told.
+type peer struct {
+	address
+	failed bool // under Endpoint.mu
+}
+
+var _ transports.Endpoint = (*Endpoint)(nil)
+
+// Open takes ports on the address. It fails when they are not free.
+func Open(config Config) (*Endpoint, error) {
+	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
+		return nil, fmt.Errorf("open rd endpoint: address %v is not one of a NIC", config.Addr)
+	}
+	for _, d := range []struct {
+		field *int
+		value int
+	}{{&config.Engines, 1}, {&config.Paths, defaultPaths}, {&config.MTU, defaultMTU}, {&config.Grain, defaultGrain}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if config.Clock == nil {
+		config.Clock = clock.New(1)
+	}
+	payload := payloadFor(config.MTU, config.Addr)
+	blocks := wire.PortsRDPath / (wire.PortsRD / wire.RDEngines)
+	if config.Engines > wire.RDEngines || config.Engines < 1 || config.Paths < 1 || config.Engines*config.Paths > blocks || payload < 1 {
+		return nil, fmt.Errorf("open rd endpoint: %d engines of %d paths at an MTU of %d: want 1 to %d engines, at most %d paths of all together, and an MTU above %d",
+			config.Engines, config.Paths, config.MTU, wire.RDEngines, blocks, config.MTU-payload)
+	}
+	e := &Endpoint{config: config, completions: completion.New(), byLife: make(map[uint64]transports.Peer), regions: make(map[uint64]*region)}
+	if err := e.open(payload); err != nil {
+		for _, w := range e.workers {
+			w.socket.close()
+		}
+		return nil, fmt.Errorf("open rd endpoint on %v: %w", config.Addr, err)
+	}
+	for _, w := range e.workers {
+		e.running.Go(w.run)
+	}
+	return e, nil
+}
+
+// payloadFor is how many bytes of a message fit a packet; whole cache lines
+// where there are many.
+func payloadFor(mtu int, addr netip.Addr) int {
+	payload := mtu - wire.UDPLen - wire.RDDataLen - wire.IPv4MinLen
+	if addr.Is6() {
+		payload -= wire.IPv6Len - wire.IPv4MinLen
+	}
+	if payload > 512 {
+		payload &^= 63
+	}
+	return payload
+}
+
+// open makes the engines.
+func (e *Endpoint) open(payload int) error {
+	var life [8]byte
+	rand.Read(life[:])
+	e.self = address{life: binary.BigEndian.Uint64(life[:]), at: e.config.Addr, engines: uint8(e.config.Engines)}
+	sockets, slot, err := openSockets(&e.config)
+	if err != nil {
+		return err
+	}
+	e.self.port = uint8(slot * wire.RDEngines)
+	var pacer *engine.Pacer
+	if e.config.Rate > 0 {
+		pacer = engine.NewPacer(e.config.Rate)
+	}
+	for i, s := range sockets {
+		w := &worker{endpoint: e, socket: s, size: payload + wire.RDDataLen + wire.INTLen + 255*4}
+		room := s.room(payload)
+		e.self.room = uint16(min(room/2, 64))
+		w.engine = engine.New(engine.Config{
+			Life: e.self.life, Port: e.self.port + uint8(i), Payload: payload, Pacer: pacer, Room: room, PeerTimeout: e.config.PeerTimeout,
+			FirstPath: s.firstPath, Paths: func() engine.Paths { return newPaths(e.config.Paths, e.config.Grain) },
+		}, w)
+		e.workers = append(e.workers, w)
+	}
+	return nil
+}
+
+// DeviceBound reports whether the sockets are bound to Config.Device.
+func (e *Endpoint) DeviceBound() bool { return e.workers[0].socket.deviceBound }
+
+// Address implements transports.Endpoint.
+func (e *Endpoint) Address() []byte { return e.self.encode() }
+
+// AddPeer implements transports.Endpoint.
+func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
+	to, err := decodeAddress(raw)
+	if err == nil && to.at.Is4() != e.config.Addr.Is4() {
+		err = fmt.Errorf("it is at %v, and this endpoint at %v", to.at, e.config.Addr)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("add peer: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return 0, fmt.Errorf("add peer: %w", transports.ErrClosed)
+	}
+	if p, found := e.byLife[to.life]; found {
+		return p, nil
+	}
+	n := transports.Peer(len(e.peers))
+	e.peers = append(e.peers, &peer{address: to})
+	e.byLife[to.life] = n
+	for _, w := range e.workers {
+		w.addPeer(to)
+	}
+	return n, nil
+}
+
+// Register implements transports.Endpoint.
+func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Region, error) {
+	if len(buf) == 0 {
+		return nil, errors.New("register region: no bytes")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
+	}
+	r := &region{endpoint: e, Region: engine.Region{Memory: buf, Writable: access&transports.RemoteWrite != 0}}
+	for r.key == 0 || e.regions[r.key] != nil {
+		var key [keyLen]byte
+		rand.Read(key[:])
+		r.key = binary.BigEndian.Uint64(key[:])
+	}
+	e.regions[r.key] = r
+	return r, nil
+}
+
+// keyLen is the length of a region's handle.
+const keyLen = 8
+
+// region is registered memory.
+type region struct {
+	engine.Region
+	endpoint *Endpoint
+	key      uint64
+}
+
+// Remote implements transports.Region.
+func (r *region) Remote() []byte { return binary.BigEndian.AppendUint64(nil, r.key) }
+
+// Close implements transports.Region. Messages that were on their way into the
+// region are refused.
+func (r *region) Close() error {
+	r.endpoint.mu.Lock()
+	delete(r.endpoint.regions, r.key)
+	r.endpoint.mu.Unlock()
+	r.Closed.Store(true)
+	for _, w := range r.endpoint.workers {
+		w.mu.Lock() // whoever has it may be placing bytes
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// Post implements transports.Endpoint.
+func (e *Endpoint) Post(ctx context.Context, requests []transports.Request) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	for i := range requests {
+		taken, err := e.postOne(&requests[i])
+		if err != nil {
+			return i, fmt.Errorf("post request %d: %w", i, err)
+		}
+		if !taken {
+			return i, nil
+		}
+	}
+	return len(requests), nil
+}
+
+func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
+	if r.Op != transports.OpWrite && r.Op != transports.OpWriteImm {
+		return false, fmt.Errorf("operation %v cannot be posted", r.Op)
+	}
+	if len(r.Local) > transports.MaxMessage {
+		return false, fmt.Errorf("%v of %d bytes, limit %d", r.Op, len(r.Local), transports.MaxMessage)
+	}
+	e.mu.RLock()
+	closed, known := e.closed, int(r.Peer) < len(e.peers)
+	e.mu.RUnlock()
+	switch {
+	case closed:
+		return false, transports.ErrClosed
+	case !known:
+		return false, fmt.Errorf("no peer %d", r.Peer)
+	}
+	m := engine.Message{ID: r.ID, Op: r.Op, Local: r.Local, Imm: r.Imm, Class: r.Class, Droppable: r.Droppable}
+	if len(r.Local) > 0 {
+		if len(r.Remote) != keyLen {
+			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of an rd region", r.Op, len(r.Local), transports.ErrAccess, len(r.Remote))
+		}
+		m.Key, m.Offset = binary.BigEndian.Uint64(r.Remote), r.Offset
+	}
+	// Messages go to the engines in turn; one that is full leaves its to the
+	// next.
+	first := e.turn.Add(1)
+	for i := range uint32(len(e.workers)) {
+		w := e.workers[(first+i)%uint32(len(e.workers))]
+		if taken, err := w.post(r.Peer, &m); taken || err != nil {
+			return taken, err
+		}
+	}
+	return false, nil
+}
+
+// Poll implements transports.Endpoint.
+func (e *Endpoint) Poll(completions []transports.Completion) int {
+	return e.completions.Poll(completions)
+}
+
+// Wait implements transports.Endpoint.
+func (e *Endpoint) Wait(ctx context.Context) error { return e.completions.Wait(ctx) }
+
+// Counters is what the engines did. It is safe to call at any time, also after
+// Close.
+func (e *Endpoint) Counters() engine.Counters {
+	var all engine.Counters
+	for _, w := range e.workers {
+		w.mu.Lock()
+		c := w.engine.Counters()
+		w.mu.Unlock()
+		all.Add(&c)
+	}
+	return all
+}
+
+// fail ends a peer in all engines and then reports it down.
+func (e *Endpoint) fail(n transports.Peer, err error) {
+	e.mu.Lock()
+	p := e.peers[n]
+	again := p.failed || e.closed
+	p.failed = true
+	e.mu.Unlock()
+	if again {
+		return
+	}
+	for _, w := range e.workers {
+		w.fail(n, err)
+	}
+	e.completions.Push(transports.Completion{Peer: n, Op: transports.OpPeerDown, Err: err})
+}
+
+// Close implements transports.Endpoint.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		e.running.Wait()
+		return nil
+	}
+	e.closed = true // from here on Post, AddPeer and Register refuse
+	peers := len(e.peers)
+	e.mu.Unlock()
+	// Nobody is to hear the answer to another one's goodbye. Then each completes
+	// what is outstanding, says goodbye and ends, and nobody writes into regions
+	// any more.
+	for _, w := range e.workers {
+		w.hush()
+	}
+	for _, w := range e.workers {
+		w.end(peers)
+	}
+	e.running.Wait()
+	e.completions.Close()
+	var errs []error
+	for _, w := range e.workers {
+		errs = append(errs, w.socket.close(), w.err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,41 @@
+package rd
+
+import (
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"railbed/testbed/hosttest"
+	"railbed/transports"
+	"railbed/transports/transportstest"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
+
+func open(t testing.TB, c Config) *Endpoint {
+	t.Helper()
+	if !c.Addr.IsValid() {
+		c.Addr = netip.MustParseAddr("127.0.0.1")
+	}
+	if c.Slot == 0 {
+		c.Slot = -1
+	}
+	e, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func TestConformance(t *testing.T) {
+	for name, c := range map[string]Config{
+		"one engine": {}, "three engines": {Engines: 3}, "jumbo": {MTU: 9000, Engines: 2}, "IPv6": {Addr: netip.IPv6Loopback()}, "paced": {Rate: 500_000_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.PeerTimeout = 2 * time.Second
+			transportstest.Suite{Open: func(t testing.TB) transports.Endpoint { return open(t, c) }}.Run(t)
+		})
+	}
+}

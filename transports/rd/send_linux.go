@@ -1,0 +1,184 @@
+package rd
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/testbed/spec"
+	"railbed/transports/order"
+	"railbed/transports/rd/engine"
+	"railbed/transports/wire"
+)
+
+// mostSegments and mostBytes bound what the kernel cuts into datagrams
+// (UDP_MAX_SEGMENTS, and the length of an IPv4 packet).
+const (
+	mostSegments = 64
+	mostBytes    = 0xFFFF - wire.IPv6Len - wire.UDPLen
+)
+
+// sendBatch is memory for one call of sendmmsg.
+type sendBatch struct {
+	headers  [batch]mmsghdr
+	names    [batch]unix.RawSockaddrInet6
+	vectors  [2 * batch]unix.Iovec
+	controls [batch]sendControl
+	count    int // of headers
+	used     int // of vectors
+}
+
+// sendControl is the control messages of one datagram or of one that the kernel
+// cuts.
+type sendControl struct {
+	header unix.Cmsghdr
+	value  [8]byte
+}
+
+func (b *sendBatch) init() {
+	for i := range b.headers {
+		b.headers[i].Name = (*byte)(unsafe.Pointer(&b.names[i]))
+	}
+}
+
+// send sends packets to the peers that they name. What the network refuses is lost; only what concerns the
+// sockets themselves is an error.
+func (s *socket) send(packets []engine.Packet, peers []rawSockaddr) error {
+	for len(packets) > 0 {
+		path := s.pathOf(&packets[0])
+		n := 1
+		for n < len(packets) && !packets[n].Control && packets[n].Path == path {
+			n++
+		}
+		if err := s.sendBy(s.paths[path], packets[:n], peers); err != nil {
+			return err
+		}
+		packets = packets[n:]
+	}
+	return nil
+}
+
+// pathOf is the path of a packet; control packets go by all in turn.
+func (s *socket) pathOf(p *engine.Packet) int {
+	if p.Path >= 0 {
+		return p.Path
+	}
+	s.turn = (s.turn + 1) % len(s.paths)
+	return s.turn
+}
+
+// sendBy sends packets by one path.
+func (s *socket) sendBy(fd int, packets []engine.Packet, peers []rawSockaddr) error {
+	b := &s.batch
+	b.count, b.used = 0, 0
+	for len(packets) > 0 {
+		packets = packets[s.add(packets, peers):]
+	}
+	order.BeforeWrite()
+	for sent := 0; sent < b.count; {
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.headers[sent])), uintptr(b.count-sent), 0, 0, 0)
+		switch {
+		case errno == 0:
+			sent += int(n)
+		case errno == unix.EINTR:
+		case errno == unix.EAGAIN:
+			fds := [...]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+			timeout := unix.NsecToTimespec(int64(sendWait))
+			if n, err := unix.Ppoll(fds[:], &timeout, nil); err == nil && n == 0 {
+				return nil
+			}
+		case refusedByNetwork(errno):
+			sent++
+		default:
+			return fmt.Errorf("send: %w", errno)
+		}
+	}
+	return nil
+}
+
+// refusedByNetwork are errors of one packet, which is lost.
+func refusedByNetwork(err unix.Errno) bool {
+	for _, e := range []unix.Errno{unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EADDRNOTAVAIL} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// add makes one message of the first packets, as many as the kernel can cut out
+// of one, and returns their number.
+func (s *socket) add(packets []engine.Packet, peers []rawSockaddr) int {
+	b, first := &s.batch, &packets[0]
+	h, name := &b.headers[b.count], &b.names[b.count]
+	if first.Peer >= 0 {
+		*name = peers[first.Peer]
+	} else {
+		*name = rawAddr(first.To, 0)
+	}
+	name.Port = bits.ReverseBytes16(wire.PortRD + uint16(first.Port))
+	h.Namelen = s.addrLen()
+	h.Iov = &b.vectors[b.used]
+	h.Control = nil
+	h.SetControllen(0)
+	from, n := b.used, 0
+	size, bytes := len(first.Header)+len(first.Payload), 0
+	for n < len(packets) {
+		p := &packets[n]
+		length := len(p.Header) + len(p.Payload)
+		if n > 0 && (p.Control || p.Peer != first.Peer || p.Port != first.Port || length > size || bytes+length > mostBytes || n == mostSegments) {
+			break
+		}
+		b.vector(p.Header)
+		b.vector(p.Payload)
+		bytes += length
+		n++
+		if first.Control || length < size { // a shorter one ends it
+			break
+		}
+	}
+	h.SetIovlen(b.used - from)
+	c := &b.controls[b.count]
+	switch {
+	case first.Control:
+		s.control(h, c, s.tosLevel(), s.tosType(), 4)
+		*(*int32)(unsafe.Pointer(&c.value)) = spec.DSCPRdControl << 2
+	case n > 1:
+		s.control(h, c, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
+		*(*uint16)(unsafe.Pointer(&c.value)) = uint16(size)
+	}
+	b.count++
+	return n
+}
+
+func (b *sendBatch) vector(data []byte) {
+	if len(data) > 0 {
+		b.vectors[b.used].Base = &data[0]
+		b.vectors[b.used].SetLen(len(data))
+		b.used++
+	}
+}
+
+func (s *socket) control(h *mmsghdr, c *sendControl, level, kind int32, size int) {
+	c.header.Level, c.header.Type = level, kind
+	c.header.SetLen(unix.CmsgLen(size))
+	h.Control = (*byte)(unsafe.Pointer(c))
+	h.SetControllen(unix.CmsgSpace(size))
+}
+
+func (s *socket) tosLevel() int32 {
+	if s.v6 {
+		return unix.IPPROTO_IPV6
+	}
+	return unix.IPPROTO_IP
+}
+
+func (s *socket) tosType() int32 {
+	if s.v6 {
+		return unix.IPV6_TCLASS
+	}
+	return unix.IP_TOS
+}

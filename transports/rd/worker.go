@@ -1,0 +1,208 @@
+package rd
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/transports/rd/engine"
+)
+
+// batch is how many packets go through one round of a worker.
+const batch = 64
+
+// worker drives one engine: it alone reads and writes its sockets.
+type worker struct {
+	endpoint *Endpoint
+	socket   *socket
+	size     int // of the longest datagram that it takes
+	asleep   atomic.Bool
+
+	mu     sync.Mutex
+	engine *engine.Engine
+	done   []transports.Completion // of this round
+	peers  []rawSockaddr           // where they hear
+	posted bool                    // since the engine was last asked what to send
+	failed []failure
+	deaf   bool // nothing that comes is taken any more
+	ending bool
+	err    error // why it ended by itself
+}
+
+type failure struct {
+	peer transports.Peer
+	err  error
+}
+
+var _ engine.Host = (*worker)(nil)
+
+// Region implements engine.Host.
+func (w *worker) Region(key uint64) *engine.Region {
+	e := w.endpoint
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if r := e.regions[key]; r != nil {
+		return &r.Region
+	}
+	return nil
+}
+
+// Reserve implements engine.Host.
+func (w *worker) Reserve() bool { return w.endpoint.completions.Reserve() }
+
+// Deliver implements engine.Host.
+func (w *worker) Deliver(c transports.Completion) { w.done = append(w.done, c) }
+
+// Complete implements engine.Host.
+func (w *worker) Complete(c transports.Completion) { w.done = append(w.done, c) }
+
+// Failed implements engine.Host.
+func (w *worker) Failed(peer transports.Peer, err error) {
+	w.failed = append(w.failed, failure{peer, err})
+}
+
+func (w *worker) addPeer(a address) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.engine.AddPeer(a.peer())
+	w.peers = append(w.peers, a.raw())
+}
+
+// post hands a message to the engine and wakes the worker.
+func (w *worker) post(to transports.Peer, m *engine.Message) (bool, error) {
+	w.mu.Lock()
+	taken, err := w.engine.Post(w.endpoint.config.Clock.Now(), to, m)
+	w.posted = w.posted || taken
+	w.mu.Unlock()
+	if taken {
+		w.wake()
+	}
+	return taken, err
+}
+
+func (w *worker) wake() {
+	if w.asleep.CompareAndSwap(true, false) {
+		w.socket.wake()
+	}
+}
+
+// fail ends a peer.
+func (w *worker) fail(peer transports.Peer, err error) {
+	w.mu.Lock()
+	w.engine.Fail(peer, err)
+	w.reportLocked()
+	w.mu.Unlock()
+}
+
+// reportLocked hands on what completed. It is under the lock, so that a peer's
+// end is reported behind everything that completed before.
+func (w *worker) reportLocked() {
+	if len(w.done) > 0 {
+		w.endpoint.completions.Push(w.done...)
+		clear(w.done)
+		w.done = w.done[:0]
+	}
+}
+
+// hush makes the worker take nothing more of what comes.
+func (w *worker) hush() {
+	w.mu.Lock()
+	w.deaf = true
+	w.mu.Unlock()
+}
+
+// end completes what is outstanding and makes the worker say goodbye and
+// return.
+func (w *worker) end(peers int) {
+	w.mu.Lock()
+	w.ending = true
+	w.engine.Goodbye()
+	for n := range peers {
+		w.engine.Fail(transports.Peer(n), transports.ErrClosed)
+	}
+	w.reportLocked()
+	w.mu.Unlock()
+	w.wake()
+}
+
+// run is the worker.
+func (w *worker) run() {
+	in := newArrivals(batch, w.size)
+	out := make([]engine.Packet, batch)
+	for {
+		received, err := w.socket.receive(in)
+		r := w.round(in.list[:received], out)
+		if err == nil {
+			err = w.socket.send(r.send, r.peers)
+		}
+		if err != nil {
+			w.err = err
+			w.giveUp()
+			return
+		}
+		if r.ending && len(r.send) < batch {
+			return
+		}
+		if received == 0 && len(r.send) == 0 {
+			w.sleep(r.deadline)
+		}
+	}
+}
+
+// giveUp fails all peers: the sockets cannot be used.
+func (w *worker) giveUp() {
+	e := w.endpoint
+	e.mu.RLock()
+	peers := len(e.peers)
+	e.mu.RUnlock()
+	for n := range peers {
+		e.fail(transports.Peer(n), fmt.Errorf("%w: %w", transports.ErrPeerFailed, w.err))
+	}
+}
+
+// round is what one round of a worker gives.
+type round struct {
+	send     []engine.Packet
+	peers    []rawSockaddr
+	deadline clock.Time
+	ending   bool
+}
+
+// round lets the engine take what came and say what goes.
+func (w *worker) round(in []engine.Arrival, out []engine.Packet) round {
+	now := w.endpoint.config.Clock.Now()
+	sent := 0
+	w.mu.Lock()
+	for _, a := range in {
+		if !w.deaf {
+			w.engine.Receive(now, a)
+		}
+	}
+	w.posted = false
+	for sent < len(out) && w.engine.Next(now, &out[sent]) {
+		sent++
+	}
+	r := round{send: out[:sent], peers: w.peers, deadline: w.engine.Deadline(), ending: w.ending}
+	w.reportLocked()
+	failed := w.failed
+	w.failed = nil
+	w.mu.Unlock()
+	for _, f := range failed {
+		w.endpoint.fail(f.peer, f.err)
+	}
+	return r
+}
+
+// sleep waits for a packet, for the deadline, or to be woken.
+func (w *worker) sleep(deadline clock.Time) {
+	w.asleep.Store(true)
+	w.mu.Lock()
+	ready := w.posted || w.ending
+	w.mu.Unlock()
+	if !ready {
+		w.socket.wait(w.endpoint.config.Clock, deadline)
+	}
+	w.asleep.Store(false)
+}
