@@ -119,6 +119,7 @@ var levels = map[string]folder{
 	"transports/rd/engine": {level: 3, siblings: map[string]string{
 		"transports": "it speaks of its completions and errors",
 	}},
+	"transports/rd/path": {level: 3},
 	"transports/tcp": {level: 3, siblings: map[string]string{
 		"transports":            "it is one of its endpoints",
 		"transports/completion": "what it reports waits there",

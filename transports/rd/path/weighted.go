@@ -1,0 +1,136 @@
+package path
+
+import (
+	"errors"
+	"fmt"
+
+	"railbed/fabric/clock"
+)
+
+// MaxWeight is the largest weight of a path.
+const MaxWeight = 1 << 16
+
+// Weighted holds shares. At every moment each path has had its share of all
+// picks since the last change of weights or of usable paths, give or take less
+// than one pick: of the paths that are behind their share, the one whose next pick
+// would be late first is taken, as in WF2Q (Bennett and Zhang, INFOCOM 1996),
+// and the bound is that of proportionate fairness (Baruah, Cohen, Plaxton and
+// Varvel, Algorithmica 15, 1996). Smooth weighted round robin as nginx does it
+// strays further with unlike weights.
+//
+// Shares hold whatever is marked or trimmed; the states Skip and Suspect are for
+// those who choose freely. Those of bad and denied paths go to the others. A pick
+// takes time in proportion to the usable paths.
+type Weighted struct {
+	States
+	weights []int64
+	// lag is by how much a path is behind its share, in picks times total.
+	lag   []int64
+	total int64
+	// turns are the usable paths that have weight, or all that are usable when
+	// none has. Ties are for the earlier one, so the order is from the seed.
+	turns []int
+	order []int
+	// known is the number of changes that turns reflect.
+	known uint32
+}
+
+func newWeighted(n int, o Options) *Weighted {
+	c := &Weighted{
+		States: newStates(n, o), weights: make([]int64, n), lag: make([]int64, n),
+		turns: make([]int, 0, n), order: make([]int, n),
+	}
+	for p := range n {
+		at := c.random.below(p + 1)
+		c.order[p] = c.order[at]
+		c.order[at] = p
+	}
+	c.share(o.Weights)
+	return c
+}
+
+// checkWeights is every problem of weights for n paths.
+func checkWeights(weights []uint32, n int) error {
+	var problems []error
+	if len(weights) != n {
+		problems = append(problems, fmt.Errorf("%d weights: want one for each of %d paths", len(weights), n))
+	}
+	total := uint64(0)
+	for p, weight := range weights {
+		if weight > MaxWeight {
+			problems = append(problems, fmt.Errorf("weight %d of path %d: want 0 to %d", weight, p, MaxWeight))
+		}
+		total += uint64(weight)
+	}
+	if total == 0 {
+		problems = append(problems, errors.New("all weights are 0: want one that is not"))
+	}
+	return errors.Join(problems...)
+}
+
+// SetWeights gives all paths new shares, which count from now. An error changes
+// nothing.
+func (c *Weighted) SetWeights(weights []uint32) error {
+	if err := checkWeights(weights, c.n); err != nil {
+		return fmt.Errorf("set weights: %w", err)
+	}
+	c.share(weights)
+	return nil
+}
+
+// share takes over weights, nil for equal ones.
+func (c *Weighted) share(weights []uint32) {
+	for p := range c.weights {
+		c.weights[p] = 1
+		if weights != nil {
+			c.weights[p] = int64(weights[p])
+		}
+	}
+	c.restart()
+}
+
+// restart counts shares from now, over the paths that are usable now.
+func (c *Weighted) restart() {
+	c.known, c.total, c.turns = c.changes, 0, c.turns[:0]
+	for _, p := range c.order {
+		c.lag[p] = 0
+		if c.usable.has(p) && c.weights[p] > 0 {
+			c.turns = append(c.turns, p)
+			c.total += c.weights[p]
+		}
+	}
+	if c.total > 0 {
+		return
+	}
+	for _, p := range c.order {
+		if c.usable.has(p) {
+			c.turns = append(c.turns, p)
+			c.total++
+		}
+	}
+}
+
+// weight is a path's weight among turns, where spares count 1.
+func (c *Weighted) weight(p int) int64 { return max(c.weights[p], 1) }
+
+// Pick is the path of the next packet or batch.
+func (c *Weighted) Pick(now clock.Time) int {
+	if p, ok := c.only(now); ok {
+		return p
+	}
+	if c.known != c.changes {
+		c.restart()
+	}
+	best, bestLeft, bestWeight := -1, int64(0), int64(1)
+	for _, p := range c.turns {
+		weight := c.weight(p)
+		c.lag[p] += weight
+		// left/weight is the number of picks until it is one behind.
+		left := c.total - c.lag[p]
+		if c.lag[p] > 0 && (best < 0 || left*bestWeight < bestLeft*weight) {
+			best, bestLeft, bestWeight = p, left, weight
+		}
+	}
+	c.lag[best] -= c.total
+	return c.take(best, now)
+}
