@@ -43,7 +43,7 @@ RD|SKIP psn=4294967294 count=4 msg=7 without 16000/65536 DROPPABLE ACKREQ
 RD|ACK psn=4294967294 came=4294967295,1,62,64 limit=1022 room=256 marked=3/267
 RD|NACK psn=5 bounds msg=3 path=63489 region=70000
 RD|PROBE psn=9 ACKREQ
-RD|REJECT psn=0 life versions=1-1 to=0x0123456789abcdef
+RD|REJECT psn=0 life versions=1-1 meant=0x5eedb00c to=0x0123456789abcdef
 RD|CLOSE psn=9
 RD|DATA psn=5 msg=3 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ [trimmed]
 RD|DATA psn=5 msg=3 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ [wrong sum]
@@ -309,6 +309,7 @@ var columns = []column{
 	typeColumn(wire.RDReject, "reject.reason", "%d", func(r *RD) any { return r.Reject.Reason }),
 	typeColumn(wire.RDReject, "reject.least", "%d", func(r *RD) any { return r.Reject.Least }),
 	typeColumn(wire.RDReject, "reject.most", "%d", func(r *RD) any { return r.Reject.Most }),
+	typeColumn(wire.RDReject, "reject.meant", "0x%08x", func(r *RD) any { return r.Reject.Meant }),
 	typeColumn(wire.RDReject, "reject.to", "0x%016x", func(r *RD) any { return r.Reject.To }),
 	// Findings: there or not.
 	finding("rd.trimmed", func(l *layered) bool {

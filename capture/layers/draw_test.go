@@ -59,7 +59,7 @@ func drawDatagram(draw *rand.Rand) ([]byte, int) {
 	case wire.RDProbe:
 		b.EncodeProbe(base, draw.Uint32())
 	case wire.RDReject:
-		b.EncodeReject(base, &wire.RDRejectFields{Reason: wire.RDRejection(draw.IntN(6)), Least: uint8(draw.Uint32()), Most: uint8(draw.Uint32()), To: draw.Uint64()})
+		b.EncodeReject(base, &wire.RDRejectFields{Reason: wire.RDRejection(draw.IntN(6)), Least: uint8(draw.Uint32()), Most: uint8(draw.Uint32()), Meant: draw.Uint32(), To: draw.Uint64()})
 	case wire.RDClose:
 		b.EncodeClose(base)
 	}

@@ -225,6 +225,7 @@ local f = {
     reject_reason = ProtoField.uint8("rd.reject.reason", "Reason", base.DEC, rejections),
     reject_least = ProtoField.uint8("rd.reject.least", "Least version"),
     reject_most = ProtoField.uint8("rd.reject.most", "Most version"),
+    reject_meant = ProtoField.uint32("rd.reject.meant", "Tag that is rejected", base.HEX),
     reject_to = ProtoField.uint64("rd.reject.to", "Life that is rejected", base.HEX),
 
     ciphertext = ProtoField.bytes("rd.encrypted", "Encrypted"),
@@ -436,10 +437,11 @@ show[6] = function(p, tree)
     local reason = add(p, tree, f.reject_reason, 24, 1)
     add(p, tree, f.reject_least, 25, 1)
     add(p, tree, f.reject_most, 26, 1)
+    add(p, tree, f.reject_meant, 28, 4)
     add(p, tree, f.reject_to, 32, 8)
     local name = rejections[uint(p, 24, 1)] or ("reason " .. uint(p, 24, 1))
     find(p, reason, x.reject, "Rejected: " .. name)
-    p.info = p.info .. string.format(" %s versions=%d-%d to=0x%s", name, uint(p, 25, 1), uint(p, 26, 1), range(p, 32, 8):uint64():tohex())
+    p.info = p.info .. string.format(" %s versions=%d-%d meant=0x%s to=0x%s", name, uint(p, 25, 1), uint(p, 26, 1), tostring(range(p, 28, 4):bytes()):lower(), range(p, 32, 8):uint64():tohex())
 end
 
 show[7] = function() end

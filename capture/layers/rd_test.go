@@ -39,7 +39,7 @@ func TestRD(t *testing.T) {
 	probe := there(wire.RDProbe, wire.RDAckRequest, 9)
 	probe.ProbeTimestamp = 123_500_000
 	reject := back(wire.RDReject, 0)
-	reject.Reject = wire.RDRejectFields{Reason: wire.RDRejectLife, Least: 1, Most: 1, To: lifeA}
+	reject.Reject = wire.RDRejectFields{Reason: wire.RDRejectLife, Least: 1, Most: 1, Meant: 0x5EEDB00C, To: lifeA}
 	for i, want := range []RD{data, skip, ack, nack, probe, reject, there(wire.RDClose, 0, 9)} {
 		name := rdExampleNames[i]
 		payload := protocoltest.Example(t, name)

@@ -90,7 +90,7 @@ var (
 	exampleAck    = RDAckFields{Limit: 1022, Timestamp: 123_456_789, Delay: 2500, Duplicates: 2, Received: 1 << 20, Words: 2, Echoes: 2, Room: 256}
 	exampleEchoes = []RDEcho{{Path: 63489, Packets: 12, Marked: 3}, {Path: 64000, Packets: 255}}
 	exampleNack   = RDNackFields{Reason: RDBounds, Path: 63489, Message: 3, Detail: 70000}
-	exampleReject = RDRejectFields{Reason: RDRejectLife, Least: 1, Most: 1, To: lifeA}
+	exampleReject = RDRejectFields{Reason: RDRejectLife, Least: 1, Most: 1, Meant: 0x5EEDB00C, To: lifeA}
 )
 
 func TestRDExamples(t *testing.T) {
