@@ -114,7 +114,6 @@ var levels = map[string]folder{
 		"transports":            "it is one of its endpoints",
 		"transports/completion": "what it reports waits there",
 		"transports/rd/engine":  "it drives engines over sockets",
-		"transports/rd/path":    "its engines' packets take paths by one of its choosers",
 	}},
 	"transports/rd/engine": {level: 3, siblings: map[string]string{
 		"transports": "it speaks of its completions and errors",

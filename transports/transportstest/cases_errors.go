@@ -127,7 +127,7 @@ func (n *node) flood(to *node, peer transports.Peer) int {
 	local := make([]byte, size)
 	to.deaf = true
 	posted := 0
-	for refused := time.Now(); time.Since(refused) < 50*time.Millisecond; n.rig.pollAll() {
+	for refused := time.Now(); time.Since(refused) < 100*time.Millisecond; n.rig.pollAll() {
 		taken, err := n.Post(context.Background(), []transports.Request{{ID: uint64(posted), Op: transports.OpWriteImm,
 			Peer: peer, Local: local, Remote: target.remote, Offset: uint64(posted % places * size)}})
 		if err != nil {
