@@ -114,9 +114,11 @@ var levels = map[string]folder{
 		"transports":            "it is one of its endpoints",
 		"transports/completion": "what it reports waits there",
 		"transports/rd/engine":  "it drives engines over sockets",
+		"transports/rd/path":    "it makes the choosers that a user asks for",
 	}},
 	"transports/rd/engine": {level: 3, siblings: map[string]string{
-		"transports": "it speaks of its completions and errors",
+		"transports":         "it speaks of its completions and errors",
+		"transports/rd/path": "its packets take paths by a chooser",
 	}},
 	"transports/rd/path": {level: 3},
 	"transports/tcp": {level: 3, siblings: map[string]string{

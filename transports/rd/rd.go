@@ -24,6 +24,7 @@ import (
 	"railbed/transports"
 	"railbed/transports/completion"
 	"railbed/transports/rd/engine"
+	"railbed/transports/rd/path"
 	"railbed/transports/wire"
 )
 
@@ -47,6 +48,8 @@ type Config struct {
 	Engines int
 	// Paths is how many source ports each engine sends from. Default 8.
 	Paths int
+	// Choose is how packets are spread over the paths. Default: oblivious.
+	Choose path.Kind
 	// Grain is how many packets in a row take one path. Default 4.
 	Grain int
 	// Device is the NIC's name. Sockets are bound to it where the kernel lets
@@ -104,6 +107,9 @@ func Open(config Config) (*Endpoint, error) {
 	if config.Clock == nil {
 		config.Clock = clock.New(1)
 	}
+	if _, err := path.New(config.Choose, config.Paths, path.Options{}); err != nil {
+		return nil, fmt.Errorf("open rd endpoint: %w", err)
+	}
 	payload := payloadFor(config.MTU, config.Addr)
 	blocks := wire.PortsRDPath / (wire.PortsRD / wire.RDEngines)
 	if config.Engines > wire.RDEngines || config.Engines < 1 || config.Paths < 1 || config.Engines*config.Paths > blocks || payload < 1 {
@@ -156,7 +162,7 @@ func (e *Endpoint) open(payload int) error {
 		e.self.room = uint16(min(room/2, 64))
 		w.engine = engine.New(engine.Config{
 			Life: e.self.life, Port: e.self.port + uint8(i), Payload: payload, Pacer: pacer, Room: room, PeerTimeout: e.config.PeerTimeout,
-			FirstPath: s.firstPath, Paths: func() engine.Paths { return newPaths(e.config.Paths, e.config.Grain) },
+			FirstPath: s.firstPath, Paths: w.chooser, Grain: e.config.Grain,
 		}, w)
 		e.workers = append(e.workers, w)
 	}

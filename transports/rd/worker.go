@@ -8,6 +8,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/transports"
 	"railbed/transports/rd/engine"
+	"railbed/transports/rd/path"
 )
 
 // batch is how many packets go through one round of a worker.
@@ -29,6 +30,8 @@ type worker struct {
 	deaf   bool // nothing that comes is taken any more
 	ending bool
 	err    error // why it ended by itself
+
+	choosers uint64 // that were made
 }
 
 type failure struct {
@@ -37,6 +40,17 @@ type failure struct {
 }
 
 var _ engine.Host = (*worker)(nil)
+
+// chooser makes the chooser of the paths to one more peer.
+func (w *worker) chooser() path.Chooser {
+	w.choosers++
+	c := &w.endpoint.config
+	chooser, err := path.New(c.Choose, c.Paths, path.Options{Seed: w.endpoint.self.life + uint64(w.socket.firstPath)<<32 + w.choosers})
+	if err != nil {
+		panic(err) // Open has tried
+	}
+	return chooser
+}
 
 // Region implements engine.Host.
 func (w *worker) Region(key uint64) *engine.Region {

@@ -32,6 +32,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports"
+	"railbed/transports/rd/path"
 	"railbed/transports/wire"
 )
 
@@ -63,8 +64,11 @@ type Config struct {
 	Port uint8
 	// Payload is how many bytes of a message go into a packet at most.
 	Payload int
-	// Paths picks the path of each packet, for each peer by a chooser of its own.
-	Paths func() Paths
+	// Paths makes the chooser of the paths to a peer.
+	Paths func() path.Chooser
+	// Grain is how many packets in a row take one path, so that they can leave in
+	// one piece. Default 1.
+	Grain int
 	// FirstPath is the source port of path 0; the others follow.
 	FirstPath uint16
 	// Pacer says when packets may go. Default: at once.
@@ -78,26 +82,6 @@ type Config struct {
 	// outstanding to it. Default 5 s.
 	PeerTimeout time.Duration
 }
-
-// Paths picks paths; package path has choosers.
-type Paths interface {
-	// Pick is the path of the next packet.
-	Pick(now clock.Time) int
-	// Feedback tells what became of packets of a path.
-	Feedback(path int, what PathEvent, packets int, now clock.Time)
-}
-
-// PathEvent is what became of a packet.
-type PathEvent uint8
-
-// What becomes of packets.
-const (
-	PathAcked   PathEvent = iota // it came
-	PathMarked                   // it came with congestion experienced
-	PathTrimmed                  // its header came
-	PathLost                     // later ones came, and it did not
-	PathSilent                   // nothing came back at all
-)
 
 // Host is what an engine needs of its endpoint.
 type Host interface {
@@ -220,6 +204,9 @@ func New(config Config, host Host) *Engine {
 	}
 	if config.Overhead == 0 {
 		config.Overhead = wire.EthernetLen + wire.IPv4MinLen + wire.UDPLen
+	}
+	if config.Grain == 0 {
+		config.Grain = 1
 	}
 	if config.Room == 0 {
 		config.Room = defaultRoom

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"railbed/fabric/clock"
+	"railbed/transports/rd/path"
 	"railbed/transports/wire"
 )
 
@@ -40,12 +41,7 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 	o.silence, o.progress = 0, now
 	o.pauses, o.pauseUntil = 0, 0
 	for i := range int(f.Echoes) {
-		e := b.AckEcho(i)
-		path := int(e.Path) - int(o.engine.config.FirstPath)
-		o.paths.Feedback(path, PathAcked, int(e.Packets-min(e.Marked, e.Packets)), now)
-		if e.Marked > 0 {
-			o.paths.Feedback(path, PathMarked, int(e.Marked), now)
-		}
+		o.echoed(b.AckEcho(i), now)
 	}
 	o.sample(&f, now)
 	if ahead < 0 {
@@ -74,6 +70,26 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 	o.schedule(now)
 }
 
+// echoed takes what came by one path.
+func (o *outbound) echoed(e wire.RDEcho, now clock.Time) {
+	number := int(e.Path) - int(o.engine.config.FirstPath)
+	if number < 0 || number >= len(o.probes) {
+		return
+	}
+	if e.Marked > 0 {
+		o.paths.Feedback(path.Report{Path: number, Event: path.Marked, Packets: int(e.Marked)}, now)
+	}
+	if at := o.probes[number]; at != 0 {
+		o.probes[number] = 0
+		o.paths.Feedback(path.Report{Path: number, Event: path.ProbeReturned, Sent: at}, now)
+	}
+}
+
+// report tells the chooser what became of a packet's latest transmission.
+func (o *outbound) report(k *outPacket, what path.Event, now clock.Time) {
+	o.paths.Feedback(path.Report{Path: int(k.path), Event: what, Sent: k.sent}, now)
+}
+
 // upTo notes that every packet before one has come.
 func (o *outbound) upTo(psn PSN, now clock.Time) {
 	if ahead := psn.From(o.una); ahead < 0 || ahead > o.next.From(o.una) {
@@ -90,6 +106,7 @@ func (o *outbound) sample(f *wire.RDAckFields, now clock.Time) {
 	trip := time.Duration(uint32(now)-f.Timestamp) - time.Duration(f.Delay)
 	if trip > 0 && trip < time.Second {
 		o.late.trip(trip, now)
+		o.paths.Paths().SetRoundTrip(o.late.smooth + 4*o.late.vary)
 	}
 }
 
@@ -99,12 +116,10 @@ func (o *outbound) came(psn PSN, now clock.Time) {
 	if k.state == done || k.state == free {
 		return
 	}
-	switch {
-	case k.sends == 1:
-		o.newest = max(o.newest, k.order)
-	case k.state == inFlight && now.Sub(k.sent) >= o.late.shortest:
+	if k.sends == 1 || k.state == inFlight && now.Sub(k.sent) >= o.late.shortest {
 		// Sooner, and it is an earlier transmission that has come.
 		o.newest = max(o.newest, k.order)
+		o.report(k, path.Acked, now)
 	}
 	o.busyRounds = 0
 	o.end(psn)
@@ -118,7 +133,7 @@ func (o *outbound) detect(now clock.Time) {
 		if k.order > o.newest || now.Sub(k.sent) < o.late.bound() {
 			return
 		}
-		o.paths.Feedback(int(k.path), PathLost, 1, now)
+		o.report(k, path.Lost, now)
 		o.lose(o.flight.first)
 	}
 }
@@ -151,7 +166,7 @@ func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
 		// The header of an earlier transmission cannot come so soon after
 		// this one.
 		if now.Sub(k.sent) >= o.late.shortest/2 {
-			o.paths.Feedback(int(k.path), PathTrimmed, 1, now)
+			o.report(k, path.Trimmed, now)
 			o.lose(slot)
 		}
 	case wire.RDBusy:
@@ -212,26 +227,40 @@ func (o *outbound) probeAt() clock.Time {
 	return max(o.progress, o.probed, o.packets[o.flight.final].sent).Add(min(wait, mostProbe))
 }
 
-// probe writes a probe, by a path of its own choice.
+// probe writes a probe if one is due: of the peer, because nothing comes back, or
+// of a path.
 func (o *outbound) probe(p *Packet, now clock.Time) bool {
+	if o.probing && o.flight.count > 0 {
+		if o.silence > 0 {
+			o.report(&o.packets[o.flight.first], path.TimedOut, now)
+		}
+		o.silence++
+		o.engine.order++
+		o.probed, o.probeOrder, o.probeStamp = now, o.engine.order, uint32(now)
+		o.probing = false
+		o.writeProbe(p, o.paths.Pick(now), now)
+		return true
+	}
 	o.probing = false
-	if o.flight.count == 0 {
+	if o.idle() {
 		return false
 	}
-	if o.silence > 0 {
-		o.paths.Feedback(int(o.packets[o.flight.first].path), PathSilent, 1, now)
+	number, due := o.paths.Probe(now)
+	if due {
+		o.probes[number] = now
+		o.writeProbe(p, number, now)
 	}
-	o.silence++
-	e := o.engine
-	e.order++
-	o.probed, o.probeOrder, o.probeStamp = now, e.order, uint32(now)
-	e.counters.Probes++
-	base := e.base(o.peer, o.port)
+	return due
+}
+
+func (o *outbound) writeProbe(p *Packet, by int, now clock.Time) {
+	o.engine.counters.Probes++
+	base := o.engine.base(o.peer, o.port)
 	base.PSN, base.Flags = uint32(o.next), wire.RDAckRequest
 	p.control(o.peer, o.port)
+	p.Path = by
 	p.header(wire.RDProbeLen).EncodeProbe(base, uint32(now))
 	o.schedule(now)
-	return true
 }
 
 // schedule sets when tick has to look.
@@ -249,5 +278,5 @@ func (o *outbound) schedule(now clock.Time) {
 			at = min(at, k.sent.Add(o.late.bound()))
 		}
 	}
-	o.deadline = at
+	o.deadline = min(at, o.paths.NextProbe())
 }

@@ -5,6 +5,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports"
+	"railbed/transports/rd/path"
 	"railbed/transports/wire"
 )
 
@@ -14,7 +15,11 @@ type outbound struct {
 	peer   *peer
 	port   uint8 // of that engine
 	active bool
-	paths  Paths
+
+	paths    path.Chooser
+	path     int          // of the next packets
+	pathLeft int          // how many
+	probes   []clock.Time // by path, when the probe left that has no answer yet
 
 	first, last uint32 // messages: the oldest that is not over, behind the newest
 	messages    [Messages]outMessage
@@ -95,6 +100,7 @@ func (e *Engine) newOutbound(p *peer) *outbound {
 		first: firstMessage(e.config.Life), una: firstPSN(e.config.Life), room: max(p.Room, minRoom), deadline: clock.Never,
 	}
 	o.last, o.next, o.limit = o.first, o.una, o.una+Window
+	o.probes = make([]clock.Time, o.paths.Paths().Len())
 	o.late.reset()
 	return o
 }
@@ -234,7 +240,7 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 		base.Flags |= wire.RDRepeat
 	}
 	k.sends = min(k.sends, 0xFE) + 1
-	k.path = int16(o.paths.Pick(now))
+	k.path = int16(o.pick(now))
 	p.Peer, p.Port, p.Path, p.Class, p.Control = int(o.peer.number), o.port, int(k.path), m.Class, false
 	if k.skip {
 		o.writeSkip(p, base, k, m, now)
@@ -259,6 +265,15 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 	}
 	o.link(&o.flight, psn.slot(), inFlight)
 	o.schedule(now)
+}
+
+// pick is the path of the next packet.
+func (o *outbound) pick(now clock.Time) int {
+	if o.pathLeft == 0 {
+		o.path, o.pathLeft = o.paths.Pick(now), o.engine.config.Grain
+	}
+	o.pathLeft--
+	return o.path
 }
 
 func (o *outbound) writeSkip(p *Packet, base wire.RDBase, k *outPacket, m *outMessage, now clock.Time) {

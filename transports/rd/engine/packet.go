@@ -83,7 +83,7 @@ func (e *Engine) tick(now clock.Time) {
 // nextProbe writes a probe where one is due. Probes are few, and wait for no pace.
 func (e *Engine) nextProbe(now clock.Time, p *Packet) bool {
 	for _, o := range e.active {
-		if o.probing && o.probe(p, now) {
+		if (o.probing || o.paths.NextProbe() <= now) && o.probe(p, now) {
 			return true
 		}
 	}

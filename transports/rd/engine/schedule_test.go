@@ -8,6 +8,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports"
+	"railbed/transports/rd/path"
 )
 
 var (
@@ -62,6 +63,7 @@ func schedule(t *testing.T, seed uint64) {
 				c.Life |= 0xFFFFFF00_FFFFFFE0 // numbers wrap around soon
 				c.Life = c.Life&^3 | uint64(len(nodes))
 			}
+			c.Paths, c.Grain = testPaths(path.Kind(r.IntN(len(path.Names()))), seed), 1+r.IntN(8)
 			if r.IntN(3) == 0 {
 				c.Pacer = NewPacer(uint64(10_000_000 + r.IntN(1_000_000_000)))
 			}

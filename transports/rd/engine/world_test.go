@@ -12,6 +12,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports"
+	"railbed/transports/rd/path"
 	"railbed/transports/wire"
 )
 
@@ -107,18 +108,22 @@ type testNode struct {
 	onDone    func(transports.Completion)
 }
 
-type roundRobin struct{ next, paths int }
-
-func (r *roundRobin) Pick(clock.Time) int {
-	r.next++
-	return r.next % r.paths
+// testPaths is a chooser of 4 paths.
+func testPaths(kind path.Kind, seed uint64) func() path.Chooser {
+	return func() path.Chooser {
+		seed++
+		c, err := path.New(kind, 4, path.Options{Seed: seed})
+		if err != nil {
+			panic(err)
+		}
+		return c
+	}
 }
-func (r *roundRobin) Feedback(int, PathEvent, int, clock.Time) {}
 
 func (w *world) node(change ...func(*Config)) *testNode {
 	n := &testNode{w: w, life: w.random.Uint64(), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(len(w.nodes))}),
 		regions: make(map[uint64]*Region), failed: make(map[transports.Peer]error)}
-	c := Config{Life: n.life, Port: uint8(16 * len(w.nodes)), Payload: 512, Paths: func() Paths { return &roundRobin{paths: 4} }, FirstPath: wire.PortRDPath, Room: 256}
+	c := Config{Life: n.life, Port: uint8(16 * len(w.nodes)), Payload: 512, Paths: testPaths(path.KindOblivious, w.seed), FirstPath: wire.PortRDPath, Room: 256}
 	for _, f := range change {
 		f(&c)
 	}
