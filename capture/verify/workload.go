@@ -22,6 +22,11 @@ type Rank struct {
 	NIC  string     `json:"nic"`
 	Addr netip.Addr `json:"addr"` // of the NIC, and of every packet of the rank
 	Port uint16     `json:"port"` // on which the rank listens
+	// Transport is tcp, which empty means too, or rd.
+	Transport string `json:"transport,omitempty"`
+	// Engines is on how many UDP ports, from Port on, a rank of rd hears. Port is
+	// then a multiple of wire.RDEngines within the block from wire.PortRD on.
+	Engines int `json:"engines,omitempty"`
 	// Flows are the rank's outgoing flows, payload and replies. They are
 	// needed where ranks share an address; otherwise an empty list means
 	// every flow from Addr to another rank's service, or from the own one.
