@@ -62,6 +62,12 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	job := worker.Job{
 		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
 		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
+		Ordinal: ordinal, Dilation: s.plan.Dilation,
+	}
+	for _, r := range s.plan.Ranks {
+		if d := s.plan.Sends(r.Node, r.NIC); d != nil {
+			job.Sends = append(job.Sends, *d)
+		}
 	}
 	if w.Family == "6" {
 		job.Family = 6
@@ -107,7 +113,7 @@ func finish(w *spec.Workload, r *worker.Result, dilation uint64) finished {
 	for _, rank := range r.PerRank {
 		done.Sent = append(done.Sent, rank.Stream.Sent)
 		judged := verify.Rank{
-			Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port,
+			Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port, Transport: r.Transport, Engines: rank.Engines,
 			Expected: verify.RingAllReduceBytes(r.Ranks, units.Bytes(r.Row.Size), w.Warmup+w.Iterations),
 			Reported: &rank.Stream.Sent,
 		}

@@ -47,6 +47,19 @@ func (p *Plan) Link(name string) *Link {
 	return nil
 }
 
+// Sends is the direction of the link into which a node's NIC sends, or nil.
+func (p *Plan) Sends(node, nic string) *Direction {
+	for i := range p.Links {
+		switch l, end := &p.Links[i], (End{Node: node, Port: nic}); end {
+		case l.A:
+			return &l.AToB
+		case l.B:
+			return &l.BToA
+		}
+	}
+	return nil
+}
+
 // Soft reports whether the switches are soft ones. A plan has switches of one
 // kind only.
 func (p *Plan) Soft() bool { return len(p.Switches) > 0 && p.Switches[0].Kind == spec.Soft }

@@ -215,8 +215,9 @@ type Workload struct {
 	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce"`
 	// Algorithm is ring (default).
 	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring"`
-	// Transport is tcp (default).
-	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp"`
+	// Transport is tcp (default), the kernel's, or rd, reliable datagrams by many
+	// paths.
+	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd"`
 	// Size is of the float32 buffer of each rank: a multiple of 4B.
 	Size units.Bytes `yaml:"size" json:"size"`
 	// Iterations are measured. Default 5.

@@ -57,9 +57,10 @@ type Config struct {
 	Device string
 	// MTU is the NIC's. Default 1500.
 	MTU int
-	// Rate is the most that the endpoint sends, in bit/s of Ethernet frames.
-	// Default: without bound.
-	Rate uint64
+	// Rate is the most that the endpoint sends, in bit/s of Ethernet frames and
+	// of Overhead more bytes each. Default: without bound.
+	Rate     uint64
+	Overhead int
 	// Clock is the testbed's. Default: one without dilation.
 	Clock *clock.Clock
 	// PeerTimeout is how long a peer may be silent while something is
@@ -132,14 +133,19 @@ func Open(config Config) (*Endpoint, error) {
 // payloadFor is how many bytes of a message fit a packet; whole cache lines
 // where there are many.
 func payloadFor(mtu int, addr netip.Addr) int {
-	payload := mtu - wire.UDPLen - wire.RDDataLen - wire.IPv4MinLen
-	if addr.Is6() {
-		payload -= wire.IPv6Len - wire.IPv4MinLen
-	}
+	payload := mtu + wire.EthernetLen - headers(addr) - wire.RDDataLen
 	if payload > 512 {
 		payload &^= 63
 	}
 	return payload
+}
+
+// headers is the length of those below rd.
+func headers(addr netip.Addr) int {
+	if addr.Is6() {
+		return wire.EthernetLen + wire.IPv6Len + wire.UDPLen
+	}
+	return wire.EthernetLen + wire.IPv4MinLen + wire.UDPLen
 }
 
 // open makes the engines.
@@ -162,6 +168,7 @@ func (e *Endpoint) open(payload int) error {
 		e.self.room = uint16(min(room/2, 64))
 		w.engine = engine.New(engine.Config{
 			Life: e.self.life, Port: e.self.port + uint8(i), Payload: payload, Pacer: pacer, Room: room, PeerTimeout: e.config.PeerTimeout,
+			Overhead:  headers(e.config.Addr) + e.config.Overhead,
 			FirstPath: s.firstPath, Paths: w.chooser, Grain: e.config.Grain,
 		}, w)
 		e.workers = append(e.workers, w)

@@ -190,7 +190,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		Ranks: len(c.job.Ranks), PerRank: make([]RankResult, len(c.job.Ranks)),
 	}
 	for i, r := range c.job.Ranks {
-		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r), Port: uint16(c.job.BasePort + i)}
+		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r), Port: c.job.config(i).Port}
 	}
 	table := make([]rendezvous, len(c.workers))
 	err := c.await(ctx, "rendezvous", func(rank int, m *message) bool {
@@ -219,7 +219,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 			return false
 		}
 		r := &result.PerRank[rank]
-		r.Stream, r.Flows, r.DeviceBound = m.Finished.Stream, m.Finished.Flows, m.Finished.DeviceBound
+		r.Stream, r.Flows, r.DeviceBound, r.Engines = m.Finished.Stream, m.Finished.Flows, m.Finished.DeviceBound, m.Finished.Engines
 		return true
 	})
 	result.summarise(c.job)

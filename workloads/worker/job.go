@@ -9,6 +9,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/transports/wire"
 	"railbed/workloads/collective"
 )
 
@@ -17,13 +18,15 @@ const (
 	AllReduce = "all-reduce"
 	Ring      = "ring"
 	TCP       = "tcp"
+	RD        = "rd"
 )
 
 // Job is a collective on every rank of a testbed.
 type Job struct {
 	Name  string
 	Ranks []plan.Rank // in order, numbered from 0
-	// Kind, Algorithm and Transport: all-reduce, ring (default), tcp (default).
+	// Kind, Algorithm and Transport: all-reduce, ring (default), tcp (default) or
+	// rd.
 	Kind, Algorithm, Transport string
 	Size                       units.Bytes // of the float32 buffer: a multiple of 4 bytes
 	Iterations                 int         // timed; default 5
@@ -34,8 +37,17 @@ type Job struct {
 	Timeout time.Duration
 	// BasePort is the first of the job's ports, BasePorts(len(Ranks)) of them;
 	// jobs that run at once, or soon after each other, in one testbed must not
-	// share any. Rank r listens on BasePort+r. Default 18600.
+	// share any. Rank r listens on BasePort+r. Default 18600. Over rd the ranks of
+	// an address have blocks of wire.PortRD instead.
 	BasePort int
+	// Ordinal tells jobs of one testbed apart that run at once over rd, which has
+	// blocks for 16 ranks of an address.
+	Ordinal int
+	// Sends are the links into which the ranks' NICs send, of all ranks or none.
+	// rd keeps to their rates; TCP has its own ways.
+	Sends []plan.Direction
+	// Dilation is the testbed's; 0 is 1.
+	Dilation uint64
 }
 
 const (
@@ -86,8 +98,8 @@ func (j Job) withDefaults() (Job, error) {
 	setDefault(&j.BasePort, defaultBasePort)
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if j.Kind != AllReduce || j.Algorithm != Ring || j.Transport != TCP {
-		problem("%s by %s over %s: want %s by %s over %s", j.Kind, j.Algorithm, j.Transport, AllReduce, Ring, TCP)
+	if j.Kind != AllReduce || j.Algorithm != Ring || j.Transport != TCP && j.Transport != RD {
+		problem("%s by %s over %s: want %s by %s over %s or %s", j.Kind, j.Algorithm, j.Transport, AllReduce, Ring, TCP, RD)
 	}
 	if len(j.Ranks) == 0 {
 		problem("no ranks")
@@ -132,6 +144,20 @@ func (j Job) addr(r plan.Rank) netip.Addr {
 	return r.Addr4
 }
 
+// slot is the block of rd's ports that rank i has on its address.
+func (j Job) slot(i int) int {
+	ranks, before := 0, 0
+	for k, r := range j.Ranks {
+		if j.addr(r) == j.addr(j.Ranks[i]) {
+			ranks++
+			if k < i {
+				before++
+			}
+		}
+	}
+	return (j.Ordinal*ranks + before) % (wire.PortsRD / wire.RDEngines)
+}
+
 // config is what the worker of rank i is told.
 func (j Job) config(i int) *workerConfig {
 	r := j.Ranks[i]
@@ -139,6 +165,14 @@ func (j Job) config(i int) *workerConfig {
 		Job: j.Name, Kind: j.Kind, Algorithm: j.Algorithm, Transport: j.Transport,
 		Rank: i, Ranks: len(j.Ranks), NIC: r.NIC, Addr: j.addr(r), Size: j.Size,
 		Port: uint16(j.BasePort + i), PerMode: j.Warmup + j.Iterations, InPlace: j.InPlace,
+	}
+	if j.Transport == RD {
+		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil
+		c.Dilation = j.Dilation
+		if i < len(j.Sends) {
+			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
+		}
+		return c
 	}
 	for k := range sourcePorts {
 		c.SourcePorts = append(c.SourcePorts, uint16(j.BasePort+len(j.Ranks)+i*sourcePorts+k))

@@ -49,13 +49,17 @@ type workerConfig struct {
 	NIC         string      `json:"nic,omitempty"`
 	Addr        netip.Addr  `json:"addr"`
 	Port        uint16      `json:"port"`
-	SourcePorts []uint16    `json:"source_ports"`
+	SourcePorts []uint16    `json:"source_ports,omitempty"`
 	Size        units.Bytes `json:"size"`
 	// PerMode operations are done out of place, then as many in place if
 	// InPlace; they are numbered from 0 throughout.
 	PerMode     int            `json:"per_mode"`
 	InPlace     bool           `json:"in_place,omitempty"`
 	PeerTimeout units.Duration `json:"peer_timeout,omitzero"`
+	// Rate and Overhead of the link, and Dilation are for rd.
+	Rate     units.Rate `json:"rate,omitempty"`
+	Overhead int        `json:"overhead,omitempty"`
+	Dilation uint64     `json:"dilation,omitempty"`
 }
 
 // operationID names one all-reduce of the job.
@@ -98,6 +102,7 @@ type workerFinished struct {
 	Stream      collective.Traffic `json:"stream"`
 	Flows       []Flow             `json:"flows,omitempty"`
 	DeviceBound bool               `json:"device_bound"`
+	Engines     int                `json:"engines,omitempty"` // of rd
 }
 
 type workerFailed struct {

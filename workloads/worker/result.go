@@ -40,10 +40,12 @@ type RankResult struct {
 	// the part of it that the warm-up moved.
 	Payload collective.Traffic `json:"payload"`
 	Warmup  collective.Traffic `json:"warmup"`
-	// Stream counts every byte that the transport gave to or took from its
-	// sockets, payload, headers and replies.
+	// Stream counts every byte that tcp gave to or took from its sockets,
+	// payload, headers and replies; of rd the payload alone, each byte once.
 	Stream collective.Traffic `json:"stream"`
-	Flows  []Flow             `json:"flows"`
+	Flows  []Flow             `json:"flows"` // of tcp
+	// Engines is how many rd has, on ports from Port on.
+	Engines int `json:"engines,omitempty"`
 	// DeviceBound says that the sockets were bound to the NIC itself and not
 	// to its address alone, which not every process may.
 	DeviceBound bool   `json:"device_bound"`

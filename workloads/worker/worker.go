@@ -17,7 +17,6 @@ import (
 
 	"railbed/testbed/frame"
 	"railbed/transports"
-	"railbed/transports/tcp"
 	"railbed/workloads/collective"
 )
 
@@ -84,7 +83,7 @@ type rank struct {
 	out      *frame.Writer
 	messages chan *message
 	config   workerConfig
-	endpoint *tcp.Endpoint
+	endpoint endpoint
 	input    []float32
 	output   []float32
 	// peers holds the rank of each peer of the endpoint.
@@ -134,19 +133,14 @@ func (w *rank) work(ctx context.Context) error {
 		return errors.New("the first message is no configuration")
 	}
 	w.config = *m.Config
-	if w.config.Kind != AllReduce || w.config.Algorithm != Ring || w.config.Transport != TCP {
-		return fmt.Errorf("%s by %s over %s is not something this worker does", w.config.Kind, w.config.Algorithm, w.config.Transport)
+	if w.config.Kind != AllReduce || w.config.Algorithm != Ring {
+		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
 	}
-	w.endpoint, err = tcp.Open(tcp.Config{
-		Addr:        w.config.Addr,
-		Port:        w.config.Port,
-		SourcePorts: w.config.SourcePorts,
-		Device:      w.config.NIC,
-		PeerTimeout: time.Duration(w.config.PeerTimeout),
-	})
+	endpoint, err := open(&w.config)
 	if err != nil {
 		return err
 	}
+	w.endpoint = endpoint
 	if err := w.collective(ctx); err != nil {
 		return err
 	}
@@ -158,16 +152,8 @@ func (w *rank) finish() error {
 	if err := w.endpoint.Close(); err != nil {
 		return err
 	}
-	counters := w.endpoint.Counters()
-	finished := &workerFinished{
-		Stream:      collective.Traffic{Sent: counters.StreamSent, Received: counters.StreamReceived},
-		DeviceBound: w.endpoint.DeviceBound(),
-	}
-	for _, flow := range w.endpoint.Flows() {
-		finished.Flows = append(finished.Flows, Flow{
-			PeerRank: w.peers[flow.Peer], Connecting: flow.Connecting, Local: flow.Local, Remote: flow.Remote,
-		})
-	}
+	finished := w.endpoint.account(w.peers)
+	finished.DeviceBound = w.endpoint.DeviceBound()
 	return w.send(message{Finished: finished})
 }
 
