@@ -52,6 +52,11 @@ const (
 	// defaultRoom is packets of 4 KiB in the memory that Linux gives a socket
 	// by default (net.core.rmem_default, 212,992 bytes).
 	defaultRoom = 24
+	// ackEvery packets, or ackDelay after the first of them, an acknowledgement is
+	// owed at the latest: at once to who asks for it, and for a packet that was
+	// overtaken, so that nobody takes it for lost.
+	ackEvery = 8
+	ackDelay = time.Millisecond
 	// activity is for how long a sender counts among those that share the room.
 	activity = 10 * time.Millisecond
 )
@@ -186,7 +191,9 @@ type Engine struct {
 	turn     int         // in active
 	turned   int         // packets that it has had in this turn
 	owing    *inbound    // the first that owes an acknowledgement
+	later    []*inbound  // that will, when their time has come
 	controls ring
+	due      clock.Time // when the first of them does
 	pacing   bool       // the pacer knows that there is something to send
 	paced    clock.Time // when it lets that go; 0 is no matter
 
@@ -211,7 +218,7 @@ func New(config Config, host Host) *Engine {
 	if config.Room == 0 {
 		config.Room = defaultRoom
 	}
-	return &Engine{config: config, host: host, byLife: make(map[uint64]*peer)}
+	return &Engine{config: config, host: host, byLife: make(map[uint64]*peer), due: clock.Never}
 }
 
 // Counters is what the engine did so far.

@@ -26,7 +26,10 @@ type inbound struct {
 
 	// What the next acknowledgement says.
 	owes      bool
-	after     *inbound // the next that owes one
+	waits     bool       // it is one of Engine.later
+	due       clock.Time // when it owes one
+	unsaid    int        // packets since the last one
+	after     *inbound   // the next that owes one
 	timestamp uint32
 	at        clock.Time // when that came
 	stamped   bool       // it came since the last acknowledgement
@@ -95,7 +98,12 @@ func (in *inbound) window(psn PSN) uint64 {
 // arrived takes a data packet, a skip or a probe.
 func (in *inbound) arrived(b wire.RD, base wire.RDBase, a Arrival, now clock.Time) {
 	in.count(now)
-	in.owe()
+	in.unsaid++
+	if base.Type != wire.RDData || base.Flags&wire.RDAckRequest != 0 || in.unsaid >= ackEvery || PSN(base.PSN).From(in.highest) < 0 {
+		in.owe()
+	} else {
+		in.oweLater(now)
+	}
 	switch base.Type {
 	case wire.RDProbe:
 		in.echo(a)
@@ -137,6 +145,40 @@ func (in *inbound) owe() {
 		in.owes = true
 		in.after, in.engine.owing = in.engine.owing, in
 	}
+}
+
+// oweLater makes one go out by and by.
+func (in *inbound) oweLater(now clock.Time) {
+	if !in.waits {
+		in.waits = true
+		in.engine.later = append(in.engine.later, in)
+	}
+	if in.unsaid == 1 {
+		in.due = now.Add(ackDelay)
+	}
+}
+
+// oweDue makes those owe an acknowledgement whose time has come, and says when
+// the next one's does.
+func (e *Engine) oweDue(now clock.Time) (next clock.Time) {
+	next = clock.Never
+	kept := e.later[:0]
+	for _, in := range e.later {
+		switch {
+		case in.unsaid == 0 || in.peer.err != nil:
+			in.waits = false
+			continue
+		case in.due <= now:
+			in.waits = false
+			in.owe()
+			continue
+		}
+		next = min(next, in.due)
+		kept = append(kept, in)
+	}
+	clear(e.later[len(kept):])
+	e.later = kept
+	return next
 }
 
 // stamp keeps the timestamp that the next acknowledgement returns: of the packet
@@ -364,7 +406,7 @@ func (in *inbound) nack(psn PSN, message uint32, why wire.RDReason, path uint16,
 
 // acknowledge writes what has come.
 func (in *inbound) acknowledge(p *Packet, now clock.Time) {
-	in.owes, in.stamped, in.probed = false, false, false
+	in.owes, in.stamped, in.probed, in.unsaid = false, false, false, 0
 	in.engine.counters.Acks++
 	words := 0
 	var bitmap [wire.RDMaxWords]uint64

@@ -223,7 +223,11 @@ func (o *outbound) tick(now clock.Time) {
 
 // probeAt is when the silence asks for a probe.
 func (o *outbound) probeAt() clock.Time {
-	wait := o.late.probe() << min(o.silence, 16)
+	wait := o.late.probe()
+	if !o.asked {
+		wait += ackDelay
+	}
+	wait <<= min(o.silence, 16)
 	return max(o.progress, o.probed, o.packets[o.flight.final].sent).Add(min(wait, mostProbe))
 }
 

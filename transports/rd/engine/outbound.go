@@ -42,6 +42,7 @@ type outbound struct {
 
 	deadline   clock.Time // when tick has to look
 	probing    bool       // a probe is to go
+	asked      bool       // the latest packet asked for an answer
 	probed     clock.Time // when the latest probe was sent
 	probeOrder uint64     // its place among all transmissions
 	probeStamp uint32     // its timestamp
@@ -248,6 +249,11 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 	} else {
 		if m.Droppable {
 			base.Flags |= wire.RDDroppable
+		}
+		// An answer is asked for where the sender waits for one.
+		o.asked = o.lost.count+o.long.count+o.short.count == 0 || o.flight.count+1 >= o.room || o.next.From(o.una) >= Window || o.next.From(o.limit) >= 0
+		if o.asked {
+			base.Flags |= wire.RDAckRequest
 		}
 		base.Length = k.size
 		p.Payload = m.Local[k.position:][:k.size]

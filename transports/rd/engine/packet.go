@@ -50,6 +50,7 @@ func (e *Engine) Next(now clock.Time, p *Packet) bool {
 	if e.nextControl(p) {
 		return true
 	}
+	e.due = e.oweDue(now)
 	for in := e.owing; in != nil; in = e.owing {
 		e.owing, in.after = in.after, nil
 		if in.peer.err == nil {
@@ -137,9 +138,9 @@ func (e *Engine) pace(now clock.Time, o *outbound) bool {
 // Deadline is when Next may have something that it does not have now, as far as
 // the engine knows; clock.Never without packets from outside.
 func (e *Engine) Deadline() clock.Time {
-	at := clock.Never
+	at := e.due
 	if e.paced != 0 {
-		at = e.paced
+		at = min(at, e.paced)
 	}
 	for _, o := range e.active {
 		at = min(at, o.deadline)
