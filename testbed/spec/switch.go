@@ -151,6 +151,8 @@ type ECN struct {
 type Trim struct {
 	// Size is what is left of a trimmed frame, from its Ethernet header on: at
 	// least 64B. Default 128B, which has room for IPv6 and a transport's header.
+	// More is left where headers are longer: of rd's data the whole header and any
+	// telemetry before it.
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
 	// DSCP is what trimmed packets carry. Default 59, and it has to be of the
 	// priority that Queue names.

@@ -22,6 +22,11 @@ import (
 // shorter than it says, and one over IPv6 without a checksum. Packet.Length keeps
 // the length from before.
 //
+// A reliable datagram decides by its header whether a byte may be written, and is
+// valid only with all of it. So of data the block of telemetry and the header behind it are
+// kept whole, however long that is, and what says something else than data is never
+// cut (transports/rd/PROTOCOL.md, 2.10).
+//
 // Never cut are packets that were trimmed before, here or, by their DSCP, at
 // another switch, what is no well-formed IP packet, and what would not get
 // shorter.
@@ -55,7 +60,7 @@ func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
 	if one.Trimmed || !p.trim.priorities.Has(q) || h.Verdict != wire.WellFormed || h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0 || h.DSCP == p.trim.dscp {
 		return q
 	}
-	size := max(p.trim.size, headersEnd(h))
+	size := max(p.trim.size, headersEnd(one))
 	if size >= int(h.End) {
 		return q
 	}
@@ -81,12 +86,29 @@ func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
 	return express
 }
 
-// headersEnd is where the headers end that have to be kept.
-func headersEnd(h *wire.Headers) int {
-	if h.Protocol == wire.ProtocolUDP && !h.Has(wire.LaterFragment) {
-		return int(h.Payload) + minTransport
+// headersEnd is where the headers end that have to be kept, or the packet's end.
+func headersEnd(one *packet.Packet) int {
+	h := &one.Headers
+	switch {
+	case h.Protocol != wire.ProtocolUDP || h.Has(wire.LaterFragment):
+		return int(h.Payload)
+	case wire.IsPortRD(h.DstPort):
+		return min(int(h.Payload)+rdHeaderEnd(one.Data[h.Payload:h.End]), int(h.End))
 	}
-	return int(h.Payload)
+	return int(h.Payload) + minTransport
+}
+
+// rdHeaderEnd is how many bytes of a payload to a port of reliable datagrams have to
+// be kept; they may be more than there are.
+func rdHeaderEnd(payload []byte) int {
+	telemetry := 0
+	if block := wire.INT(payload); block.Valid() {
+		telemetry = block.Len()
+	}
+	if rd := wire.RD(payload[telemetry:]); rd.HasBase() && rd.Version() == wire.RDVersion && rd.Type() != wire.RDData {
+		return len(payload)
+	}
+	return telemetry + wire.RDDataLen
 }
 
 // shorten cuts a frame to size bytes, which lie within its IP packet. A
