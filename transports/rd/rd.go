@@ -34,6 +34,10 @@ const (
 	// grain is how many packets in a row take one path: they can leave in one
 	// system call.
 	defaultGrain = 4
+	// slackPackets at the rate, but mostSlack at most, are waited for so that
+	// packets leave together: a thread that wakes costs more than a packet.
+	slackPackets = 4
+	mostSlack    = time.Millisecond
 )
 
 // Config says where an endpoint lives. Only Addr is required.
@@ -159,8 +163,10 @@ func (e *Endpoint) open(payload int) error {
 	}
 	e.self.port = uint8(slot * wire.RDEngines)
 	var pacer *engine.Pacer
+	var slack time.Duration
 	if e.config.Rate > 0 {
 		pacer = engine.NewPacer(e.config.Rate)
+		slack = min(mostSlack, time.Duration(uint64(e.config.MTU)*8*uint64(time.Second)/e.config.Rate)*slackPackets)
 	}
 	for i, s := range sockets {
 		w := &worker{endpoint: e, socket: s, size: payload + wire.RDDataLen + wire.INTLen + 255*4}
@@ -168,7 +174,7 @@ func (e *Endpoint) open(payload int) error {
 		e.self.room = uint16(min(room/2, 64))
 		w.engine = engine.New(engine.Config{
 			Life: e.self.life, Port: e.self.port + uint8(i), Payload: payload, Pacer: pacer, Room: room, PeerTimeout: e.config.PeerTimeout,
-			Overhead:  headers(e.config.Addr) + e.config.Overhead,
+			Slack: slack, Overhead: headers(e.config.Addr) + e.config.Overhead,
 			FirstPath: s.firstPath, Paths: w.chooser, Grain: e.config.Grain,
 		}, w)
 		e.workers = append(e.workers, w)

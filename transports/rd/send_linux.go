@@ -79,7 +79,7 @@ func (s *socket) sendBy(fd int, packets []engine.Packet, peers []rawSockaddr) er
 	}
 	order.BeforeWrite()
 	for sent := 0; sent < b.count; {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.headers[sent])), uintptr(b.count-sent), 0, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.headers[sent])), uintptr(b.count-sent), 0, 0, 0)
 		switch {
 		case errno == 0:
 			sent += int(n)

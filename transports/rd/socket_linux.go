@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
-	"slices"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/clock"
 	"railbed/testbed/spec"
 	"railbed/transports/order"
 	"railbed/transports/rd/engine"
@@ -35,6 +33,10 @@ type socket struct {
 	hears       int
 	paths       []int
 	alarm       int // an eventfd that wakes
+	timer       int // a timerfd that does
+	ready       *readiness
+	alarmAt     unix.ItimerSpec
+	count       [8]byte
 	firstPath   uint16
 	deviceBound bool
 	v6          bool
@@ -70,7 +72,7 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 		return nil, fmt.Errorf("slot %d: want 0 to %d", slot, slots-1)
 	}
 	for i := range c.Engines {
-		s := &socket{hears: -1, alarm: -1, v6: c.Addr.Is6(), firstPath: wire.PortRDPath + uint16(slot*wire.PortsRDPath/slots+i*c.Paths)}
+		s := &socket{hears: -1, alarm: -1, timer: -1, v6: c.Addr.Is6(), firstPath: wire.PortRDPath + uint16(slot*wire.PortsRDPath/slots+i*c.Paths)}
 		sockets = append(sockets, s)
 		if s.hears, err = s.open(c, wire.PortRD+uint16(slot*wire.RDEngines+i)); err != nil {
 			return sockets, err
@@ -87,6 +89,12 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 		}
 		if s.alarm, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 			return sockets, fmt.Errorf("open eventfd: %w", err)
+		}
+		if s.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
+			return sockets, fmt.Errorf("open timerfd: %w", err)
+		}
+		if s.ready, err = newReadiness(s.hears, s.alarm, s.timer); err != nil {
+			return sockets, err
 		}
 		s.batch.init()
 	}
@@ -186,36 +194,6 @@ func (s *socket) wake() {
 	_, _ = unix.Write(s.alarm, one[:]) // a full counter wakes as well
 }
 
-// wait waits for a packet, for a moment of the clock, or for wake.
-func (s *socket) wait(c *clock.Clock, until clock.Time) {
-	var timeout *unix.Timespec
-	if until != clock.Never {
-		d := c.Wait(until.Sub(c.Now()))
-		if d <= 0 {
-			return
-		}
-		t := unix.NsecToTimespec(int64(d))
-		timeout = &t
-	}
-	fds := [...]unix.PollFd{{Fd: int32(s.hears), Events: unix.POLLIN}, {Fd: int32(s.alarm), Events: unix.POLLIN}}
-	if n, err := unix.Ppoll(fds[:], timeout, nil); err == nil && n > 0 && fds[1].Revents != 0 {
-		var count [8]byte
-		_, _ = unix.Read(s.alarm, count[:])
-	}
-}
-
-// close closes the descriptors.
-func (s *socket) close() error {
-	var errs []error
-	for _, fd := range append(slices.Clone(s.paths), s.hears, s.alarm) {
-		if fd >= 0 {
-			errs = append(errs, unix.Close(fd))
-		}
-	}
-	s.paths, s.hears, s.alarm = nil, -1, -1
-	return errors.Join(errs...)
-}
-
 // mmsghdr is struct mmsghdr of recvmmsg(2).
 type mmsghdr struct {
 	unix.Msghdr
@@ -254,13 +232,15 @@ func newArrivals(n, size int) *arrivals {
 	return a
 }
 
-// receive takes what is there.
+// receive takes what is there. This call and those of wait and send never wait,
+// and are made without telling Go's runtime: it would wake its monitor each time,
+// which took a third of the CPU time on a slow link.
 func (s *socket) receive(a *arrivals) (int, error) {
 	for i := range a.headers {
 		a.headers[i].Namelen = unix.SizeofSockaddrInet6
 		a.headers[i].SetControllen(controlLen)
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.hears), uintptr(unsafe.Pointer(&a.headers[0])), uintptr(len(a.headers)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.hears), uintptr(unsafe.Pointer(&a.headers[0])), uintptr(len(a.headers)), 0, 0, 0)
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.EINTR:

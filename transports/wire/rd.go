@@ -312,12 +312,13 @@ func (b RD) Valid() bool {
 	return b.check(header) == binary.BigEndian.Uint16(b[rdCheck:])
 }
 
+var noCheck [2]byte // on the heap once, not for each packet
+
 // check is the low half of the CRC-32C over the first n bytes with the check
 // itself as zeros.
 func (b RD) check(n int) uint16 {
-	var zeros [2]byte
 	sum := crc32.Update(0, castagnoli, b[:rdCheck])
-	sum = crc32.Update(sum, castagnoli, zeros[:])
+	sum = crc32.Update(sum, castagnoli, noCheck[:])
 	return uint16(crc32.Update(sum, castagnoli, b[rdCheck+2:n]))
 }
 

@@ -78,6 +78,9 @@ type Config struct {
 	FirstPath uint16
 	// Pacer says when packets may go. Default: at once.
 	Pacer *Pacer
+	// Slack is how long a packet may wait behind its moment for others, so that
+	// they go together. Default 0.
+	Slack time.Duration
 	// Overhead is the bytes that a pacer counts for each packet besides header
 	// and payload. Default: those of Ethernet, IPv4 and UDP.
 	Overhead int

@@ -130,7 +130,7 @@ func (e *Engine) pace(now clock.Time, o *outbound) bool {
 	}
 	at, ok := p.take(now, o.nextBytes()+e.config.Overhead)
 	if !ok {
-		e.paced = at
+		e.paced = at.Add(e.config.Slack)
 	}
 	return ok
 }

@@ -1,0 +1,71 @@
+package rd
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"railbed/transports"
+)
+
+// BenchmarkGoodput is one pair on the loopback device, by message size; with CPU
+// time per packet's payload.
+func BenchmarkGoodput(b *testing.B) {
+	for _, mtu := range []int{1500, 4200, 9000} {
+		for _, size := range []int{64, 4096, 256 << 10} {
+			b.Run(fmt.Sprintf("mtu=%d/bytes=%d", mtu, size), func(b *testing.B) { goodput(b, Config{MTU: mtu}, size) })
+		}
+	}
+	b.Run("rate=100mbit", func(b *testing.B) { goodput(b, Config{MTU: 4200, Rate: 100_000_000}, 256<<10) })
+	b.Run("rate=1gbit", func(b *testing.B) { goodput(b, Config{MTU: 4200, Rate: 1_000_000_000}, 256<<10) })
+}
+
+func goodput(b *testing.B, c Config, size int) {
+	from, to := open(b, c), open(b, c)
+	peer, err := from.AddPeer(to.Address())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := to.AddPeer(from.Address()); err != nil {
+		b.Fatal(err)
+	}
+	region, err := to.Register(make([]byte, size), transports.RemoteWrite)
+	if err != nil {
+		b.Fatal(err)
+	}
+	local, remote := make([]byte, size), region.Remote()
+	var before, after syscall.Rusage
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	b.ResetTimer()
+	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	var done [64]transports.Completion
+	for posted, completed := 0, 0; completed < b.N; {
+		requests := [1]transports.Request{{Op: transports.OpWrite, Peer: peer, Local: local, Remote: remote}}
+		for posted < b.N {
+			n, err := from.Post(b.Context(), requests[:])
+			if err != nil {
+				b.Fatal(err)
+			}
+			if posted += n; n == 0 {
+				break
+			}
+		}
+		if err := from.Wait(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		for _, c := range done[:from.Poll(done[:])] {
+			if completed++; c.Err != nil {
+				b.Fatal(c.Err)
+			}
+		}
+	}
+	b.StopTimer()
+	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	packets := float64(from.Counters().Sent)
+	cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	b.ReportMetric(float64(cpu.Nanoseconds())/packets, "cpu-ns/packet")
+	b.ReportMetric(float64(from.Counters().Repeated)/packets*100, "%repeated")
+	b.ReportMetric(float64(to.Counters().Acks)/packets, "acks/packet")
+}
