@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"railbed/fabric/kernel"
+	"railbed/transports/wire"
 )
 
 // Tap is a port whose packets are recorded, both those it sends and those it
@@ -152,7 +153,12 @@ func (o Options) validate(taps []Tap) error {
 	return nil
 }
 
-// minSnapLen holds Ethernet, a VLAN tag, IPv6 and TCP with its options. Less
-// would take from the checks what they read and from packet ids what tells
-// packets apart.
-const minSnapLen = 14 + 4 + 40 + 60
+// minSnapLen holds Ethernet, a VLAN tag, IPv6 and what is behind it that checks read
+// of data: UDP, telemetry of as many hops as packets have room for in a testbed
+// (package plan says so as INTRoom) and the header of a reliable datagram, which is longer than TCP's with
+// its options. Less would take from the checks what they read and from packet ids
+// what tells packets apart.
+const minSnapLen = wire.EthernetLen + wire.TagLen + wire.IPv6Len + wire.UDPLen + intRoom + wire.RDDataLen
+
+// intRoom is the block of 8 hops of 24 bytes.
+const intRoom = wire.INTLen + 8*24

@@ -98,7 +98,7 @@ func TestPacketAcrossRouter(t *testing.T) {
 
 	var file bytes.Buffer
 	before := time.Now().UnixNano()
-	s := start(t, l.taps(), Options{Filter: "udp port 7000", SnapLen: 128, Dilation: 3, Epoch: time.Unix(5, 0)}, &file)
+	s := start(t, l.taps(), Options{Filter: "udp port 7000", SnapLen: 400, Dilation: 3, Epoch: time.Unix(5, 0)}, &file)
 	const count = 50
 	for i := range count {
 		send(t, a4, b4, bytes.Repeat([]byte{byte(i)}, 1000), 1)
@@ -124,7 +124,7 @@ func TestPacketAcrossRouter(t *testing.T) {
 		if p.time < before || p.time > after {
 			t.Errorf("packet %d has the time %d, outside the capture", i, p.time)
 		}
-		if p.size != min(p.len, 128) {
+		if p.size != min(p.len, 400) {
 			t.Errorf("packet of %d bytes kept %d", p.len, p.size)
 		}
 	}
@@ -172,7 +172,7 @@ func TestTsharkReadsTheCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	s := start(t, l.taps(), Options{Filter: "udp", SnapLen: 200}, file)
+	s := start(t, l.taps(), Options{Filter: "udp", SnapLen: 400}, file)
 	send(t, a, b, make([]byte, 900), 1)
 	time.Sleep(50 * time.Millisecond)
 	if _, err := s.Stop(); err != nil {
@@ -183,7 +183,7 @@ func TestTsharkReadsTheCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "a:eth0\t0x00000002\t942\t200\t64\nr:p0\t0x00000001\t942\t200\t64\nr:p1\t0x00000002\t942\t200\t63\nb:eth0\t0x00000001\t942\t200\t63\n"
+	want := "a:eth0\t0x00000002\t942\t400\t64\nr:p0\t0x00000001\t942\t400\t64\nr:p1\t0x00000002\t942\t400\t63\nb:eth0\t0x00000001\t942\t400\t63\n"
 	if string(out) != want {
 		t.Errorf("tshark says\n%swant\n%s", out, want)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/verdict"
+	"railbed/transports/wire"
 )
 
 // A worker's count and the packets are two readings of one number. They may
@@ -19,20 +20,31 @@ const (
 // BytesPerRank compares what each rank sent with the formula of its algorithm
 // and with the worker's own count. What a rank sent is the TCP payload of the
 // workload's flows that left through its NIC's tap, each byte once:
-// retransmissions are told apart by their sequence numbers, and reported.
+// retransmissions are told apart by their sequence numbers, and reported. Over
+// rd it is the payload of the messages; bytes that may be left out, and that the
+// rank gave up, it did not send by the formula, though the worker counted them.
 type BytesPerRank struct {
 	roles     *roles
 	tolerance float64
 	capture   *Capture
 	streams   []*stream // by flow index
 	rank      []int     // by flow index
+	datagrams map[rdKey]*rankStream
+	unread    []uint64 // datagrams that cannot be read, by rank
+	full      bool     // there were more datagrams' streams than are told apart
+}
+
+// rankStream is what an engine of a rank sends to another.
+type rankStream struct {
+	rdStream
+	rank int
 }
 
 // NewBytesPerRank makes the check. The tolerance is a share of the expected
 // bytes, by which a rank may send more or less; headers of the transport and
 // replies count as sent.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
-	return &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float()}
+	return &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, unread: make([]uint64, len(w.Ranks))}
 }
 
 // Begin implements Check.
@@ -43,11 +55,15 @@ func (b *BytesPerRank) Packet(p *Packet) {
 	if p.Direction != Out || p.Drop != "" || p.Payload == 0 && !p.SYN {
 		return
 	}
-	role := b.roles.of(p.Flow)
+	role := b.roles.of(p)
 	if !role.relevant || role.rank < 0 {
 		return
 	}
 	if rank := &b.roles.workload.Ranks[role.rank]; p.Tap.Port != rank.NIC || p.Tap.Node != rank.Node {
+		return
+	}
+	if p.Flow.Proto == protoUDP {
+		b.datagram(p, role.rank)
 		return
 	}
 	for len(b.streams) <= p.Flow.Index {
@@ -62,9 +78,35 @@ func (b *BytesPerRank) Packet(p *Packet) {
 	s.add(p.Seq, p.Payload, p.SYN)
 }
 
+// datagram takes a reliable datagram of a rank.
+func (b *BytesPerRank) datagram(p *Packet, rank int) {
+	if p.RD == nil || !p.RD.clear() {
+		b.unread[rank]++
+		return
+	}
+	if p.RD.Type != wire.RDData && p.RD.Type != wire.RDSkip {
+		return
+	}
+	key := p.rdKey()
+	s := b.datagrams[key]
+	if s == nil {
+		if b.full = b.full || len(b.datagrams) >= maxRDSequences; b.full {
+			return
+		}
+		s = &rankStream{rank: rank}
+		b.datagrams[key] = s
+	}
+	if p.RD.Type == wire.RDSkip {
+		s.skip(p.RD)
+	} else {
+		s.data(p.RD)
+	}
+}
+
 // sent is what one rank sent.
 type sent struct {
 	fresh, repeated uint64
+	left            uint64 // of the fresh bytes, those that were given up
 	unseen          int64
 	overflow        bool
 	flows           int
@@ -81,6 +123,14 @@ func (b *BytesPerRank) sums() []sent {
 		sum.repeated += s.repeated
 		sum.unseen += s.unseen()
 		sum.overflow = sum.overflow || s.overflow
+		sum.flows++
+	}
+	for _, s := range b.datagrams {
+		sum := &sums[s.rank]
+		sum.fresh += s.fresh
+		sum.repeated += s.repeated
+		sum.left += s.left
+		sum.unseen += s.unseen
 		sum.flows++
 	}
 	return sums
@@ -108,7 +158,7 @@ func (b *BytesPerRank) Result() Result {
 		repeated += sum.repeated
 		deviation := 0.0
 		if rank.Expected > 0 {
-			deviation = float64(sum.fresh)/float64(rank.Expected) - 1
+			deviation = (float64(sum.fresh)-float64(sum.left))/float64(rank.Expected) - 1
 		}
 		if math.Abs(deviation) > math.Abs(worst) {
 			worst = deviation
@@ -127,6 +177,9 @@ func (b *BytesPerRank) Result() Result {
 	if len(b.roles.workload.Ranks) == 0 {
 		unclear = append(unclear, "the workload has no ranks")
 	}
+	if b.full {
+		unclear = append(unclear, fmt.Sprintf("more than %d pairs of engines", maxRDSequences))
+	}
 	b.capture.conclude(&r, taps, wrong, unclear)
 	return r
 }
@@ -135,8 +188,11 @@ func (b *BytesPerRank) Result() Result {
 func (b *BytesPerRank) judge(i int, sum sent, lossy bool) (wrong, unclear []string) {
 	rank := &b.roles.workload.Ranks[i]
 	name := b.roles.name(i)
+	if b.unread[i] > 0 {
+		unclear = append(unclear, fmt.Sprintf("%s: %d datagrams cannot be read", name, b.unread[i]))
+	}
 	if sum.fresh == 0 {
-		return nil, []string{name + ": no packet of the workload"}
+		return nil, append(unclear, name+": no packet of the workload")
 	}
 	if sum.overflow {
 		return nil, []string{fmt.Sprintf("%s: more than %d gaps in one flow", name, maxHoles)}
@@ -145,22 +201,22 @@ func (b *BytesPerRank) judge(i int, sum sent, lossy bool) (wrong, unclear []stri
 		unclear = append(unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name, sum.unseen))
 	}
 	// Packets that the tap lost explain too few bytes, but never too many.
-	compare := func(what string, want, slack float64) {
-		difference := float64(sum.fresh) - want
+	compare := func(what string, bytes uint64, want, slack float64) {
+		difference := float64(bytes) - want
 		if math.Abs(difference) <= slack {
 			return
 		}
-		line := fmt.Sprintf("%s: sent %d bytes, %s %.0f (%+.2f%%)", name, sum.fresh, what, want, 100*difference/want)
-		if difference < 0 && (lossy || sum.unseen > 0) {
+		line := fmt.Sprintf("%s: sent %d bytes, %s %.0f (%+.2f%%)", name, bytes, what, want, 100*difference/want)
+		if difference < 0 && (lossy || sum.unseen > 0 || b.unread[i] > 0 || b.full) {
 			unclear = append(unclear, line)
 		} else {
 			wrong = append(wrong, line)
 		}
 	}
-	compare("the algorithm sends", float64(rank.Expected), b.tolerance*float64(rank.Expected))
+	compare("the algorithm sends", sum.fresh-min(sum.left, sum.fresh), float64(rank.Expected), b.tolerance*float64(rank.Expected))
 	if rank.Reported != nil {
 		reported := float64(*rank.Reported)
-		compare("the worker counted", reported, max(reportedBytes, reportedShare*reported))
+		compare("the worker counted", sum.fresh, reported, max(reportedBytes, reportedShare*reported))
 	}
 	return wrong, unclear
 }

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -60,6 +61,7 @@ type scene struct {
 	limited     map[string]uint64
 	untapped    map[string]bool
 	noCounts    bool
+	snap        int  // bytes kept of a packet, 0 is 200
 	foreign     bool // no ids, no directions, not our name
 	application string
 }
@@ -125,10 +127,14 @@ type tcp struct {
 	syn      bool
 	flow     int
 	ttl      uint8
+	datagram []byte // then it is UDP
 }
 
 // frame builds the segment. Its payload depends on the sequence number.
 func (s *scene) frame(k tcp, ttl uint8, src, dst plan.MAC) []byte {
+	if k.datagram != nil {
+		return s.udpFrame(k, ttl, src, dst)
+	}
 	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr(src[:]), DstMAC: net.HardwareAddr(dst[:]), EthernetType: golayers.EthernetTypeIPv4}
 	segment := &golayers.TCP{SrcPort: golayers.TCPPort(k.src.Port()), DstPort: golayers.TCPPort(k.dst.Port()), Seq: k.seq, Ack: k.ack, SYN: k.syn, ACK: true, Window: 1000}
 	stack := []gopacket.SerializableLayer{ethernet}
@@ -290,14 +296,14 @@ func (s *scene) write() []byte {
 	for _, sw := range s.plan.Switches {
 		add(sw.Name, sw.Ports, pcapng.HardwareSwitchPort)
 	}
-	seen := map[string]uint64{}
+	seen, snap := map[string]uint64{}, cmp.Or(s.snap, 200)
 	for _, k := range s.sightings {
 		i, tapped := index[k.tap]
 		if !tapped {
 			continue
 		}
 		seen[k.tap]++
-		p := pcapng.Packet{Interface: i, Time: k.time, Data: k.frame[:min(len(k.frame), 200)], Length: k.length}
+		p := pcapng.Packet{Interface: i, Time: k.time, Data: k.frame[:min(len(k.frame), snap)], Length: k.length}
 		if !s.foreign {
 			p.Has, p.ID, p.Flags = pcapng.HasFlags|pcapng.HasID, k.id, pcapng.Inbound
 			if k.out {

@@ -24,6 +24,7 @@ const (
 // IP protocol numbers.
 const (
 	protoTCP      = 6
+	protoUDP      = 17
 	protoFragment = 44 // IPv6's fragment header
 )
 
@@ -71,9 +72,14 @@ type Packet struct {
 	Seq      uint32
 	Payload  int
 	SYN, FIN bool
+	// RD is the reliable datagram that the packet carries, nil for others and
+	// where RDFault says why there is none that can be read.
+	RD      *RD
+	RDFault RDFault
 
 	key flowKey
 	pfc wire.PFCFields
+	rd  RD
 }
 
 // control says that the packet is a MAC control frame, which ends at the port
@@ -245,6 +251,9 @@ func (d *decoder) headers(length int) {
 		case golayers.LayerTypeUDP:
 			p.Payload = max(0, rest-8)
 			p.key.sport, p.key.dport = uint16(d.udp.SrcPort), uint16(d.udp.DstPort)
+			if wire.IsPortRD(p.key.dport) {
+				d.datagram(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))
+			}
 		}
 	}
 	if p.IP != 0 {

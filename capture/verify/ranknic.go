@@ -50,7 +50,7 @@ func (k *RankNIC) Begin(c *Capture) { k.capture = c }
 
 // Packet implements Check.
 func (k *RankNIC) Packet(p *Packet) {
-	role := k.roles.of(p.Flow)
+	role := k.roles.of(p)
 	if !role.relevant || p.Direction == Unknown || p.Drop != "" {
 		return
 	}

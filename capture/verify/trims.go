@@ -21,7 +21,8 @@ type Trims struct {
 }
 
 // trimRoom is what a trimmed packet may keep beyond the size that the plan says:
-// headers are never cut, and those of IPv6 with a transport's are the longest.
+// headers are never cut, and those of IPv6 with a transport's are the longest. What
+// telemetry a reliable datagram has comes on top.
 const trimRoom = 128
 
 // NewTrims makes the check.
@@ -67,7 +68,11 @@ func (k *Trims) cut(p *Packet) {
 	if p.DSCP != sw.Soft.Trim.DSCP {
 		k.wrongDSCP++
 	}
-	if p.Length > int(sw.Soft.Trim.Size)+trimRoom {
+	room := trimRoom
+	if p.RD != nil {
+		room += p.RD.Telemetry
+	}
+	if p.Length > int(sw.Soft.Trim.Size)+room {
 		k.tooLong++
 	}
 }

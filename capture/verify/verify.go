@@ -100,6 +100,9 @@ type Capture struct {
 	// Undecoded is how many packets had a header that could not be read, or
 	// were of another link type than Ethernet, which checks do not see.
 	Undecoded uint64
+	// RDDamaged are packets to ports of reliable datagrams, at any tap, that are no
+	// valid ones; RDCut are those of which the capture has too little to tell.
+	RDDamaged, RDCut uint64
 	// FlowsFull says that there were more flows than are told apart.
 	FlowsFull bool
 }

@@ -5,7 +5,11 @@ import (
 	"net/netip"
 
 	"railbed/fabric/units"
+	"railbed/transports/wire"
 )
+
+// TransportRD is a Rank's transport of reliable datagrams.
+const TransportRD = "rd"
 
 // Workload says which packets belong to a run of a collective: who took part,
 // from where, and what each rank should have sent. It is written down by
@@ -80,6 +84,7 @@ type roles struct {
 	workload Workload
 	exact    map[FlowAddr]int
 	service  map[netip.AddrPort]int
+	rd       map[netip.AddrPort]int // the engines of ranks of rd
 	byAddr   map[netip.Addr][]int
 	known    []role // by flow index
 	seen     []bool
@@ -88,31 +93,67 @@ type roles struct {
 }
 
 func newRoles(w Workload) *roles {
-	r := &roles{workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{}, byAddr: map[netip.Addr][]int{}}
+	r := &roles{workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{}, rd: map[netip.AddrPort]int{}, byAddr: map[netip.Addr][]int{}}
 	for i, rank := range w.Ranks {
 		for _, f := range rank.Flows {
 			r.exact[f] = i
 		}
-		r.service[netip.AddrPortFrom(rank.Addr, rank.Port)] = i
+		if rank.Transport == TransportRD {
+			for engine := range min(rank.Engines, wire.RDEngines) {
+				r.rd[netip.AddrPortFrom(rank.Addr, rank.Port+uint16(engine))] = i
+			}
+		} else {
+			r.service[netip.AddrPortFrom(rank.Addr, rank.Port)] = i
+		}
 		r.byAddr[rank.Addr] = append(r.byAddr[rank.Addr], i)
 	}
 	return r
 }
 
-// of is the role of a packet's flow.
-func (r *roles) of(f *Flow) role {
-	if f == nil || f.Proto != protoTCP {
+// of is the role of a packet: of its flow, and of a reliable datagram's also of
+// the engine that it says it comes from, because ranks of one address are told
+// apart by the ports on which they hear.
+func (r *roles) of(p *Packet) role {
+	if p.Flow == nil || p.Flow.Proto != protoTCP && (p.Flow.Proto != protoUDP || !wire.IsPortRD(p.Flow.Dst.Port())) {
 		return role{}
 	}
+	found := r.flow(p.Flow)
+	if p.RD != nil {
+		if from, known := r.rd[netip.AddrPortFrom(p.Flow.Src.Addr(), wire.PortRD+uint16(p.RD.Source))]; known {
+			found.rank, found.relevant = from, true
+		}
+	}
+	return found
+}
+
+func (r *roles) flow(f *Flow) role {
 	for len(r.known) <= f.Index {
 		r.known = append(r.known, role{})
 		r.seen = append(r.seen, false)
 	}
 	if !r.seen[f.Index] {
 		r.seen[f.Index] = true
-		r.known[f.Index] = r.find(f)
+		if f.Proto == protoUDP {
+			r.known[f.Index] = r.findRD(f)
+		} else {
+			r.known[f.Index] = r.find(f)
+		}
 	}
 	return r.known[f.Index]
+}
+
+// findRD is what a flow of reliable datagrams tells by itself: from a path to an
+// engine. Replies go to an engine too.
+func (r *roles) findRD(f *Flow) role {
+	to, relevant := r.rd[f.Dst]
+	if !relevant {
+		return role{rank: -1, to: -1}
+	}
+	found := role{rank: -1, to: to, relevant: true}
+	if owners := r.byAddr[f.Src.Addr()]; len(owners) == 1 {
+		found.rank = owners[0]
+	}
+	return found
 }
 
 func (r *roles) find(f *Flow) role {

@@ -97,7 +97,7 @@ func (c *checker) unique(path, name string, taken map[string]string) {
 }
 
 const (
-	minSnapLen = units.Bytes(64)
+	minSnapLen = units.Bytes(338) // as package capture, which says what for
 	maxSnapLen = units.Bytes(64 << 10)
 	minLimit   = units.Bytes(64 << 10)
 )

@@ -59,7 +59,7 @@ const (
 	defaultDilation        = 1
 	defaultIterations      = 5
 	defaultWarmup          = 1
-	defaultSnapLen         = units.Bytes(256)
+	defaultSnapLen         = units.Bytes(512) // the longest control packet of rd over IPv6, with a tag, is 498
 	defaultLimit           = units.Bytes(2 << 30)
 	defaultWorkloadTimeout = units.Duration(2 * 60e9)
 	defaultExecTimeout     = units.Duration(60e9)

@@ -1,0 +1,94 @@
+package verify
+
+import (
+	"railbed/transports/wire"
+)
+
+// RD is the reliable datagram of a packet (transports/rd/PROTOCOL.md). It is
+// valid: its check and its lengths are right.
+type RD struct {
+	wire.RDBase
+	// Bytes begin with its base. They end where the capture cut the packet off,
+	// which may be within the payload, and are valid until the check returns.
+	Bytes wire.RD
+	// Telemetry is the bytes of the block before it, 0 without one.
+	Telemetry int
+	// Trimmed says that a switch cut payload off, whatever was captured.
+	Trimmed bool
+	// Data is set for an RDData that is not encrypted.
+	Data wire.RDDataFields
+}
+
+// clear says that what stands behind the base can be read.
+func (d *RD) clear() bool { return d.Flags&wire.RDEncrypted == 0 }
+
+// RDFault says why a packet to a port of reliable datagrams has none.
+type RDFault uint8
+
+// Faults of reliable datagrams.
+const (
+	RDSound   RDFault = iota
+	RDDamaged         // it is not valid, or of another version
+	RDCut             // the capture, or a fragment, has too little of it
+)
+
+// datagram reads a reliable datagram; captured is what the capture has of the
+// UDP payload, which had so many bytes on the wire.
+func (d *decoder) datagram(captured []byte, length int) {
+	p := &d.packet
+	if p.Fragment {
+		p.RDFault = RDCut
+		return
+	}
+	captured = captured[:min(len(captured), length)]
+	p.RDFault = p.rd.read(captured, length)
+	switch p.RDFault {
+	case RDSound:
+		p.RD = &p.rd
+	case RDDamaged:
+		d.capture.RDDamaged++
+	case RDCut:
+		d.capture.RDCut++
+	}
+}
+
+func (d *RD) read(captured []byte, length int) RDFault {
+	missing := RDDamaged
+	if len(captured) < length {
+		missing = RDCut
+	}
+	if len(captured) > 0 && captured[0] < 0x80 {
+		block := wire.INT(captured)
+		if !block.Valid() {
+			if len(captured) >= wire.INTLen && !block.Starts() {
+				missing = RDDamaged
+			}
+			return missing
+		}
+		d.Telemetry = block.Len()
+	}
+	b := wire.RD(captured[d.Telemetry:])
+	length -= d.Telemetry
+	if !b.HasBase() {
+		if len(b) >= wire.RDBaseLen {
+			missing = RDDamaged
+		}
+		return missing
+	}
+	header := wire.RDHeaderLen(b.Type())
+	encrypted := b.Flags()&wire.RDEncrypted != 0
+	if whole := len(b) == length; !whole && b.Version() == wire.RDVersion && header > 0 && !encrypted && (b.Type() != wire.RDData || len(b) < header) {
+		return RDCut
+	}
+	if !b.Valid() {
+		return RDDamaged
+	}
+	d.RDBase, d.Bytes = b.Base(), b
+	if d.Type == wire.RDData && !encrypted {
+		if length > header+int(d.Length) {
+			return RDDamaged
+		}
+		d.Data, d.Trimmed = b.Data(), length < header+int(d.Length)
+	}
+	return RDSound
+}
