@@ -43,8 +43,8 @@ func (r *ring) pop() *control {
 	return c
 }
 
-// reject answers a packet whose sender cannot be talked with. The answer is no
-// longer than what it answers, but for a close, and goes once for each.
+// reject answers a packet whose sender cannot be talked with: once for each, with
+// 40 bytes. What it answers has 24 at least.
 func (e *Engine) reject(to netip.Addr, base wire.RDBase, why wire.RDRejection) {
 	if base.Type == wire.RDClose || base.Type == wire.RDReject {
 		return
@@ -59,7 +59,10 @@ func (e *Engine) reject(to netip.Addr, base wire.RDBase, why wire.RDRejection) {
 func (e *Engine) nextControl(p *Packet) bool {
 	c := e.controls.pop()
 	if c == nil {
-		return false
+		if len(e.parting) == 0 {
+			return false
+		}
+		c, e.parting = &e.parting[0], e.parting[1:]
 	}
 	p.control(c.peer, c.port)
 	switch c.kind {

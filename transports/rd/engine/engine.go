@@ -26,6 +26,7 @@ package engine
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -178,7 +179,6 @@ type peer struct {
 	out    *outbound
 	in     [wire.RDEngines]*inbound // by its engine
 	err    error
-	heard  clock.Time // when anything came of it
 }
 
 // Engine is one engine.
@@ -200,13 +200,15 @@ type Engine struct {
 	pacing   bool       // the pacer knows that there is something to send
 	paced    clock.Time // when it lets that go; 0 is no matter
 
+	parting       []control  // closes, of Goodbye
+	secret        uint64     // see tile
 	epoch         clock.Time // of activity
 	senders, last int        // in this and the last epoch
 }
 
 // New makes an engine.
 func New(config Config, host Host) *Engine {
-	if config.Payload <= 0 || config.Paths == nil {
+	if config.Payload <= 0 || config.Payload > 0xFFFF || config.Paths == nil {
 		panic(fmt.Sprintf("rd engine with %d bytes of payload", config.Payload))
 	}
 	if config.PeerTimeout == 0 {
@@ -221,7 +223,7 @@ func New(config Config, host Host) *Engine {
 	if config.Room == 0 {
 		config.Room = defaultRoom
 	}
-	return &Engine{config: config, host: host, byLife: make(map[uint64]*peer), due: clock.Never}
+	return &Engine{config: config, host: host, byLife: make(map[uint64]*peer), secret: rand.Uint64(), due: clock.Never}
 }
 
 // Counters is what the engine did so far.
@@ -345,7 +347,6 @@ func (e *Engine) from(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock
 		}
 		return
 	}
-	p.heard = now
 	switch base.Type {
 	case wire.RDData, wire.RDSkip, wire.RDProbe:
 		in := e.inbound(p, base.Source)
@@ -380,12 +381,12 @@ func (e *Engine) Goodbye() {
 		told := false
 		for _, in := range p.in {
 			if in != nil {
-				e.controls.push(&control{kind: wire.RDClose, peer: p, port: in.port, psn: in.next})
+				e.parting = append(e.parting, control{kind: wire.RDClose, peer: p, port: in.port, psn: in.next})
 				told = true
 			}
 		}
 		if p.out != nil && !told {
-			e.controls.push(&control{kind: wire.RDClose, peer: p, port: p.out.port, psn: firstPSN(p.Life)})
+			e.parting = append(e.parting, control{kind: wire.RDClose, peer: p, port: p.out.port, psn: firstPSN(p.Life)})
 		}
 	}
 }
@@ -417,7 +418,6 @@ func (e *Engine) rejected(b wire.RD, base wire.RDBase, now clock.Time) {
 		}
 		switch r.Reason {
 		case wire.RDRejectStranger:
-			p.heard = now
 			o.pause(now)
 		case wire.RDRejectLife:
 			e.fail(p, "another endpoint lives at its address")

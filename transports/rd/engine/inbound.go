@@ -55,6 +55,7 @@ type inMessage struct {
 	have    uint32 // bytes placed
 	missing uint32 // bytes that will not come
 	value   uint32 // of the immediate
+	tiles   uint64 // what the pieces placed add up to, see tile
 	key     uint64
 	offset  uint64
 	place   []byte
@@ -229,8 +230,11 @@ func (in *inbound) data(b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arr
 		c.Corrupt++
 		return
 	}
-	m := in.find(f.Message)
+	m, size := in.find(f.Message), uint32(base.Length)
 	switch {
+	case !piece(f, size):
+		c.Hostile++
+		return
 	case m == nil && int32(f.Message-in.message) >= 0:
 		c.Hostile++
 		in.nack(psn, f.Message, wire.RDWindow, a.Path, 0)
@@ -247,23 +251,27 @@ func (in *inbound) data(b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arr
 	if m.stage == open && m.region != nil && m.region.Closed.Load() {
 		m.stage, m.reason = refused, wire.RDNoRegion
 	}
-	size := uint32(base.Length)
 	switch {
 	case m.stage == refused:
 		c.Refused++
 		in.nack(psn, f.Message, m.reason, a.Path, m.bound())
 		return
-	case !m.holds(f, size):
+	case !m.holds(base, f):
 		c.Hostile++ // not of the message that began
 		return
 	}
 	last := m.have+m.missing+size == m.total
+	tiles := m.tiles + in.engine.tile(f.Position+size) - in.engine.tile(f.Position)
+	if last && m.missing == 0 && tiles != in.engine.tile(m.total)-in.engine.tile(0) {
+		c.Hostile++ // pieces lie on each other, and bytes would be missing
+		return
+	}
 	if last && m.imm && !in.engine.host.Reserve() {
 		in.nack(psn, f.Message, wire.RDBusy, a.Path, 0)
 		return
 	}
 	copy(m.place[f.Position:], b.Payload())
-	m.have += size
+	m.have, m.tiles = m.have+size, tiles
 	in.received += size
 	c.Received++
 	c.ReceivedBytes += uint64(size)
@@ -273,15 +281,29 @@ func (in *inbound) data(b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arr
 	}
 }
 
-// holds says that a packet of so many bytes is one more of the message.
-func (m *inMessage) holds(f *wire.RDDataFields, size uint32) bool {
-	if f.Total != m.total || f.Imm != m.value {
+// piece says that so many bytes can be a piece of the message that the packet
+// speaks of, whatever that is: some of its bytes, or the nothing of an empty one.
+func piece(f *wire.RDDataFields, size uint32) bool {
+	return (size > 0 || f.Total == 0) && uint64(f.Position)+uint64(size) <= uint64(f.Total)
+}
+
+// holds says that a packet is of the message that began, and not too much of it.
+func (m *inMessage) holds(base wire.RDBase, f *wire.RDDataFields) bool {
+	if f.Total != m.total || f.Imm != m.value || base.Flags&wire.RDImm != 0 != m.imm {
 		return false
 	}
-	if m.total == 0 {
-		return size == 0
-	}
-	return f.Key == m.key && f.Offset == m.offset && size > 0 && size <= m.total-m.have-m.missing && uint64(f.Position)+uint64(size) <= uint64(m.total)
+	return m.total == 0 || f.Key == m.key && f.Offset == m.offset && uint32(base.Length) <= m.total-m.have-m.missing
+}
+
+// tile is a number for a place in a message that nobody else can know. Over all
+// pieces, the numbers of their ends less those of their beginnings are that of
+// the message's end less that of its beginning exactly if each piece begins where
+// another ends: if they cover it.
+func (e *Engine) tile(at uint32) uint64 {
+	x := (uint64(at) + e.secret) * 0x9E3779B97F4A7C15 // the rest as in SplitMix64
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
 }
 
 // find is the state of a message within the window; nil when it is over or
@@ -362,7 +384,7 @@ func (in *inbound) leaveOut(m *inMessage, base wire.RDBase, f *wire.RDSkipFields
 	case unseen:
 		*m = inMessage{stage: open, imm: base.Flags&wire.RDImm != 0, total: f.Total, value: f.Imm}
 	}
-	if m.total != f.Total || f.Bytes > m.total-m.have-m.missing {
+	if m.total != f.Total || m.value != f.Imm || base.Flags&wire.RDImm != 0 != m.imm || f.Bytes > m.total-m.have-m.missing {
 		in.engine.counters.Hostile++
 		return false
 	}
@@ -404,8 +426,16 @@ func (in *inbound) nack(psn PSN, message uint32, why wire.RDReason, path uint16,
 	})
 }
 
+// untimed is the delay of an acknowledgement whose timestamp says nothing: no
+// clock's reading less it is a round trip.
+const untimed = 1<<32 - 1
+
 // acknowledge writes what has come.
 func (in *inbound) acknowledge(p *Packet, now clock.Time) {
+	delay := uint32(untimed)
+	if in.stamped {
+		delay = uint32(min(now.Sub(in.at), untimed))
+	}
 	in.owes, in.stamped, in.probed, in.unsaid = false, false, false, 0
 	in.engine.counters.Acks++
 	words := 0
@@ -418,7 +448,7 @@ func (in *inbound) acknowledge(p *Packet, now clock.Time) {
 	base.PSN = uint32(in.next)
 	p.control(in.peer, in.port)
 	p.header(wire.RDAckBytes(words, len(in.echoes))).EncodeAck(base, &wire.RDAckFields{
-		Limit: uint32(in.next + Window), Timestamp: in.timestamp, Delay: uint32(now.Sub(in.at)),
+		Limit: uint32(in.next + Window), Timestamp: in.timestamp, Delay: delay,
 		Duplicates: in.duplicates, Received: in.received, Room: uint16(min(in.engine.room(), 0xFFFF)),
 	}, bitmap[:words], in.echoes)
 	in.echoes = in.echoes[:0]

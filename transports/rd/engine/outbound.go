@@ -84,7 +84,9 @@ const (
 type outPacket struct {
 	state    packetState
 	skip     bool // a skip goes in its place
+	skipped  bool // and went
 	sends    uint8
+	tries    uint8 // that were lost since the peer said anything of it
 	size     uint16
 	path     int16
 	message  uint32
@@ -185,7 +187,12 @@ func (o *outbound) sendable(now clock.Time) bool {
 	if o.lost.count > 0 {
 		return true
 	}
-	return o.long.count+o.short.count > 0 && o.next.From(o.una) < Window && o.next.From(o.limit) < 0
+	return o.long.count+o.short.count > 0 && !o.full()
+}
+
+// full says that no packet may be sent for the first time.
+func (o *outbound) full() bool {
+	return o.next.From(o.una) >= Window || o.next.From(o.limit) >= 0
 }
 
 // nextBytes is the length of what send would send.
@@ -245,13 +252,14 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 	p.Peer, p.Port, p.Path, p.Class, p.Control = int(o.peer.number), o.port, int(k.path), m.Class, false
 	if k.skip {
 		o.writeSkip(p, base, k, m, now)
+		k.skipped = true
 		e.counters.Skipped++
 	} else {
 		if m.Droppable {
 			base.Flags |= wire.RDDroppable
 		}
 		// An answer is asked for where the sender waits for one.
-		o.asked = o.lost.count+o.long.count+o.short.count == 0 || o.flight.count+1 >= o.room || o.next.From(o.una) >= Window || o.next.From(o.limit) >= 0
+		o.asked = o.lost.count+o.long.count+o.short.count == 0 || o.flight.count+1 >= o.room || o.full()
 		if o.asked {
 			base.Flags |= wire.RDAckRequest
 		}
@@ -268,6 +276,9 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 			e.counters.Repeated++
 			o.repeated = true
 		}
+	}
+	if o.flight.count == 0 {
+		o.silence, o.progress = 0, now // nobody was asked anything before
 	}
 	o.link(&o.flight, psn.slot(), inFlight)
 	o.schedule(now)

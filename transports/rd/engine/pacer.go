@@ -15,13 +15,19 @@ import (
 //
 // A Pacer is safe for concurrent use: engines of one NIC share it.
 type Pacer struct {
-	next    atomic.Int64 // when the schedule lets the next packet go
+	next    atomic.Int64 // when the schedule lets the next packet go, in ticks
 	rate    atomic.Uint64
 	engines atomic.Int32 // that have something to send
 }
 
-// behind is how much of the schedule is made up for at most.
-const behind = 5 * time.Millisecond
+const (
+	// behind is how much of the schedule is made up for at most.
+	behind = 5 * time.Millisecond
+	// ticks is how many parts of a nanosecond the schedule counts: a packet of 128
+	// bytes takes 2.56 ns at 400 Gbit/s. A part is lost for each at most. The
+	// schedule ends after four and a half years.
+	ticks = 64
+)
 
 // NewPacer makes a pacer for a rate in bit/s, which is above 0.
 func NewPacer(rate uint64) *Pacer {
@@ -44,9 +50,10 @@ func (p *Pacer) begin(now clock.Time) {
 func (p *Pacer) end() { p.engines.Add(-1) }
 
 func (p *Pacer) notBefore(t clock.Time) {
+	at := int64(t) * ticks
 	for {
 		next := p.next.Load()
-		if next >= int64(t) || p.next.CompareAndSwap(next, int64(t)) {
+		if next >= at || p.next.CompareAndSwap(next, at) {
 			return
 		}
 	}
@@ -54,13 +61,14 @@ func (p *Pacer) notBefore(t clock.Time) {
 
 // take lets a packet of so many bytes on the wire go now, or says when.
 func (p *Pacer) take(now clock.Time, bytes int) (at clock.Time, ok bool) {
-	cost := int64(uint64(bytes) * 8 * uint64(time.Second) / p.rate.Load())
+	rate := p.rate.Load()
+	cost := int64((uint64(bytes)*8*uint64(time.Second)*ticks + rate - 1) / rate)
 	for {
 		next := p.next.Load()
-		if next > int64(now) {
-			return clock.Time(next), false
+		if next > int64(now)*ticks {
+			return clock.Time((next + ticks - 1) / ticks), false
 		}
-		from := max(next, int64(now.Add(-behind)))
+		from := max(next, int64(now.Add(-behind))*ticks)
 		if p.next.CompareAndSwap(next, from+cost) {
 			return now, true
 		}

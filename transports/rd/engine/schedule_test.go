@@ -81,6 +81,7 @@ func schedule(t *testing.T, seed uint64) {
 		tasks = append(tasks, w.task(nodes, number))
 	}
 	w.run(clock.Time(20 * time.Second))
+	w.checkGuards()
 	for i, k := range tasks {
 		if k.sent != 1 || k.got != 1 && k.imm || k.wrong {
 			t.Errorf("seed %d: message %d of %d bytes %v -> %v: completed %d times, received %d times, wrong bytes %v", seed, i, len(k.local), k.from, k.to, k.sent, k.got, k.wrong)

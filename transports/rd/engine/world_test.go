@@ -29,8 +29,19 @@ type world struct {
 	net    weather
 	// saw is told of every packet that is sent.
 	saw func(from, to *testNode, b wire.RD)
-	// fate decides about a packet instead of the weather.
-	fate func(from, to *testNode, b wire.RD) (delay time.Duration, lost bool)
+	// fate decides about a packet instead of the weather. The path is -1 where the
+	// driver may take any.
+	fate func(from, to *testNode, b wire.RD, path int) fate
+	// memories are all regions' with the bytes around them.
+	memories [][]byte
+}
+
+// fate is what becomes of a packet.
+type fate struct {
+	delay time.Duration
+	lost  bool
+	trim  bool
+	twice time.Duration // so much later it comes again
 }
 
 // weather is what happens to packets, as shares of 1.
@@ -97,8 +108,9 @@ type testNode struct {
 	w         *world
 	addr      netip.Addr
 	life      uint64
-	dead      bool // it was killed: nothing goes in or out
-	alarm     clock.Time
+	dead      bool          // it was killed: nothing goes in or out
+	skew      time.Duration // of its clock
+	alarm     clock.Time    // of the world's
 	regions   map[uint64]*Region
 	received  []transports.Completion
 	completed []transports.Completion
@@ -121,7 +133,7 @@ func testPaths(kind path.Kind, seed uint64) func() path.Chooser {
 }
 
 func (w *world) node(change ...func(*Config)) *testNode {
-	n := &testNode{w: w, life: w.random.Uint64(), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(len(w.nodes))}),
+	n := &testNode{w: w, life: w.random.Uint64(), skew: time.Duration(w.random.Int64N(int64(time.Hour))), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(len(w.nodes))}),
 		regions: make(map[uint64]*Region), failed: make(map[transports.Peer]error)}
 	c := Config{Life: n.life, Port: uint8(16 * len(w.nodes)), Payload: 512, Paths: testPaths(path.KindOblivious, w.seed), FirstPath: wire.PortRDPath, Room: 256}
 	for _, f := range change {
@@ -153,16 +165,42 @@ func (n *testNode) Complete(c transports.Completion) {
 }
 func (n *testNode) Failed(p transports.Peer, err error) { n.failed[p] = err }
 
+// guard is how many bytes around a region are watched, and guarded what they are.
+const (
+	guard   = 64
+	guarded = 0xA5
+)
+
 func (n *testNode) region(size int) (*Region, uint64) {
 	key := n.w.random.Uint64()
-	r := &Region{Memory: make([]byte, size), Writable: true}
+	memory := make([]byte, guard+size+guard)
+	for i := range guard {
+		memory[i], memory[guard+size+i] = guarded, guarded
+	}
+	n.w.memories = append(n.w.memories, memory)
+	r := &Region{Memory: memory[guard:][:size], Writable: true}
 	n.regions[key] = r
 	return r, key
 }
 
+// checkGuards fails the test when anything was written beside a region.
+func (w *world) checkGuards() {
+	w.Helper()
+	for _, memory := range w.memories {
+		for i := range guard {
+			if memory[i] != guarded || memory[len(memory)-1-i] != guarded {
+				w.Fatalf("seed %d: bytes were written beside a region of %d", w.seed, len(memory)-2*guard)
+			}
+		}
+	}
+}
+
+// clock is the node's time: no two nodes agree.
+func (n *testNode) clock() clock.Time { return n.w.now.Add(n.skew) }
+
 // post posts and sends.
 func (n *testNode) post(to transports.Peer, m Message) bool {
-	ok, err := n.Post(n.w.now, to, &m)
+	ok, err := n.Post(n.clock(), to, &m)
 	if err != nil {
 		n.w.Fatalf("seed %d: post at %v: %v; %v", n.w.seed, n.w.now, err, n.w.failures())
 	}
@@ -176,7 +214,7 @@ func (n *testNode) drive() {
 		return
 	}
 	var p Packet
-	for sent := 0; n.Next(n.w.now, &p); sent++ {
+	for sent := 0; n.Next(n.clock(), &p); sent++ {
 		if sent > 100_000 {
 			n.w.Fatalf("seed %d: it sends without end at %v", n.w.seed, n.w.now)
 		}
@@ -186,7 +224,7 @@ func (n *testNode) drive() {
 	if at == clock.Never {
 		return
 	}
-	at = max(at, n.w.now+1)
+	at = max(at.Add(-n.skew), n.w.now+1)
 	if n.alarm > n.w.now && n.alarm <= at {
 		return
 	}
@@ -218,41 +256,51 @@ func (w *world) carry(from *testNode, p *Packet) {
 	if w.saw != nil {
 		w.saw(from, to, data)
 	}
-	delay, lost := w.net.delay, w.chance(w.net.loss)
-	if w.net.jitter > 0 {
-		delay += time.Duration(w.random.Int64N(int64(w.net.jitter)))
-	}
+	f := w.chances()
 	if w.fate != nil {
-		delay, lost = w.fate(from, to, data)
+		f = w.fate(from, to, data, p.Path)
 	}
-	copies := 1
-	if w.chance(w.net.twice) {
-		copies = 2
-	}
-	if lost {
-		copies = 0
-	}
-	if w.chance(w.net.trim) && !p.Control && len(p.Payload) > 0 {
+	if f.trim && !p.Control && len(p.Payload) > 0 {
 		data = data[:wire.RDDataLen+w.random.IntN(len(p.Payload))]
 	}
 	if w.chance(w.net.corrupt) {
 		data[w.random.IntN(len(data))] ^= 1 << w.random.IntN(8)
 	}
-	a := Arrival{Data: data, Path: wire.PortRDPath + uint16(max(p.Path, 0)), Marked: w.chance(w.net.mark), From: from.addr}
-	for range copies {
-		w.at(w.now.Add(delay), func() {
-			if to.dead {
-				return
-			}
-			b := bytes.Clone(a.Data) // what is kept of it would be seen
-			to.Receive(w.now, Arrival{Data: b, Path: a.Path, Marked: a.Marked, From: a.From})
-			for i := range b {
-				b[i] = 0xEE
-			}
-			to.drive()
-		})
-		delay += time.Duration(w.random.Int64N(int64(100 * time.Microsecond)))
+	if f.lost {
+		return
 	}
+	a := Arrival{Data: data, Path: wire.PortRDPath + uint16(max(p.Path, 0)), Marked: w.chance(w.net.mark), From: from.addr}
+	w.deliver(to, a, f.delay)
+	if f.twice > 0 {
+		w.deliver(to, a, f.delay+f.twice)
+	}
+}
+
+// chances is what the weather does to a packet.
+func (w *world) chances() fate {
+	f := fate{delay: w.net.delay, lost: w.chance(w.net.loss), trim: w.chance(w.net.trim)}
+	if w.net.jitter > 0 {
+		f.delay += time.Duration(w.random.Int64N(int64(w.net.jitter)))
+	}
+	if w.chance(w.net.twice) {
+		f.twice = 1 + time.Duration(w.random.Int64N(int64(100*time.Microsecond)))
+	}
+	return f
+}
+
+// deliver hands a packet to a node after a while.
+func (w *world) deliver(to *testNode, a Arrival, after time.Duration) {
+	w.at(w.now.Add(after), func() {
+		if to.dead {
+			return
+		}
+		b := bytes.Clone(a.Data) // what is kept of it would be seen
+		to.Receive(to.clock(), Arrival{Data: b, Path: a.Path, Marked: a.Marked, From: a.From})
+		for i := range b {
+			b[i] = 0xEE
+		}
+		to.drive()
+	})
 }
 
 // fill makes bytes of which every 8 tell message and place.
