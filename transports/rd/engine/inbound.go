@@ -230,9 +230,9 @@ func (in *inbound) data(b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arr
 		c.Corrupt++
 		return
 	}
-	m, size := in.find(f.Message), uint32(base.Length)
+	m := in.find(f.Message)
 	switch {
-	case !piece(f, size):
+	case !piece(f, uint32(base.Length)):
 		c.Hostile++
 		return
 	case m == nil && int32(f.Message-in.message) >= 0:
@@ -245,6 +245,12 @@ func (in *inbound) data(b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arr
 	case m.stage == unseen:
 		*m = inMessage{stage: open, imm: base.Flags&wire.RDImm != 0, total: f.Total, value: f.Imm}
 	}
+	in.piece(m, b, base, f, a)
+}
+
+// piece takes a piece of a message that is not over.
+func (in *inbound) piece(m *inMessage, b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arrival) {
+	c, psn, size := &in.engine.counters, PSN(base.PSN), uint32(base.Length)
 	if m.stage == open && m.total > 0 && m.region == nil {
 		in.aim(m, f)
 	}
