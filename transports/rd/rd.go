@@ -374,7 +374,7 @@ func (e *Endpoint) Close() error {
 	e.completions.Close()
 	var errs []error
 	for _, w := range e.workers {
-		errs = append(errs, w.socket.close(), w.err)
+		errs = append(errs, w.close(), w.err)
 	}
 	return errors.Join(errs...)
 }

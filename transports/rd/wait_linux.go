@@ -54,19 +54,24 @@ func newReadiness(fds ...int) (*readiness, error) {
 // wait returns once one of them can be read.
 func (r *readiness) wait() { _ = r.raw.Read(r.look) } // an error ends the wait, too
 
-// wait waits for a packet, for a moment of the clock, or for wake.
-func (s *socket) wait(c *clock.Clock, until clock.Time) {
+// arm makes wait end at a moment of the clock; false if that has come.
+func (s *socket) arm(c *clock.Clock, until clock.Time) bool {
 	at := &s.alarmAt
 	*at = unix.ItimerSpec{} // never
 	if until != clock.Never {
 		d := c.Wait(until.Sub(c.Now()))
 		if d <= 0 {
-			return
+			return false
 		}
 		at.Value = unix.NsecToTimespec(int64(d))
 	}
 	// This also makes it unreadable again.
 	_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(s.timer), 0, uintptr(unsafe.Pointer(at)), 0, 0, 0)
+	return true
+}
+
+// wait waits for a packet, for the moment that is armed, or for wake.
+func (s *socket) wait() {
 	s.ready.wait()
 	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(s.alarm), uintptr(unsafe.Pointer(&s.count)), 8)
 }

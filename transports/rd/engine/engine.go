@@ -58,6 +58,9 @@ const (
 	// overtaken, so that nobody takes it for lost.
 	ackEvery = 8
 	ackDelay = time.Millisecond
+	// endDelay is ackDelay once a message has come whole: time for its receiver to
+	// answer it, so that the acknowledgement goes with the answer.
+	endDelay = 50 * time.Microsecond
 	// activity is for how long a sender counts among those that share the room.
 	activity = 10 * time.Millisecond
 )
@@ -197,6 +200,7 @@ type Engine struct {
 	later    []*inbound  // that will, when their time has come
 	controls ring
 	due      clock.Time // when the first of them does
+	sent     bool       // data, since Next last had nothing more
 	pacing   bool       // the pacer knows that there is something to send
 	paced    clock.Time // when it lets that go; 0 is no matter
 

@@ -29,6 +29,7 @@ type inbound struct {
 	waits     bool       // it is one of Engine.later
 	due       clock.Time // when it owes one
 	unsaid    int        // packets since the last one
+	ended     bool       // a message came whole just now
 	after     *inbound   // the next that owes one
 	timestamp uint32
 	at        clock.Time // when that came
@@ -100,11 +101,18 @@ func (in *inbound) window(psn PSN) uint64 {
 func (in *inbound) arrived(b wire.RD, base wire.RDBase, a Arrival, now clock.Time) {
 	in.count(now)
 	in.unsaid++
-	if base.Type != wire.RDData || base.Flags&wire.RDAckRequest != 0 || in.unsaid >= ackEvery || PSN(base.PSN).From(in.highest) < 0 {
+	in.ended = false
+	late := PSN(base.PSN).From(in.highest) < 0
+	in.kind(b, base, a, now)
+	if base.Type != wire.RDData || base.Flags&wire.RDAckRequest != 0 || in.unsaid >= ackEvery || late {
 		in.owe()
 	} else {
 		in.oweLater(now)
 	}
+}
+
+// kind does what the type of packet asks for.
+func (in *inbound) kind(b wire.RD, base wire.RDBase, a Arrival, now clock.Time) {
 	switch base.Type {
 	case wire.RDProbe:
 		in.echo(a)
@@ -156,6 +164,9 @@ func (in *inbound) oweLater(now clock.Time) {
 	}
 	if in.unsaid == 1 {
 		in.due = now.Add(ackDelay)
+	}
+	if in.ended {
+		in.due = min(in.due, now.Add(endDelay))
 	}
 }
 
@@ -414,6 +425,7 @@ func (in *inbound) finish(m *inMessage) {
 		})
 	}
 	*m = inMessage{stage: over}
+	in.ended = true
 	in.forget()
 }
 

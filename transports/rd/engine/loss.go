@@ -245,7 +245,11 @@ func (o *outbound) waits() bool {
 // meanwhile does not put it off.
 func (o *outbound) probeAt() clock.Time {
 	wait := o.late.probe()
-	if !o.asked {
+	switch {
+	case o.asked:
+	case o.ended:
+		wait += endDelay
+	default:
 		wait += ackDelay
 	}
 	from := max(o.progress, o.probed)

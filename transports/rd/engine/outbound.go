@@ -43,6 +43,7 @@ type outbound struct {
 	deadline   clock.Time // when tick has to look
 	probing    bool       // a probe is to go
 	asked      bool       // the latest packet asked for an answer
+	ended      bool       // it was the last that there was to send
 	probed     clock.Time // when the latest probe was sent
 	probeOrder uint64     // its place among all transmissions
 	probeStamp uint32     // its timestamp
@@ -259,7 +260,8 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 			base.Flags |= wire.RDDroppable
 		}
 		// An answer is asked for where the sender waits for one.
-		o.asked = o.lost.count+o.long.count+o.short.count == 0 || o.flight.count+1 >= o.room || o.full()
+		o.asked = o.flight.count+1 >= o.room || o.full()
+		o.ended = o.lost.count+o.long.count+o.short.count == 0
 		if o.asked {
 			base.Flags |= wire.RDAckRequest
 		}

@@ -51,6 +51,29 @@ func (e *Engine) Next(now clock.Time, p *Packet) bool {
 		return true
 	}
 	e.due = e.oweDue(now)
+	if e.nextAck(now, p) {
+		return true
+	}
+	e.tick(now)
+	if e.nextProbe(now, p) {
+		return true
+	}
+	if e.nextData(now, p) {
+		e.sent = true
+		return true
+	}
+	// Behind data go the acknowledgements that have time: one packet more
+	// where some are on their way is cheaper than a wake-up later.
+	if e.sent {
+		e.sent = false
+		e.due = e.oweDue(clock.Never)
+		return e.nextAck(now, p)
+	}
+	return false
+}
+
+// nextAck writes the next acknowledgement that is owed.
+func (e *Engine) nextAck(now clock.Time, p *Packet) bool {
 	for in := e.owing; in != nil; in = e.owing {
 		e.owing, in.after = in.after, nil
 		if in.peer.err == nil {
@@ -59,8 +82,7 @@ func (e *Engine) Next(now clock.Time, p *Packet) bool {
 		}
 		in.owes = false
 	}
-	e.tick(now)
-	return e.nextProbe(now, p) || e.nextData(now, p)
+	return false
 }
 
 // tick lets sequence spaces find out what time says, and drops those with
