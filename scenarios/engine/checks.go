@@ -74,7 +74,7 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, o
 		case e.aborted != nil:
 			c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("not judged: %v", e.aborted)
 		case check.Workload != nil:
-			judgeWorkload(c, check.Workload, e.workload(check.Workload.Name))
+			judgeWorkload(c, check.Workload, e.workload)
 		case check.Packets != nil:
 			made, err := verify.New(check.Packets, e.sources())
 			if err != nil {
@@ -198,7 +198,8 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 	}
 }
 
-func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, done *finished) {
+func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished) {
+	done := workload(w.Name)
 	if done == nil {
 		c.Verdict, c.Summary = verdict.Inconclusive, "the workload did not come to its end"
 		return
@@ -224,6 +225,26 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, done *finished) {
 		found = append(found, text)
 	}
 	c.Summary = strings.Join(found, "; ")
+	if w.Beside != nil {
+		judgeBeside(c, w.Beside, done, workload(w.Beside.Workload))
+	}
+}
+
+// judgeBeside compares a workload with another one.
+func judgeBeside(c *report.Check, b *spec.Beside, done, other *finished) {
+	bound, err := spec.ParseBound(b.BusBW, spec.BesideBound)
+	if err != nil || other == nil || other.BusBW == 0 {
+		c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("workload %s gave nothing to compare with", b.Workload)
+		return
+	}
+	part := done.BusBW / other.BusBW
+	c.Values = append(c.Values, report.Value{Name: "busbw beside " + b.Workload, Value: part * 100, Unit: "%", Want: b.BusBW})
+	is := "is"
+	if !bound.Holds(part) {
+		c.Verdict, is = verdict.Fail, "is not"
+	}
+	text := fmt.Sprintf("busbw %.0f%% of %s's %s %s", part*100, b.Workload, is, b.BusBW)
+	c.Summary = strings.TrimPrefix(c.Summary+"; "+text, "; ")
 }
 
 // judgeFidelityCheck fails as OVERLOADED: what it asks for is the emulator's to

@@ -99,7 +99,14 @@ func (c *checker) checks() {
 }
 
 func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
-	if !w.Correct && w.BusBW == "" && !c.known(at+".busbw") && !c.known(at+".correct") {
+	if b := w.Beside; b != nil {
+		c.workloadNamed(at+".beside.workload", b.Workload)
+		if b.Workload != "" && b.Workload == w.Name {
+			c.report(at+".beside.workload", "a workload beside itself", "name another one")
+		}
+		c.bound(at+".beside.busbw", b.BusBW, BesideBound)
+	}
+	if !w.Correct && w.BusBW == "" && w.Beside == nil && !c.known(at+".beside") && !c.known(at+".busbw") && !c.known(at+".correct") {
 		c.report(at, at+" checks nothing", `add correct: true or busbw: ">= 600 Mbit/s"`)
 	}
 	if w.BusBW == "" {

@@ -158,6 +158,7 @@ type BoundKind struct{ name, example string }
 var (
 	CountBound    = BoundKind{"count", ">= 1"}
 	ShareBound    = BoundKind{"share", ">= 10%"}
+	BesideBound   = BoundKind{"part", ">= 90%"} // may be above 100%
 	BytesBound    = BoundKind{"size", "<= 100KB"}
 	DurationBound = BoundKind{"duration", ">= 10ms"}
 )
@@ -182,6 +183,13 @@ func ParseBound(text string, kind BoundKind) (Bound, error) {
 		var r units.Ratio
 		r, err = units.ParseRatio(parts[2])
 		b.Limit = r.Float()
+	case BesideBound:
+		var percent uint64
+		percent, err = strconv.ParseUint(strings.TrimSuffix(parts[2], "%"), 10, 32)
+		if !strings.HasSuffix(parts[2], "%") {
+			return Bound{}, wrong
+		}
+		b.Limit = float64(percent) / 100
 	case BytesBound:
 		var n units.Bytes
 		n, err = units.ParseBytes(parts[2])

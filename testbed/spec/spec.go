@@ -286,6 +286,16 @@ type WorkloadCheck struct {
 	Correct bool `yaml:"correct,omitempty" json:"correct,omitempty"`
 	// BusBW is a comparison such as ">= 600 Mbit/s".
 	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
+	// Beside compares with another workload of the file.
+	Beside *Beside `yaml:"beside,omitempty" json:"beside,omitempty"`
+}
+
+// Beside compares a workload with another one.
+type Beside struct {
+	// Workload is the other one.
+	Workload string `yaml:"workload" json:"workload"`
+	// BusBW is of the other one's, such as ">= 90%".
+	BusBW string `yaml:"busbw" json:"busbw"`
 }
 
 // PacketsCheck judges the capture. Exactly one of the fields is set.
