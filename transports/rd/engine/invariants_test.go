@@ -9,7 +9,7 @@ import (
 // consistent is what contradicts itself in the engine's state, or passes its
 // bounds.
 func (e *Engine) consistent() error {
-	if e.controls.count > len(e.controls.entries) || len(e.active) > len(e.peers) {
+	if len(e.later) > len(e.peers)*wire.RDEngines || e.controls.count > len(e.controls.entries) || len(e.active) > len(e.peers) {
 		return fmt.Errorf("%d controls, %d sequence spaces active of %d peers", e.controls.count, len(e.active), len(e.peers))
 	}
 	owing := 0

@@ -21,15 +21,18 @@ type lateness struct {
 	vary     time.Duration
 	margin   time.Duration // in quarters of the longest
 	periods  int
+	samples  int // in this one
 	known    bool
 }
 
 const (
 	// slack is what the clocks and queues of hosts add.
 	slack = 20 * time.Microsecond
-	// leastPeriod keeps the memory over pauses between messages.
-	leastPeriod = 10 * time.Millisecond
-	mostMargin  = 12
+	// leastPeriod and leastSamples keep the memory over pauses between messages,
+	// and until a slow path had its turn where packets are few.
+	leastPeriod  = 10 * time.Millisecond
+	leastSamples = 32
+	mostMargin   = 12
 	// forgive is after how many periods a margin that grew shrinks by a step.
 	forgive = 32
 )
@@ -39,8 +42,9 @@ func (l *lateness) reset() { *l = lateness{margin: 1} }
 // trip takes a measured round trip: of the packet that took longest among those
 // that one acknowledgement is about.
 func (l *lateness) trip(d time.Duration, now clock.Time) {
-	if now.Sub(l.began) > max(leastPeriod, 8*l.longest[0]) {
-		l.longest[1], l.longest[0], l.began = l.longest[0], 0, now
+	l.samples++
+	if l.samples > leastSamples && now.Sub(l.began) > max(leastPeriod, 8*l.longest[0]) {
+		l.longest[1], l.longest[0], l.began, l.samples = l.longest[0], 0, now, 1
 		if l.periods++; l.periods%forgive == 0 {
 			l.margin = max(l.margin-1, 1)
 		}

@@ -140,9 +140,44 @@ func (w *world) node(change ...func(*Config)) *testNode {
 		f(&c)
 	}
 	n.life = c.Life
+	if w.listener(n.addr, c.Port) != nil {
+		w.Fatalf("%v has port %d twice", n.addr, c.Port)
+	}
 	n.Engine = New(c, n)
 	w.nodes = append(w.nodes, n)
 	return n
+}
+
+// pair is two nodes that know each other, each the other's peer 0.
+func (w *world) pair(change ...func(*Config)) (a, b *testNode) {
+	a, b = w.node(change...), w.node(change...)
+	a.add(b)
+	b.add(a)
+	return a, b
+}
+
+// restart is a new life at a node's address and port, which knows nobody.
+func (n *testNode) restart() *testNode {
+	n.dead = true
+	again := n.w.node(func(c *Config) { c.Port += 128 })
+	again.addr, again.config.Port = n.addr, n.config.Port
+	return again
+}
+
+// sends keeps a message of so many bytes outstanding until all of so many were
+// posted.
+func (n *testNode) sends(to transports.Peer, key uint64, size, messages, atOnce int) {
+	local := fill(make([]byte, size), 1)
+	var next func()
+	next = func() {
+		if messages--; messages >= 0 && n.failed[to] == nil {
+			n.post(to, Message{ID: uint64(messages), Op: transports.OpWriteImm, Local: local, Key: key, Imm: uint32(messages)})
+		}
+	}
+	n.onDone = func(transports.Completion) { n.w.at(n.w.now, next) }
+	for range atOnce {
+		next()
+	}
 }
 
 func (n *testNode) add(other *testNode) transports.Peer {
@@ -239,13 +274,13 @@ func (n *testNode) drive() {
 
 // carry takes a packet over the network.
 func (w *world) carry(from *testNode, p *Packet) {
-	var to *testNode
+	at := p.To
 	for _, n := range w.nodes {
-		known := p.Peer >= 0 && n.life == from.peers[p.Peer].Life || p.Peer < 0 && n.addr == p.To
-		if known && n.config.Port == p.Port {
-			to = n
+		if p.Peer >= 0 && n.life == from.peers[p.Peer].Life {
+			at = n.addr
 		}
 	}
+	to := w.listener(at, p.Port)
 	if to == nil {
 		return
 	}
@@ -274,6 +309,16 @@ func (w *world) carry(from *testNode, p *Packet) {
 	if f.twice > 0 {
 		w.deliver(to, a, f.delay+f.twice)
 	}
+}
+
+// listener is who has an address and port now.
+func (w *world) listener(at netip.Addr, port uint8) (to *testNode) {
+	for _, n := range w.nodes {
+		if n.addr == at && n.config.Port == port {
+			to = n
+		}
+	}
+	return to
 }
 
 // chances is what the weather does to a packet.
