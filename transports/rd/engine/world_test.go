@@ -133,7 +133,7 @@ func testPaths(kind path.Kind, seed uint64) func() path.Chooser {
 }
 
 func (w *world) node(change ...func(*Config)) *testNode {
-	n := &testNode{w: w, life: w.random.Uint64(), skew: time.Duration(w.random.Int64N(int64(time.Hour))), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(len(w.nodes))}),
+	n := &testNode{w: w, life: w.random.Uint64(), skew: time.Duration(w.random.Int64N(int64(time.Hour))), addr: netip.AddrFrom4([4]byte{10, 0, byte(len(w.nodes) >> 8), byte(len(w.nodes))}),
 		regions: make(map[uint64]*Region), failed: make(map[transports.Peer]error)}
 	c := Config{Life: n.life, Port: uint8(16 * len(w.nodes)), Payload: 512, Paths: testPaths(path.KindOblivious, w.seed), FirstPath: wire.PortRDPath, Room: 256}
 	for _, f := range change {
