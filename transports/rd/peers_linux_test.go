@@ -229,12 +229,12 @@ func inPair(b *testing.B) *pair {
 		if err != nil {
 			b.Fatal(err)
 		}
-		cmd := exec.Command(self, "-test.run", "^$", "-test.bench", "^"+b.Name()+"$", "-test.benchtime", "1x")
+		name := "^" + strings.ReplaceAll(b.Name(), "/", "$/^") + "$"
+		cmd := exec.Command(self, "-test.run", "^$", "-test.bench", name, "-test.benchtime", "1x")
 		cmd.Env = append(os.Environ(), insideEnv+"="+b.Name())
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-		output, err := cmd.CombinedOutput()
-		b.Logf("%s", output)
-		if err != nil {
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
 			b.Fatal(err)
 		}
 		return nil
@@ -363,6 +363,12 @@ func (p *pair) compare(unit string, names []string, measure []func() float64) {
 // BenchmarkGoodputBesidePeers is one pair at an MTU of 4,200, in Gbit/s of
 // payload.
 func BenchmarkGoodputBesidePeers(b *testing.B) {
+	for _, size := range []int{64, 4096, 65536, 1 << 20} {
+		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) { goodputBesidePeers(b, size) })
+	}
+}
+
+func goodputBesidePeers(b *testing.B, size int) {
 	p := inPair(b)
 	if p == nil {
 		return
@@ -372,31 +378,28 @@ func BenchmarkGoodputBesidePeers(b *testing.B) {
 			b.Skipf("needs %s", tool)
 		}
 	}
-	for _, size := range []int{4096, 65536, 1 << 20} {
-		rd := func(grain int) func() float64 {
-			return func() float64 {
-				o := part{Play: "send", Size: size, Grain: grain, Paths: 8}
-				far := o
-				far.Play = "serve"
-				return p.ours(o, far) * 8 / 1e9
-			}
+	rd := func(grain int) func() float64 {
+		return func() float64 {
+			o := part{Play: "send", Size: size, Grain: grain, Paths: 8}
+			far := o
+			far.Play = "serve"
+			return p.ours(o, far) * 8 / 1e9
 		}
-		fabric := func(provider string) func() float64 {
-			return func() float64 { // MB/s
-				words := []string{"fi_pingpong", "-p", provider, "-e", "rdm", "-I", "2000", "-S", strconv.Itoa(size)}
-				return p.theirs(`(?m)\s(\d+\.\d+)\s+\d+\.\d+\s+\d+\.\d+\s*$`, words, append(slices.Clone(words), farAddr)) * 8 / 1e3
-			}
-		}
-		fmt.Printf("messages of %d bytes\n", size)
-		p.compare("Gbit/s", []string{"rd, 16 packets a path", "rd, each packet a path", "iperf3 TCP", "libfabric udp;ofi_rxd", "libfabric tcp;ofi_rxm"}, []func() float64{
-			rd(16), rd(1),
-			func() float64 {
-				return p.theirs(`(?m)"bits_per_second":\s*([0-9.e+]+)`, []string{"iperf3", "-s", "-1"},
-					[]string{"iperf3", "-c", farAddr, "-t", "2", "-J", "-l", strconv.Itoa(size)}) / 1e9
-			},
-			fabric("udp;ofi_rxd"), fabric("tcp;ofi_rxm"),
-		})
 	}
+	fabric := func(provider string) func() float64 {
+		return func() float64 { // MB/s
+			words := []string{"fi_pingpong", "-p", provider, "-e", "rdm", "-I", "2000", "-S", strconv.Itoa(size)}
+			return p.theirs(`(?m)\s(\d+\.\d+)\s+\d+\.\d+\s+\d+\.\d+\s*$`, words, append(slices.Clone(words), farAddr)) * 8 / 1e3
+		}
+	}
+	p.compare("Gbit/s", []string{"rd, 16 packets a path", "rd, each packet a path", "iperf3 TCP", "libfabric udp;ofi_rxd", "libfabric tcp;ofi_rxm"}, []func() float64{
+		rd(16), rd(1),
+		func() float64 {
+			return p.theirs(`(?m)"bits_per_second":\s*([0-9.e+]+)`, []string{"iperf3", "-s", "-1"},
+				[]string{"iperf3", "-c", farAddr, "-t", "2", "-J", "-l", strconv.Itoa(size)}) / 1e9
+		},
+		fabric("udp;ofi_rxd"), fabric("tcp;ofi_rxm"),
+	})
 }
 
 // BenchmarkRoundTripBesidePeers is a ping-pong of 64 bytes, in microseconds.
