@@ -26,49 +26,63 @@ const rdWindow = 64 * wire.RDMaxWords
 // maxRDSequences bounds the pairs of engines that a check follows.
 const maxRDSequences = 1 << 15
 
+// serialSet is which of the latest rdWindow serial numbers were met.
+type serialSet struct {
+	started bool
+	next    uint32 // behind the highest so far
+	// bits has one for each number before next, at the number modulo rdWindow.
+	bits [rdWindow / 64]uint64
+}
+
+// reach makes a number one of the latest, and says whether it is one.
+func (s *serialSet) reach(n uint32) bool {
+	if !s.started {
+		s.started, s.next = true, n
+	}
+	ahead := int32(n - s.next)
+	if ahead > rdWindow { // all that is there goes
+		s.next, ahead = n-rdWindow, rdWindow
+	}
+	for ; ahead >= 0; ahead-- {
+		s.bits[s.next/64%(rdWindow/64)] &^= 1 << (s.next % 64)
+		s.next++
+	}
+	return int32(n-s.next) >= -rdWindow
+}
+
+// add takes a number, and says whether it was met before or is none of the latest.
+func (s *serialSet) add(n uint32) (before bool) {
+	if !s.reach(n) {
+		return true
+	}
+	word, bit := &s.bits[n/64%(rdWindow/64)], uint64(1)<<(n%64)
+	before = *word&bit != 0
+	*word |= bit
+	return before
+}
+
+// has says whether a number was met, as far as it is one of the latest.
+func (s *serialSet) has(n uint32) bool {
+	ahead := int32(n - s.next)
+	return s.started && ahead < 0 && ahead >= -rdWindow && s.bits[n/64%(rdWindow/64)]>>(n%64)&1 != 0
+}
+
 // rdStream tells payload that one engine sends to another for the first time from
 // repeated one, by the packets' numbers, as stream does for TCP by its bytes'.
 type rdStream struct {
-	started bool
-	next    uint32 // behind the highest PSN so far
-	// seen and skipped have a bit for each of the rdWindow PSNs before next, at PSN
-	// modulo rdWindow.
-	seen, skipped [rdWindow / 64]uint64
-
+	seen, skipped   serialSet
 	fresh, repeated uint64 // bytes of payload
 	left            uint64 // of the fresh ones, those that a skip gave up
 	// unseen is bytes whose first sending passed without having been seen.
 	unseen int64
 }
 
-// move makes a PSN one of the window, and says whether it is one.
-func (s *rdStream) move(psn uint32) bool {
-	if !s.started {
-		s.started, s.next = true, psn
-	}
-	ahead := int32(psn - s.next)
-	if ahead < -rdWindow {
-		return false
-	}
-	for ; ahead >= 0; ahead-- {
-		if ahead > rdWindow { // all that is there goes
-			s.next = psn - rdWindow
-			ahead = rdWindow
-		}
-		clearBit(&s.seen, s.next)
-		clearBit(&s.skipped, s.next)
-		s.next++
-	}
-	return true
-}
-
 // data takes a packet that leaves its sender.
 func (s *rdStream) data(d *RD) {
-	if !s.move(d.PSN) || hasBit(&s.seen, d.PSN) {
+	if s.seen.add(d.PSN) {
 		s.repeated += uint64(d.Length)
 		return
 	}
-	setBit(&s.seen, d.PSN)
 	s.fresh += uint64(d.Length)
 	if d.Flags&wire.RDRepeat != 0 {
 		s.unseen += int64(d.Length)
@@ -78,18 +92,7 @@ func (s *rdStream) data(d *RD) {
 // skip takes one that leaves: what it gives up of a message that may have holes
 // comes off, once.
 func (s *rdStream) skip(d *RD) {
-	f := d.Bytes.Skip()
-	if d.Flags&wire.RDDroppable == 0 || f.Count != 1 || !s.move(d.PSN) || hasBit(&s.skipped, d.PSN) {
-		return
+	if f := d.Bytes.Skip(); d.Flags&wire.RDDroppable != 0 && f.Count == 1 && !s.skipped.add(d.PSN) {
+		s.left += uint64(f.Bytes)
 	}
-	setBit(&s.skipped, d.PSN)
-	s.left += uint64(f.Bytes)
-}
-
-func hasBit(b *[rdWindow / 64]uint64, psn uint32) bool {
-	return b[psn/64%(rdWindow/64)]>>(psn%64)&1 != 0
-}
-func setBit(b *[rdWindow / 64]uint64, psn uint32) { b[psn/64%(rdWindow/64)] |= 1 << (psn % 64) }
-func clearBit(b *[rdWindow / 64]uint64, psn uint32) {
-	b[psn/64%(rdWindow/64)] &^= 1 << (psn % 64)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"railbed/testbed/spec"
@@ -101,6 +102,17 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.QueueDepth
 			return NewQueueDepth(Selection{At: k.At}, priority(k.Priority), bound(k.Max, spec.BytesBound), bound(k.P99, spec.BytesBound)), nil
+		}},
+	{"that", strconv.Quote(spec.ThatRDPlaced),
+		func(p *spec.PacketsCheck) []string { return []string{p.That} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			switch p.That {
+			case spec.ThatRDPlaced:
+				return NewPlaced(), nil
+			case spec.ThatRDNeeded:
+				return NewNeeded(), nil
+			}
+			return nil, fmt.Errorf("check of packets: nothing judges that %q", p.That)
 		}},
 }
 

@@ -54,6 +54,14 @@ func ParsePacketsCheck(name, text string) (*PacketsCheck, error) {
 	return check, nil
 }
 
+// Sentences of PacketsCheck.That.
+const (
+	// ThatRDPlaced: each byte of each message comes, and is placed once.
+	ThatRDPlaced = "every rd message is placed exactly once"
+	// ThatRDNeeded: what is sent again was lost before.
+	ThatRDNeeded = "no rd packet is sent again without need"
+)
+
 // MarksCheck judges the packets of ECN-capable transports: those that left the
 // ports of At, or arrived there where these are nodes'.
 type MarksCheck struct {

@@ -325,6 +325,9 @@ type PacketsCheck struct {
 	Reordering *ReorderingCheck `yaml:"reordering,omitempty" json:"reordering,omitempty"`
 	// QueueDepth judges how long queues of soft switches were.
 	QueueDepth *QueueDepthCheck `yaml:"queue-depth,omitempty" json:"queue-depth,omitempty"`
+	// That is a sentence about the packets of rd, which holds or not. They are
+	// followed from NIC to NIC.
+	That string `yaml:"that,omitempty" json:"that,omitempty" jsonschema:"enum=every rd message is placed exactly once,enum=no rd packet is sent again without need"`
 }
 
 // BytesPerRank compares the bytes that each rank sent with a closed formula.

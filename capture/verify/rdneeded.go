@@ -1,0 +1,436 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+
+	"railbed/testbed/spec"
+	"railbed/transports/wire"
+)
+
+// Needed holds that no packet of reliable datagrams is sent again without need.
+//
+// Data that leaves its sender's NIC with a PSN that left before is sent again; its
+// copies are told apart by their timestamps. It is needed when every copy before it
+// was lost: dropped or trimmed by the capture's record, refused by its receiver in
+// a NACK, not taken by its receiver though it came, or gone without a word. It is
+// spurious when a copy before it came whole to its receiver's NIC, before or after
+// it left, and no such thing is known of that copy. One kind of these is excused: where
+// every acknowledgement of the PSN was lost on its way, the sender cannot know.
+//
+// A copy that came to the NIC was not taken, as the receiver's socket had no room or
+// its checksum was wrong, if an acknowledgement leaves without it that has a
+// packet which came later, or answers a probe which came later: an engine takes
+// what comes in order.
+type Needed struct {
+	rdNICs
+	linger int64
+	pairs  map[rdPair]*neededPair
+	again  int // entries in the pairs' again
+
+	sent, repeats, needed, vanished, excused uint64
+	known, early, hasty                      uint64 // spurious ones, see judge
+	unseen, open                             uint64
+	examples                                 []string
+}
+
+// neededPair is one sequence space.
+type neededPair struct {
+	name string
+	// next is behind the highest PSN that left, base the first that is not
+	// acknowledged as far as the sender's NIC has seen; slots has those in between,
+	// at PSN modulo its length, a power of two.
+	next, base uint32
+	slots      []neededSlot
+	claimed    uint32                 // before it all was acknowledged by the receiver
+	again      map[uint32]*sentCopies // by PSN, what was sent more than once
+	probeAt    int64                  // when a probe came to the receiver
+	probeStamp uint32
+}
+
+// neededSlot is a PSN.
+type neededSlot struct {
+	first   sentCopy
+	ackAt   int64 // when it was first acknowledged at the receiver, 0 is never
+	seen    bool  // the first copy was
+	again   bool  // the copies are in the pair's again
+	ackLost bool  // an acknowledgement of it was dropped
+	known   bool  // an acknowledgement of it came to the sender
+}
+
+// sentCopy is one sending of a packet.
+type sentCopy struct {
+	left, came int64 // came is 0 for never
+	stamp      uint32
+	lost       bool // by what is known
+	known      bool // an acknowledgement of the PSN had come before it left
+	excused    bool // all of these had been lost
+}
+
+// sentCopies are all of a PSN, at most maxCopies.
+type sentCopies struct {
+	copies []sentCopy
+}
+
+const (
+	maxCopies = 64
+	// maxAgain bounds the packets that are remembered because they were sent again.
+	maxAgain = 1 << 16
+)
+
+// NewNeeded makes the check.
+func NewNeeded() *Needed { return &Needed{pairs: map[rdPair]*neededPair{}} }
+
+// Begin implements Check.
+func (k *Needed) Begin(c *Capture) {
+	k.begin(c)
+	k.linger = lingers(c)
+}
+
+// Packet implements Check.
+func (k *Needed) Packet(p *Packet) {
+	if p.RD != nil && p.RD.clear() && (p.Drop != "" || p.Verdict == "trim") {
+		k.lose(p)
+		return
+	}
+	if !p.Tap.NIC || p.Drop != "" || p.Direction == Unknown || !k.readable(p) {
+		return
+	}
+	d := p.RD
+	said := d.Type == wire.RDAck || d.Type == wire.RDClose || d.Type == wire.RDNack
+	s := k.pairs[p.pair(said)]
+	switch out := p.Direction == Out; {
+	case d.Type == wire.RDData && out:
+		k.leave(p, s)
+	case s == nil:
+	case d.Type == wire.RDData:
+		if one := s.find(d); one == nil {
+			k.stray(s, d)
+		} else if d.Trimmed {
+			one.lost = true
+		} else if one.came == 0 {
+			one.came, one.lost = p.Time, false
+		}
+	case d.Type == wire.RDProbe && !out:
+		s.probeAt, s.probeStamp = p.Time, d.Bytes.ProbeTimestamp()
+	case d.Type == wire.RDNack && out:
+		s.refuse(d.PSN, p.Time)
+	case said && d.Type != wire.RDNack && out:
+		s.say(p)
+	case said && d.Type != wire.RDNack:
+		s.learn(d)
+	}
+}
+
+// stray counts data that came and is not known, but for copies of what is acknowledged.
+func (k *Needed) stray(s *neededPair, d *RD) {
+	if serial(d.PSN, s.base) >= 0 {
+		k.strays++
+	}
+}
+
+func (s *neededPair) at(psn uint32) *neededSlot { return &s.slots[psn&uint32(len(s.slots)-1)] }
+
+func (s *neededPair) within(psn uint32) bool {
+	return serial(psn, s.base) >= 0 && serial(psn, s.next) < 0
+}
+
+// find is the copy that a packet is; nil is none that is known.
+func (s *neededPair) find(d *RD) *sentCopy {
+	if copies := s.again[d.PSN]; copies != nil {
+		for i := range copies.copies {
+			if copies.copies[i].stamp == d.Data.Timestamp {
+				return &copies.copies[i]
+			}
+		}
+		return nil
+	}
+	if s.within(d.PSN) {
+		if slot := s.at(d.PSN); slot.seen && slot.first.stamp == d.Data.Timestamp {
+			return &slot.first
+		}
+	}
+	return nil
+}
+
+// leave takes data that leaves its sender.
+func (k *Needed) leave(p *Packet, s *neededPair) {
+	d := p.RD
+	k.sent++
+	if s == nil {
+		if k.full = k.full || len(k.pairs) >= maxRDPairs; k.full {
+			return
+		}
+		first := firstPSN(d)
+		s = &neededPair{name: p.pairName(), next: first, base: first, claimed: first, again: map[uint32]*sentCopies{}}
+		k.pairs[p.pair(false)] = s
+	}
+	if serial(d.PSN, s.base) < 0 && s.again[d.PSN] == nil { // acknowledged, and forgotten
+		k.repeats++
+		k.known++
+		k.exemplify("%s: PSN %d left at %s, its acknowledgement had come", s.name, d.PSN, clockTime(p.Time))
+		return
+	}
+	one := sentCopy{left: p.Time, stamp: d.Data.Timestamp}
+	copies := s.again[d.PSN]
+	if copies == nil {
+		s.extend(d.PSN)
+		slot := s.at(d.PSN)
+		if !slot.seen {
+			slot.seen, slot.first = true, one
+			if d.Flags&wire.RDRepeat != 0 {
+				k.unseen++
+			}
+			return
+		}
+		if k.again >= maxAgain {
+			k.sweep(p.Time)
+		}
+		if k.full = k.full || k.again >= maxAgain; k.full {
+			return
+		}
+		slot.again = true
+		copies = &sentCopies{copies: []sentCopy{slot.first}}
+		s.again[d.PSN] = copies
+		k.again++
+	}
+	k.repeats++
+	if len(copies.copies) == maxCopies {
+		k.full = true
+		return
+	}
+	one.known = serial(d.PSN, s.base) < 0 || s.at(d.PSN).known
+	if !one.known {
+		slot := s.at(d.PSN)
+		one.excused = slot.ackLost || slot.ackAt != 0 && p.Time-slot.ackAt > k.linger
+	}
+	copies.copies = append(copies.copies, one)
+}
+
+// extend makes slots up to a PSN.
+func (s *neededPair) extend(psn uint32) {
+	if serial(psn, s.next) > rdWindow {
+		s.next, s.base, s.claimed = psn, psn, psn
+	}
+	for ; serial(psn, s.next) >= 0; s.next++ {
+		if used := int(s.next - s.base); used >= 2*rdWindow { // acknowledgements were not seen
+			s.base++
+		} else if used == len(s.slots) {
+			larger := &neededPair{slots: make([]neededSlot, max(16, 2*len(s.slots)))}
+			for at := s.base; at != s.next; at++ {
+				*larger.at(at) = *s.at(at)
+			}
+			s.slots = larger.slots
+		}
+		*s.at(s.next) = neededSlot{}
+	}
+}
+
+// lose takes what a switch or a NIC says that it dropped or trimmed.
+func (k *Needed) lose(p *Packet) {
+	d := p.RD
+	switch d.Type {
+	case wire.RDData:
+		if s := k.pairs[p.pair(false)]; s != nil {
+			if one := s.find(d); one != nil && one.came == 0 {
+				one.lost = true
+			}
+		}
+	case wire.RDAck, wire.RDClose:
+		if s := k.pairs[p.pair(true)]; s != nil {
+			claims(d.Bytes, s.base, s.next, func(psn uint32) { s.at(psn).ackLost = true })
+		}
+	}
+}
+
+// refuse takes that a receiver did not take what came.
+func (s *neededPair) refuse(psn uint32, now int64) {
+	if copies := s.again[psn]; copies != nil {
+		for i := range copies.copies {
+			copies.copies[i].refused(now)
+		}
+	} else if s.within(psn) {
+		s.at(psn).first.refused(now)
+	}
+}
+
+// refused says that the copy, if it came before, was not taken.
+func (c *sentCopy) refused(before int64) {
+	if c.came != 0 && c.came < before {
+		c.lost = true
+	}
+}
+
+// came is when a PSN first came whole, 0 is never.
+func (s *neededPair) came(psn uint32) int64 {
+	if !s.at(psn).again {
+		return s.at(psn).first.came
+	}
+	first := int64(0)
+	for _, c := range s.again[psn].copies {
+		if c.came != 0 && (first == 0 || c.came < first) {
+			first = c.came
+		}
+	}
+	return first
+}
+
+// say takes an acknowledgement that leaves the receiver: what it has, and what it
+// has not although something that came later is there.
+func (s *neededPair) say(p *Packet) {
+	b, psn := p.RD.Bytes, p.RD.PSN
+	from := s.base
+	if serial(s.claimed, from) > 0 {
+		from = s.claimed // what was said of those before is known
+	}
+	latest := int64(0)
+	claims(b, from, s.next, func(psn uint32) {
+		if slot := s.at(psn); slot.ackAt == 0 {
+			slot.ackAt = p.Time
+		}
+		latest = max(latest, s.came(psn))
+	})
+	if serial(psn, s.claimed) > 0 && serial(psn, s.next) <= 0 {
+		s.claimed = psn
+	}
+	if b.Type() != wire.RDAck {
+		return
+	}
+	if s.probeAt != 0 && b.Ack().Timestamp == s.probeStamp {
+		latest = max(latest, s.probeAt)
+	}
+	words := b.Ack().Words
+	for at := psn; latest > 0 && s.within(at); at++ {
+		if ahead := at - psn; ahead > 0 && ahead <= 64*uint32(words) {
+			if word, bit := wire.RDAckBit(ahead); b.AckWord(word)&bit != 0 {
+				continue
+			}
+		}
+		s.refuse(at, latest)
+	}
+}
+
+// learn takes an acknowledgement that comes to the sender.
+func (s *neededPair) learn(d *RD) {
+	claims(d.Bytes, s.base, s.next, func(psn uint32) { s.at(psn).known = true })
+	if serial(d.PSN, s.base) > 0 && serial(d.PSN, s.next) <= 0 {
+		s.base = d.PSN
+	}
+}
+
+// sweep judges what is old enough that nothing of it is under way; at the end it
+// judges all.
+func (k *Needed) sweep(now int64) {
+	for _, s := range k.pairs {
+		for psn, copies := range s.again {
+			if last := copies.copies[len(copies.copies)-1]; now-last.left > k.linger {
+				k.judge(s, psn, copies, now)
+				delete(s.again, psn)
+				if s.within(psn) {
+					s.at(psn).again = false
+					s.at(psn).first = last
+				}
+				k.again--
+			}
+		}
+	}
+}
+
+// judge counts the copies of a packet that was sent again.
+func (k *Needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64) {
+	var came *sentCopy // the first that came, and was taken
+	open, vanished := false, false
+	for i := range copies.copies {
+		c := &copies.copies[i]
+		switch {
+		case i == 0:
+		case came == nil && open:
+			k.open++
+		case came == nil:
+			if k.needed++; vanished {
+				k.vanished++
+			}
+		case c.known:
+			k.known++
+			k.exemplify("%s: PSN %d left at %s, its acknowledgement had come", s.name, psn, clockTime(c.left))
+		case c.excused:
+			k.excused++
+		case came.came < c.left:
+			k.early++
+			k.exemplify("%s: PSN %d left at %s, it had come at %s", s.name, psn, clockTime(c.left), clockTime(came.came))
+		default:
+			k.hasty++
+			k.exemplify("%s: PSN %d left at %s, it was under way and came at %s", s.name, psn, clockTime(c.left), clockTime(came.came))
+		}
+		switch {
+		case c.lost:
+		case c.came != 0 && came == nil:
+			came = c
+		case c.came == 0:
+			vanished = true
+			open = open || now-c.left <= k.linger
+		}
+	}
+}
+
+// Result implements Check.
+func (k *Needed) Result() Result {
+	for _, s := range k.pairs {
+		for _, psn := range sortedPSNs(s) {
+			k.judge(s, psn, s.again[psn], k.capture.End)
+		}
+	}
+	r := Result{Name: "that " + spec.ThatRDNeeded}
+	taps := k.nicTaps()
+	unclear := k.doubts()
+	spurious := k.known + k.early + k.hasty
+	var wrong []string
+	for _, line := range []struct {
+		count uint64
+		what  string
+	}{
+		{k.known, "packets were sent again though their acknowledgement had come"},
+		{k.early, "packets were sent again though they had come"},
+		{k.hasty, "packets were sent again while they were under way, and came"},
+	} {
+		if line.count > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d %s", line.count, line.what))
+		}
+	}
+	wrong = append(wrong, k.examples...)
+	if len(unclear) > 0 || k.capture.lossy(taps) {
+		wrong, unclear = nil, append(unclear, wrong...)
+	}
+	if k.sent == 0 {
+		unclear = append(unclear, "no data left a node")
+	}
+	if k.unseen > 0 {
+		unclear = append(unclear, fmt.Sprintf("%d packets were sent again that were not seen before", k.unseen))
+	}
+	if k.open > 0 {
+		unclear = append(unclear, fmt.Sprintf("%d packets were sent again whose first copies were under way at the end", k.open))
+	}
+	r.Measured = map[string]float64{
+		"sent": float64(k.sent), "again": float64(k.repeats), "needed": float64(k.needed), "vanished": float64(k.vanished), "spurious": float64(spurious),
+		"acknowledged": float64(k.known), "arrived": float64(k.early), "under-way": float64(k.hasty), "acknowledgement-lost": float64(k.excused),
+	}
+	r.Summary = fmt.Sprintf("of %d packets %d were sent again: %d because all before were lost, %d because acknowledgements were, %d without need",
+		k.sent, k.repeats, k.needed, k.excused, spurious)
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}
+
+func sortedPSNs(s *neededPair) []uint32 {
+	psns := make([]uint32, 0, len(s.again))
+	for psn := range s.again {
+		psns = append(psns, psn)
+	}
+	slices.Sort(psns)
+	return psns
+}
+
+func (k *Needed) exemplify(format string, args ...any) {
+	if len(k.examples) < 8 {
+		k.examples = append(k.examples, fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,329 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+
+	"railbed/transports/wire"
+)
+
+// Placed holds that every message of reliable datagrams is placed exactly once.
+// Packets do not show memory, but this much they prove. A receiver places a packet
+// when its PSN comes whole for the first time, and never again. So every byte of a
+// message is placed once if
+//
+//   - the message's packets, as they leave the sender's NIC, have a PSN each, and
+//     carry disjoint pieces that together are the whole message: whenever a PSN is
+//     sent again, it is with the same piece,
+//   - each of these PSNs comes whole to the receiver's NIC, once at least,
+//   - and the receiver takes each PSN for come only when it did, and counts its
+//     bytes only once: what its acknowledgements say, the PSN before which all has
+//     come, the bitmap and the bytes received, never exceeds what came whole to its
+//     NIC or was skipped. A receiver that places a packet that came twice, and
+//     acknowledges both, counts more bytes than came.
+//
+// A message that may have holes is placed when the rest was skipped; one that was
+// given up is not placed. It reads the taps of the NICs: what they lost, or that one
+// of them is missing, makes whatever was not seen INCONCLUSIVE.
+type Placed struct {
+	rdNICs
+	linger int64
+	pairs  map[rdPair]*placedPair
+
+	messages, bytes, holed   uint64
+	duplicates, trimmed      uint64
+	givenUp, overlap         uint64 // messages; packets that carry what another does
+	changed, beyond          uint64 // PSNs that carry two pieces, pieces beyond their message
+	tooSoon, never, tooLarge uint64 // claims, PSNs that left the window, counts
+	examples                 []string
+}
+
+// placedPair is one sequence space.
+type placedPair struct {
+	name string
+	late bool // it had begun before the capture
+	// next is behind the highest PSN that left, missing the first that has not come:
+	// slots has those in between, at PSN modulo its length, a power of two.
+	next, missing uint32
+	slots         []placedSlot
+	received      uint32 // payload that came for the first time
+	messages      map[uint32]*placedMessage
+	over          serialSet // messages
+}
+
+type placedSlot struct {
+	message, position uint32
+	length            uint16
+	left, came        bool // came is also for what was skipped
+}
+
+// placedMessage is one that is not over.
+type placedMessage struct {
+	fields  wire.RDDataFields // of its first packet
+	latest  int64             // when anything of it was seen
+	have    uint32            // bytes that came
+	holes   uint32            // bytes that were skipped
+	packets int               // that left
+	gone    bool              // given up
+	pieces  []hole            // what left, in order, joined
+}
+
+// NewPlaced makes the check.
+func NewPlaced() *Placed { return &Placed{pairs: map[rdPair]*placedPair{}} }
+
+// Begin implements Check.
+func (k *Placed) Begin(c *Capture) {
+	k.begin(c)
+	k.linger = lingers(c)
+}
+
+// Packet implements Check.
+func (k *Placed) Packet(p *Packet) {
+	if !p.Tap.NIC || p.Drop != "" || p.Direction == Unknown || !k.readable(p) {
+		return
+	}
+	d := p.RD
+	switch out := p.Direction == Out; {
+	case d.Type == wire.RDData && out:
+		k.leave(p)
+	case d.Type == wire.RDData:
+		k.arrive(p)
+	case d.Type == wire.RDSkip && !out:
+		k.skip(p)
+	case (d.Type == wire.RDAck || d.Type == wire.RDClose) && out:
+		k.acknowledge(p)
+	}
+}
+
+// at is a PSN's slot.
+func (s *placedPair) at(psn uint32) *placedSlot { return &s.slots[psn&uint32(len(s.slots)-1)] }
+
+// within says that a PSN has a slot.
+func (s *placedPair) within(psn uint32) bool {
+	return serial(psn, s.missing) >= 0 && serial(psn, s.next) < 0
+}
+
+// extend makes slots up to a PSN. What has not come by the time that a whole
+// window has left after it never did.
+func (k *Placed) extend(s *placedPair, psn uint32) {
+	if serial(psn, s.next) > rdWindow { // far ahead, so that all in between is missing
+		k.never += uint64(s.next - s.missing)
+		s.next, s.missing = psn, psn
+	}
+	for ; serial(psn, s.next) >= 0; s.next++ {
+		if used := int(s.next - s.missing); used >= rdWindow {
+			k.never++
+			k.exemplify("%s: PSN %d did not come, and %d more left after it", s.name, s.missing, rdWindow)
+			s.missing++
+			k.advance(s)
+		} else if used == len(s.slots) {
+			larger := &placedPair{slots: make([]placedSlot, max(16, 2*len(s.slots)))}
+			for at := s.missing; at != s.next; at++ {
+				*larger.at(at) = *s.at(at)
+			}
+			s.slots = larger.slots
+		}
+		*s.at(s.next) = placedSlot{}
+	}
+}
+
+// advance moves on over what has come.
+func (k *Placed) advance(s *placedPair) {
+	for s.missing != s.next && s.at(s.missing).came {
+		s.missing++
+	}
+}
+
+// leave takes data that leaves its sender.
+func (k *Placed) leave(p *Packet) {
+	d := p.RD
+	key := p.pair(false)
+	s := k.pairs[key]
+	if s == nil {
+		if k.full = k.full || len(k.pairs) >= maxRDPairs; k.full {
+			return
+		}
+		first := firstPSN(d)
+		s = &placedPair{name: p.pairName(), late: first != uint32(d.Life>>32), next: first, missing: first, messages: map[uint32]*placedMessage{}}
+		k.pairs[key] = s
+	}
+	if serial(d.PSN, s.missing) < 0 {
+		return // sent again, and it has come
+	}
+	k.extend(s, d.PSN)
+	piece := placedSlot{message: d.Data.Message, position: d.Data.Position, length: d.Length, left: true}
+	slot := s.at(d.PSN)
+	if slot.left {
+		if piece.came = slot.came; piece != *slot {
+			k.changed++
+			k.exemplify("%s: PSN %d was sent again with another piece", s.name, d.PSN)
+		}
+		return
+	}
+	piece.came = slot.came
+	*slot = piece
+	k.piece(s, p)
+}
+
+// piece takes a piece of a message that leaves for the first time.
+func (k *Placed) piece(s *placedPair, p *Packet) {
+	f := &p.RD.Data
+	m := s.messages[f.Message]
+	switch {
+	case m == nil && s.over.has(f.Message):
+		k.overlap++
+		k.exemplify("%s: PSN %d is of message %d, which was whole", s.name, p.RD.PSN, f.Message)
+		return
+	case m == nil:
+		if k.full = k.full || len(s.messages) >= 4*rdWindow; k.full {
+			return
+		}
+		m = &placedMessage{fields: *f}
+		s.messages[f.Message] = m
+		k.messages++
+	case f.Total != m.fields.Total || f.Key != m.fields.Key || f.Offset != m.fields.Offset || f.Imm != m.fields.Imm:
+		k.changed++
+		k.exemplify("%s: PSN %d says something else of message %d than the packets before it", s.name, p.RD.PSN, f.Message)
+	}
+	m.latest = p.Time
+	m.packets++
+	from, to := int64(f.Position), int64(f.Position)+int64(p.RD.Length)
+	if to > int64(m.fields.Total) {
+		k.beyond++
+		k.exemplify("%s: PSN %d goes to byte %d of message %d, which has %d", s.name, p.RD.PSN, to, f.Message, m.fields.Total)
+	}
+	if !m.cover(from, to) || m.fields.Total == 0 && m.packets > 1 {
+		k.overlap++
+		k.exemplify("%s: PSN %d carries bytes %d to %d of message %d, which another packet carries", s.name, p.RD.PSN, from, to, f.Message)
+	}
+}
+
+// cover adds bytes to what left of a message; it is false when some had left before.
+func (m *placedMessage) cover(from, to int64) bool {
+	at, _ := slices.BinarySearchFunc(m.pieces, from, func(h hole, from int64) int {
+		if h.to < from {
+			return -1
+		}
+		return 1
+	})
+	last := at
+	fresh := true
+	for last < len(m.pieces) && m.pieces[last].from <= to {
+		fresh = fresh && (min(to, m.pieces[last].to) <= max(from, m.pieces[last].from))
+		last++
+	}
+	if last > at {
+		from, to = min(from, m.pieces[at].from), max(to, m.pieces[last-1].to)
+	}
+	m.pieces = slices.Replace(m.pieces, at, last, hole{from, to})
+	return fresh
+}
+
+// arrive takes data that comes to its receiver.
+func (k *Placed) arrive(p *Packet) {
+	d := p.RD
+	s := k.pairs[p.pair(false)]
+	switch {
+	case s == nil || serial(d.PSN, s.next) >= 0:
+		k.strays++
+		return
+	case d.Trimmed:
+		k.trimmed++
+		return
+	case serial(d.PSN, s.missing) < 0 || s.at(d.PSN).came:
+		k.duplicates++
+		return
+	}
+	slot := s.at(d.PSN)
+	slot.came = true
+	switch {
+	case !slot.left:
+		k.strays++
+	case slot.message != d.Data.Message || slot.position != d.Data.Position || slot.length != d.Length:
+		k.changed++
+		k.exemplify("%s: PSN %d came with another piece than it left with", s.name, d.PSN)
+	}
+	s.received += uint32(d.Length)
+	k.bytes += uint64(d.Length)
+	if m := s.messages[d.Data.Message]; m != nil {
+		m.have += uint32(d.Length)
+		m.latest = p.Time
+		k.whole(s, d.Data.Message, m)
+	}
+	k.advance(s)
+}
+
+// whole ends a message of which all came that will.
+func (k *Placed) whole(s *placedPair, number uint32, m *placedMessage) {
+	if !m.gone && uint64(m.have)+uint64(m.holes) != uint64(m.fields.Total) {
+		return
+	}
+	if m.holes > 0 && !m.gone {
+		k.holed++
+	}
+	delete(s.messages, number)
+	s.over.add(number)
+}
+
+// skip takes that packets will not come.
+func (k *Placed) skip(p *Packet) {
+	f := p.RD.Bytes.Skip()
+	s := k.pairs[p.pair(false)]
+	if s == nil || f.Count > rdWindow {
+		k.strays++
+		return
+	}
+	m := s.messages[f.Message]
+	for psn := p.RD.PSN; psn != p.RD.PSN+f.Count; psn++ {
+		if !s.within(psn) || s.at(psn).came {
+			continue
+		}
+		s.at(psn).came = true
+		if m != nil && p.RD.Flags&wire.RDDroppable != 0 {
+			m.holes += f.Bytes
+		}
+	}
+	k.advance(s)
+	if m == nil {
+		return
+	}
+	if m.latest = p.Time; p.RD.Flags&wire.RDDroppable == 0 {
+		m.gone = true
+		k.givenUp++
+		k.exemplify("%s: message %d was given up", s.name, f.Message)
+	}
+	k.whole(s, f.Message, m)
+}
+
+// acknowledge holds what a receiver says against what has come to it.
+func (k *Placed) acknowledge(p *Packet) {
+	s := k.pairs[p.pair(true)]
+	if s == nil {
+		return // of nothing but a probe
+	}
+	b := p.RD.Bytes
+	if serial(p.RD.PSN, s.next) > 0 {
+		k.tooSoon++
+		k.exemplify("%s: %d is acknowledged, and what left ends before %d", s.name, p.RD.PSN-1, s.next)
+	}
+	claims(b, s.missing, s.next+rdWindow, func(psn uint32) {
+		switch within := s.within(psn); {
+		case within && s.at(psn).came:
+		case within && !s.at(psn).left:
+			k.strays++
+		default:
+			k.tooSoon++
+			k.exemplify("%s: PSN %d is acknowledged at %s and has not come", s.name, psn, clockTime(p.Time))
+		}
+	})
+	if p.RD.Type == wire.RDAck && !s.late && serial(b.Ack().Received, s.received) > 0 {
+		k.tooLarge++
+		k.exemplify("%s: %d bytes are counted at %s and %d came, each packet once", s.name, b.Ack().Received, clockTime(p.Time), s.received)
+	}
+}
+
+func (k *Placed) exemplify(format string, args ...any) {
+	if len(k.examples) < 8 {
+		k.examples = append(k.examples, fmt.Sprintf(format, args...))
+	}
+}
