@@ -168,8 +168,7 @@ func (n *testNode) restart() *testNode {
 // posted.
 func (n *testNode) sends(to transports.Peer, key uint64, size, messages, atOnce int) {
 	local := fill(make([]byte, size), 1)
-	var next func()
-	next = func() {
+	next := func() {
 		if messages--; messages >= 0 && n.failed[to] == nil {
 			n.post(to, Message{ID: uint64(messages), Op: transports.OpWriteImm, Local: local, Key: key, Imm: uint32(messages)})
 		}
