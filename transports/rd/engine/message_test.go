@@ -204,6 +204,23 @@ func TestDroppable(t *testing.T) {
 	}
 }
 
+// TestLateIsNotMissing holds that a packet which was taken for lost, and comes
+// before a skip went in its place, is not counted as missing.
+func TestLateIsNotMissing(t *testing.T) {
+	w := newWorld(t, 1)
+	a, b := w.pair()
+	_, key := b.region(5120)
+	a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: make([]byte, 5120), Key: key, Droppable: true})
+	o := a.peers[0].out
+	w.at(w.now.Add(2*w.net.delay-1), func() { // the acknowledgement of the first 8 is there next
+		o.lose((o.una + 3).slot())
+	})
+	w.runFor(time.Second)
+	if c := a.completed; len(c) != 1 || c[0].Missing != 0 || c[0].Bytes != 5120 || b.received[0].Missing != 0 || a.Counters().Skipped != 0 {
+		t.Errorf("completed %+v, received %+v, %+v", c, b.received, a.Counters())
+	}
+}
+
 // TestRoom holds that a sender has no more under way than the receiver can hold,
 // shared among all that send, but for what each may always have.
 func TestRoom(t *testing.T) {

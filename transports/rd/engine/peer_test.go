@@ -8,6 +8,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports"
+	"railbed/transports/rd/path"
 	"railbed/transports/wire"
 )
 
@@ -27,7 +28,7 @@ func TestDeadPeer(t *testing.T) {
 		if len(a.failed) != 0 || a.Deadline() != clock.Never {
 			t.Fatalf("%s: with nothing outstanding: %v, deadline %v", name, a.failed, a.Deadline())
 		}
-		died := w.now
+		died, o := w.now, a.peers[0].out
 		var noticed clock.Time
 		a.onDone = func(c transports.Completion) {
 			if noticed = w.now; !errors.Is(c.Err, transports.ErrPeerFailed) {
@@ -51,6 +52,9 @@ func TestDeadPeer(t *testing.T) {
 		if took := noticed.Sub(died); took != defaultPeerTimeout || len(a.failed) != 1 || len(a.completed) != 1+posted {
 			t.Errorf("%s: noticed after %v, failed %v, %d completions for %d posts", name, took, a.failed, len(a.completed), posted)
 		}
+		if o.silence < int(defaultPeerTimeout/mostProbe) {
+			t.Errorf("%s: it was asked %d times", name, o.silence)
+		}
 		if _, err := a.Post(a.clock(), 0, &m); !errors.Is(err, transports.ErrPeerFailed) {
 			t.Errorf("%s: post: %v", name, err)
 		}
@@ -60,7 +64,7 @@ func TestDeadPeer(t *testing.T) {
 // TestSlowPaceIsNoDeath holds that a peer is not failed for what waited here.
 func TestSlowPaceIsNoDeath(t *testing.T) {
 	w := newWorld(t, 1)
-	pacer := NewPacer(10_000)
+	pacer := NewPacer(500) // 10 s for each packet
 	a, b := w.pair(func(c *Config) { c.Pacer = pacer })
 	_, key := b.region(5120)
 	for range 3 {
@@ -78,9 +82,17 @@ func TestIdleIsSilent(t *testing.T) {
 	w := newWorld(t, 1)
 	w.net.loss, w.net.trim = 0.05, 0.05
 	a, b := w.pair()
+	w.fate = func(from, _ *testNode, _ wire.RD, by int) fate {
+		f := w.chances()
+		f.lost = f.lost || from == a && by == 2
+		return f
+	}
 	_, key := b.region(1 << 16)
 	a.sends(0, key, 1<<16, 20, 4)
 	w.runFor(10 * time.Second)
+	if a.peers[0].out.paths.Paths().State(2) != path.Bad {
+		t.Fatal("the path is not bad")
+	}
 	if len(b.received) != 20 || a.Counters().Repeated == 0 {
 		t.Fatalf("%d received", len(b.received))
 	}
