@@ -255,8 +255,7 @@ func (r *region) Close() error {
 	r.endpoint.mu.Unlock()
 	r.Closed.Store(true)
 	for _, w := range r.endpoint.workers {
-		w.mu.Lock() // whoever has it may be placing bytes
-		w.mu.Unlock()
+		w.pass() // whoever has it may be placing bytes
 	}
 	return nil
 }

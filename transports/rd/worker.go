@@ -90,6 +90,12 @@ func (w *worker) addPeer(a address) {
 	w.peers = append(w.peers, a.raw())
 }
 
+// pass returns when whoever has the engine now has given it back.
+func (w *worker) pass() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+}
+
 // post hands a message to the engine and wakes the worker.
 func (w *worker) post(to transports.Peer, m *engine.Message) (bool, error) {
 	w.mu.Lock()
