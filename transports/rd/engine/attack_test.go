@@ -149,6 +149,9 @@ func TestAttacks(t *testing.T) {
 		want := 1
 		if to == x.a {
 			want = 2
+			if c := x.a.completed; len(c) != 1 || c[0].Err != nil {
+				t.Errorf("%s: completed %+v", name, c)
+			}
 		}
 		if len(x.b.received) != want || len(x.a.failed)+len(x.b.failed) != 0 {
 			t.Errorf("%s: afterwards %+v, failed %v, %v", name, x.b.received, x.a.failed, x.b.failed)
