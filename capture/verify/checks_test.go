@@ -12,6 +12,7 @@ import (
 	"railbed/fabric/units"
 	"railbed/testbed/plan/plantest"
 	"railbed/testbed/verdict"
+	"railbed/transports/wire"
 )
 
 const (
@@ -467,6 +468,15 @@ func FuzzRun(f *testing.F) {
 		f.Add(k.frame, uint32(k.length))
 	}
 	f.Add([]byte{1, 2, 3}, uint32(0))
+	r := newScene(f)
+	r.rdRing(4)
+	r.say(8, 5000, nil, 8, 1<<63)
+	r.nack(8, 6000, wire.RDTrimmed)
+	for _, k := range r.sightings {
+		if k.id < 3 || k.id > r.ids-3 {
+			f.Add(k.frame, uint32(k.length))
+		}
+	}
 	f.Fuzz(func(t *testing.T, frame []byte, length uint32) {
 		var out bytes.Buffer
 		w, err := pcapng.NewWriter(&out, pcapng.Section{})
@@ -485,7 +495,7 @@ func FuzzRun(f *testing.F) {
 		if err := w.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Run(t.Context(), &out, s.plan, s.checks()...); err != nil {
+		if _, _, err := Run(t.Context(), &out, s.plan, append(s.checks(), NewPlaced(), NewNeeded(), NewBytesPerRank(r.workload, units.Ratio{}), NewReordering(Selection{}, nil))...); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -29,6 +29,7 @@ type Placed struct {
 	rdNICs
 	linger int64
 	pairs  map[rdPair]*placedPair
+	live   int // messages that are not over
 
 	messages, bytes, holed   uint64
 	duplicates, trimmed      uint64
@@ -37,6 +38,13 @@ type Placed struct {
 	tooSoon, never, tooLarge uint64 // claims, PSNs that left the window, counts
 	examples                 []string
 }
+
+// maxLive bounds the messages that are not over, and maxPieces what is remembered
+// of each: an engine sends a message in order.
+const (
+	maxLive   = 1 << 17
+	maxPieces = 4 * rdWindow
+)
 
 // placedPair is one sequence space.
 type placedPair struct {
@@ -175,11 +183,12 @@ func (k *Placed) piece(s *placedPair, p *Packet) {
 		k.exemplify("%s: PSN %d is of message %d, which was whole", s.name, p.RD.PSN, f.Message)
 		return
 	case m == nil:
-		if k.full = k.full || len(s.messages) >= 4*rdWindow; k.full {
+		if k.full = k.full || k.live >= maxLive; k.full {
 			return
 		}
 		m = &placedMessage{fields: *f}
 		s.messages[f.Message] = m
+		k.live++
 		k.messages++
 	case f.Total != m.fields.Total || f.Key != m.fields.Key || f.Offset != m.fields.Offset || f.Imm != m.fields.Imm:
 		k.changed++
@@ -187,6 +196,9 @@ func (k *Placed) piece(s *placedPair, p *Packet) {
 	}
 	m.latest = p.Time
 	m.packets++
+	if k.full = k.full || len(m.pieces) >= maxPieces; k.full {
+		return
+	}
 	from, to := int64(f.Position), int64(f.Position)+int64(p.RD.Length)
 	if to > int64(m.fields.Total) {
 		k.beyond++
@@ -262,6 +274,7 @@ func (k *Placed) whole(s *placedPair, number uint32, m *placedMessage) {
 		k.holed++
 	}
 	delete(s.messages, number)
+	k.live--
 	s.over.add(number)
 }
 

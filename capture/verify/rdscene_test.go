@@ -13,6 +13,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/transports/wire"
 )
@@ -281,6 +282,32 @@ func TestRDStreamAgainstMap(t *testing.T) {
 		}
 		if s.fresh != fresh || s.repeated != repeated || s.unseen != unseen {
 			t.Fatalf("seed %d: %d, %d and %d, want %d, %d and %d", seed, s.fresh, s.repeated, s.unseen, fresh, repeated, unseen)
+		}
+	}
+}
+
+// The paths of an engine are flows of their own to who hashes them, and one flow to
+// who looks at what arrives out of order.
+func TestRDFlows(t *testing.T) {
+	for uplinks, want := range map[int]verdict.Verdict{2: pass, 1: fail} {
+		s := newScene(t)
+		s.uplink = func(flow, paths int) int { return flow % uplinks }
+		s.rdRing(4)
+		results, _ := s.run(NewPathSpread("leaf*", units.Ratio{Num: 1, Den: 2}, SpreadOptions{Flows: OnePath}))
+		if results[0].Verdict != want {
+			t.Errorf("%d uplinks used, want %s: %v", uplinks, want, results[0])
+		}
+	}
+	for late, want := range map[uint32]verdict.Verdict{0: pass, 3: fail} {
+		s := newScene(t)
+		s.rdRing(4)
+		for psn := range late {
+			id, left := s.first(psn)
+			s.change(func(k sighting) bool { return k.id == id && k.time > left }, func(k *sighting) { k.time += 400_000 })
+		}
+		results, _ := s.run(NewReordering(Selection{}, bounded(t, "== 0%", spec.ShareBound)))
+		if results[0].Verdict != want || results[0].Measured["late"] != float64(late) {
+			t.Errorf("%d late packets, want %s: %v", late, want, results[0])
 		}
 	}
 }

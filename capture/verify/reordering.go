@@ -4,16 +4,19 @@ import (
 	"fmt"
 
 	"railbed/testbed/spec"
+	"railbed/transports/wire"
 )
 
 // Reordering judges the share of packets that arrived at their node after one of
 // their flow that had left later: Type-P-Reordered of RFC 4737, section 4.2, with
-// the order in which packets left their NIC as the sequence numbers.
+// the order in which packets left their NIC as the sequence numbers. Data that one
+// engine of reliable datagrams sends to another is one flow, whatever paths it takes.
 type Reordering struct {
 	selector
 	share  *spec.Bound
 	travel journeys
 	flows  []flowOrder // by flow index
+	pairs  map[rdPair]*flowOrder
 
 	late uint64
 }
@@ -26,7 +29,7 @@ type flowOrder struct {
 
 // NewReordering makes the check.
 func NewReordering(s Selection, share *spec.Bound) *Reordering {
-	return &Reordering{selector: selector{Selection: s}, share: share}
+	return &Reordering{selector: selector{Selection: s}, share: share, pairs: map[rdPair]*flowOrder{}}
 }
 
 // Begin implements Check.
@@ -40,10 +43,7 @@ func (k *Reordering) Packet(p *Packet) {
 	if p.Flow == nil || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) {
 		return
 	}
-	for len(k.flows) <= p.Flow.Index {
-		k.flows = append(k.flows, flowOrder{})
-	}
-	f := &k.flows[p.Flow.Index]
+	f := k.order(p)
 	switch p.Direction {
 	case Out:
 		f.left++
@@ -62,6 +62,25 @@ func (k *Reordering) Packet(p *Packet) {
 	}
 }
 
+// order is what is known of a packet's flow.
+func (k *Reordering) order(p *Packet) *flowOrder {
+	if p.RD != nil && p.RD.Type == wire.RDData {
+		key := p.pair(false)
+		if f := k.pairs[key]; f != nil {
+			return f
+		}
+		if len(k.pairs) < maxRDPairs {
+			f := new(flowOrder)
+			k.pairs[key] = f
+			return f
+		}
+	}
+	for len(k.flows) <= p.Flow.Index {
+		k.flows = append(k.flows, flowOrder{})
+	}
+	return &k.flows[p.Flow.Index]
+}
+
 // Result implements Check.
 func (k *Reordering) Result() Result {
 	r := Result{Name: k.titled("reordering"), Measured: map[string]float64{"arrived": float64(k.travel.arrived), "late": float64(k.late)}}
@@ -69,15 +88,21 @@ func (k *Reordering) Result() Result {
 	lossy := k.capture.lossy(taps)
 	var wrong, unclear []string
 	share, worst, flows, hit := 0.0, 0.0, 0, 0
-	for _, f := range k.flows {
+	count := func(f *flowOrder) {
 		if f.arrived == 0 {
-			continue
+			return
 		}
 		flows++
 		if f.late > 0 {
 			hit++
 		}
 		worst = max(worst, float64(f.late)/float64(f.arrived))
+	}
+	for i := range k.flows {
+		count(&k.flows[i])
+	}
+	for _, f := range k.pairs {
+		count(f)
 	}
 	if k.travel.arrived == 0 {
 		unclear = append(unclear, "no packet was seen to leave one node and to arrive at another")

@@ -128,7 +128,8 @@ type PausesCheck struct {
 }
 
 // ReorderingCheck judges the packets that arrived after one of their flow that
-// had left later (RFC 4737, section 4.2).
+// had left later (RFC 4737, section 4.2). What one engine of rd sends to another is
+// one flow, whatever paths it takes.
 type ReorderingCheck struct {
 	// From are the nodes that the flows come from. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
