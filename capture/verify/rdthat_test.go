@@ -225,7 +225,35 @@ var thatMutations = []struct {
 		skip := make(wire.RD, wire.RDSkipLen)
 		skip.EncodeSkip(s.base(0, 1, 0, s.lastPSN()), &wire.RDSkipFields{Count: 1, Message: 5000, Total: 2000, Bytes: 1000})
 		s.rd(0, 1, 0, skip)
-	}, [2]verdict.Verdict{fail, pass}, "1 messages were given up"},
+	}, [2]verdict.Verdict{fail, pass}, "444 of 445 messages came whole"},
+	{"a packet does not come and the next one twice", func(s *scene) {
+		s.vanish(8)
+		id, _ := s.first(9)
+		again := s.of(id, "h1:eth0", false)
+		again.time += 900
+		s.insert(again)
+	}, [2]verdict.Verdict{fail, pass}, "1 messages did not come whole"},
+	{"a packet is dropped and sent again at the end", func(s *scene) {
+		s.extra(5000, 1000, 0, 0)
+		s.remove(func(k sighting) bool {
+			return k.id == s.ids || k.id == s.ids-1 && k.tap != "h0:eth0" && k.tap != "leaf1:p0"
+		})
+		s.change(func(k sighting) bool { return k.id == s.ids-1 && k.tap == "leaf1:p0" }, func(k *sighting) { k.comment = "railbed verdict=drop reason=tail" })
+		base := s.base(0, 1, 0, s.lastPSN()-1)
+		base.Flags = wire.RDRepeat
+		s.rd(0, 1, 5, s.data(base, 5000, 1000, 0))
+		s.now -= 100_000_000
+	}, [2]verdict.Verdict{pass, pass}, "1 were sent again: 1 because all before were lost"},
+	{"a packet is sent again at the end", func(s *scene) {
+		s.extra(5000, 1000, 0, 0)
+		s.remove(func(k sighting) bool {
+			return k.id == s.ids || k.id == s.ids-1 && k.tap != "h0:eth0" && k.tap != "leaf1:p0"
+		})
+		base := s.base(0, 1, 0, s.lastPSN()-1)
+		base.Flags = wire.RDRepeat
+		s.rd(0, 1, 5, s.data(base, 5000, 1000, 0))
+		s.now -= 100_000_000
+	}, [2]verdict.Verdict{pass, unclear}, "1 packets were sent again whose first copies were under way at the end"},
 	{"a message has a hole that it may have", func(s *scene) {
 		s.extra(5000, 2000, 0, wire.RDDroppable)
 		s.extra(5000, 2000, 1000, wire.RDDroppable)
