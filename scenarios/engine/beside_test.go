@@ -13,19 +13,27 @@ import (
 func TestBesideByNumbers(t *testing.T) {
 	done := map[string]*finished{
 		"slow": {Workload: report.Workload{BusBW: 0.089}}, "fast": {Workload: report.Workload{BusBW: 0.1}}, "none": {},
+		"wrong": {Workload: report.Workload{BusBW: 0.01, Wrong: 1}},
 	}
 	for _, c := range []struct {
-		name, other, bound string
-		want               verdict.Verdict
+		name, other, bound, fidelity string
+		want                         verdict.Verdict
 	}{
-		{"slow", "fast", ">= 90%", verdict.Fail}, {"slow", "fast", ">= 85%", verdict.Pass}, {"fast", "slow", ">= 110%", verdict.Pass},
-		{"fast", "slow", ">= 120%", verdict.Fail}, {"slow", "none", ">= 1%", verdict.Inconclusive}, {"slow", "absent", ">= 1%", verdict.Inconclusive},
-		{"absent", "slow", ">= 1%", verdict.Inconclusive},
+		{"slow", "fast", ">= 90%", report.Faithful, verdict.Fail}, {"slow", "fast", ">= 85%", report.Faithful, verdict.Pass},
+		{"fast", "slow", ">= 110%", report.Degraded, verdict.Pass}, {"fast", "slow", ">= 120%", report.Faithful, verdict.Fail},
+		{"slow", "none", ">= 1%", report.Faithful, verdict.Inconclusive}, {"slow", "absent", ">= 1%", report.Faithful, verdict.Inconclusive},
+		{"absent", "slow", ">= 1%", report.Faithful, verdict.Inconclusive},
+		// A host that did not keep up explains a difference, but no wrong byte.
+		{"slow", "fast", ">= 90%", report.Degraded, verdict.Inconclusive}, {"wrong", "fast", ">= 90%", report.Degraded, verdict.Fail},
+		{"wrong", "none", ">= 90%", report.Degraded, verdict.Fail},
 	} {
 		var check report.Check
-		judgeWorkload(&check, &spec.WorkloadCheck{Name: c.name, Beside: &spec.Beside{Workload: c.other, BusBW: c.bound}}, func(name string) *finished { return done[name] })
+		workload := func(name string) *finished { return done[name] }
+		w := &spec.WorkloadCheck{Name: c.name, Correct: c.name == "wrong", Beside: &spec.Beside{Workload: c.other, BusBW: c.bound}}
+		judgeWorkload(&check, w, workload)
+		judgeBeside(&check, w, workload, &report.Fidelity{Verdict: c.fidelity})
 		if check.Verdict != c.want || strings.HasPrefix(check.Summary, ";") {
-			t.Errorf("%s beside %s %s: %s %q, want %s", c.name, c.other, c.bound, check.Verdict, check.Summary, c.want)
+			t.Errorf("%s beside %s %s, %s: %s %q, want %s", c.name, c.other, c.bound, c.fidelity, check.Verdict, check.Summary, c.want)
 		}
 	}
 }
