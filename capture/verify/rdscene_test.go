@@ -312,6 +312,24 @@ func TestRDFlows(t *testing.T) {
 	}
 }
 
+// The capture says how many datagrams could not be read.
+func TestRDFaultsAreCounted(t *testing.T) {
+	for snap, cut := range map[int]bool{0: false, 120: true} {
+		s := newScene(t)
+		s.rdRing(4)
+		s.snap = snap
+		id, left := s.first(8)
+		s.change(func(k sighting) bool { return k.id == id && k.time > left+1000 }, func(k *sighting) {
+			k.frame = bytes.Clone(k.frame)
+			k.frame[42] = 0x50 // neither a block nor a datagram
+		})
+		_, summary := s.run(NewMTU(0))
+		if summary.RDDamaged == 0 || summary.RDDamaged > 8 || summary.RDCut > 0 != cut {
+			t.Errorf("snap length %d: %d damaged, %d cut off", snap, summary.RDDamaged, summary.RDCut)
+		}
+	}
+}
+
 // What of a datagram the capture lacks is told from what is wrong with it.
 func TestRDFaults(t *testing.T) {
 	s := newScene(t)

@@ -116,6 +116,8 @@ type Summary struct {
 	Lost      uint64        `json:"lost"`
 	Truncated bool          `json:"truncated"`
 	Undecoded uint64        `json:"undecoded"`
+	RDDamaged uint64        `json:"rd_damaged,omitempty"`
+	RDCut     uint64        `json:"rd_cut,omitempty"`
 	// Note says what the capture does not tell, such as its losses.
 	Note string `json:"note,omitempty"`
 }
@@ -244,7 +246,7 @@ func (c *Capture) finish(statistics []pcapng.Statistics) {
 func (c *Capture) summary() Summary {
 	s := Summary{
 		Packets: c.Packets, Start: time.Unix(0, c.First), Duration: time.Duration(c.Last - c.First),
-		Truncated: c.Truncated, Undecoded: c.Undecoded,
+		Truncated: c.Truncated, Undecoded: c.Undecoded, RDDamaged: c.RDDamaged, RDCut: c.RDCut,
 	}
 	counted := true
 	for _, tap := range c.Taps {
