@@ -80,7 +80,7 @@ func schedule(t *testing.T, seed uint64) {
 	for number := range 5 + r.IntN(60) {
 		tasks = append(tasks, w.task(nodes, number))
 	}
-	w.run(clock.Time(20 * time.Second))
+	w.run(clock.Time(2 * time.Minute)) // the slowest have 16 bytes in a packet, and two packets a round trip
 	w.checkGuards()
 	for i, k := range tasks {
 		if k.sent != 1 || k.got != 1 && k.imm || k.wrong {
