@@ -94,6 +94,9 @@ func schedule(t *testing.T, seed uint64) {
 		if len(n.failed) > 0 {
 			t.Errorf("seed %d: failed peers: %v", seed, n.failed)
 		}
+		if err := n.consistent(); err != nil {
+			t.Errorf("seed %d: %v: %v", seed, n, err)
+		}
 		if text := n.state(); text != "" {
 			t.Errorf("seed %d: %v is not done at the end:%s", seed, n, text)
 		}
