@@ -142,6 +142,9 @@ func TestAttacks(t *testing.T) {
 		if len(x.b.received) != 0 && to == x.b || len(x.a.completed) != 0 && to == x.b {
 			t.Errorf("%s: %+v", name, x.b.received)
 		}
+		if in := x.b.peers[0].in[0]; to == x.b && in != nil && in.highest != firstPSN(x.a.life) && name != "message behind" {
+			t.Errorf("%s: packets up to %d count as come", name, in.highest)
+		}
 		// Another peer is not disturbed, nor the message that was attacked.
 		_, key2 := x.b.region(5120)
 		c1.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 5120), Key: key2, Imm: 9})

@@ -164,6 +164,39 @@ func TestLostInTraffic(t *testing.T) {
 	}
 }
 
+// TestTooSoon holds that a bound which was too small grows by a quarter of the
+// longest round trip, up to three of it, and comes back.
+func TestTooSoon(t *testing.T) {
+	w := newWorld(t, 1)
+	a, b := w.pair(func(c *Config) { c.Pacer = NewPacer(1_000_000_000) })
+	g := w.watch(a, func(at uint32, n int) (f fate) {
+		if at%1000 == 500 && n == 1 && at < 20_000 {
+			f.delay = 400 * time.Microsecond
+		}
+		return f
+	})
+	_, key := b.region(1 << 16)
+	a.sends(0, key, 1<<16, 10, 4) // 1,280 packets
+	w.runFor(time.Second)
+	late := &a.peers[0].out.late
+	if c := a.Counters(); c.Repeated != 1 || b.Counters().Duplicates != 1 || late.margin != 2 || len(g.sent[500]) != 2 {
+		t.Errorf("margin of %d quarters; %+v", late.margin, c)
+	}
+	for range 20 {
+		late.spurious()
+	}
+	if want := 4*max(late.longest[0], late.longest[1]) + slack; late.margin != mostMargin || late.bound() != want {
+		t.Errorf("margin of %d quarters, bound %v, want %v", late.margin, late.bound(), want)
+	}
+	at := a.clock()
+	for began := late.periods; late.periods < began+(mostMargin-1)*forgive; at = at.Add(leastPeriod / leastSamples) {
+		late.trip(20*time.Microsecond, at)
+	}
+	if late.margin != 1 {
+		t.Errorf("margin of %d quarters after %d periods", late.margin, late.periods)
+	}
+}
+
 // TestTailLoss holds that a packet lost behind all others is repaired by a probe
 // after the time that the document says, at every try.
 func TestTailLoss(t *testing.T) {
