@@ -62,6 +62,7 @@ func TestJSON(t *testing.T) {
 		{path: "capture", exempt: "TestCaptureJSON"},
 		{path: "exec", exempt: "its output is the program's"},
 		{path: "shell", exempt: "its output is the shell's"},
+		{path: "dissector", exempt: "a program of Wireshark's"},
 		{path: "help", exempt: "for people"},
 		{path: "completion bash", exempt: "a program of the shell's"},
 		{path: "completion zsh", exempt: "a program of the shell's"},

@@ -58,6 +58,8 @@ const (
 	// first is the one, the others are for when an earlier process left that
 	// in TIME_WAIT.
 	sourcePorts = 4
+	// rdSlots is how many ranks of an address can be at once over rd.
+	rdSlots = wire.PortsRD / wire.RDEngines
 )
 
 // Ports is how many ports a job over so many ranks occupies.
@@ -116,7 +118,11 @@ func (j Job) withDefaults() (Job, error) {
 	if last := j.BasePort + Ports(len(j.Ranks)) - 1; j.BasePort < 1 || last > 65535 {
 		problem("ports %d to %d for %d ranks: want them within 1 to 65535", j.BasePort, last, len(j.Ranks))
 	}
+	shared := map[netip.Addr]int{}
 	for i, r := range j.Ranks {
+		if shared[j.addr(r)]++; j.Transport == RD && shared[j.addr(r)] == rdSlots+1 {
+			problem("more than %d ranks at %v: rd has no more blocks of ports", rdSlots, j.addr(r))
+		}
 		if r.Rank != i {
 			problem("rank %d stands at place %d", r.Rank, i)
 		}
@@ -155,7 +161,7 @@ func (j Job) slot(i int) int {
 			}
 		}
 	}
-	return (j.Ordinal*ranks + before) % (wire.PortsRD / wire.RDEngines)
+	return (j.Ordinal*ranks + before) % rdSlots
 }
 
 // config is what the worker of rank i is told.

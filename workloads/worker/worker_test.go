@@ -22,6 +22,7 @@ import (
 	"railbed/testbed/frame"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
+	"railbed/transports/wire"
 	"railbed/workloads/collective"
 )
 
@@ -366,7 +367,8 @@ func TestBadJobs(t *testing.T) {
 	for name, change := range map[string]func(*Job){
 		"kind":       func(j *Job) { j.Kind = "broadcast" },
 		"algorithm":  func(j *Job) { j.Algorithm = "tree" },
-		"transport":  func(j *Job) { j.Transport = "rd" },
+		"transport":  func(j *Job) { j.Transport = "quic" },
+		"rd blocks":  func(j *Job) { *j = job(rdSlots+1, 4096); j.Transport = RD },
 		"size":       func(j *Job) { j.Size = 6 },
 		"ranks":      func(j *Job) { j.Ranks = nil },
 		"order":      func(j *Job) { j.Ranks[0], j.Ranks[1] = j.Ranks[1], j.Ranks[0] },
@@ -467,5 +469,28 @@ func TestTable(t *testing.T) {
 	const want = "     1048576        262144     float     sum      -1    10000    0.10    0.16      0      N/A     N/A     N/A    N/A\n"
 	if !strings.Contains(table.String(), want) {
 		t.Errorf("table:\n%s\nwant the line\n%s", table.String(), want)
+	}
+}
+
+// A job over reliable datagrams: every rank in its block of ports, every byte
+// counted once.
+func TestReliableDatagrams(t *testing.T) {
+	const ranks, size = 4, 1 << 20
+	for _, family := range []int{4, 6} {
+		j := job(ranks, size)
+		j.Transport, j.Family, j.Ordinal = RD, family, 1
+		result, err := Run(t.Context(), j, goroutines{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.Wrong() != 0 || result.Transport != RD {
+			t.Errorf("%d elements of %s are wrong", result.Wrong(), result.Transport)
+		}
+		for i, r := range result.PerRank {
+			// Empty messages, which are permissions to send, have no bytes.
+			if want := uint16(wire.PortRD + wire.RDEngines*(ranks+i)); r.Port != want || r.Engines != 1 || r.Stream.Sent != r.Payload.Sent || r.Stream.Received != r.Payload.Received {
+				t.Errorf("rank %d at port %d with %d engines sent %d and received %d bytes; want port %d, and %+v", i, r.Port, r.Engines, r.Stream.Sent, r.Stream.Received, want, r.Payload)
+			}
+		}
 	}
 }
