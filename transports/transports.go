@@ -53,6 +53,7 @@ package transports
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // MaxMessage is the longest message in bytes that every transport carries.
@@ -131,6 +132,35 @@ type Request struct {
 	// Droppable allows a transport that can tell the receiver what is missing
 	// to deliver the message with holes. Others deliver it whole.
 	Droppable bool
+}
+
+// Check is what makes a request malformed for every transport.
+func (r *Request) Check() error {
+	if r.Op != OpWrite && r.Op != OpWriteImm {
+		return fmt.Errorf("operation %v cannot be posted", r.Op)
+	}
+	if len(r.Local) > MaxMessage {
+		return fmt.Errorf("%v of %d bytes, limit %d", r.Op, len(r.Local), MaxMessage)
+	}
+	return nil
+}
+
+// PostEach is an Endpoint's Post by a function that posts one request, and says
+// whether it was taken.
+func PostEach(ctx context.Context, requests []Request, post func(*Request) (taken bool, err error)) (n int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	for i := range requests {
+		taken, err := post(&requests[i])
+		if err != nil {
+			return i, fmt.Errorf("post request %d: %w", i, err)
+		}
+		if !taken {
+			return i, nil
+		}
+	}
+	return len(requests), nil
 }
 
 // Completion reports the end of a posted request (OpWrite, OpWriteImm), a

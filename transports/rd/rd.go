@@ -185,6 +185,9 @@ func (e *Endpoint) open(payload int) error {
 // DeviceBound reports whether the sockets are bound to Config.Device.
 func (e *Endpoint) DeviceBound() bool { return e.workers[0].socket.deviceBound }
 
+// Engines is how many work at once.
+func (e *Endpoint) Engines() int { return len(e.workers) }
+
 // Address implements transports.Endpoint.
 func (e *Endpoint) Address() []byte { return e.self.encode() }
 
@@ -262,27 +265,12 @@ func (r *region) Close() error {
 
 // Post implements transports.Endpoint.
 func (e *Endpoint) Post(ctx context.Context, requests []transports.Request) (int, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	for i := range requests {
-		taken, err := e.postOne(&requests[i])
-		if err != nil {
-			return i, fmt.Errorf("post request %d: %w", i, err)
-		}
-		if !taken {
-			return i, nil
-		}
-	}
-	return len(requests), nil
+	return transports.PostEach(ctx, requests, e.postOne)
 }
 
 func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
-	if r.Op != transports.OpWrite && r.Op != transports.OpWriteImm {
-		return false, fmt.Errorf("operation %v cannot be posted", r.Op)
-	}
-	if len(r.Local) > transports.MaxMessage {
-		return false, fmt.Errorf("%v of %d bytes, limit %d", r.Op, len(r.Local), transports.MaxMessage)
+	if err := r.Check(); err != nil {
+		return false, err
 	}
 	e.mu.RLock()
 	closed, known := e.closed, int(r.Peer) < len(e.peers)

@@ -215,27 +215,12 @@ func (e *Endpoint) region(key uint64) *region {
 
 // Post implements transports.Endpoint.
 func (e *Endpoint) Post(ctx context.Context, requests []transports.Request) (int, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	for i := range requests {
-		taken, err := e.postOne(&requests[i])
-		if err != nil {
-			return i, fmt.Errorf("post request %d: %w", i, err)
-		}
-		if !taken {
-			return i, nil
-		}
-	}
-	return len(requests), nil
+	return transports.PostEach(ctx, requests, e.postOne)
 }
 
 func (e *Endpoint) postOne(request *transports.Request) (bool /* taken */, error) {
-	if request.Op != transports.OpWrite && request.Op != transports.OpWriteImm {
-		return false, fmt.Errorf("operation %v cannot be posted", request.Op)
-	}
-	if len(request.Local) > transports.MaxMessage {
-		return false, fmt.Errorf("%v of %d bytes, limit %d", request.Op, len(request.Local), transports.MaxMessage)
+	if err := request.Check(); err != nil {
+		return false, err
 	}
 	e.mu.RLock()
 	closed, known := e.closed, int(request.Peer) < len(e.peers)

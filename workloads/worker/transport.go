@@ -67,6 +67,6 @@ type rdEndpoint struct{ *rd.Endpoint }
 func (e rdEndpoint) account(map[transports.Peer]int) *workerFinished {
 	counters := e.Counters()
 	return &workerFinished{
-		Stream: collective.Traffic{Sent: counters.SentBytes, Received: counters.ReceivedBytes}, Engines: 1,
+		Stream: collective.Traffic{Sent: counters.SentBytes, Received: counters.ReceivedBytes}, Engines: e.Engines(),
 	}
 }

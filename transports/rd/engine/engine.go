@@ -198,8 +198,8 @@ type Engine struct {
 	turned   int         // packets that it has had in this turn
 	owing    *inbound    // the first that owes an acknowledgement
 	later    []*inbound  // that will, when their time has come
+	due      clock.Time  // when the first of these does
 	controls ring
-	due      clock.Time // when the first of them does
 	sent     bool       // data, since Next last had nothing more
 	pacing   bool       // the pacer knows that there is something to send
 	paced    clock.Time // when it lets that go; 0 is no matter

@@ -202,24 +202,25 @@ func (o *outbound) pause(now clock.Time) {
 	if o.pauseUntil > now {
 		return
 	}
-	for o.flight.count > 0 {
-		slot := o.flight.first
-		o.unlink(slot)
-		o.link(&o.lost, slot, isLost)
-	}
+	o.sendAgain(&o.flight)
 	o.pauseUntil = now.Add(min(time.Millisecond<<min(o.pauses, 10), mostPause))
 	o.pauses++
 	o.schedule(now)
 }
 
+// sendAgain moves all packets of a list to those that are sent again.
+func (o *outbound) sendAgain(l *list) {
+	for l.count > 0 {
+		slot := l.first
+		o.unlink(slot)
+		o.link(&o.lost, slot, isLost)
+	}
+}
+
 // tick does what time asks for.
 func (o *outbound) tick(now clock.Time) {
 	if o.busy.count > 0 && o.busyUntil <= now {
-		for o.busy.count > 0 {
-			slot := o.busy.first
-			o.unlink(slot)
-			o.link(&o.lost, slot, isLost)
-		}
+		o.sendAgain(&o.busy)
 	}
 	o.detect(now)
 	if o.peer.err != nil {

@@ -350,7 +350,7 @@ func (o *outbound) abandon(err error) {
 	}
 }
 
-// give up a message: it completes with err, and skips go in the place of its
+// giveUp gives up a message: it completes with err, and skips go in the place of its
 // packets that have not come.
 func (o *outbound) giveUp(m *outMessage, err error) {
 	if !m.whole() {
