@@ -134,12 +134,7 @@ func (s *scene) rdAck(from, to, engine int, psn uint32, words ...uint64) {
 
 // rdMutations are runs that are broken on purpose, with what bytes-per-rank and
 // rank-nic say of them.
-var rdMutations = []struct {
-	name   string
-	mutate func(*scene)
-	want   [2]verdict.Verdict
-	says   string
-}{
+var rdMutations = []rdMutation{
 	{"nothing", func(*scene) {}, [2]verdict.Verdict{pass, pass}, "0 bytes retransmitted"},
 	{"packets sent again", func(s *scene) {
 		for n := range uint32(5) {
@@ -225,13 +220,24 @@ func (s *scene) rdShared() {
 	}
 }
 
-func TestRDAgainstMutations(t *testing.T) {
-	for _, m := range rdMutations {
+// rdMutation is a change of the ring over rd, what two checks are to say of it, and
+// words that one of them says.
+type rdMutation struct {
+	name   string
+	mutate func(*scene)
+	want   [2]verdict.Verdict
+	says   string
+}
+
+// mutate holds two checks against mutations of the ring, some time after its end.
+func mutate(t *testing.T, mutations []rdMutation, after int64, checks func(*scene) []Check) {
+	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			s := newScene(t)
 			s.rdRing(4)
 			m.mutate(s)
-			results, _ := s.run(NewBytesPerRank(s.workload, units.Ratio{Num: 2, Den: 100}), NewRankNIC(s.workload))
+			s.now += after
+			results, _ := s.run(checks(s)...)
 			found := false
 			for i, result := range results {
 				if result.Verdict != m.want[i] {
@@ -244,6 +250,12 @@ func TestRDAgainstMutations(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestRDAgainstMutations(t *testing.T) {
+	mutate(t, rdMutations, 0, func(s *scene) []Check {
+		return []Check{NewBytesPerRank(s.workload, units.Ratio{Num: 2, Den: 100}), NewRankNIC(s.workload)}
+	})
 }
 
 // TestRDStreamAgainstMap compares the window with a map of every PSN, on packets

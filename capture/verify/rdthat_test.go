@@ -121,12 +121,7 @@ const another = int64(40_000) // ns, before the next packet but one of a rank
 // thatMutations are runs that are broken on purpose, with what "every rd message is
 // placed exactly once" and "no rd packet is sent again without need" say of them. A
 // packet takes 2.2 us between NICs, and ranks send one every 80 us.
-var thatMutations = []struct {
-	name   string
-	mutate func(*scene)
-	want   [2]verdict.Verdict
-	says   string
-}{
+var thatMutations = []rdMutation{
 	{"nothing", func(*scene) {}, [2]verdict.Verdict{pass, pass}, "444 of 444 messages came whole, 2880000 bytes"},
 	{"a packet vanishes", func(s *scene) { s.vanish(8) }, [2]verdict.Verdict{fail, pass}, "1 messages did not come whole"},
 	{"a packet vanishes and is acknowledged", func(s *scene) { s.vanish(8) }, [2]verdict.Verdict{fail, pass}, "packets were acknowledged that had not come whole"},
@@ -297,23 +292,5 @@ var thatMutations = []struct {
 }
 
 func TestThatAgainstMutations(t *testing.T) {
-	for _, m := range thatMutations {
-		t.Run(m.name, func(t *testing.T) {
-			s := newScene(t)
-			s.rdRing(4)
-			m.mutate(s)
-			s.now += 100_000_000
-			results, _ := s.run(NewPlaced(), NewNeeded())
-			found := false
-			for i, result := range results {
-				if result.Verdict != m.want[i] {
-					t.Errorf("want %s:\n%v", m.want[i], result)
-				}
-				found = found || strings.Contains(strings.Join(append(result.Details, result.Summary), "\n"), m.says)
-			}
-			if !found {
-				t.Errorf("nothing says %q: %v", m.says, results)
-			}
-		})
-	}
+	mutate(t, thatMutations, 100_000_000, func(*scene) []Check { return []Check{NewPlaced(), NewNeeded()} })
 }

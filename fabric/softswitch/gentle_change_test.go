@@ -84,16 +84,9 @@ func TestChangesOfRateAndDelayAreGentle(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 3))
 			p := press(t, "256MB", "gfc", ", kind: "+kind)
 			for change := range 60 {
-				p.run(time.Duration(50+random.IntN(3000)) * time.Microsecond)
-				rate := func() units.Rate { return []units.Rate{200e6, 1e9, 4e9}[random.IntN(3)] }
-				delay := func() time.Duration { return time.Duration(random.IntN(1<<(4+random.IntN(17)))) * time.Nanosecond }
-				in, out, to, back := rate(), rate(), delay(), delay()
-				if err := p.set(in, out, to, back); err != nil {
-					t.Fatal(err)
-				}
-				p.run(time.Duration(random.IntN(500)) * time.Microsecond)
+				to := p.change(random)
 				if lost := p.engine.Totals().Dropped; lost > 0 {
-					t.Fatalf("%s, seed %d, change %d to %v and %v, %v and %v: %d frames are lost", kind, seed, change, in, out, to, back, lost)
+					t.Fatalf("%s, seed %d, change %d to %s: %d frames are lost", kind, seed, change, to, lost)
 				}
 			}
 		}

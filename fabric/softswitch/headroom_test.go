@@ -118,6 +118,20 @@ func TestHeadroomFollowsTheLink(t *testing.T) {
 // state is what the port's state tells of PFC.
 func (p *pressed) state() plan.PortPFC { return p.engine.Ports()[p.at.index].PFC }
 
+// change makes the link another one at a random moment, and says which.
+func (p *pressed) change(random *rand.Rand) string {
+	p.t.Helper()
+	p.run(time.Duration(50+random.IntN(3000)) * time.Microsecond)
+	rate := func() units.Rate { return []units.Rate{200e6, 1e9, 4e9}[random.IntN(3)] }
+	delay := func() time.Duration { return time.Duration(random.IntN(1<<(4+random.IntN(17)))) * time.Nanosecond }
+	in, out, to, back := rate(), rate(), delay(), delay()
+	if err := p.set(in, out, to, back); err != nil {
+		p.t.Fatal(err)
+	}
+	p.run(time.Duration(random.IntN(500)) * time.Microsecond)
+	return fmt.Sprintf("%v and %v, %v and %v", in, out, to, back)
+}
+
 // TestChangesOfRateAndDelayAreLossless: whatever a link under load becomes, and
 // however soon after another change.
 func TestChangesOfRateAndDelayAreLossless(t *testing.T) {
@@ -125,16 +139,9 @@ func TestChangesOfRateAndDelayAreLossless(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		p := press(t, "64MB", "pfc", "")
 		for change := range 60 {
-			p.run(time.Duration(50+random.IntN(3000)) * time.Microsecond)
-			rate := func() units.Rate { return []units.Rate{200e6, 1e9, 4e9}[random.IntN(3)] }
-			delay := func() time.Duration { return time.Duration(random.IntN(1<<(4+random.IntN(17)))) * time.Nanosecond }
-			in, out, to, back := rate(), rate(), delay(), delay()
-			if err := p.set(in, out, to, back); err != nil {
-				t.Fatal(err)
-			}
-			p.run(time.Duration(random.IntN(500)) * time.Microsecond)
+			to := p.change(random)
 			if lost := p.dropped(Headroom); lost > 0 {
-				t.Fatalf("seed %d, change %d to %v and %v, %v and %v: %d frames overran the headroom", seed, change, in, out, to, back, lost)
+				t.Fatalf("seed %d, change %d to %s: %d frames overran the headroom", seed, change, to, lost)
 			}
 		}
 		if p.at.count.PausesSent[3] == 0 {
