@@ -200,7 +200,16 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 	for _, name := range slices.Sorted(maps.Keys(r.Measured)) {
 		c.Values = append(c.Values, report.Value{Name: name, Value: r.Measured[name]})
 	}
+	if p.That == spec.ThatRDNeeded && c.Verdict == verdict.Fail && e.fidelity != nil && e.fidelity.Verdict != report.Faithful &&
+		r.Measured["spurious"] <= pauseSpurious*r.Measured["sent"] {
+		c.Verdict = verdict.Inconclusive
+		c.Summary += fmt.Sprintf(", but the emulation was %s: a pause of the host's looks like a loss", e.fidelity.Verdict)
+	}
 }
+
+// pauseSpurious is the share of packets that pauses of the host may make an
+// endpoint send again, in a run that was not faithful.
+const pauseSpurious = 0.01
 
 func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished) {
 	done := workload(w.Name)

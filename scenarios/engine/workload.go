@@ -62,7 +62,7 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	job := worker.Job{
 		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
 		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
-		Ordinal: ordinal, Dilation: s.plan.Dilation,
+		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD,
 	}
 	for _, r := range s.plan.Ranks {
 		if d := s.plan.Sends(r.Node, r.NIC); d != nil {

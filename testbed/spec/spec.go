@@ -219,6 +219,8 @@ type Workload struct {
 	// Transport is tcp (default), the kernel's, or rd, reliable datagrams by many
 	// paths.
 	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd"`
+	// RD is how reliable datagrams behave, with transport: rd.
+	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
 	// Size is of the float32 buffer of each rank: a multiple of 4B.
 	Size units.Bytes `yaml:"size" json:"size"`
 	// Iterations are measured. Default 5.

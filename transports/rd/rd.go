@@ -54,6 +54,9 @@ type Config struct {
 	Paths int
 	// Choose is how packets are spread over the paths. Default: oblivious.
 	Choose path.Kind
+	// Weights are the shares of the paths of path.KindWeighted. Default: all
+	// alike.
+	Weights []uint32
 	// Grain is how many packets in a row take one path. Default 4.
 	Grain int
 	// Device is the NIC's name. Sockets are bound to it where the kernel lets
@@ -112,7 +115,7 @@ func Open(config Config) (*Endpoint, error) {
 	if config.Clock == nil {
 		config.Clock = clock.New(1)
 	}
-	if _, err := path.New(config.Choose, config.Paths, path.Options{}); err != nil {
+	if _, err := path.New(config.Choose, config.Paths, path.Options{Weights: config.Weights}); err != nil {
 		return nil, fmt.Errorf("open rd endpoint: %w", err)
 	}
 	payload := payloadFor(config.MTU, config.Addr)

@@ -51,7 +51,7 @@ var _ engine.Host = (*worker)(nil)
 func (w *worker) chooser() path.Chooser {
 	w.choosers++
 	c := &w.endpoint.config
-	chooser, err := path.New(c.Choose, c.Paths, path.Options{Seed: w.endpoint.self.life + uint64(w.socket.firstPath)<<32 + w.choosers})
+	chooser, err := path.New(c.Choose, c.Paths, path.Options{Seed: w.endpoint.self.life + uint64(w.socket.firstPath)<<32 + w.choosers, Weights: c.Weights})
 	if err != nil {
 		panic(err) // Open has tried
 	}

@@ -9,6 +9,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
 )
@@ -43,6 +44,8 @@ type Job struct {
 	// Ordinal tells jobs of one testbed apart that run at once over rd, which has
 	// blocks for 16 ranks of an address.
 	Ordinal int
+	// RD is how rd behaves; nil is its defaults.
+	RD *spec.RD
 	// Sends are the links into which the ranks' NICs send, of all ranks or none.
 	// rd keeps to their rates; TCP has its own ways.
 	Sends []plan.Direction
@@ -174,7 +177,7 @@ func (j Job) config(i int) *workerConfig {
 	}
 	if j.Transport == RD {
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil
-		c.Dilation = j.Dilation
+		c.Dilation, c.RD = j.Dilation, j.RD
 		if i < len(j.Sends) {
 			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
 		}

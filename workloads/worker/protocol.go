@@ -9,6 +9,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/frame"
+	"railbed/testbed/spec"
 	"railbed/workloads/collective"
 )
 
@@ -56,7 +57,8 @@ type workerConfig struct {
 	PerMode     int            `json:"per_mode"`
 	InPlace     bool           `json:"in_place,omitempty"`
 	PeerTimeout units.Duration `json:"peer_timeout,omitzero"`
-	// Rate and Overhead of the link, and Dilation are for rd.
+	// RD, Rate and Overhead of the link, and Dilation are for rd.
+	RD       *spec.RD   `json:"rd,omitempty"`
 	Rate     units.Rate `json:"rate,omitempty"`
 	Overhead int        `json:"overhead,omitempty"`
 	Dilation uint64     `json:"dilation,omitempty"`

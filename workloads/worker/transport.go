@@ -8,6 +8,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/transports"
 	"railbed/transports/rd"
+	"railbed/transports/rd/path"
 	"railbed/transports/tcp"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
@@ -30,21 +31,39 @@ func open(c *workerConfig) (endpoint, error) {
 		})
 		return tcpEndpoint{e}, err
 	case RD:
-		config := rd.Config{
-			Addr: c.Addr, Slot: int(c.Port-wire.PortRD) / wire.RDEngines, Device: c.NIC, Rate: uint64(c.Rate), Overhead: c.Overhead, PeerTimeout: time.Duration(c.PeerTimeout),
-			Clock: clock.New(c.Dilation),
-		}
-		if c.NIC != "" {
-			nic, err := net.InterfaceByName(c.NIC)
+		return openRD(c)
+	}
+	return nil, fmt.Errorf("a transport %q is not something this worker has", c.Transport)
+}
+
+// openRD is open for reliable datagrams.
+func openRD(c *workerConfig) (endpoint, error) {
+	config := rd.Config{
+		Addr: c.Addr, Slot: int(c.Port-wire.PortRD) / wire.RDEngines, Device: c.NIC, Rate: uint64(c.Rate), Overhead: c.Overhead, PeerTimeout: time.Duration(c.PeerTimeout),
+		Clock: clock.New(c.Dilation),
+	}
+	if settings := c.RD; settings != nil {
+		config.Engines, config.Paths, config.Grain = settings.Engines, settings.Paths, settings.Grain
+		if settings.Spray != "" {
+			kind, err := path.Parse(settings.Spray)
 			if err != nil {
 				return nil, fmt.Errorf("open rd endpoint: %w", err)
 			}
-			config.MTU = nic.MTU
+			config.Choose = kind
 		}
-		e, err := rd.Open(config)
-		return rdEndpoint{e}, err
+		for _, weight := range settings.Weights {
+			config.Weights = append(config.Weights, uint32(weight))
+		}
 	}
-	return nil, fmt.Errorf("a transport %q is not something this worker has", c.Transport)
+	if c.NIC != "" {
+		nic, err := net.InterfaceByName(c.NIC)
+		if err != nil {
+			return nil, fmt.Errorf("open rd endpoint: %w", err)
+		}
+		config.MTU = nic.MTU
+	}
+	e, err := rd.Open(config)
+	return rdEndpoint{e}, err
 }
 
 type tcpEndpoint struct{ *tcp.Endpoint }

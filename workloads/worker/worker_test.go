@@ -22,6 +22,7 @@ import (
 	"railbed/testbed/frame"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
 )
@@ -469,6 +470,27 @@ func TestTable(t *testing.T) {
 	const want = "     1048576        262144     float     sum      -1    10000    0.10    0.16      0      N/A     N/A     N/A    N/A\n"
 	if !strings.Contains(table.String(), want) {
 		t.Errorf("table:\n%s\nwant the line\n%s", table.String(), want)
+	}
+}
+
+// What a job says of its reliable datagrams reaches the endpoints, and what they
+// cannot be is an error.
+func TestSettingsOfReliableDatagrams(t *testing.T) {
+	j := job(2, 1<<20)
+	j.Transport = RD
+	j.RD = &spec.RD{Engines: 3, Paths: 2, Spray: "weighted", Weights: []int{3, 1}, Grain: 2}
+	result, err := Run(t.Context(), j, goroutines{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range result.PerRank {
+		if r.Engines != 3 || result.Wrong() != 0 {
+			t.Errorf("rank %d has %d engines, and %d elements are wrong; want 3 and none", r.Rank, r.Engines, result.Wrong())
+		}
+	}
+	j.RD.Weights = []int{1}
+	if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil || !strings.Contains(err.Error(), "1 weights: want one for each of 2 paths") {
+		t.Errorf("weights that are too few: %v", err)
 	}
 }
 

@@ -1,0 +1,74 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+
+	"railbed/transports/wire"
+)
+
+// RD is how the reliable datagrams of a workload behave. What is left out has
+// the transport's default.
+type RD struct {
+	// Engines work at once on each rank's NIC, each with ports and sequence
+	// spaces of its own; messages go to them in turn. Default 1.
+	Engines int `yaml:"engines,omitempty" json:"engines,omitempty" jsonschema:"minimum=1,maximum=16"`
+	// Paths is how many source ports each engine sends from, at most 128 of all
+	// engines of a rank together. Default 8.
+	Paths int `yaml:"paths,omitempty" json:"paths,omitempty" jsonschema:"minimum=1,maximum=128"`
+	// Spray is how packets are spread over the paths: oblivious (default), bitmap,
+	// reps, mixed, weighted by weights, or pinned to one path.
+	Spray string `yaml:"spray,omitempty" json:"spray,omitempty" jsonschema:"enum=oblivious,enum=bitmap,enum=reps,enum=mixed,enum=pinned,enum=weighted"`
+	// Weights are the shares of the paths, one for each, with spray: weighted.
+	Weights []int `yaml:"weights,omitempty" json:"weights,omitempty"`
+	// Grain is how many packets in a row take one path: 1 sprays each packet;
+	// more can leave in one system call. Default 4.
+	Grain int `yaml:"grain,omitempty" json:"grain,omitempty" jsonschema:"minimum=1,maximum=64"`
+}
+
+const (
+	// defaultRDEngines and defaultRDPaths are what an endpoint has that is told
+	// nothing.
+	defaultRDEngines = 1
+	defaultRDPaths   = 8
+	// rdPaths is how many source ports the engines of an endpoint share.
+	rdPaths = wire.PortsRDPath / (wire.PortsRD / wire.RDEngines)
+	// maxRDWeight is the largest weight of a path.
+	maxRDWeight = 1 << 16
+)
+
+// all is how many paths the engines have together, and how many each.
+func (r *RD) all() (together, each int) {
+	each = cmp.Or(r.Paths, defaultRDPaths)
+	return each * cmp.Or(r.Engines, defaultRDEngines), each
+}
+
+func (c *checker) rd(at string, w *Workload) {
+	r := w.RD
+	if r == nil {
+		return
+	}
+	if w.Transport != "rd" {
+		c.reportKey(at, "rd is how reliable datagrams behave, and the transport is "+cmp.Or(w.Transport, "tcp"), "want transport: rd, or remove it")
+		return
+	}
+	together, each := r.all()
+	if together > rdPaths {
+		c.report(at+".paths", fmt.Sprintf("%d paths of all engines", together), fmt.Sprintf("want at most %d of all together", rdPaths))
+	}
+	if (r.Spray == "weighted") != (len(r.Weights) > 0) {
+		c.reportKey(at+".weights", "weights and spray: weighted are one without the other", "want both or neither")
+	} else if len(r.Weights) > 0 && len(r.Weights) != each {
+		c.report(at+".weights", fmt.Sprintf("%d weights of %d paths", len(r.Weights), each), "want one for each path")
+	}
+	some := false
+	for i, weight := range r.Weights {
+		some = some || weight > 0
+		if weight > maxRDWeight {
+			c.report(fmt.Sprintf("%s.weights[%d]", at, i), fmt.Sprintf("weight is %d", weight), fmt.Sprintf("want 0 to %d", maxRDWeight))
+		}
+	}
+	if len(r.Weights) > 0 && !some {
+		c.report(at+".weights", "all weights are 0", "want one above 0")
+	}
+}
