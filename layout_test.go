@@ -115,10 +115,19 @@ var levels = map[string]folder{
 		"transports/completion": "what it reports waits there",
 		"transports/rd/engine":  "it drives engines over sockets",
 		"transports/rd/path":    "it makes the choosers that a user asks for",
+		"transports/rd/rate":    "it hands controllers to its engines",
 	}},
 	"transports/rd/engine": {level: 3, siblings: map[string]string{
 		"transports":         "it speaks of its completions and errors",
 		"transports/rd/path": "its packets take paths by a chooser",
+		"transports/rd/rate": "its controllers say how fast it may send",
+	}},
+	"transports/rd/rate": {level: 3},
+	"transports/rd/rate/arena": {level: 3, siblings: map[string]string{
+		"transports":           "it speaks of its completions",
+		"transports/rd/engine": "it drives engines in virtual time",
+		"transports/rd/path":   "its engines have paths",
+		"transports/rd/rate":   "it compares modes of control",
 	}},
 	"transports/rd/path": {level: 3},
 	"transports/tcp": {level: 3, siblings: map[string]string{

@@ -25,6 +25,7 @@ import (
 	"railbed/transports/completion"
 	"railbed/transports/rd/engine"
 	"railbed/transports/rd/path"
+	"railbed/transports/rd/rate"
 	"railbed/transports/wire"
 )
 
@@ -68,6 +69,10 @@ type Config struct {
 	// of Overhead more bytes each. Default: without bound.
 	Rate     uint64
 	Overhead int
+	// Control makes the controller of what one engine, counted from 0, sends to a
+	// peer; it is called when the engine first sends to it, and may return nil. What
+	// controllers share is to be changed within Change. Default: the Rate alone.
+	Control func(engine int, to transports.Peer) rate.Controller
 	// Clock is the testbed's. Default: one without dilation.
 	Clock *clock.Clock
 	// PeerTimeout is how long a peer may be silent while something is
@@ -178,11 +183,33 @@ func (e *Endpoint) open(payload int) error {
 		w.engine = engine.New(engine.Config{
 			Life: e.self.life, Port: e.self.port + uint8(i), Payload: payload, Pacer: pacer, Room: room, PeerTimeout: e.config.PeerTimeout,
 			Slack: slack, Overhead: headers(e.config.Addr) + e.config.Overhead,
-			FirstPath: s.firstPath, Paths: w.chooser, Grain: e.config.Grain,
+			FirstPath: s.firstPath, Paths: w.chooser, Grain: e.config.Grain, Control: e.control(i),
 		}, w)
 		e.workers = append(e.workers, w)
 	}
 	return nil
+}
+
+// control is Config.Control for one engine.
+func (e *Endpoint) control(i int) func(transports.Peer) rate.Controller {
+	if e.config.Control == nil {
+		return nil
+	}
+	return func(to transports.Peer) rate.Controller { return e.config.Control(i, to) }
+}
+
+// Change calls f while no engine works, so that it may change controllers, and
+// then lets all engines look again at what they may send.
+func (e *Endpoint) Change(f func()) {
+	for _, w := range e.workers {
+		w.mu.Lock()
+		defer w.look()
+	}
+	f()
+	for _, w := range e.workers {
+		w.posted = true
+		w.mu.Unlock()
+	}
 }
 
 // DeviceBound reports whether the sockets are bound to Config.Device.

@@ -102,10 +102,17 @@ func (w *worker) post(to transports.Peer, m *engine.Message) (bool, error) {
 	taken, err := w.engine.Post(w.endpoint.config.Clock.Now(), to, m)
 	w.posted = w.posted || taken
 	w.mu.Unlock()
-	if taken && w.asleep.Load() && !w.send() {
-		w.wake()
+	if taken {
+		w.look()
 	}
 	return taken, err
+}
+
+// look sends what may go now, or lets the worker do so where it is at work.
+func (w *worker) look() {
+	if w.asleep.Load() && !w.send() {
+		w.wake()
+	}
 }
 
 // send sends in the worker's place what may go now. It is false where the worker

@@ -34,6 +34,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/transports"
 	"railbed/transports/rd/path"
+	"railbed/transports/rd/rate"
 	"railbed/transports/wire"
 )
 
@@ -82,6 +83,9 @@ type Config struct {
 	FirstPath uint16
 	// Pacer says when packets may go. Default: at once.
 	Pacer *Pacer
+	// Control makes the controller of what goes to a peer; it may be nil for one,
+	// as Control may be. Default: the Pacer's rate is all that bounds it.
+	Control func(to transports.Peer) rate.Controller
 	// Slack is how long a packet may wait behind its moment for others, so that
 	// they go together. Default 0.
 	Slack time.Duration
@@ -142,6 +146,7 @@ type Counters struct {
 	Hostile             uint64 // packets that contradict what came before
 	Foreign             uint64 // of peers, lives or versions that are not known here
 	Marked              uint64 // data packets with congestion experienced
+	Pace                Pace   // of data packets that were paced
 }
 
 // Add adds the counts of another engine.
@@ -162,6 +167,7 @@ func (c *Counters) Add(o *Counters) {
 	c.Hostile += o.Hostile
 	c.Foreign += o.Foreign
 	c.Marked += o.Marked
+	c.Pace.Add(&o.Pace)
 }
 
 // Message is a request in the engine's words.
@@ -262,7 +268,7 @@ func (e *Engine) Post(now clock.Time, to transports.Peer, m *Message) (bool, err
 
 func (e *Engine) activate(o *outbound) {
 	if !o.active {
-		o.active = true
+		o.active, o.lane.busy = true, false
 		e.active = append(e.active, o)
 	}
 }

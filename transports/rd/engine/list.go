@@ -17,6 +17,9 @@ func (o *outbound) link(l *list, slot uint16, state packetState) {
 	}
 	l.final = slot
 	l.count++
+	if state == inFlight {
+		o.under += int(k.size)
+	}
 }
 
 // unlink takes a packet out of the list that its state says.
@@ -26,6 +29,7 @@ func (o *outbound) unlink(slot uint16) {
 	switch k.state {
 	case inFlight:
 		l = &o.flight
+		o.under -= int(k.size)
 	case isLost:
 		l = &o.lost
 	case isBusy:

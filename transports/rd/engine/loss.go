@@ -5,6 +5,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports/rd/path"
+	"railbed/transports/rd/rate"
 	"railbed/transports/wire"
 )
 
@@ -44,11 +45,13 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 	}
 	o.silence, o.progress = 0, now
 	o.pauses, o.pauseUntil = 0, 0
+	o.told = rate.Ack{}
 	for i := range int(f.Echoes) {
 		o.echoed(b.AckEcho(i), now)
 	}
 	o.sample(&f, now)
 	if ahead < 0 {
+		o.tell(now)
 		return // older than what is known
 	}
 	if limit := PSN(f.Limit); limit.From(o.limit) > 0 && limit.From(cumulative) <= Window {
@@ -70,12 +73,15 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 			o.late.spurious()
 		}
 	}
+	o.tell(now)
 	o.detect(now)
 	o.schedule(now)
 }
 
 // echoed takes what came by one path.
 func (o *outbound) echoed(e wire.RDEcho, now clock.Time) {
+	o.told.Echoed += int(e.Packets)
+	o.told.Marked += int(e.Marked)
 	number := int(e.Path) - int(o.engine.config.FirstPath)
 	if number < 0 || number >= len(o.probes) {
 		return
@@ -109,6 +115,7 @@ func (o *outbound) upTo(psn PSN, now clock.Time) {
 func (o *outbound) sample(f *wire.RDAckFields, now clock.Time) {
 	trip := time.Duration(uint32(now)-f.Timestamp) - time.Duration(f.Delay)
 	if trip > 0 && trip < time.Second {
+		o.told.Trip = trip
 		o.late.trip(trip, now)
 		o.paths.Paths().SetRoundTrip(o.late.smooth + 4*o.late.vary)
 	}
@@ -129,6 +136,8 @@ func (o *outbound) came(psn PSN, now clock.Time) {
 		o.report(k, path.Acked, now)
 	}
 	o.busyRounds = 0
+	o.told.Packets++
+	o.told.Bytes += int(k.size)
 	o.end(psn)
 }
 
@@ -146,6 +155,7 @@ func (o *outbound) detect(now clock.Time) {
 			return
 		}
 		o.lose(o.flight.first)
+		o.tellLost(k, false, now)
 	}
 }
 
@@ -179,6 +189,7 @@ func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
 		if now.Sub(k.sent) >= o.late.shortest/2 {
 			o.report(k, path.Trimmed, now)
 			o.lose(slot)
+			o.tellLost(k, true, now)
 		}
 	case wire.RDBusy:
 		o.unlink(slot)

@@ -6,6 +6,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/transports"
 	"railbed/transports/rd/path"
+	"railbed/transports/rd/rate"
 	"railbed/transports/wire"
 )
 
@@ -34,6 +35,11 @@ type outbound struct {
 	lost      list // to be sent again
 	busy      list // refused for now
 	room      int  // how many may be in flight
+	under     int  // bytes of payload in flight
+
+	control rate.Controller // nil: the engine's pacer alone says what may go
+	lane    lane            // of the rate that it asks for
+	told    rate.Ack        // what it is to be told of this acknowledgement
 
 	late       lateness
 	newest     uint64 // order of the latest transmission that has come
@@ -106,6 +112,9 @@ func (e *Engine) newOutbound(p *peer) *outbound {
 	o.last, o.next, o.limit = o.first, o.una, o.una+Window
 	o.probes = make([]clock.Time, o.paths.Paths().Len())
 	o.late.reset()
+	if e.config.Control != nil {
+		o.control = e.config.Control(p.number)
+	}
 	return o
 }
 
@@ -125,6 +134,9 @@ func (o *outbound) post(m *Message, now clock.Time) bool {
 	}
 	o.last++
 	o.deadline = min(o.deadline, now)
+	if o.control != nil {
+		o.control.Wanted(now, len(m.Local))
+	}
 	return true
 }
 
@@ -260,7 +272,7 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 			base.Flags |= wire.RDDroppable
 		}
 		// An answer is asked for where the sender waits for one.
-		o.asked = o.flight.count+1 >= o.room || o.full()
+		o.asked = o.flight.count+1 >= o.room || o.full() || o.fills(int(k.size), now)
 		o.ended = o.lost.count+o.long.count+o.short.count == 0
 		if o.asked {
 			base.Flags |= wire.RDAckRequest
@@ -283,6 +295,9 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 		o.silence, o.progress = 0, now // nobody was asked anything before
 	}
 	o.link(&o.flight, psn.slot(), inFlight)
+	if o.control != nil {
+		o.control.Sent(now, int(k.size))
+	}
 	o.schedule(now)
 }
 

@@ -59,18 +59,26 @@ func (p *Pacer) notBefore(t clock.Time) {
 	}
 }
 
-// take lets a packet of so many bytes on the wire go now, or says when.
+// take lets a packet of so many bytes on the wire go now, or says when. If it
+// goes, at is when it should have: not before what is made up for.
 func (p *Pacer) take(now clock.Time, bytes int) (at clock.Time, ok bool) {
-	rate := p.rate.Load()
-	cost := int64((uint64(bytes)*8*uint64(time.Second)*ticks + rate - 1) / rate)
+	cost := cost(bytes, p.rate.Load())
 	for {
 		next := p.next.Load()
 		if next > int64(now)*ticks {
-			return clock.Time((next + ticks - 1) / ticks), false
+			return moment(next), false
 		}
 		from := max(next, int64(now.Add(-behind))*ticks)
 		if p.next.CompareAndSwap(next, from+cost) {
-			return now, true
+			return clock.Time(next / ticks), true
 		}
 	}
 }
+
+// cost is how long so many bytes take at a rate in bit/s, in ticks.
+func cost(bytes int, rate uint64) int64 {
+	return int64((uint64(bytes)*8*uint64(time.Second)*ticks + rate - 1) / rate)
+}
+
+// moment is the first at which a place in a schedule is over.
+func moment(ticked int64) clock.Time { return clock.Time((ticked + ticks - 1) / ticks) }

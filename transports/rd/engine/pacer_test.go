@@ -7,6 +7,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports"
+	"railbed/transports/rd/rate"
 	"railbed/transports/wire"
 )
 
@@ -118,7 +119,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	h := &quiet{}
 	h.region.Memory, h.region.Writable = make([]byte, 1<<16), true
 	config := func(life uint64) Config {
-		return Config{Life: life, Payload: 4096, Paths: testPaths(0, life), FirstPath: wire.PortRDPath, Room: 64, Pacer: NewPacer(100_000_000_000)}
+		return Config{Life: life, Payload: 4096, Paths: testPaths(0, life), FirstPath: wire.PortRDPath, Room: 64, Pacer: NewPacer(100_000_000_000),
+			Control: func(transports.Peer) rate.Controller { return rate.NewNSCC(rate.NSCCOptions{Rate: 100_000_000_000}) }}
 	}
 	a, b := New(config(1<<40+1), h), New(config(1<<41+2), h)
 	a.AddPeer(Peer{Life: b.config.Life, Engines: 1, Room: 32})

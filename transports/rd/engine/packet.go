@@ -123,7 +123,7 @@ func (e *Engine) nextData(now clock.Time, p *Packet) bool {
 			e.turn = 0
 		}
 		o := e.active[e.turn]
-		if o.sendable(now) {
+		if o.sendable(now) && o.allowed(now) {
 			if !e.pace(now, o) {
 				return false
 			}
@@ -138,23 +138,6 @@ func (e *Engine) nextData(now clock.Time, p *Packet) bool {
 		e.config.Pacer.end()
 	}
 	return false
-}
-
-// pace is whether the pacer lets a packet of a sequence space go.
-func (e *Engine) pace(now clock.Time, o *outbound) bool {
-	p := e.config.Pacer
-	if p == nil {
-		return true
-	}
-	if !e.pacing {
-		e.pacing = true
-		p.begin(now)
-	}
-	at, ok := p.take(now, o.nextBytes()+e.config.Overhead)
-	if !ok {
-		e.paced = at.Add(e.config.Slack)
-	}
-	return ok
 }
 
 // Deadline is when Next may have something that it does not have now, as far as

@@ -1,0 +1,346 @@
+// Package arena is engines of reliable datagrams around one switch, in virtual
+// time: real engines, and a model of links and queues. Modes of control are
+// compared in it and policies are trained in it, in microseconds for a packet.
+//
+// Each host has one link to the switch. Its NIC's pacer is at the link's rate; the
+// switch's port to each host has one queue for data, with marks, trimming and a
+// bound. Packets without payload, and trimmed ones, pass queues by. Everything
+// follows from the seed.
+package arena
+
+import (
+	"cmp"
+	"container/heap"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/transports/rd/engine"
+	"railbed/transports/rd/path"
+	"railbed/transports/rd/rate"
+	"railbed/transports/wire"
+)
+
+// Options describe an arena. Hosts and Rate are required.
+type Options struct {
+	Seed  uint64
+	Hosts int
+	// Rate is that of each link, in bit/s.
+	Rate uint64
+	// Delay is that of each link; a packet passes two. Default 2 us.
+	Delay time.Duration
+	// Jitter is the most that a host takes longer to see a packet.
+	Jitter time.Duration
+	// Payload is that of a full packet. Default 4,096.
+	Payload int
+	// Buffer is what a port's queue holds, in bytes. Default 256 KiB.
+	Buffer int
+	// MarkFrom and MarkAll are the depths, in bytes, between which the share of
+	// packets that are marked grows from none to all. Default: no marks.
+	MarkFrom, MarkAll int
+	// Trim cuts off the payload of what the buffer has no room for; else that is
+	// dropped.
+	Trim bool
+	// Control makes the controller of what one host sends to another. Default:
+	// line rate.
+	Control func(from, to int) rate.Controller
+}
+
+const (
+	defaultDelay   = 2 * time.Microsecond
+	defaultPayload = 4096
+)
+
+// BDP is the bytes that pass a link in a round trip.
+func (o *Options) BDP() int { return int(float64(o.Rate) / 8 * o.RoundTrip().Seconds()) }
+
+// World is a running arena. It is not safe for concurrent use.
+type World struct {
+	Options
+	Hosts  []*Host
+	now    clock.Time
+	random *rand.Rand
+	events events
+	order  uint64
+	// Sent, if set, is told of each packet with payload as it leaves its host.
+	Sent func(now clock.Time, from, to int, bytes int)
+}
+
+// Port is what happened to data at the switch's port to a host.
+type Port struct {
+	Bytes        uint64 // of payload that passed
+	Packets      uint64 // that passed
+	Marked, Full uint64 // and that were marked; that found no room
+	Deepest      int    // bytes
+	DepthSum     uint64 // over packets, as they came
+	free         clock.Time
+}
+
+// Mean is the depth that packets found, in bytes.
+func (p *Port) Mean() int { return int(p.DepthSum / max(p.Packets+p.Full, 1)) }
+
+// Host is an endpoint of one engine.
+type Host struct {
+	Port   Port // of the switch, towards it
+	Engine *engine.Engine
+	world  *World
+	number int
+	life   uint64
+	alarm  clock.Time
+	region engine.Region
+	packet engine.Packet
+	peers  []int // hosts, by the engine's number
+	to     map[int]transports.Peer
+	local  []byte
+	done   map[uint64]func()
+	next   uint64
+}
+
+// New makes an arena in which everybody knows everybody.
+func New(o Options) *World {
+	for _, d := range []struct {
+		field *int
+		value int
+	}{{&o.Payload, defaultPayload}, {&o.Buffer, 256 << 10}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if o.Delay == 0 {
+		o.Delay = defaultDelay
+	}
+	w := &World{Options: o, now: 1, random: rand.New(rand.NewPCG(o.Seed, 0xA2E7A))}
+	for n := range o.Hosts {
+		h := &Host{world: w, number: n, life: w.random.Uint64() | 1, to: make(map[int]transports.Peer), done: make(map[uint64]func())}
+		h.region.Memory, h.region.Writable = make([]byte, 1<<20), true
+		h.local = make([]byte, 1<<20)
+		c := engine.Config{
+			Life: h.life, Payload: o.Payload, FirstPath: wire.PortRDPath, Room: 1 << 12, Pacer: engine.NewPacer(o.Rate), PeerTimeout: time.Minute,
+			Paths: func() path.Chooser {
+				chooser, err := path.New(path.KindOblivious, 4, path.Options{Seed: w.random.Uint64()})
+				if err != nil {
+					panic(err)
+				}
+				return chooser
+			},
+		}
+		if o.Control != nil {
+			c.Control = func(to transports.Peer) rate.Controller { return o.Control(n, h.peers[to]) }
+		}
+		h.Engine = engine.New(c, h)
+		w.Hosts = append(w.Hosts, h)
+	}
+	for _, h := range w.Hosts {
+		for _, other := range w.Hosts {
+			if other != h {
+				h.to[other.number] = h.Engine.AddPeer(engine.Peer{Life: other.life, Engines: 1, Room: 1 << 10})
+				h.peers = append(h.peers, other.number)
+			}
+		}
+	}
+	return w
+}
+
+// Forget begins the counts of ports again.
+func (w *World) Forget() {
+	for _, h := range w.Hosts {
+		h.Port = Port{free: h.Port.free}
+	}
+}
+
+// RoundTrip is that of a full packet and its acknowledgement through empty queues.
+func (o *Options) RoundTrip() time.Duration {
+	bytes := 2*(cmp.Or(o.Payload, defaultPayload)+wire.RDDataLen+frame) + 2*(wire.RDAckLen+frame)
+	return 4*cmp.Or(o.Delay, defaultDelay) + time.Duration(uint64(bytes)*8*uint64(time.Second)/o.Rate)
+}
+
+// Now is the virtual time.
+func (w *World) Now() clock.Time { return w.now }
+
+// Run goes on for some time, or until nothing happens any more.
+func (w *World) Run(d time.Duration) {
+	until := w.now.Add(d)
+	for w.events.Len() > 0 && w.events[0].at <= until {
+		e := heap.Pop(&w.events).(event)
+		w.now = max(w.now, e.at)
+		e.do()
+	}
+	w.now = until
+}
+
+// At does something at a moment.
+func (w *World) At(t clock.Time, do func()) {
+	w.order++
+	heap.Push(&w.events, event{max(t, w.now), w.order, do})
+}
+
+// Post sends a message of at most 1 MiB to another host, and calls done when it
+// has arrived. It is false when too many are outstanding.
+func (h *Host) Post(to, bytes int, done func()) bool {
+	h.next++
+	m := engine.Message{ID: h.next, Op: transports.OpWriteImm, Local: h.local[:bytes]}
+	taken, err := h.Engine.Post(h.world.now, h.to[to], &m)
+	if !taken || err != nil {
+		return false
+	}
+	if done != nil {
+		h.done[h.next] = done
+	}
+	h.world.At(h.world.now, h.drive)
+	return true
+}
+
+// Stream keeps messages of so many bytes outstanding until all were sent, and
+// then calls done.
+func (h *Host) Stream(to, bytes, messages, atOnce int, done func()) {
+	left := messages
+	var next func()
+	next = func() {
+		if messages > 0 {
+			messages--
+			h.Post(to, bytes, func() {
+				if left--; left == 0 && done != nil {
+					done()
+				}
+				next()
+			})
+		}
+	}
+	for range atOnce {
+		next()
+	}
+}
+
+// Wake lets a host look again at what it may send: its controllers changed.
+func (h *Host) Wake() { h.world.At(h.world.now, h.drive) }
+
+// Region implements engine.Host: everybody writes over the same memory.
+func (h *Host) Region(uint64) *engine.Region { return &h.region }
+
+// Reserve implements engine.Host.
+func (h *Host) Reserve() bool { return true }
+
+// Deliver implements engine.Host.
+func (h *Host) Deliver(transports.Completion) {}
+
+// Complete implements engine.Host.
+func (h *Host) Complete(c transports.Completion) {
+	if done := h.done[c.ID]; done != nil {
+		delete(h.done, c.ID)
+		h.world.At(h.world.now, done)
+	}
+}
+
+// Failed implements engine.Host.
+func (h *Host) Failed(transports.Peer, error) {}
+
+func (h *Host) drive() {
+	for h.Engine.Next(h.world.now, &h.packet) {
+		h.world.carry(h, &h.packet)
+	}
+	at := h.Engine.Deadline()
+	if at == clock.Never {
+		return
+	}
+	at = max(at, h.world.now+1)
+	if h.alarm > h.world.now && h.alarm <= at {
+		return
+	}
+	h.alarm = at
+	h.world.At(at, func() {
+		if h.alarm == at {
+			h.alarm = 0
+			h.drive()
+		}
+	})
+}
+
+// frame is the bytes around a packet on a link.
+const frame = wire.EthernetLen + wire.IPv4MinLen + wire.UDPLen
+
+// carry takes a packet from a host to the switch.
+func (w *World) carry(from *Host, p *engine.Packet) {
+	if p.Peer < 0 {
+		return // a reject: everybody knows everybody
+	}
+	to := w.Hosts[from.peers[p.Peer]]
+	data := append(append(make([]byte, 0, len(p.Header)+len(p.Payload)), p.Header...), p.Payload...)
+	a := engine.Arrival{Data: data, Path: wire.PortRDPath + uint16(max(p.Path, 0)), From: netip.IPv4Unspecified()}
+	payload := len(p.Payload)
+	if payload > 0 && w.Sent != nil {
+		w.Sent(w.now, from.number, to.number, len(data)+frame)
+	}
+	leaves := w.now.Add(w.serialise(len(data)+frame) + w.Delay)
+	w.At(leaves, func() { w.queue(to, a, payload) })
+}
+
+func (w *World) serialise(bytes int) time.Duration {
+	return time.Duration(uint64(bytes) * 8 * uint64(time.Second) / w.Rate)
+}
+
+// queue is the switch's port to a host.
+func (w *World) queue(to *Host, a engine.Arrival, payload int) {
+	port, size := &to.Port, len(a.Data)+frame
+	if payload == 0 {
+		w.deliver(to, a, w.serialise(size)+w.Delay)
+		return
+	}
+	depth := int(uint64(max(port.free.Sub(w.now), 0)) * w.Rate / 8 / uint64(time.Second))
+	port.Deepest = max(port.Deepest, depth)
+	port.DepthSum += uint64(depth)
+	if depth+size > w.Buffer {
+		port.Full++
+		if w.Trim {
+			a.Data = a.Data[:wire.RDDataLen]
+			w.deliver(to, a, w.serialise(len(a.Data)+frame)+w.Delay)
+		}
+		return
+	}
+	if w.MarkAll > 0 && depth > w.MarkFrom {
+		a.Marked = depth >= w.MarkAll || w.random.IntN(w.MarkAll-w.MarkFrom) < depth-w.MarkFrom
+	}
+	port.Packets++
+	port.Bytes += uint64(payload)
+	if a.Marked {
+		port.Marked++
+	}
+	port.free = max(port.free, w.now).Add(w.serialise(size))
+	w.deliver(to, a, port.free.Sub(w.now)+w.Delay)
+}
+
+func (w *World) deliver(to *Host, a engine.Arrival, after time.Duration) {
+	if w.Jitter > 0 {
+		after += time.Duration(w.random.Int64N(int64(w.Jitter)))
+	}
+	w.At(w.now.Add(after), func() {
+		to.Engine.Receive(w.now, a)
+		to.drive()
+	})
+}
+
+type event struct {
+	at    clock.Time
+	order uint64
+	do    func()
+}
+
+// events is a heap of what happens.
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].order < e[j].order
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+
+// Push implements heap.Interface.
+func (e *events) Push(x any) { *e = append(*e, x.(event)) }
+
+// Pop implements heap.Interface.
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
