@@ -16,6 +16,8 @@
 //     A WRITE is invisible to the receiver but for its bytes.
 //   - There is no order between messages, neither of placement nor of
 //     immediates nor of completions, even to one peer.
+//   - A message may be gathered from several pieces of its sender's memory; it
+//     lands in one place. Who wants several places posts several messages.
 //   - Key, access and bounds are checked at the receiver before a byte lands. A
 //     message that fails the check lands nowhere, delivers no immediate and
 //     completes at its sender with an error that wraps ErrAccess. Whether other
@@ -24,12 +26,25 @@
 //
 // # Buffers
 //
-// From Post until its completion was polled, a request's Local bytes belong to
-// the endpoint; the caller must not change or reuse them. There is one
-// exception, which follows from exactly-once placement: once the receiver is
+// From Post until its completion was polled, the bytes of a request's Local and
+// More belong to the endpoint; the caller must not change or reuse them. There
+// are two exceptions. Of an Inline request they are the caller's again when Post
+// has taken it. And, as follows from exactly-once placement, once the receiver is
 // known to have the message (it said so in a later message, say), a change of
 // Local cannot be seen by anybody. A registered region may be written by peers
 // from Register until its Close returns.
+//
+// # Cancellation
+//
+// A request with a Context is given up once that is done, as far as this is
+// still possible. It then completes with an error that wraps ErrCanceled and the
+// context's cause; from that completion on none of its bytes lands any more and
+// its immediate is not delivered any more. Before, any of its bytes may have
+// landed, and the whole message with its immediate if it overtook the
+// cancellation. Where that is known to have happened, or a transport cannot call
+// back what it has begun to send (tcp), the request completes as if it had no
+// Context. It completes once in any case, and not before the receiver is known to
+// have forgotten it: a peer that is silent delays that, until it has failed.
 //
 // # Peers
 //
@@ -56,8 +71,16 @@ import (
 	"fmt"
 )
 
-// MaxMessage is the longest message in bytes that every transport carries.
-const MaxMessage = 1 << 30
+const (
+	// MaxMessage is the longest message in bytes that every transport carries.
+	MaxMessage = 1 << 30
+	// MaxPieces is of how many pieces of memory a request may be gathered: what
+	// NICs take in one request is about as much.
+	MaxPieces = 16
+	// MaxInline is the longest message in bytes that is posted Inline. Longer ones
+	// are no cheaper to copy than to keep until they complete.
+	MaxInline = 256
+)
 
 // Errors that a caller tells apart with errors.Is.
 var (
@@ -67,6 +90,8 @@ var (
 	ErrPeerFailed = errors.New("peer failed")
 	// ErrClosed: the endpoint was closed.
 	ErrClosed = errors.New("endpoint closed")
+	// ErrCanceled: the request's Context was done before its message was placed.
+	ErrCanceled = errors.New("request canceled")
 )
 
 // Op says what a request does and what a completion reports.
@@ -117,10 +142,16 @@ type Request struct {
 	ID   uint64
 	Op   Op
 	Peer Peer
-	// Local is what to send, at most MaxMessage bytes. It needs no
-	// registration. An empty WRITE_IMM is a pure notification; an empty
-	// message looks at neither Remote nor Offset.
+	// Local is what to send. It needs no registration. An empty WRITE_IMM is a
+	// pure notification; an empty message looks at neither Remote nor Offset.
 	Local []byte
+	// More are further pieces, sent behind Local as one message: at most MaxPieces
+	// with Local, at most MaxMessage bytes in all. They may be empty. The endpoint
+	// reads the list during Post only, and the bytes until the completion.
+	More [][]byte
+	// Inline has Post copy the bytes, at most MaxInline, so that the caller may
+	// change them as soon as the request was taken.
+	Inline bool
 	// Remote is the Region.Remote of the peer's region, as it travelled by
 	// rendezvous. The endpoint reads it during Post only.
 	Remote []byte
@@ -129,20 +160,56 @@ type Request struct {
 	// Imm is the immediate data of a WRITE_IMM.
 	Imm   uint32
 	Class Class
+	// Context cancels the request; see above. Nil is never.
+	Context context.Context
 	// Droppable allows a transport that can tell the receiver what is missing
 	// to deliver the message with holes. Others deliver it whole.
 	Droppable bool
 }
 
-// Check is what makes a request malformed for every transport.
+// Size is the length of the message in bytes.
+func (r *Request) Size() int {
+	size := len(r.Local)
+	for _, piece := range r.More {
+		size += len(piece)
+	}
+	return size
+}
+
+// Check is why every transport refuses a request: it is malformed, or its
+// Context is done.
 func (r *Request) Check() error {
 	if r.Op != OpWrite && r.Op != OpWriteImm {
 		return fmt.Errorf("operation %v cannot be posted", r.Op)
 	}
-	if len(r.Local) > MaxMessage {
-		return fmt.Errorf("%v of %d bytes, limit %d", r.Op, len(r.Local), MaxMessage)
+	limit := MaxMessage
+	if r.Inline {
+		limit = MaxInline
+	}
+	if size := r.Size(); size > limit {
+		return fmt.Errorf("%v of %d bytes, limit %d", r.Op, size, limit)
+	}
+	if pieces := 1 + len(r.More); pieces > MaxPieces {
+		return fmt.Errorf("%v of %d pieces, limit %d", r.Op, pieces, MaxPieces)
+	}
+	if r.Context != nil && r.Context.Err() != nil {
+		return Canceled(r.Context)
 	}
 	return nil
+}
+
+// Canceled is the error of a request whose Context is done.
+func Canceled(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", ErrCanceled, context.Cause(ctx))
+}
+
+// Gather appends the bytes of the message to b.
+func (r *Request) Gather(b []byte) []byte {
+	b = append(b, r.Local...)
+	for _, piece := range r.More {
+		b = append(b, piece...)
+	}
+	return b
 }
 
 // PostEach is an Endpoint's Post by a function that posts one request, and says
@@ -208,9 +275,10 @@ type Endpoint interface {
 	// waits for room: n < len(requests) with a nil error is back-pressure, and
 	// a later completion tells that there is room again. With an error,
 	// requests[n] is the one that was refused and nothing of it was sent: it
-	// is malformed, its peer is unknown or failed (ErrPeerFailed), the
-	// endpoint is closed (ErrClosed), or ctx is done. Each request that was
-	// taken completes exactly once.
+	// is malformed, its peer is unknown or failed (ErrPeerFailed), its Context
+	// is done (ErrCanceled), the endpoint is closed (ErrClosed), or ctx is
+	// done, which bounds Post alone. Each request that was taken completes
+	// exactly once.
 	Post(ctx context.Context, requests []Request) (n int, err error)
 	// Poll moves up to len(completions) completions out of the endpoint and
 	// returns how many. It never waits. An endpoint whose owner does not poll

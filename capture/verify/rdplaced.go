@@ -96,7 +96,9 @@ func (k *Placed) Packet(p *Packet) {
 		k.leave(p)
 	case d.Type == wire.RDData:
 		k.arrive(p)
-	case d.Type == wire.RDSkip && !out:
+	case d.Type == wire.RDSkip && out:
+		k.leaveSkip(p)
+	case d.Type == wire.RDSkip:
 		k.skip(p)
 	case (d.Type == wire.RDAck || d.Type == wire.RDClose) && out:
 		k.acknowledge(p)
@@ -142,23 +144,42 @@ func (k *Placed) advance(s *placedPair) {
 	}
 }
 
-// leave takes data that leaves its sender.
-func (k *Placed) leave(p *Packet) {
+// leaving is the sequence space of what leaves, with a slot for it; nil where it
+// was sent before and has come.
+func (k *Placed) leaving(p *Packet) *placedPair {
 	d := p.RD
 	key := p.pair(false)
 	s := k.pairs[key]
 	if s == nil {
 		if k.full = k.full || len(k.pairs) >= maxRDPairs; k.full {
-			return
+			return nil
 		}
 		first := firstPSN(d)
 		s = &placedPair{name: p.pairName(), late: first != uint32(d.Life>>32), next: first, missing: first, messages: map[uint32]*placedMessage{}}
 		k.pairs[key] = s
 	}
 	if serial(d.PSN, s.missing) < 0 {
-		return // sent again, and it has come
+		return nil
 	}
 	k.extend(s, d.PSN)
+	return s
+}
+
+// leaveSkip takes a skip that leaves. Where a message is canceled of which some
+// bytes have no PSN, it has one that no data had.
+func (k *Placed) leaveSkip(p *Packet) {
+	if s := k.leaving(p); s != nil {
+		s.at(p.RD.PSN).left = true
+	}
+}
+
+// leave takes data that leaves its sender.
+func (k *Placed) leave(p *Packet) {
+	d := p.RD
+	s := k.leaving(p)
+	if s == nil {
+		return
+	}
 	piece := placedSlot{message: d.Data.Message, position: d.Data.Position, length: d.Length, left: true}
 	slot := s.at(d.PSN)
 	if slot.left {

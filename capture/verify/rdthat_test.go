@@ -221,6 +221,13 @@ var thatMutations = []rdMutation{
 		skip.EncodeSkip(s.base(0, 1, 0, s.lastPSN()), &wire.RDSkipFields{Count: 1, Message: 5000, Total: 2000, Bytes: 1000})
 		s.rd(0, 1, 0, skip)
 	}, [2]verdict.Verdict{fail, pass}, "444 of 445 messages came whole"},
+	{"a message is canceled before it began", func(s *scene) {
+		psn := s.lastPSN()
+		skip := make(wire.RD, wire.RDSkipLen)
+		skip.EncodeSkip(s.base(0, 1, 0, psn), &wire.RDSkipFields{Count: 1, Message: 5000, Total: 2000})
+		s.rd(0, 1, 0, skip)
+		s.rdAck(1, 0, 0, psn+1)
+	}, [2]verdict.Verdict{pass, pass}, "444 of 444 messages came whole"},
 	{"a packet does not come and the next one twice", func(s *scene) {
 		s.vanish(8)
 		id, _ := s.first(9)

@@ -1,6 +1,7 @@
 package rd
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 	"testing"
@@ -21,7 +22,29 @@ func BenchmarkGoodput(b *testing.B) {
 	b.Run("rate=1gbit", func(b *testing.B) { goodput(b, Config{MTU: 4200, Rate: 1_000_000_000}, 256<<10) })
 }
 
-func goodput(b *testing.B, c Config, size int) {
+// BenchmarkRequests is WRITEs of 64 bytes by how they are posted.
+func BenchmarkRequests(b *testing.B) {
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	for _, kind := range []struct {
+		name   string
+		change func(*transports.Request)
+	}{
+		{"plain", func(*transports.Request) {}},
+		{"inline", func(r *transports.Request) { r.Inline = true }},
+		{"pieces=4", func(r *transports.Request) {
+			for at := 16; at < 64; at += 16 {
+				r.More = append(r.More, r.Local[at:][:16])
+			}
+			r.Local = r.Local[:16]
+		}},
+		{"context", func(r *transports.Request) { r.Context = ctx }},
+	} {
+		b.Run(kind.name, func(b *testing.B) { goodput(b, Config{MTU: 4200}, 64, kind.change) })
+	}
+}
+
+func goodput(b *testing.B, c Config, size int, change ...func(*transports.Request)) {
 	from, to := open(b, c), open(b, c)
 	peer, err := from.AddPeer(to.Address())
 	if err != nil {
@@ -34,7 +57,10 @@ func goodput(b *testing.B, c Config, size int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	local, remote := make([]byte, size), region.Remote()
+	request := transports.Request{Op: transports.OpWrite, Peer: peer, Local: make([]byte, size), Remote: region.Remote()}
+	for _, f := range change {
+		f(&request)
+	}
 	var before, after syscall.Rusage
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
@@ -42,7 +68,7 @@ func goodput(b *testing.B, c Config, size int) {
 	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
 	var done [64]transports.Completion
 	for posted, completed := 0, 0; completed < b.N; {
-		requests := [1]transports.Request{{Op: transports.OpWrite, Peer: peer, Local: local, Remote: remote}}
+		requests := [1]transports.Request{request}
 		for posted < b.N {
 			n, err := from.Post(b.Context(), requests[:])
 			if err != nil {

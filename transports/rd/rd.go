@@ -311,10 +311,12 @@ func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
 	case !known:
 		return false, fmt.Errorf("no peer %d", r.Peer)
 	}
-	m := engine.Message{ID: r.ID, Op: r.Op, Local: r.Local, Imm: r.Imm, Class: r.Class, Droppable: r.Droppable}
-	if len(r.Local) > 0 {
+	m := engine.Message{
+		ID: r.ID, Op: r.Op, Local: r.Local, More: r.More, Inline: r.Inline, Imm: r.Imm, Class: r.Class, Droppable: r.Droppable,
+	}
+	if size := r.Size(); size > 0 {
 		if len(r.Remote) != keyLen {
-			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of an rd region", r.Op, len(r.Local), transports.ErrAccess, len(r.Remote))
+			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of an rd region", r.Op, size, transports.ErrAccess, len(r.Remote))
 		}
 		m.Key, m.Offset = binary.BigEndian.Uint64(r.Remote), r.Offset
 	}
@@ -323,7 +325,7 @@ func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
 	first := e.turn.Add(1)
 	for i := range uint32(len(e.workers)) {
 		w := e.workers[(first+i)%uint32(len(e.workers))]
-		if taken, err := w.post(r.Peer, &m); taken || err != nil {
+		if taken, err := w.post(r.Peer, &m, r.Context); taken || err != nil {
 			return taken, err
 		}
 	}

@@ -1,6 +1,7 @@
 package rd
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -96,16 +97,60 @@ func (w *worker) pass() {
 	defer w.mu.Unlock()
 }
 
-// post hands a message to the engine and wakes the worker.
-func (w *worker) post(to transports.Peer, m *engine.Message) (bool, error) {
+// post hands a message to the engine and wakes the worker. The context may be nil.
+func (w *worker) post(to transports.Peer, m *engine.Message, ctx context.Context) (bool, error) {
 	w.mu.Lock()
-	taken, err := w.engine.Post(w.endpoint.config.Clock.Now(), to, m)
+	taken, err := w.postLocked(to, m, ctx)
 	w.posted = w.posted || taken
 	w.mu.Unlock()
 	if taken {
 		w.look()
 	}
 	return taken, err
+}
+
+func (w *worker) postLocked(to transports.Peer, m *engine.Message, ctx context.Context) (bool, error) {
+	now := w.endpoint.config.Clock.Now()
+	if ctx == nil {
+		return w.engine.Post(now, to, m)
+	}
+	c := &cancellation{worker: w, peer: to, ctx: ctx}
+	m.Release = c.release
+	taken, err := w.engine.Post(now, to, m)
+	if taken {
+		c.number = m.Number
+		w.endpoint.running.Add(1)
+		c.stop = context.AfterFunc(ctx, c.cancel)
+	}
+	return taken, err
+}
+
+// cancellation ties a message to a context.
+type cancellation struct {
+	worker *worker
+	peer   transports.Peer
+	number uint32
+	ctx    context.Context
+	stop   func() bool
+}
+
+// release is called under the worker's lock when the message has completed.
+func (c *cancellation) release() {
+	if c.stop() {
+		c.worker.endpoint.running.Done() // else cancel runs
+	}
+}
+
+// cancel gives the message up when the context is done.
+func (c *cancellation) cancel() {
+	w := c.worker
+	defer w.endpoint.running.Done()
+	w.mu.Lock()
+	w.engine.Cancel(w.endpoint.config.Clock.Now(), c.peer, c.number, transports.Canceled(c.ctx))
+	w.posted = true
+	w.reportLocked()
+	w.mu.Unlock()
+	w.look()
 }
 
 // look sends what may go now, or lets the worker do so where it is at work.

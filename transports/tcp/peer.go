@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,16 +22,6 @@ const (
 	polite               // with a goodbye, where nothing is outstanding
 )
 
-// outgoingMessage is one request from Post to its completion.
-type outgoingMessage struct {
-	id     uint64
-	op     transports.Op
-	local  []byte
-	header [headerLen]byte
-	// refused holds the receiver's refusal; number 0 is none.
-	refused reply
-}
-
 // peer is what an endpoint knows of another one, with the connection that
 // carries messages to it and the one that carries messages from it.
 type peer struct {
@@ -46,9 +37,10 @@ type peer struct {
 	acked   uint64 // completed
 	taken   uint64 // handed to the socket
 	posted  uint64
-	err     error // why the peer is down; set once
-	writing bool  // the sender reads callers' buffers
-	started bool  // the sender runs or ran
+	orders  uint64 // requests that were ever posted
+	err     error  // why the peer is down; set once
+	writing bool   // the sender reads callers' buffers
+	started bool   // the sender runs or ran
 	ended   chan struct{}
 	out     *net.TCPConn
 	in      *incoming
@@ -78,8 +70,16 @@ func (p *peer) post(h header, request *transports.Request) (bool /* taken */, er
 	}
 	p.posted++
 	slot := &p.ring[p.posted%queueDepth]
-	slot.id, slot.op, slot.local, slot.refused = request.ID, request.Op, request.Local, reply{}
+	p.orders++
+	slot.set(request, p.orders)
 	h.encode(&slot.header)
+	if ctx, order := request.Context, p.orders; ctx != nil {
+		p.endpoint.goroutines.Add(1)
+		slot.stop = context.AfterFunc(ctx, func() {
+			defer p.endpoint.goroutines.Done()
+			p.withdraw(order, transports.Canceled(ctx))
+		})
+	}
 	if !p.started {
 		p.started = true
 		p.goLocked(p.send)
@@ -153,7 +153,7 @@ func (p *peer) completeRestLocked() {
 		p.acked++
 		slot := &p.ring[p.acked%queueDepth]
 		done = append(done, transports.Completion{ID: slot.id, Peer: p.number, Op: slot.op, Err: p.err})
-		slot.local = nil
+		p.releaseLocked(slot)
 	}
 	if !errors.Is(p.err, transports.ErrClosed) {
 		done = append(done, transports.Completion{Peer: p.number, Op: transports.OpPeerDown, Err: p.err})
@@ -218,13 +218,19 @@ func (p *peer) send() {
 	}
 }
 
-// writeBatch is how many messages go into one writev: two vectors each, half
-// of the kernel's limit of 1,024 (UIO_MAXIOV).
-const writeBatch = 256
+const (
+	// writeBatch is how many messages of one piece go into one writev: two vectors
+	// each, half of the kernel's limit of 1,024 (UIO_MAXIOV), so that messages of
+	// more pieces have room, too.
+	writeBatch = 256
+	// writeBytes end a writev: a system call does not show beside so many, and what
+	// was not begun can still be canceled.
+	writeBytes = 1 << 20
+)
 
 func (p *peer) writeLoop(conn *net.TCPConn) error {
 	hello := encodeHello(p.endpoint.self.id, p.to.id)
-	vectors := make([][]byte, 0, 2*writeBatch+1)
+	vectors := make([][]byte, 0, 2*writeBatch+transports.MaxPieces)
 	vectors = append(vectors, hello)
 	for {
 		var goodbye bool
@@ -263,13 +269,12 @@ func (p *peer) gather(vectors [][]byte) ([][]byte, bool) {
 			p.mu.Unlock()
 			return vectors[:0], true
 		}
-		for p.taken < p.posted && len(vectors) < 2*writeBatch {
+		for bytes := 0; p.taken < p.posted && len(vectors) < 2*writeBatch && bytes < writeBytes; {
 			p.taken++
 			slot := &p.ring[p.taken%queueDepth]
+			bytes += slot.size
 			vectors = append(vectors, slot.header[:])
-			if len(slot.local) > 0 {
-				vectors = append(vectors, slot.local)
-			}
+			vectors = append(vectors, slot.pieces...)
 		}
 		p.writing = len(vectors) > 0
 		p.mu.Unlock()
@@ -345,14 +350,14 @@ func (p *peer) settle(r reply) error {
 	for p.acked < r.number {
 		p.acked++
 		slot := &p.ring[p.acked%queueDepth]
-		c := transports.Completion{ID: slot.id, Peer: p.number, Op: slot.op, Bytes: len(slot.local)}
+		c := transports.Completion{ID: slot.id, Peer: p.number, Op: slot.op, Bytes: slot.size}
 		if p.acked == r.number && r.code != replyPlaced {
 			c.Bytes = 0
-			c.Err = fmt.Errorf("%v %d bytes: %w: %s", slot.op, len(slot.local), transports.ErrAccess, r.refusal())
+			c.Err = fmt.Errorf("%v %d bytes: %w: %s", slot.op, slot.size, transports.ErrAccess, r.refusal())
 		}
 		p.endpoint.counters.payloadSent.Add(uint64(c.Bytes))
 		done = append(done, c)
-		slot.local = nil
+		p.releaseLocked(slot)
 	}
 	p.endpoint.completions.Push(done...)
 	return nil

@@ -11,7 +11,8 @@
 // were read with its header are copied once more.
 //
 // A stream neither reorders nor drops: every Class shares it and Droppable
-// messages arrive whole. A refused message leaves the others alone. A peer is
+// messages arrive whole. What was once given to the stream cannot be called
+// back: a request is canceled only as long as it waits for those before it. A refused message leaves the others alone. A peer is
 // dead when its connection ends, or when the kernel's retransmissions or
 // keepalive probes go unanswered for Config.PeerTimeout; a peer whose process
 // is stopped while its kernel answers is not.
@@ -235,7 +236,7 @@ func (e *Endpoint) postOne(request *transports.Request) (bool /* taken */, error
 	case !known:
 		return false, fmt.Errorf("no peer %d", request.Peer)
 	}
-	h := header{op: request.Op, imm: request.Imm, length: uint32(len(request.Local))}
+	h := header{op: request.Op, imm: request.Imm, length: uint32(request.Size())}
 	if h.length > 0 {
 		if len(request.Remote) != keyLen {
 			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a tcp region",

@@ -1,6 +1,11 @@
 package transportstest
 
-import "time"
+import (
+	"bytes"
+	"time"
+
+	"railbed/transports"
+)
 
 // flawPause is long enough for a test that polls to look at memory that a
 // broken fabric has not written yet.
@@ -16,6 +21,17 @@ func (fl flaws) place(place, local []byte) {
 	default:
 		copy(place, local)
 	}
+}
+
+// gather is the bytes of a message, or others.
+func (fl flaws) gather(r *transports.Request) []byte {
+	switch {
+	case fl.firstPieceOnly && len(r.More) > 0:
+		return append(bytes.Clone(r.Local), make([]byte, r.Size()-len(r.Local))...)
+	case fl.swapPieces && len(r.More) > 0:
+		return append(bytes.Join(r.More, nil), r.Local...)
+	}
+	return r.Gather(nil)
 }
 
 // pauseLocked lets everybody else run for a moment.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 
 	"railbed/transports"
@@ -39,6 +40,8 @@ type flaws struct {
 	forgetOnClose, waitIgnoresContext, postIgnoresContext   bool
 	noBackPressure, dropWhenFull, dropUnknown               bool
 	accessAsPeerFailure, writeReported                      bool
+	keepInline, swapPieces, firstPieceOnly, tooManyPieces   bool
+	ignoreCancel, loseCanceled, deliverCanceled             bool
 }
 
 // NewFabric makes a fabric whose order of delivery follows from seed.
@@ -61,6 +64,7 @@ type memoryEndpoint struct {
 	peers       []memoryPeer
 	regions     map[string]*memoryRegion
 	queue       []memoryMessage
+	orders      uint64 // messages that were ever queued
 	completions []transports.Completion
 	received    int // of completions, those that are OpReceive
 }
@@ -72,7 +76,10 @@ type memoryPeer struct {
 
 type memoryMessage struct {
 	transports.Request
-	key string
+	key    string
+	order  uint64      // tells it from all others of its endpoint
+	stop   func() bool // ends the watch over its context; nil is none
+	silent bool        // it has completed: a flaw
 }
 
 type memoryRegion struct {
@@ -163,26 +170,74 @@ func (e *memoryEndpoint) Post(ctx context.Context, requests []transports.Request
 		if len(e.queue) >= memoryQueue && !f.flaws.noBackPressure {
 			return i, nil
 		}
-		e.queue = append(e.queue, memoryMessage{Request: request, key: string(request.Remote)})
+		e.queueLocked(request)
 		f.changed.Broadcast()
 	}
 	return len(requests), nil
 }
 
 func (e *memoryEndpoint) admitLocked(request transports.Request) error {
-	switch {
+	if e.fabric.flaws.tooManyPieces && len(request.More) >= transports.MaxPieces {
+		return nil
+	}
+	switch err := request.Check(); {
 	case e.closed:
 		return transports.ErrClosed
-	case request.Op != transports.OpWrite && request.Op != transports.OpWriteImm:
-		return fmt.Errorf("operation %v cannot be posted", request.Op)
+	case err != nil:
+		return err
 	case int(request.Peer) >= len(e.peers):
 		return fmt.Errorf("no peer %d", request.Peer)
 	case e.peers[request.Peer].down && !e.fabric.flaws.postToDeadPeer:
 		return transports.ErrPeerFailed
-	case len(request.Local) > transports.MaxMessage:
-		return fmt.Errorf("message of %d bytes, limit %d", len(request.Local), transports.MaxMessage)
 	}
 	return nil
+}
+
+// queueLocked takes a request, and what of it the caller may change from now on.
+func (e *memoryEndpoint) queueLocked(request transports.Request) {
+	e.orders++
+	m := memoryMessage{Request: request, key: string(request.Remote), order: e.orders}
+	m.More = slices.Clone(request.More)
+	if request.Inline && !e.fabric.flaws.keepInline {
+		m.Local, m.More = request.Gather(nil), nil
+	}
+	if ctx := request.Context; ctx != nil {
+		e.worker.Add(1)
+		m.stop = context.AfterFunc(ctx, func() {
+			defer e.worker.Done()
+			e.cancel(m.order, transports.Canceled(ctx))
+		})
+	}
+	e.queue = append(e.queue, m)
+}
+
+// releaseLocked ends the watch over a message that leaves the queue.
+func (e *memoryEndpoint) releaseLocked(m *memoryMessage) {
+	if m.stop != nil && m.stop() {
+		e.worker.Done()
+	}
+	m.stop = nil
+}
+
+// cancel completes a message with err if it is still there.
+func (e *memoryEndpoint) cancel(order uint64, err error) {
+	f := e.fabric
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(e.queue, func(m memoryMessage) bool { return m.order == order })
+	if i < 0 || f.flaws.ignoreCancel {
+		return
+	}
+	m := &e.queue[i]
+	if !f.flaws.loseCanceled {
+		e.completeLocked(transports.Completion{ID: m.ID, Peer: m.Peer, Op: m.Op, Err: err})
+	}
+	if m.stop = nil; f.flaws.deliverCanceled {
+		m.silent = true
+	} else {
+		e.queue = slices.Delete(e.queue, i, i+1)
+	}
+	f.changed.Broadcast()
 }
 
 // deliverLoop delivers random messages of the queue until the endpoint closes.
@@ -204,6 +259,7 @@ func (e *memoryEndpoint) deliverLoop() {
 		i := ready[f.random.IntN(len(ready))]
 		message := e.queue[i]
 		e.queue = append(e.queue[:i], e.queue[i+1:]...)
+		e.releaseLocked(&message)
 		e.deliverLocked(message)
 		f.changed.Broadcast()
 	}
@@ -234,7 +290,7 @@ func (e *memoryEndpoint) deliverLocked(message memoryMessage) {
 		e.completeLocked(transports.Completion{ID: message.ID, Peer: message.Peer, Op: message.Op, Err: transports.ErrPeerFailed})
 		return
 	}
-	done := transports.Completion{ID: message.ID, Peer: message.Peer, Op: message.Op, Bytes: len(message.Local)}
+	done := transports.Completion{ID: message.ID, Peer: message.Peer, Op: message.Op, Bytes: message.Size()}
 	place, err := target.checkLocked(message)
 	if err != nil {
 		done.Bytes, done.Err = 0, err
@@ -242,7 +298,7 @@ func (e *memoryEndpoint) deliverLocked(message memoryMessage) {
 		return
 	}
 	from, _ := target.findLocked(e.address)
-	received := transports.Completion{Peer: from, Op: transports.OpReceive, Imm: message.Imm, Bytes: len(message.Local)}
+	received := transports.Completion{Peer: from, Op: transports.OpReceive, Imm: message.Imm, Bytes: message.Size()}
 	e.finishLocked(target, place, message, received, done)
 }
 
@@ -251,13 +307,17 @@ func (e *memoryEndpoint) deliverLocked(message memoryMessage) {
 func (e *memoryEndpoint) finishLocked(target *memoryEndpoint, place []byte, message memoryMessage, received, done transports.Completion) {
 	fl := &e.fabric.flaws
 	steps := []func(){
-		func() { fl.place(place, message.Local) },
+		func() { fl.place(place, fl.gather(&message.Request)) },
 		func() {
 			if message.Op == transports.OpWriteImm || fl.writeReported {
 				target.receiveLocked(received)
 			}
 		},
-		func() { e.completeLocked(done) },
+		func() {
+			if !message.silent {
+				e.completeLocked(done)
+			}
+		},
 	}
 	if fl.immBeforeData {
 		steps[0], steps[1] = steps[1], steps[0]
@@ -275,7 +335,7 @@ func (e *memoryEndpoint) finishLocked(target *memoryEndpoint, place []byte, mess
 
 // checkLocked finds where the message goes, or why it may not.
 func (e *memoryEndpoint) checkLocked(message memoryMessage) ([]byte, error) {
-	size, fl := uint64(len(message.Local)), e.fabric.flaws
+	size, fl := uint64(message.Size()), e.fabric.flaws
 	if size == 0 {
 		return nil, nil
 	}
@@ -346,6 +406,7 @@ func (e *memoryEndpoint) failPeerLocked(peer transports.Peer) {
 			kept = append(kept, message)
 			continue
 		}
+		e.releaseLocked(&message)
 		if !e.fabric.flaws.forgetDeadPeer {
 			e.completeLocked(transports.Completion{ID: message.ID, Peer: peer, Op: message.Op, Err: err})
 		}
@@ -402,8 +463,8 @@ func (e *memoryEndpoint) Close() error {
 	if !e.closed {
 		e.closed = true
 		delete(f.endpoints, e.address)
-		if !f.flaws.forgetOnClose {
-			for _, message := range e.queue {
+		for _, message := range e.queue {
+			if e.releaseLocked(&message); !f.flaws.forgetOnClose {
 				e.completeLocked(transports.Completion{ID: message.ID, Peer: message.Peer, Op: message.Op, Err: transports.ErrClosed})
 			}
 		}

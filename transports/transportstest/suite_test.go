@@ -135,6 +135,13 @@ func TestBrokenEndpointsAreRejected(t *testing.T) {
 		{"post deaf to its context", flaws{postIgnoresContext: true}, []string{"context"}, false},
 		{"no back-pressure", flaws{noBackPressure: true}, []string{"back-pressure"}, false},
 		{"immediates dropped when full", flaws{dropWhenFull: true}, []string{"back-pressure"}, false},
+		{"inline bytes not copied", flaws{keepInline: true}, []string{"inline"}, true},
+		{"pieces swapped", flaws{swapPieces: true}, []string{"gather-lists"}, false},
+		{"only the first piece", flaws{firstPieceOnly: true}, []string{"gather-lists"}, false},
+		{"any number of pieces", flaws{tooManyPieces: true}, []string{"gather-lists"}, false},
+		{"cancellation ignored", flaws{ignoreCancel: true}, []string{"cancel-waiting"}, false},
+		{"canceled requests forgotten", flaws{loseCanceled: true}, []string{"cancel-waiting", "cancel-moving"}, false},
+		{"canceled requests delivered", flaws{deliverCanceled: true}, []string{"cancel-waiting"}, false},
 		{"strangers not held back", flaws{dropUnknown: true}, []string{"late-peer"}, false},
 	}
 	for _, b := range broken {

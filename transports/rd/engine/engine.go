@@ -175,10 +175,16 @@ type Message struct {
 	ID          uint64
 	Op          transports.Op
 	Local       []byte
+	More        [][]byte // pieces behind Local; the list is read by Post
+	Inline      bool     // Post copies the bytes
 	Key, Offset uint64
 	Imm         uint32
 	Class       transports.Class
 	Droppable   bool
+	// Release, where it is set, is called when the message completes.
+	Release func()
+	// Number is set by Post, for Cancel.
+	Number uint32
 }
 
 // peer is another endpoint.
@@ -264,6 +270,15 @@ func (e *Engine) Post(now clock.Time, to transports.Peer, m *Message) (bool, err
 	}
 	e.activate(p.out)
 	return true, nil
+}
+
+// Cancel gives up a message that Post took, unless it is over. It completes with
+// err once the peer is known to have forgotten it, at once where it never began,
+// and without an error where it turns out to have come whole.
+func (e *Engine) Cancel(now clock.Time, to transports.Peer, number uint32, err error) {
+	if p := e.peers[to]; p.out != nil {
+		p.out.cancel(number, err, now)
+	}
 }
 
 func (e *Engine) activate(o *outbound) {

@@ -53,8 +53,8 @@ func (o *outbound) consistent() error {
 		states[k.state]++
 		if k.state != done && k.state != free {
 			open[k.message]++
-			if m := &o.messages[k.message%Messages]; m.number != k.message || !m.over && k.position+uint32(k.size) > uint32(len(m.Local)) {
-				return fmt.Errorf("packet %d is of message %d, whose place %d has", o.una+i, k.message, m.number)
+			if m := &o.messages[k.message%Messages]; m.Number != k.message || !m.over && k.position+uint32(k.size) > m.total {
+				return fmt.Errorf("packet %d is of message %d, whose place %d has", o.una+i, k.message, m.Number)
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func (o *outbound) consistent() error {
 	}
 	for number := o.first; number != o.last; number++ {
 		m := &o.messages[number%Messages]
-		if m.packets != open[number] || m.number != number || m.missing > uint32(len(m.Local)) && !m.over || m.over && m.packets == 0 && number == o.first {
+		if m.packets != open[number] || m.Number != number || m.missing > m.total && !m.over || m.over && m.packets == 0 && m.whole() && number == o.first {
 			return fmt.Errorf("message %d: %+v, %d packets are open", number, m, open[number])
 		}
 	}

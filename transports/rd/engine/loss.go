@@ -127,7 +127,7 @@ func (o *outbound) came(psn PSN, now clock.Time) {
 	if k.state == done || k.state == free {
 		return
 	}
-	if m := &o.messages[k.message%Messages]; k.skip && !k.skipped && !m.over {
+	if m := &o.messages[k.message%Messages]; k.hole && !k.skipped && !m.over {
 		m.missing -= uint32(k.size) // it was late, not lost
 	}
 	if k.sends == 1 || k.state == inFlight && now.Sub(k.sent) >= o.late.shortest {
@@ -163,8 +163,8 @@ func (o *outbound) detect(now clock.Time) {
 func (o *outbound) lose(slot uint16) {
 	k := &o.packets[slot]
 	o.unlink(slot)
-	if m := &o.messages[k.message%Messages]; m.Droppable && !k.skip && !m.over && k.size > 0 {
-		k.skip = true
+	if m := &o.messages[k.message%Messages]; m.Droppable && !k.skip && k.size > 0 {
+		k.skip, k.hole = true, true
 		m.missing += uint32(k.size)
 	}
 	o.link(&o.lost, slot, isLost)

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"fmt"
-
 	"railbed/fabric/clock"
 	"railbed/transports"
 	"railbed/transports/rd/path"
@@ -24,9 +22,10 @@ type outbound struct {
 
 	first, last uint32 // messages: the oldest that is not over, behind the newest
 	messages    [Messages]outMessage
-	long, short line // those of which packets were never sent
-	turn        int  // packets of the line whose turn it is
-	longs       bool // that is the long ones'
+	long, short line   // those of which packets were never sent
+	turn        int    // packets of the line whose turn it is
+	longs       bool   // that is the long ones'
+	inline      []byte // of the messages, MaxInline each; made when one comes
 
 	una, next PSN // packets: the oldest that is not over, behind the newest
 	limit     PSN // the first that the peer will not take
@@ -61,22 +60,6 @@ type outbound struct {
 	pauses     int
 }
 
-// outMessage is a request from Post to the end of its last packet.
-type outMessage struct {
-	Message
-	number  uint32
-	sent    uint32 // bytes that have a PSN
-	begun   bool   // its first packet has a PSN
-	packets uint32 // that are not over
-	missing uint32 // bytes that were given up
-	over    bool   // completed; packets of it may still be under way
-}
-
-// whole says that every byte has a PSN, or will have none.
-func (m *outMessage) whole() bool {
-	return m.over || m.begun && m.sent == uint32(len(m.Local))
-}
-
 // packetState is where a packet is.
 type packetState uint8
 
@@ -92,6 +75,7 @@ type outPacket struct {
 	state    packetState
 	skip     bool // a skip goes in its place
 	skipped  bool // and went
+	hole     bool // its bytes count as missing
 	sends    uint8
 	tries    uint8 // that were lost since the peer said anything of it
 	size     uint16
@@ -126,8 +110,8 @@ func (o *outbound) post(m *Message, now clock.Time) bool {
 	if o.idle() {
 		o.progress, o.silence = now, 0
 	}
-	o.messages[o.last%Messages] = outMessage{Message: *m, number: o.last}
-	if len(m.Local) > quantum*o.engine.config.Payload {
+	m.Number = o.last
+	if o.take(m).total > uint32(quantum*o.engine.config.Payload) {
 		o.long.push(o.last)
 	} else {
 		o.short.push(o.last)
@@ -217,7 +201,10 @@ func (o *outbound) nextBytes() int {
 		return wire.RDSkipLen
 	}
 	m := o.fresh()
-	return wire.RDDataLen + min(o.engine.config.Payload, len(m.Local)-int(m.sent))
+	if m.err != nil {
+		return wire.RDSkipLen
+	}
+	return wire.RDDataLen + min(o.engine.config.Payload, int(m.total-m.sent))
 }
 
 // send writes the packet that sendable found.
@@ -229,10 +216,13 @@ func (o *outbound) send(p *Packet, now clock.Time) {
 		return
 	}
 	m := o.fresh()
-	size := min(o.engine.config.Payload, len(m.Local)-int(m.sent))
+	size := min(o.engine.config.Payload, int(m.total-m.sent))
 	psn := o.next
 	o.next++
-	o.packets[psn.slot()] = outPacket{size: uint16(size), message: m.number, position: m.sent}
+	if m.err != nil { // canceled: all that the peer has to know of the rest
+		size, m.closed = 0, true
+	}
+	o.packets[psn.slot()] = outPacket{size: uint16(size), message: m.Number, position: m.sent, skip: m.closed}
 	m.sent += uint32(size)
 	m.begun = true
 	m.packets++
@@ -278,9 +268,9 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 			base.Flags |= wire.RDAckRequest
 		}
 		base.Length = k.size
-		p.Payload = m.Local[k.position:][:k.size]
+		p.Payload = m.bytes(p, int(k.position), int(k.size))
 		p.header(wire.RDDataLen).EncodeData(base, &wire.RDDataFields{
-			Key: m.Key, Offset: m.Offset, Message: m.number, Total: uint32(len(m.Local)), Position: k.position,
+			Key: m.Key, Offset: m.Offset, Message: m.Number, Total: m.total, Position: k.position,
 			Imm: m.Imm, Timestamp: uint32(now), Sum: wire.RDSum(p.Payload),
 		})
 		if k.sends == 1 {
@@ -311,9 +301,11 @@ func (o *outbound) pick(now clock.Time) int {
 }
 
 func (o *outbound) writeSkip(p *Packet, base wire.RDBase, k *outPacket, m *outMessage, now clock.Time) {
-	skip := wire.RDSkipFields{Count: 1, Message: m.number, Total: uint32(len(m.Local)), Imm: m.Imm, Timestamp: uint32(now), Bytes: uint32(k.size)}
-	if !m.over {
+	skip := wire.RDSkipFields{Count: 1, Message: m.Number, Total: m.total, Imm: m.Imm, Timestamp: uint32(now), Bytes: uint32(k.size)}
+	if m.err == nil {
 		base.Flags |= wire.RDDroppable
+	} else {
+		m.told = true
 	}
 	p.Payload = nil
 	p.header(wire.RDSkipLen).EncodeSkip(base, &skip)
@@ -329,67 +321,4 @@ func (o *outbound) end(psn PSN) {
 	if m.packets == 0 && m.whole() {
 		o.finish(m)
 	}
-}
-
-// finish completes a message whose packets are over.
-func (o *outbound) finish(m *outMessage) {
-	o.complete(m, nil)
-	for o.first != o.last {
-		m := &o.messages[o.first%Messages]
-		if !m.over || m.packets > 0 {
-			return
-		}
-		*m = outMessage{}
-		o.first++
-	}
-}
-
-// complete reports a message once.
-func (o *outbound) complete(m *outMessage, err error) {
-	if m.over {
-		return
-	}
-	m.over = true
-	c := transports.Completion{ID: m.ID, Peer: o.peer.number, Op: m.Op, Err: err}
-	if err == nil {
-		c.Bytes, c.Missing = len(m.Local)-int(m.missing), int(m.missing)
-	}
-	m.Local = m.Local[:0:0] // the caller's again
-	o.engine.host.Complete(c)
-}
-
-// abandon completes everything with an error.
-func (o *outbound) abandon(err error) {
-	for ; o.first != o.last; o.first++ {
-		o.complete(&o.messages[o.first%Messages], err)
-	}
-}
-
-// giveUp gives up a message: it completes with err, and skips go in the place of its
-// packets that have not come.
-func (o *outbound) giveUp(m *outMessage, err error) {
-	if !m.whole() {
-		o.withdraw(m.number)
-	}
-	o.complete(m, err)
-	for psn := o.una; psn != o.next; psn++ {
-		k := &o.packets[psn.slot()]
-		if k.state == done || k.message != m.number {
-			continue
-		}
-		k.skip = true
-		if k.state != isLost {
-			o.unlink(psn.slot())
-			o.link(&o.lost, psn.slot(), isLost)
-		}
-	}
-}
-
-// refusal is the error of a message that the peer refused.
-func refusal(m *outMessage, f *wire.RDNackFields) error {
-	why := map[wire.RDReason]string{
-		wire.RDNoRegion: "it has no such region", wire.RDNotWritable: "the region may not be written",
-		wire.RDBounds: fmt.Sprintf("the region has %d bytes, and these go to %d", f.Detail, m.Offset),
-	}[f.Reason]
-	return fmt.Errorf("%v %d bytes: %w: %s", m.Op, len(m.Local), transports.ErrAccess, why)
 }

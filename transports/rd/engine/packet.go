@@ -26,7 +26,8 @@ type Packet struct {
 	Header  []byte
 	Payload []byte
 
-	memory [wire.RDAckLen + 8*wire.RDMaxWords + 4*wire.RDMaxEchoes]byte
+	gathered []byte // the payload, where it is of several pieces
+	memory   [wire.RDAckLen + 8*wire.RDMaxWords + 4*wire.RDMaxEchoes]byte
 }
 
 // header is memory for a header.

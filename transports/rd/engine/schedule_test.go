@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ type task struct {
 	imm       bool
 	droppable bool
 	sent, got int // completions
+	canceled  bool
 	wrong     bool
 }
 
@@ -83,11 +85,11 @@ func schedule(t *testing.T, seed uint64) {
 	w.run(clock.Time(2 * time.Minute)) // the slowest have 16 bytes in a packet, and two packets a round trip
 	w.checkGuards()
 	for i, k := range tasks {
-		if k.sent != 1 || k.got != 1 && k.imm || k.wrong {
-			t.Errorf("seed %d: message %d of %d bytes %v -> %v: completed %d times, received %d times, wrong bytes %v", seed, i, len(k.local), k.from, k.to, k.sent, k.got, k.wrong)
+		if k.sent != 1 || k.got != 1 && k.imm && !k.canceled || k.got > 1 || k.wrong {
+			t.Errorf("seed %d: message %d of %d bytes %v -> %v: completed %d times, canceled %v, received %d times, wrong bytes %v", seed, i, len(k.local), k.from, k.to, k.sent, k.canceled, k.got, k.wrong)
 		}
-		if k.imm && !k.droppable && len(bytes.Trim(k.place, "\xAA")) != 0 {
-			t.Errorf("seed %d: message %d: bytes were written after its immediate", seed, i)
+		if (k.imm && !k.droppable || k.canceled) && len(bytes.Trim(k.place, "\xAA")) != 0 {
+			t.Errorf("seed %d: message %d: bytes were written after its end", seed, i)
 		}
 	}
 	for _, n := range nodes {
@@ -113,7 +115,14 @@ func (w *world) task(nodes []*testNode, number int) *task {
 	offset := r.IntN(64)
 	k.place = region.Memory[offset:][:size]
 	want := bytes.Clone(k.local)
-	m := Message{ID: uint64(number), Op: transports.OpWrite, Local: k.local, Key: key, Offset: uint64(offset), Imm: uint32(number), Droppable: k.droppable}
+	m := Message{ID: uint64(number), Op: transports.OpWrite, Key: key, Offset: uint64(offset), Imm: uint32(number), Droppable: k.droppable}
+	m.Inline = size <= transports.MaxInline && r.IntN(2) == 0
+	rest := k.local
+	for range r.IntN(4) {
+		n := r.IntN(len(rest) + 1)
+		m.More, rest = append(m.More, rest[:n]), rest[n:]
+	}
+	m.More = append(m.More, rest)
 	check := func() {
 		if !k.droppable && !bytes.Equal(k.place, want) {
 			k.wrong = true
@@ -130,7 +139,9 @@ func (w *world) task(nodes []*testNode, number int) *task {
 			}
 			return
 		}
-		k.got++
+		if k.got++; k.canceled {
+			k.wrong = true // too late
+		}
 		if check(); c.Bytes+c.Missing != size || c.Missing > 0 && !k.droppable || int(c.Peer) != from {
 			k.wrong = true
 		}
@@ -146,18 +157,31 @@ func (w *world) task(nodes []*testNode, number int) *task {
 			}
 			return
 		}
-		if k.sent++; k.imm && k.got == 0 || c.Err != nil || c.Bytes+c.Missing != size {
+		k.sent++
+		if k.canceled = errors.Is(c.Err, errTestCanceled); k.canceled {
+			for i := range k.place {
+				k.place[i] = 0xAA
+			}
+		} else if k.imm && k.got == 0 || c.Err != nil || c.Bytes+c.Missing != size {
 			k.wrong = true
-		}
-		if !k.imm {
+		} else if !k.imm {
 			check()
 		}
 		clear(k.local) // the caller's again
 	}
 	var try func()
 	try = func() {
-		if !k.from.post(transports.Peer(to), m) {
+		message, taken := k.from.postNumber(transports.Peer(to), m)
+		switch {
+		case !taken:
 			w.at(w.now.Add(time.Millisecond), try)
+		default:
+			if m.Inline {
+				clear(k.local)
+			}
+			if r.IntN(5) == 0 {
+				w.at(w.now.Add(time.Duration(r.Int64N(1<<r.IntN(25)))), func() { k.from.cancel(transports.Peer(to), message) })
+			}
 		}
 	}
 	w.at(clock.Time(r.Int64N(int64(50*time.Millisecond))), try)

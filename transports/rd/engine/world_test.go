@@ -234,13 +234,27 @@ func (n *testNode) clock() clock.Time { return n.w.now.Add(n.skew) }
 
 // post posts and sends.
 func (n *testNode) post(to transports.Peer, m Message) bool {
+	_, ok := n.postNumber(to, m)
+	return ok
+}
+
+// postNumber is post that tells the message's number.
+func (n *testNode) postNumber(to transports.Peer, m Message) (uint32, bool) {
 	ok, err := n.Post(n.clock(), to, &m)
 	if err != nil {
 		n.w.Fatalf("seed %d: post at %v: %v; %v", n.w.seed, n.w.now, err, n.w.failures())
 	}
 	n.drive()
-	return ok
+	return m.Number, ok
 }
+
+// cancel cancels and sends.
+func (n *testNode) cancel(to transports.Peer, number uint32) {
+	n.Cancel(n.clock(), to, number, errTestCanceled)
+	n.drive()
+}
+
+var errTestCanceled = fmt.Errorf("%w: by a test", transports.ErrCanceled)
 
 // drive sends what may go and sets the alarm.
 func (n *testNode) drive() {
