@@ -117,6 +117,7 @@ var levels = map[string]folder{
 		"transports/rd/path":    "it makes the choosers that a user asks for",
 		"transports/rd/rate":    "it hands controllers to its engines",
 	}},
+	"transports/rd/privacy": {level: 1},
 	"transports/rd/engine": {level: 3, siblings: map[string]string{
 		"transports":         "it speaks of its completions and errors",
 		"transports/rd/path": "its packets take paths by a chooser",

@@ -18,20 +18,27 @@ type address struct {
 	port    uint8 // of engine 0, behind wire.PortRD
 	engines uint8
 	room    uint16 // packets that an engine can hold before it said so itself
+	// encrypts says that it takes encrypted packets and no others.
+	encrypts bool
 }
 
-// addressLen is magic, version, port, engines, room, life and an IPv6 address;
+// addressLen is magic, version, port, engines, flags, room, life and an IPv6 address;
 // IPv4 stands in it as RFC 4291, 2.5.5.2 has it.
 const (
 	addressLen     = 32
 	addressMagic   = "RD"
 	addressVersion = wire.RDVersion
+	addressSealed  = 1 // flag: encrypts
 )
 
 func (a address) encode() []byte {
 	b := make([]byte, 0, addressLen)
 	b = append(b, addressMagic...)
-	b = append(b, addressVersion, a.port, a.engines, 0)
+	flags := uint8(0)
+	if a.encrypts {
+		flags = addressSealed
+	}
+	b = append(b, addressVersion, a.port, a.engines, flags)
 	b = binary.BigEndian.AppendUint16(b, a.room)
 	b = binary.BigEndian.AppendUint64(b, a.life)
 	at := a.at.As16()
@@ -47,9 +54,9 @@ func decodeAddress(b []byte) (address, error) {
 	}
 	a := address{
 		life: binary.BigEndian.Uint64(b[8:]), at: netip.AddrFrom16([16]byte(b[16:])).Unmap(),
-		port: b[3], engines: b[4], room: binary.BigEndian.Uint16(b[6:]),
+		port: b[3], engines: b[4], room: binary.BigEndian.Uint16(b[6:]), encrypts: b[5] == addressSealed,
 	}
-	if a.engines == 0 || a.engines > wire.RDEngines || a.port%wire.RDEngines != 0 || a.at.IsUnspecified() || b[5] != 0 {
+	if a.engines == 0 || a.engines > wire.RDEngines || a.port%wire.RDEngines != 0 || a.at.IsUnspecified() || b[5]&^addressSealed != 0 {
 		return address{}, errors.New("the address of an rd endpoint is damaged")
 	}
 	return a, nil

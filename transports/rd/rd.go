@@ -25,6 +25,7 @@ import (
 	"railbed/transports/completion"
 	"railbed/transports/rd/engine"
 	"railbed/transports/rd/path"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate"
 	"railbed/transports/wire"
 )
@@ -78,6 +79,14 @@ type Config struct {
 	// PeerTimeout is how long a peer may be silent while something is
 	// outstanding to it. Default 5 s.
 	PeerTimeout time.Duration
+	// Secret makes the endpoint encrypt all packets and take no others. All its
+	// peers need the same. Default: nothing is encrypted.
+	Secret *privacy.Secret
+	// Keys bounds how long a key is used. Default: as PROTOCOL.md says.
+	Keys privacy.Limits
+	// Readable encrypts payload alone: headers are authenticated, and a capture
+	// can read them.
+	Readable bool
 }
 
 // Endpoint implements transports.Endpoint. Make one with Open.
@@ -123,7 +132,7 @@ func Open(config Config) (*Endpoint, error) {
 	if _, err := path.New(config.Choose, config.Paths, path.Options{Weights: config.Weights}); err != nil {
 		return nil, fmt.Errorf("open rd endpoint: %w", err)
 	}
-	payload := payloadFor(config.MTU, config.Addr)
+	payload := config.payload()
 	blocks := wire.PortsRDPath / (wire.PortsRD / wire.RDEngines)
 	if config.Engines > wire.RDEngines || config.Engines < 1 || config.Paths < 1 || config.Engines*config.Paths > blocks || payload < 1 {
 		return nil, fmt.Errorf("open rd endpoint: %d engines of %d paths at an MTU of %d: want 1 to %d engines, at most %d paths of all together, and an MTU above %d",
@@ -142,14 +151,22 @@ func Open(config Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// payloadFor is how many bytes of a message fit a packet; whole cache lines
+// payload is how many bytes of a message fit a packet; whole cache lines
 // where there are many.
-func payloadFor(mtu int, addr netip.Addr) int {
-	payload := mtu + wire.EthernetLen - headers(addr) - wire.RDDataLen
+func (c *Config) payload() int {
+	payload := c.MTU + wire.EthernetLen - headers(c.Addr) - wire.RDDataLen - c.sealed()
 	if payload > 512 {
 		payload &^= 63
 	}
 	return payload
+}
+
+// sealed is how much longer packets are for being encrypted.
+func (c *Config) sealed() int {
+	if c.Secret == nil {
+		return 0
+	}
+	return wire.RDSealedLen
 }
 
 // headers is the length of those below rd.
@@ -164,7 +181,7 @@ func headers(addr netip.Addr) int {
 func (e *Endpoint) open(payload int) error {
 	var life [8]byte
 	rand.Read(life[:])
-	e.self = address{life: binary.BigEndian.Uint64(life[:]), at: e.config.Addr, engines: uint8(e.config.Engines)}
+	e.self = address{life: binary.BigEndian.Uint64(life[:]), at: e.config.Addr, engines: uint8(e.config.Engines), encrypts: e.config.Secret != nil}
 	sockets, slot, err := openSockets(&e.config)
 	if err != nil {
 		return err
@@ -177,13 +194,14 @@ func (e *Endpoint) open(payload int) error {
 		slack = min(mostSlack, time.Duration(uint64(e.config.MTU)*8*uint64(time.Second)/e.config.Rate)*slackPackets)
 	}
 	for i, s := range sockets {
-		w := &worker{endpoint: e, socket: s, size: payload + wire.RDDataLen + wire.INTLen + 255*4}
-		room := s.room(payload)
+		w := &worker{endpoint: e, socket: s, size: payload + wire.RDDataLen + e.config.sealed() + wire.INTLen + 255*4}
+		room := s.room(payload + e.config.sealed())
 		e.self.room = uint16(min(room/2, 64))
 		w.engine = engine.New(engine.Config{
 			Life: e.self.life, Port: e.self.port + uint8(i), Payload: payload, Pacer: pacer, Room: room, PeerTimeout: e.config.PeerTimeout,
 			Slack: slack, Overhead: headers(e.config.Addr) + e.config.Overhead,
 			FirstPath: s.firstPath, Paths: w.chooser, Grain: e.config.Grain, Control: e.control(i),
+			Secret: e.config.Secret, Keys: e.config.Keys, Readable: e.config.Readable,
 		}, w)
 		e.workers = append(e.workers, w)
 	}
@@ -224,8 +242,14 @@ func (e *Endpoint) Address() []byte { return e.self.encode() }
 // AddPeer implements transports.Endpoint.
 func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	to, err := decodeAddress(raw)
-	if err == nil && to.at.Is4() != e.config.Addr.Is4() {
+	switch {
+	case err != nil:
+	case to.at.Is4() != e.config.Addr.Is4():
 		err = fmt.Errorf("it is at %v, and this endpoint at %v", to.at, e.config.Addr)
+	case to.encrypts && !e.self.encrypts:
+		err = errors.New("it encrypts, and this endpoint has no secret")
+	case !to.encrypts && e.self.encrypts:
+		err = errors.New("it does not encrypt, and this endpoint does")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("add peer: %w", err)

@@ -284,32 +284,34 @@ func (b RD) Valid() bool {
 		return false
 	}
 	header := RDHeaderLen(b.Type())
-	if header == 0 {
+	switch {
+	case header == 0:
 		return false
+	case b.Sealed():
+		header = RDBaseLen
+	case !b.Formed():
+		return false
+	case b.Type() == RDAck:
+		header = len(b)
 	}
-	if b[rdFlags]&RDEncrypted != 0 {
-		return b.check(RDBaseLen) == binary.BigEndian.Uint16(b[rdCheck:])
-	}
-	if len(b) < header || b.Length() > 0 && b.Type() != RDData {
+	return b.check(header) == binary.BigEndian.Uint16(b[rdCheck:])
+}
+
+// Formed says that the lengths of a plain datagram that HasBase agree, whatever
+// its check.
+func (b RD) Formed() bool {
+	header := RDHeaderLen(b.Type())
+	if header == 0 || len(b) < header || b.Length() > 0 && b.Type() != RDData {
 		return false
 	}
 	switch b.Type() {
 	case RDData:
-		if len(b) > header+b.Length() {
-			return false
-		}
+		return len(b) <= header+b.Length()
 	case RDAck:
 		words, echoes := int(b[rdAckWords]), int(b[rdAckEchoes])
-		if words > RDMaxWords || echoes > RDMaxEchoes || len(b) != header+8*words+rdEchoLen*echoes {
-			return false
-		}
-		header = len(b)
-	default:
-		if len(b) != header {
-			return false
-		}
+		return words <= RDMaxWords && echoes <= RDMaxEchoes && len(b) == header+8*words+rdEchoLen*echoes
 	}
-	return b.check(header) == binary.BigEndian.Uint16(b[rdCheck:])
+	return len(b) == header
 }
 
 var noCheck [2]byte // on the heap once, not for each packet

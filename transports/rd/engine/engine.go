@@ -34,6 +34,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/transports"
 	"railbed/transports/rd/path"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate"
 	"railbed/transports/wire"
 )
@@ -97,6 +98,13 @@ type Config struct {
 	// PeerTimeout is how long a peer may be silent while something is
 	// outstanding to it. Default 5 s.
 	PeerTimeout time.Duration
+	// Secret is what all peers share, so that packets are encrypted. Default: they
+	// are not, and encrypted ones are not taken.
+	Secret *privacy.Secret
+	// Keys bounds how long a key is used.
+	Keys privacy.Limits
+	// Readable leaves headers readable: only payload is encrypted.
+	Readable bool
 }
 
 // Host is what an engine needs of its endpoint.
@@ -147,6 +155,11 @@ type Counters struct {
 	Foreign             uint64 // of peers, lives or versions that are not known here
 	Marked              uint64 // data packets with congestion experienced
 	Pace                Pace   // of data packets that were paced
+	Unprotected         uint64 // packets that were not encrypted and should be, or the other way round
+	Forged              uint64 // encrypted packets with a wrong tag
+	Replayed            uint64 // encrypted packets that had come, or are too old to tell
+	Stale               uint64 // encrypted packets of an epoch that is not taken
+	Hints               uint64 // trimmed headers of encrypted packets that were passed on
 }
 
 // Add adds the counts of another engine.
@@ -168,6 +181,11 @@ func (c *Counters) Add(o *Counters) {
 	c.Foreign += o.Foreign
 	c.Marked += o.Marked
 	c.Pace.Add(&o.Pace)
+	c.Unprotected += o.Unprotected
+	c.Forged += o.Forged
+	c.Replayed += o.Replayed
+	c.Stale += o.Stale
+	c.Hints += o.Hints
 }
 
 // Message is a request in the engine's words.
@@ -194,6 +212,11 @@ type peer struct {
 	out    *outbound
 	in     [wire.RDEngines]*inbound // by its engine
 	err    error
+
+	pairings  [wire.RDEngines]*pairing // by its engine, where packets are encrypted
+	suspicion wire.RDRejection         // the latest reject, for which nobody vouches
+	hintsFrom clock.Time
+	hints     int // since then
 }
 
 // Engine is one engine.
@@ -232,6 +255,9 @@ func New(config Config, host Host) *Engine {
 	}
 	if config.Overhead == 0 {
 		config.Overhead = wire.EthernetLen + wire.IPv4MinLen + wire.UDPLen
+	}
+	if config.Secret != nil {
+		config.Overhead += wire.RDSealedLen
 	}
 	if config.Grain == 0 {
 		config.Grain = 1
@@ -341,13 +367,13 @@ func (e *Engine) Receive(now clock.Time, a Arrival) {
 		return
 	}
 	base := b.Base()
-	if base.Flags&wire.RDEncrypted != 0 {
-		e.counters.Foreign++
-		e.reject(a.From, base, wire.RDRejectSecurity)
+	if base.Type == wire.RDReject && !b.Sealed() { // its sender need not have a key
+		e.rejected(b, base, now)
 		return
 	}
-	if base.Type == wire.RDReject {
-		e.rejected(b, base, now)
+	if b.Sealed() != e.encrypts() {
+		e.counters.Unprotected++
+		e.reject(a.From, base, wire.RDRejectSecurity)
 		return
 	}
 	if base.Tag != uint32(e.config.Life) || base.Destination != e.config.Port {
@@ -360,6 +386,13 @@ func (e *Engine) Receive(now clock.Time, a Arrival) {
 		e.counters.Foreign++
 		e.reject(a.From, base, wire.RDRejectStranger)
 		return
+	}
+	if e.encrypts() {
+		var ok bool
+		if b, ok = e.open(p, b, base, a, now); !ok {
+			return
+		}
+		base.Flags = b.Flags()
 	}
 	e.from(p, b, base, a, now)
 }
@@ -440,6 +473,10 @@ func (e *Engine) rejected(b wire.RD, base wire.RDBase, now clock.Time) {
 		p := o.peer
 		if p.err != nil || o.port != base.Source || r.Meant != uint32(p.Life) {
 			continue
+		}
+		if e.encrypts() {
+			o.suspected(r.Reason, now)
+			return
 		}
 		switch r.Reason {
 		case wire.RDRejectStranger:

@@ -7,6 +7,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/wire"
 )
 
@@ -50,8 +51,9 @@ func (x *attack) value(near uint32) uint32 {
 	}
 }
 
-func newAttack(t testing.TB, script []byte) *attack {
+func newAttack(t testing.TB, script []byte, secret *privacy.Secret) *attack {
 	w := newWorld(t, 1)
+	w.secret = secret
 	x := &attack{world: w, script: script, peers: make(map[*testNode]map[*testNode]transports.Peer), keys: make(map[*testNode][]uint64),
 		closed: make(map[*Region][]byte), posted: make(map[*testNode]map[uint64]int)}
 	for i, at := range []**testNode{&x.a, &x.b, &x.c} {
@@ -210,7 +212,22 @@ func (x *attack) forge() {
 		b.EncodeData(base, &f)
 		b = append(b[:wire.RDDataLen], payload...)
 	}
-	x.inject(to, from, b)
+	x.inject(to, from, x.seal(to, b))
+}
+
+// seal makes a packet look encrypted, where packets are, as somebody would who has
+// no key; some are trimmed, some are left as they are.
+func (x *attack) seal(to *testNode, b wire.RD) wire.RD {
+	how := x.byte()
+	if !to.encrypts() || how&3 == 0 {
+		return b
+	}
+	b = append(b, make([]byte, wire.RDSealedLen)...)
+	b.EncodeSecurity(&wire.RDSecurity{Readable: x.byte(), Heard: x.byte(), Epoch: uint16(x.byte() & 3), Counter: uint64(x.value(0))})
+	if how&3 == 1 {
+		b = b[:min(len(b), wire.RDDataLen)]
+	}
+	return b
 }
 
 // inject hands a node a packet in the name of another.
@@ -274,7 +291,7 @@ func (x *attack) play() {
 func FuzzEngine(f *testing.F) {
 	f.Add([]byte{3, 200, 0, 8, 100, 10, 0, 0, 0, 0, 0, 1, 50})
 	f.Fuzz(func(t *testing.T, script []byte) {
-		x := newAttack(t, script)
+		x := newAttack(t, script, nil)
 		x.talk(x.c, x.a, 2000)
 		x.talk(x.a, x.c, 2000)
 		x.play()

@@ -17,6 +17,9 @@ type inbound struct {
 	// came has a bit for each PSN of the window from next on, at PSN % Window,
 	// the most significant first.
 	came [Window / 64]uint64
+	// hinted has a bit, likewise, for each that a trimmed header without a tag spoke
+	// of.
+	hinted [Window / 64]uint64
 
 	message  uint32 // the first that is not over
 	messages [Messages]inMessage
@@ -86,6 +89,7 @@ func (in *inbound) take(psn PSN) {
 	for in.next != in.highest && in.has(in.next) {
 		s := in.next.slot()
 		in.came[s/64] &^= 1 << (63 - s%64)
+		in.hinted[s/64] &^= 1 << (63 - s%64)
 		in.next++
 	}
 }

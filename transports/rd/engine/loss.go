@@ -178,7 +178,14 @@ func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
 	slot := psn.slot()
 	k := &o.packets[slot]
 	m := &o.messages[k.message%Messages]
-	if k.state != inFlight || f.Message != k.message {
+	hint := f.Reason == wire.RDTrimmed && o.engine.encrypts() // it cannot tell the message
+	if k.state != inFlight || f.Message != k.message && !hint {
+		return
+	}
+	if hint {
+		o.silence, o.progress = 0, now
+		o.hinted(slot, now)
+		o.schedule(now)
 		return
 	}
 	o.silence, o.progress, k.tries = 0, now, 0
@@ -239,7 +246,7 @@ func (o *outbound) tick(now clock.Time) {
 	}
 	if o.waits() {
 		if now.Sub(o.progress) >= o.engine.config.PeerTimeout {
-			o.engine.fail(o.peer, "nothing came back for %v", now.Sub(o.progress).Round(time.Millisecond))
+			o.engine.fail(o.peer, "nothing came back for %v%s", now.Sub(o.progress).Round(time.Millisecond), o.peer.suspects())
 			return
 		}
 		o.probing = o.probing || o.probeAt() <= now

@@ -76,6 +76,7 @@ type outPacket struct {
 	skip     bool // a skip goes in its place
 	skipped  bool // and went
 	hole     bool // its bytes count as missing
+	hinted   bool // it was sent again for a header that nobody vouches for
 	sends    uint8
 	tries    uint8 // that were lost since the peer said anything of it
 	size     uint16
@@ -278,7 +279,7 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 			e.counters.SentBytes += uint64(k.size)
 		} else {
 			e.counters.Repeated++
-			o.repeated = true
+			o.repeated = o.repeated || !k.hinted // then it may have come, in its time
 		}
 	}
 	if o.flight.count == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate"
 	"railbed/transports/wire"
 )
@@ -116,10 +117,16 @@ func TestPacerIsShared(t *testing.T) {
 // TestNothingIsAllocated holds that packets of a transfer that runs cost no memory
 // on either side.
 func TestNothingIsAllocated(t *testing.T) {
+	for name, secret := range map[string]*privacy.Secret{"plain": nil, "encrypted": testSecret(t)} {
+		t.Run(name, func(t *testing.T) { nothingIsAllocated(t, secret) })
+	}
+}
+
+func nothingIsAllocated(t *testing.T, secret *privacy.Secret) {
 	h := &quiet{}
 	h.region.Memory, h.region.Writable = make([]byte, 1<<16), true
 	config := func(life uint64) Config {
-		return Config{Life: life, Payload: 4096, Paths: testPaths(0, life), FirstPath: wire.PortRDPath, Room: 64, Pacer: NewPacer(100_000_000_000),
+		return Config{Life: life, Payload: 4096, Paths: testPaths(0, life), FirstPath: wire.PortRDPath, Room: 64, Pacer: NewPacer(100_000_000_000), Secret: secret,
 			Control: func(transports.Peer) rate.Controller { return rate.NewNSCC(rate.NSCCOptions{Rate: 100_000_000_000}) }}
 	}
 	a, b := New(config(1<<40+1), h), New(config(1<<41+2), h)
@@ -133,7 +140,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	carry := func(from, to *Engine) {
 		for from.Next(now, &p) {
 			data = append(append(data[:0], p.Header...), p.Payload...)
-			if packets++; packets%50 == 0 && p.Payload != nil { // some are trimmed, some lost
+			if packets++; packets%50 == 0 && !p.Control { // some are trimmed, some lost
 				if data = data[:wire.RDDataLen]; packets%100 == 0 {
 					continue
 				}

@@ -28,6 +28,7 @@ type Packet struct {
 
 	gathered []byte // the payload, where it is of several pieces
 	memory   [wire.RDAckLen + 8*wire.RDMaxWords + 4*wire.RDMaxEchoes]byte
+	sealed   []byte // memory for the whole packet, encrypted
 }
 
 // header is memory for a header.
@@ -47,6 +48,16 @@ func (p *Packet) control(to *peer, port uint8) {
 // go before data and are not paced. A Path of -1 leaves the path to the driver,
 // which is to use all of them in turn.
 func (e *Engine) Next(now clock.Time, p *Packet) bool {
+	for e.next(now, p) {
+		if !e.encrypts() || e.seal(now, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// next is Next in the clear.
+func (e *Engine) next(now clock.Time, p *Packet) bool {
 	e.paced = 0
 	if e.nextControl(p) {
 		return true

@@ -56,6 +56,9 @@ func schedule(t *testing.T, seed uint64) {
 	if r.IntN(4) > 0 {
 		w.net.loss, w.net.twice, w.net.trim, w.net.corrupt = r.Float64()*0.2, r.Float64()*0.1, r.Float64()*0.1, r.Float64()*0.05
 	}
+	if seed%2 == 0 {
+		w.encrypt()
+	}
 	var nodes []*testNode
 	for range 2 + r.IntN(2) {
 		nodes = append(nodes, w.node(func(c *Config) {

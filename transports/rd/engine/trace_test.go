@@ -15,6 +15,10 @@ func (w *world) trace(from, to *testNode, b wire.RD) {
 		return
 	}
 	base := b.Base()
+	if b.Sealed() {
+		w.Logf("%d %v -> %v %v psn %d, sealed %+v", w.now, from, to, base.Type, base.PSN, b.Security())
+		return
+	}
 	switch base.Type {
 	case wire.RDData:
 		f := b.Data()

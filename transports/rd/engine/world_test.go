@@ -13,6 +13,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/transports"
 	"railbed/transports/rd/path"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/wire"
 )
 
@@ -32,6 +33,10 @@ type world struct {
 	// fate decides about a packet instead of the weather. The path is -1 where the
 	// driver may take any.
 	fate func(from, to *testNode, b wire.RD, path int) fate
+	// secret and keys are those of nodes that are made from now on.
+	secret   *privacy.Secret
+	keys     privacy.Limits
+	readable bool
 	// memories are all regions' with the bytes around them.
 	memories [][]byte
 }
@@ -135,7 +140,8 @@ func testPaths(kind path.Kind, seed uint64) func() path.Chooser {
 func (w *world) node(change ...func(*Config)) *testNode {
 	n := &testNode{w: w, life: w.random.Uint64(), skew: time.Duration(w.random.Int64N(int64(time.Hour))), addr: netip.AddrFrom4([4]byte{10, 0, byte(len(w.nodes) >> 8), byte(len(w.nodes))}),
 		regions: make(map[uint64]*Region), failed: make(map[transports.Peer]error)}
-	c := Config{Life: n.life, Port: uint8(16 * len(w.nodes)), Payload: 512, Paths: testPaths(path.KindOblivious, w.seed), FirstPath: wire.PortRDPath, Room: 256}
+	c := Config{Life: n.life, Port: uint8(16 * len(w.nodes)), Payload: 512, Paths: testPaths(path.KindOblivious, w.seed), FirstPath: wire.PortRDPath, Room: 256,
+		Secret: w.secret, Keys: w.keys, Readable: w.readable}
 	for _, f := range change {
 		f(&c)
 	}
@@ -298,7 +304,8 @@ func (w *world) carry(from *testNode, p *Packet) {
 		return
 	}
 	data := append(bytes.Clone(p.Header), p.Payload...)
-	if b := wire.RD(data); !b.Valid() || !p.Control && b.Base().Type != wire.RDData && b.Base().Type != wire.RDSkip {
+	b := wire.RD(data)
+	if !b.Valid() || b.Sealed() != (from.encrypts() && b.Type() != wire.RDReject) || !p.Control && b.Base().Type != wire.RDData && b.Base().Type != wire.RDSkip {
 		w.Fatalf("seed %d: sends an invalid packet %x", w.seed, data)
 	}
 	if w.saw != nil {
@@ -308,8 +315,8 @@ func (w *world) carry(from *testNode, p *Packet) {
 	if w.fate != nil {
 		f = w.fate(from, to, data, p.Path)
 	}
-	if f.trim && !p.Control && len(p.Payload) > 0 {
-		data = data[:wire.RDDataLen+w.random.IntN(len(p.Payload))]
+	if b.Type() == wire.RDData && len(data) > wire.RDDataLen && f.trim {
+		data = data[:wire.RDDataLen+w.random.IntN(len(data)-wire.RDDataLen)]
 	}
 	if w.chance(w.net.corrupt) {
 		data[w.random.IntN(len(data))] ^= 1 << w.random.IntN(8)

@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports/rd/path"
+	"railbed/transports/rd/privacy"
+	"railbed/transports/wire"
+)
+
+const (
+	// hints of trimmed headers, for which nobody vouches, are passed on at most so
+	// many to a peer in each hintTime: more than a queue that trims at 1 Gbit/s
+	// makes of it.
+	hints    = 64
+	hintTime = time.Millisecond
+)
+
+// pairing is the keys with one engine of a peer, for as long as both live: also
+// when the peer has failed, since a counter that began again would use nonces
+// twice.
+type pairing struct {
+	seal privacy.Sealer
+	open privacy.Opener
+}
+
+// encrypts says that packets are to be encrypted: all, with all peers.
+func (e *Engine) encrypts() bool { return e.config.Secret != nil }
+
+// pairing is the keys with an engine that the peer has.
+func (e *Engine) pairing(p *peer, port uint8) *pairing {
+	n := port - p.Port
+	if p.pairings[n] == nil {
+		d := privacy.Direction{From: e.config.Life, To: p.Life, Source: e.config.Port, Destination: port}
+		p.pairings[n] = &pairing{
+			seal: *privacy.NewSealer(e.config.Secret, d, e.config.Keys), open: *privacy.NewOpener(e.config.Secret, d.Back(), e.config.Keys),
+		}
+	}
+	return p.pairings[n]
+}
+
+// seal encrypts a packet that Next wrote. It is false where the keys with the peer
+// are used up, which has failed then.
+func (e *Engine) seal(now clock.Time, packet *Packet) bool {
+	if packet.Peer < 0 {
+		return true // a reject, to who may have no key
+	}
+	p := e.peers[packet.Peer]
+	if cap(packet.sealed) == 0 {
+		packet.sealed = make([]byte, max(len(packet.memory), wire.RDDataLen+e.config.Payload)+wire.RDSealedLen)
+	}
+	k := e.pairing(p, packet.Port)
+	_, heard := k.open.Heard()
+	b, err := k.seal.Seal(packet.sealed, packet.Header, packet.Payload, e.config.Readable, heard, now)
+	if err != nil {
+		e.fail(p, "%v", err)
+		return false
+	}
+	packet.Header, packet.Payload = b, nil
+	return true
+}
+
+// open decrypts a packet of a known peer. It is false for one that goes no
+// further.
+func (e *Engine) open(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock.Time) (wire.RD, bool) {
+	c := &e.counters
+	if n := int(base.Source) - int(p.Port); n < 0 || n >= p.Engines {
+		c.Hostile++
+		return nil, false
+	}
+	if b.SealedTrimmed() {
+		e.hint(p, b, base, a, now)
+		return nil, false
+	}
+	k := e.pairing(p, base.Source)
+	heard := uint8(0)
+	if len(b) >= wire.RDSealedLeast {
+		heard = b.Security().Heard
+	}
+	plain, what := k.open.Open(b, now)
+	switch what {
+	case privacy.Opened:
+		k.seal.Confirm(heard)
+		return plain, true
+	case privacy.Replayed:
+		c.Replayed++
+	case privacy.Stale:
+		c.Stale++
+	case privacy.Forged:
+		c.Forged++
+	default:
+		c.Corrupt++
+	}
+	return nil, false
+}
+
+// hint takes a trimmed header, which has lost its tag: anybody may have made it.
+// It says no more than that a packet which has not come may be sent again
+// soon; once for each, and not often.
+func (e *Engine) hint(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock.Time) {
+	e.counters.Trimmed++
+	if p.err != nil || len(b) < wire.RDSealedLeast {
+		return
+	}
+	in := e.inbound(p, base.Source)
+	psn := PSN(base.PSN)
+	if distance := psn.From(in.next); distance < 0 || distance >= Window || in.has(psn) || in.isHinted(psn) {
+		return
+	}
+	if now.Sub(p.hintsFrom) >= hintTime {
+		p.hintsFrom, p.hints = now, 0
+	}
+	if p.hints == hints {
+		return
+	}
+	p.hints++
+	in.hinted[psn.slot()/64] |= 1 << (63 - psn.slot()%64)
+	e.counters.Hints++
+	in.nack(psn, 0, wire.RDTrimmed, a.Path, 0)
+}
+
+func (in *inbound) isHinted(psn PSN) bool {
+	s := psn.slot()
+	return in.hinted[s/64]>>(63-s%64)&1 != 0
+}
+
+// hinted takes what a peer says of a header for which it does not vouch: a packet
+// is sent again, the first time. It is not lost, so that it is not given up, and
+// the path has a mark for it, as any switch could give it, and no evidence for or
+// against it.
+func (o *outbound) hinted(slot uint16, now clock.Time) {
+	k := &o.packets[slot]
+	if k.hinted || now.Sub(k.sent) < o.late.shortest/2 {
+		return
+	}
+	k.hinted = true
+	o.paths.Feedback(path.Report{Path: int(k.path), Event: path.Marked}, now)
+	o.unlink(slot)
+	o.link(&o.lost, slot, isLost)
+}
+
+// suspected notes a reject, which anybody can have made: an encrypted peer is not
+// ended by it. It says why when the peer's silence has.
+func (o *outbound) suspected(why wire.RDRejection, now clock.Time) {
+	heard, _ := o.engine.pairing(o.peer, o.port).open.Heard()
+	if why == wire.RDRejectStranger && !heard {
+		o.pause(now) // who was heard knows this endpoint
+		return
+	}
+	o.engine.counters.Foreign++
+	o.peer.suspicion = why
+}
+
+// suspects is why nothing may have come of a peer.
+func (p *peer) suspects() string {
+	if p.suspicion == 0 {
+		return ""
+	}
+	return " but a reject that anybody can have made: " + p.suspicion.String()
+}

@@ -1,0 +1,144 @@
+package privacy
+
+import (
+	"railbed/fabric/clock"
+	"railbed/transports/wire"
+)
+
+// Outcome is what became of an encrypted packet.
+type Outcome uint8
+
+// Outcomes.
+const (
+	Opened    Outcome = iota
+	Malformed         // it is too short, or its lengths do not agree
+	Stale             // of an epoch that is over, or not near
+	Replayed          // it came before, or is too old to tell
+	Forged            // its tag is wrong
+)
+
+// Opener decrypts what comes from one direction.
+type Opener struct {
+	secret    *Secret
+	direction Direction
+	limits    Limits
+	// previous, current and next are the epochs that are opened. The next one's key
+	// is there before it is used, so that no packet makes one that is not authentic.
+	previous, current, next *epoch
+	until                   clock.Time // previous is opened
+	heard                   bool
+}
+
+type epoch struct {
+	number uint16
+	crypt  cryptor
+	came   window
+}
+
+// NewOpener makes the opener of a direction.
+func NewOpener(s *Secret, d Direction, l Limits) *Opener {
+	o := &Opener{secret: s, direction: d, limits: l.withDefaults()}
+	o.current, o.next = o.epoch(0), o.epoch(1)
+	return o
+}
+
+func (o *Opener) epoch(number uint16) *epoch {
+	return &epoch{number: number, crypt: newCryptor(o.secret.Key(o.direction, number))}
+}
+
+// Heard says that a packet was opened, and tells the low half of the newest epoch.
+func (o *Opener) Heard() (any bool, epoch uint8) { return o.heard, uint8(o.current.number) }
+
+// find is an epoch that is opened now, or nil.
+func (o *Opener) find(number uint16, now clock.Time) *epoch {
+	if o.previous != nil && now >= o.until {
+		o.previous = nil
+	}
+	for _, e := range [...]*epoch{o.current, o.next, o.previous} {
+		if e != nil && e.number == number {
+			return e
+		}
+	}
+	return nil
+}
+
+// Open decrypts a datagram that is Valid, Sealed and not cut, in place; what comes
+// of it is as long as its type says and has the Check of its base. Unless it is
+// Opened, b is of no use any more.
+func (o *Opener) Open(b wire.RD, now clock.Time) (wire.RD, Outcome) {
+	if len(b) < wire.RDSealedLeast+wire.RDTagLen {
+		return nil, Malformed
+	}
+	f := b.Security()
+	clear := wire.RDSealedLeast + 4*int(f.Readable)
+	if clear+wire.RDTagLen > len(b) {
+		return nil, Malformed
+	}
+	e := o.find(f.Epoch, now)
+	if e == nil {
+		return nil, Stale
+	}
+	if e.came.has(f.Counter) {
+		return nil, Replayed
+	}
+	if _, err := e.crypt.aead.Open(b[clear:clear], e.crypt.at(f.Counter), b[clear:], b[:clear]); err != nil {
+		return nil, Forged
+	}
+	e.came.add(f.Counter)
+	o.heard = true
+	if e == o.next {
+		o.previous, o.current, o.next = o.current, o.next, nil
+		o.until = now.Add(o.limits.Overlap)
+		if e.number != 1<<16-1 {
+			o.next = o.epoch(e.number + 1)
+		}
+	}
+	plain := b.Unseal()
+	if !plain.Formed() {
+		return nil, Malformed
+	}
+	return plain, Opened
+}
+
+// Window is how far behind the newest counter a packet is still told from one that
+// came before: four times the packets that can be outstanding.
+const Window = 4096
+
+// window is which counters came, as RFC 6479 keeps it: in a ring of words, of
+// which one is empty in front.
+type window struct {
+	behind uint64 // one more than the highest that came
+	words  [Window/64 + 1]uint64
+}
+
+func (w *window) bit(counter uint64) (word *uint64, bit uint64) {
+	return &w.words[counter/64%uint64(len(w.words))], 1 << (counter % 64)
+}
+
+// has says that a counter came, or is too old to tell.
+func (w *window) has(counter uint64) bool {
+	if counter >= w.behind {
+		return counter == 1<<64-1 // behind has no number for it
+	}
+	if w.behind-counter > Window {
+		return true
+	}
+	word, bit := w.bit(counter)
+	return *word&bit != 0
+}
+
+// add notes a counter that has not come.
+func (w *window) add(counter uint64) {
+	if counter >= w.behind {
+		from, to := w.behind/64, counter/64 // the words that are begun
+		if w.behind%64 != 0 {
+			from++
+		}
+		for i := from; i <= to && i < from+uint64(len(w.words)); i++ {
+			w.words[i%uint64(len(w.words))] = 0
+		}
+		w.behind = counter + 1
+	}
+	word, bit := w.bit(counter)
+	*word |= bit
+}

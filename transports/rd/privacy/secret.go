@@ -1,0 +1,94 @@
+// Package privacy keeps what endpoints of reliable datagrams say to each other
+// from all others: keys by pair and direction, AES-GCM for each packet, and a
+// window against what comes twice, by transports/rd/PROTOCOL.md, section 10.
+//
+// It has no clock and no socket. A Sealer and an Opener belong to one goroutine at
+// a time; a Secret can be shared.
+package privacy
+
+import (
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	// SecretLen is the length of a secret in bytes.
+	SecretLen = 32
+
+	keyLen   = 32 // AES-256
+	nonceLen = 12
+	extract  = "railbed rd 1" // HKDF's salt
+	purpose  = "packets"      // how HKDF's info begins
+)
+
+// Secret is what the endpoints that talk with each other share. Printed by any
+// verb, logged or encoded it says that it is one, and not which.
+type Secret struct{ root [sha256.Size]byte }
+
+// Generate is a new secret's bytes.
+func Generate() []byte {
+	b := make([]byte, SecretLen)
+	rand.Read(b)
+	return b
+}
+
+// New takes a secret's bytes, which it does not keep.
+func New(b []byte) (*Secret, error) {
+	if len(b) != SecretLen {
+		return nil, fmt.Errorf("take secret: %d bytes, want %d", len(b), SecretLen)
+	}
+	root, err := hkdf.Extract(sha256.New, b, []byte(extract))
+	if err != nil {
+		return nil, fmt.Errorf("take secret: %w", err)
+	}
+	return &Secret{root: [sha256.Size]byte(root)}, nil
+}
+
+const hidden = "(secret)"
+
+// Format implements fmt.Formatter: no verb shows it.
+func (*Secret) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
+
+// MarshalText implements encoding.TextMarshaler, for JSON and logs.
+func (*Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler: what was written is none.
+func (*Secret) UnmarshalText([]byte) error { return errors.New("a secret is not read from text") }
+
+// Direction is a sequence: what one engine of a life sends to an engine of another
+// life.
+type Direction struct {
+	From, To            uint64 // lives
+	Source, Destination uint8  // ports, as in a datagram's base
+}
+
+// Back is the other direction.
+func (d Direction) Back() Direction {
+	return Direction{From: d.To, To: d.From, Source: d.Destination, Destination: d.Source}
+}
+
+// Key is for the packets of one direction and epoch.
+type Key struct {
+	AES [keyLen]byte
+	IV  [nonceLen]byte
+}
+
+// Key derives the key of an epoch: HKDF-Expand (RFC 5869) with SHA-256.
+func (s *Secret) Key(d Direction, epoch uint16) Key {
+	info := make([]byte, 0, 32)
+	info = append(info, purpose...)
+	info = binary.BigEndian.AppendUint64(info, d.From)
+	info = binary.BigEndian.AppendUint64(info, d.To)
+	info = append(info, d.Source, d.Destination)
+	info = binary.BigEndian.AppendUint16(info, epoch)
+	out, err := hkdf.Expand(sha256.New, s.root[:], string(info), keyLen+nonceLen)
+	if err != nil {
+		panic(err) // lengths are constants
+	}
+	return Key{AES: [keyLen]byte(out), IV: [nonceLen]byte(out[keyLen:])}
+}
