@@ -18,6 +18,9 @@ func BenchmarkGoodput(b *testing.B) {
 			b.Run(fmt.Sprintf("mtu=%d/bytes=%d", mtu, size), func(b *testing.B) { goodput(b, Config{MTU: mtu}, size) })
 		}
 	}
+	for _, c := range []Config{{MTU: 4200}, {MTU: 4200, Secret: testSecret(b)}, {MTU: 4200, Secret: testSecret(b), Readable: true}} {
+		b.Run(fmt.Sprintf("mtu=4200/bytes=262144/encrypted=%v/readable=%v", c.Secret != nil, c.Readable), func(b *testing.B) { goodput(b, c, 256<<10) })
+	}
 	b.Run("rate=100mbit", func(b *testing.B) { goodput(b, Config{MTU: 4200, Rate: 100_000_000}, 256<<10) })
 	b.Run("rate=1gbit", func(b *testing.B) { goodput(b, Config{MTU: 4200, Rate: 1_000_000_000}, 256<<10) })
 }

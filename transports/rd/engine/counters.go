@@ -1,0 +1,50 @@
+package engine
+
+// Counters counts what an engine did.
+type Counters struct {
+	Sent, SentBytes     uint64 // data packets for the first time, and their payload
+	Repeated            uint64 // data packets sent again
+	Skipped             uint64 // PSNs that a skip gave up
+	Probes, Acks, Nacks uint64 // sent
+	Received            uint64 // data packets placed
+	ReceivedBytes       uint64
+	Duplicates          uint64 // data packets that had come before
+	Trimmed             uint64 // of which only the header came
+	Corrupt             uint64 // packets with a wrong check or sum
+	Refused             uint64 // packets that point outside of what they may
+	Hostile             uint64 // packets that contradict what came before
+	Foreign             uint64 // of peers, lives or versions that are not known here
+	Marked              uint64 // data packets with congestion experienced
+	Pace                Pace   // of data packets that were paced
+	Unprotected         uint64 // packets that were not encrypted and should be, or the other way round
+	Forged              uint64 // encrypted packets with a wrong tag
+	Replayed            uint64 // encrypted packets that had come, or are too old to tell
+	Stale               uint64 // encrypted packets of an epoch that is not taken
+	Hints               uint64 // trimmed headers of encrypted packets that were passed on
+}
+
+// Add adds the counts of another engine.
+func (c *Counters) Add(o *Counters) {
+	c.Sent += o.Sent
+	c.SentBytes += o.SentBytes
+	c.Repeated += o.Repeated
+	c.Skipped += o.Skipped
+	c.Probes += o.Probes
+	c.Acks += o.Acks
+	c.Nacks += o.Nacks
+	c.Received += o.Received
+	c.ReceivedBytes += o.ReceivedBytes
+	c.Duplicates += o.Duplicates
+	c.Trimmed += o.Trimmed
+	c.Corrupt += o.Corrupt
+	c.Refused += o.Refused
+	c.Hostile += o.Hostile
+	c.Foreign += o.Foreign
+	c.Marked += o.Marked
+	c.Pace.Add(&o.Pace)
+	c.Unprotected += o.Unprotected
+	c.Forged += o.Forged
+	c.Replayed += o.Replayed
+	c.Stale += o.Stale
+	c.Hints += o.Hints
+}
