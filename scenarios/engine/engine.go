@@ -27,6 +27,7 @@ import (
 	"railbed/testbed/rundir"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
+	"railbed/transports/rd/privacy"
 )
 
 // Names of the files in the results beside those of package report.
@@ -56,6 +57,8 @@ type Options struct {
 
 	// hold is given what the checks were judged from, for this package's tests.
 	hold func(*evidence)
+	// secret draws the secret of a workload that encrypts, likewise.
+	secret func() privacy.Material
 }
 
 // Update is a piece of news about a run.
@@ -214,7 +217,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	}()
 	s := &session{
 		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress,
-		links: newLinkBook(r.Plan, tb.ChangeLink),
+		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret,
 	}
 	line := newTimeline(r.File, s, r.stepChanged)
 	s.logged = line.logged

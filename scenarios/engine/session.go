@@ -18,6 +18,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
+	"railbed/transports/rd/privacy"
 )
 
 const (
@@ -35,6 +36,7 @@ type session struct {
 	testbed *testbed.Testbed
 	results *results
 	links   *linkBook
+	secret  func() privacy.Material // of a workload that encrypts; nil leaves it to that
 	// progress is told of a workload's iterations.
 	progress func(Update)
 	// logged notes a file that a step wrote.

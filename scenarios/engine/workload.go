@@ -64,6 +64,9 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
 		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD,
 	}
+	if s.secret != nil {
+		job.Secret = s.secret()
+	}
 	for _, r := range s.plan.Ranks {
 		if d := s.plan.Sends(r.Node, r.NIC); d != nil {
 			job.Sends = append(job.Sends, *d)

@@ -24,6 +24,12 @@ type RD struct {
 	// Grain is how many packets in a row take one path: 1 sprays each packet;
 	// more can leave in one system call. Default 4.
 	Grain int `yaml:"grain,omitempty" json:"grain,omitempty" jsonschema:"minimum=1,maximum=64"`
+	// Encrypt encrypts and authenticates every packet, by a secret that the workload
+	// draws for itself and that is written nowhere.
+	Encrypt bool `yaml:"encrypt,omitempty" json:"encrypt,omitempty"`
+	// ReadableHeaders leaves the headers of encrypted packets readable,
+	// authenticated: payload alone is hidden.
+	ReadableHeaders bool `yaml:"readable-headers,omitempty" json:"readable-headers,omitempty"`
 }
 
 const (
@@ -51,6 +57,9 @@ func (c *checker) rd(at string, w *Workload) {
 	if w.Transport != "rd" {
 		c.reportKey(at, "rd is how reliable datagrams behave, and the transport is "+cmp.Or(w.Transport, "tcp"), "want transport: rd, or remove it")
 		return
+	}
+	if r.ReadableHeaders && !r.Encrypt {
+		c.reportKey(at+".readable-headers", "headers are to stay readable, and nothing is encrypted", "want encrypt: true, or remove it")
 	}
 	together, each := r.all()
 	if together > rdPaths {

@@ -10,6 +10,7 @@ import (
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
 )
@@ -46,6 +47,9 @@ type Job struct {
 	Ordinal int
 	// RD is how rd behaves; nil is its defaults.
 	RD *spec.RD
+	// Secret is what all ranks share where RD says that they encrypt. Workers get it
+	// over their channels and in no other way. Default: one of the job's own.
+	Secret privacy.Material
 	// Sends are the links into which the ranks' NICs send, of all ranks or none.
 	// rd keeps to their rates; TCP has its own ways.
 	Sends []plan.Direction
@@ -101,6 +105,12 @@ func (j Job) withDefaults() (Job, error) {
 	setDefault(&j.Family, 4)
 	setDefault(&j.Timeout, defaultTimeout)
 	setDefault(&j.BasePort, defaultBasePort)
+	switch encrypts := j.RD != nil && j.RD.Encrypt; {
+	case !encrypts:
+		j.Secret = nil
+	case j.Secret == nil:
+		j.Secret = privacy.Generate()
+	}
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if j.Kind != AllReduce || j.Algorithm != Ring || j.Transport != TCP && j.Transport != RD {
@@ -177,7 +187,7 @@ func (j Job) config(i int) *workerConfig {
 	}
 	if j.Transport == RD {
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil
-		c.Dilation, c.RD = j.Dilation, j.RD
+		c.Dilation, c.RD, c.Secret = j.Dilation, j.RD, j.Secret
 		if i < len(j.Sends) {
 			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
 		}

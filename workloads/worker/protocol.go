@@ -10,6 +10,7 @@ import (
 	"railbed/fabric/units"
 	"railbed/testbed/frame"
 	"railbed/testbed/spec"
+	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective"
 )
 
@@ -58,10 +59,11 @@ type workerConfig struct {
 	InPlace     bool           `json:"in_place,omitempty"`
 	PeerTimeout units.Duration `json:"peer_timeout,omitzero"`
 	// RD, Rate and Overhead of the link, and Dilation are for rd.
-	RD       *spec.RD   `json:"rd,omitempty"`
-	Rate     units.Rate `json:"rate,omitempty"`
-	Overhead int        `json:"overhead,omitempty"`
-	Dilation uint64     `json:"dilation,omitempty"`
+	RD       *spec.RD         `json:"rd,omitempty"`
+	Secret   privacy.Material `json:"secret,omitempty"` // of rd, where it encrypts
+	Rate     units.Rate       `json:"rate,omitempty"`
+	Overhead int              `json:"overhead,omitempty"`
+	Dilation uint64           `json:"dilation,omitempty"`
 }
 
 // operationID names one all-reduce of the job.

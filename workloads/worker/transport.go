@@ -9,6 +9,7 @@ import (
 	"railbed/transports"
 	"railbed/transports/rd"
 	"railbed/transports/rd/path"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/tcp"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
@@ -50,6 +51,14 @@ func openRD(c *workerConfig) (endpoint, error) {
 				return nil, fmt.Errorf("open rd endpoint: %w", err)
 			}
 			config.Choose = kind
+		}
+		if settings.Encrypt {
+			secret, err := privacy.New(c.Secret)
+			if err != nil {
+				return nil, fmt.Errorf("open rd endpoint: %w", err)
+			}
+			clear(c.Secret)
+			config.Secret, config.Readable = secret, settings.ReadableHeaders
 		}
 		for _, weight := range settings.Weights {
 			config.Weights = append(config.Weights, uint32(weight))

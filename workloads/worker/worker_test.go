@@ -23,6 +23,7 @@ import (
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
 )
@@ -486,6 +487,21 @@ func TestSettingsOfReliableDatagrams(t *testing.T) {
 	for _, r := range result.PerRank {
 		if r.Engines != 3 || result.Wrong() != 0 {
 			t.Errorf("rank %d has %d engines, and %d elements are wrong; want 3 and none", r.Rank, r.Engines, result.Wrong())
+		}
+	}
+	for _, readable := range []bool{false, true} {
+		e := job(3, 1<<18)
+		e.Transport, e.RD = RD, &spec.RD{Encrypt: true, ReadableHeaders: readable}
+		if result, err := Run(t.Context(), e, goroutines{}, nil); err != nil || result.Wrong() != 0 {
+			t.Errorf("encrypted: %v", err)
+		}
+		e.Secret = e.Secret[:0:0]
+		if _, err := Run(t.Context(), e, goroutines{}, nil); err != nil {
+			t.Errorf("encrypted, with a secret of its own: %v", err)
+		}
+		e.Secret = privacy.Material{1, 2, 3}
+		if _, err := Run(t.Context(), e, goroutines{}, nil); err == nil || !strings.Contains(err.Error(), "take secret: 3 bytes") {
+			t.Errorf("a short secret: %v", err)
 		}
 	}
 	j.RD.Weights = []int{1}

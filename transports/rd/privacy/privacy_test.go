@@ -105,12 +105,14 @@ func TestKey(t *testing.T) {
 // TestSecretIsNotPrinted holds that nothing that prints shows a secret.
 func TestSecretIsNotPrinted(t *testing.T) {
 	s := exampleSecret(t)
+	m := Material(bytes.Clone(s.root[:]))
 	var text strings.Builder
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t"} {
 		fmt.Fprintf(&text, verb+verb+verb, s, struct{ S *Secret }{s}, []*Secret{s})
+		fmt.Fprintf(&text, verb+verb+verb, m, struct{ M Material }{m}, &struct{ M Material }{m})
 	}
 	slog.New(slog.NewTextHandler(&text, nil)).Info("opened", "secret", s, "all", struct{ S *Secret }{s})
-	slog.New(slog.NewJSONHandler(&text, nil)).Info("opened", "secret", s)
+	slog.New(slog.NewJSONHandler(&text, nil)).Info("opened", "secret", s, "material", m)
 	if err := json.NewEncoder(&text).Encode(struct{ S *Secret }{s}); err != nil {
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 )
 
 const (
@@ -30,15 +31,25 @@ const (
 // verb, logged or encoded it says that it is one, and not which.
 type Secret struct{ root [sha256.Size]byte }
 
-// Generate is a new secret's bytes.
-func Generate() []byte {
-	b := make([]byte, SecretLen)
+// Material is the bytes of a secret, to hand them to an endpoint's process; JSON
+// has them in base64. Printed or logged it says that it is a secret.
+type Material []byte
+
+// Format implements fmt.Formatter: no verb shows it.
+func (Material) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
+
+// LogValue implements slog.LogValuer.
+func (Material) LogValue() slog.Value { return slog.StringValue(hidden) }
+
+// Generate is a new secret.
+func Generate() Material {
+	b := make(Material, SecretLen)
 	rand.Read(b)
 	return b
 }
 
 // New takes a secret's bytes, which it does not keep.
-func New(b []byte) (*Secret, error) {
+func New(b Material) (*Secret, error) {
 	if len(b) != SecretLen {
 		return nil, fmt.Errorf("take secret: %d bytes, want %d", len(b), SecretLen)
 	}
