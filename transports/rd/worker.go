@@ -3,6 +3,7 @@ package rd
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -249,7 +250,11 @@ func (w *worker) run() {
 		if r.ending && len(r.send) < batch {
 			return
 		}
-		if received == 0 && len(r.send) == 0 {
+		switch {
+		case len(r.send) > 0:
+		case r.reported:
+			w.giveWay()
+		case received == 0:
 			w.sleep(r.deadline)
 		}
 	}
@@ -272,6 +277,7 @@ type round struct {
 	peers    []rawSockaddr
 	deadline clock.Time
 	ending   bool
+	reported bool // completions
 }
 
 // round lets the engine take what came and say what goes.
@@ -288,7 +294,7 @@ func (w *worker) round(in []engine.Arrival) round {
 	for sent < batch && w.engine.Next(now, &w.out[sent]) {
 		sent++
 	}
-	r := round{send: w.out[:sent], peers: w.peers, deadline: w.engine.Deadline(), ending: w.ending}
+	r := round{send: w.out[:sent], peers: w.peers, deadline: w.engine.Deadline(), ending: w.ending, reported: len(w.done) > 0}
 	w.reportLocked()
 	failed := w.failed
 	w.failed = nil
@@ -297,6 +303,16 @@ func (w *worker) round(in []engine.Arrival) round {
 		w.endpoint.fail(f.peer, f.err)
 	}
 	return r
+}
+
+// giveWay lets whoever waits for a completion go on, who may send its answer
+// at once.
+func (w *worker) giveWay() {
+	w.asleep.Store(true)
+	w.io.Unlock()
+	runtime.Gosched()
+	w.io.Lock()
+	w.asleep.Store(false)
 }
 
 // sleep waits for a packet, for the deadline, or to be woken.
