@@ -65,6 +65,7 @@ var levels = map[string]folder{
 
 	"testbed/plan/picture":  {level: 2},
 	"testbed/plan/plantest": {level: 2},
+	"testbed/plan/rates":    {level: 2},
 
 	"nodes":        {level: 3},
 	"nodes/cgroup": {level: 2},

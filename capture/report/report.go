@@ -164,6 +164,26 @@ type Workload struct {
 	// Sent are the payload bytes that each rank says it handed to its
 	// transport, warm-ups included; indexed by rank.
 	Sent []uint64 `json:"sent,omitempty"`
+	// Pace is of reliable datagrams: how far behind its schedule the latest of the
+	// ranks was, by their own account.
+	Pace Pace `json:"pace,omitzero"`
+}
+
+// Pace is how late packets went that a rate held back: behind the moment at which
+// their schedule let them go. None goes before. P50 and P99 are rounded up to powers
+// of two of microseconds.
+type Pace struct {
+	Packets uint64        `json:"packets"`
+	P50     time.Duration `json:"p50_ns"`
+	P99     time.Duration `json:"p99_ns"`
+	Most    time.Duration `json:"most_ns"`
+}
+
+// Worst takes in another rank's pace: packets are added, and of lateness the worst
+// counts.
+func (p *Pace) Worst(o Pace) {
+	p.Packets += o.Packets
+	p.P50, p.P99, p.Most = max(p.P50, o.P50), max(p.P99, o.P99), max(p.Most, o.Most)
 }
 
 // BusBWBits is the bus bandwidth in bit/s.

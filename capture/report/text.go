@@ -146,6 +146,12 @@ func (t *textWriter) workloads(workloads []Workload) {
 		rows.AppendRow(table.Row{w.Name, w.Bytes, w.Count, w.Type, w.RedOp, ncclNumber(w.Time), fmt.Sprintf("%.4f", w.AlgBW), fmt.Sprintf("%.4f", w.BusBW), w.Wrong})
 	}
 	t.table(rows)
+	for _, w := range workloads {
+		if p := w.Pace; p.Packets > 0 {
+			t.printf("%s: %d packets kept to a rate; the latest rank's were late by %v in the median, %v in the 99th percentile, %v at most\n\n",
+				w.Name, p.Packets, p.P50, p.P99, p.Most.Round(time.Microsecond))
+		}
+	}
 }
 
 // ncclNumber prints a time as nccl-tests does, with as many digits as fit.

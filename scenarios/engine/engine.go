@@ -24,6 +24,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/doctor"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/rates"
 	"railbed/testbed/rundir"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
@@ -79,6 +80,7 @@ type run struct {
 	Options
 	report  *report.Report
 	results *results
+	rates   map[int]*rates.File // by step
 	// steps is why the timeline ended early, or nil.
 	steps    error
 	evidence evidence
@@ -86,7 +88,7 @@ type run struct {
 
 // Run runs a scenario. Its error means that there is no run to report on: the
 // testbed's name is taken (testbed.ErrRunning), the directory cannot be used
-// (ErrResults), or the report cannot be written. Whatever else happens is in the
+// (ErrResults), a file of rates is wrong (ErrRates), or the report cannot be written. Whatever else happens is in the
 // report, which is complete when Run returns; nothing of the testbed is left.
 // When ctx ends the run does, with the verdict ABORTED.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
@@ -100,6 +102,9 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		return nil, fmt.Errorf("run %s: %w", o.Plan.Name, testbed.ErrRunning)
 	}
 	var err error
+	if r.rates, err = workloadRates(&o); err != nil {
+		return nil, err
+	}
 	if r.results, err = openResults(o.Out); err != nil {
 		return nil, err
 	}
@@ -216,7 +221,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		}
 	}()
 	s := &session{
-		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress,
+		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, rates: r.rates,
 		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret,
 	}
 	line := newTimeline(r.File, s, r.stepChanged)

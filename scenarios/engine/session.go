@@ -16,6 +16,7 @@ import (
 	"railbed/capture/report"
 	"railbed/testbed"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
 	"railbed/transports/rd/privacy"
@@ -37,6 +38,7 @@ type session struct {
 	results *results
 	links   *linkBook
 	secret  func() privacy.Material // of a workload that encrypts; nil leaves it to that
+	rates   map[int]*rates.File // by step
 	// progress is told of a workload's iterations.
 	progress func(Update)
 	// logged notes a file that a step wrote.

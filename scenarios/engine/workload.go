@@ -14,6 +14,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/fabric/units"
 	"railbed/testbed"
+	"railbed/testbed/plan/rates"
 	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
 	"railbed/workloads/traffic"
@@ -62,7 +63,10 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	job := worker.Job{
 		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
 		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
-		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD,
+		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, Rates: s.rates[index],
+	}
+	if trip, err := rates.RoundTrip(s.plan, rates.Options{Pattern: rates.Ring}); err == nil {
+		job.RoundTrip = trip // else the workers measure it
 	}
 	if s.secret != nil {
 		job.Secret = s.secret()
@@ -115,6 +119,9 @@ func finish(w *spec.Workload, r *worker.Result, dilation uint64) finished {
 	}
 	for _, rank := range r.PerRank {
 		done.Sent = append(done.Sent, rank.Stream.Sent)
+		if rank.Pace != nil {
+			done.Pace.Worst(report.Pace(*rank.Pace))
+		}
 		judged := verify.Rank{
 			Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port, Transport: r.Transport, Engines: rank.Engines,
 			Expected: verify.RingAllReduceBytes(r.Ranks, units.Bytes(r.Row.Size), w.Warmup+w.Iterations),

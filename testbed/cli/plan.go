@@ -8,11 +8,16 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/rates"
+	"railbed/testbed/verdict"
 )
 
 func newPlanCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var o rates.Options
+	var headroom string
+	cmd := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Print everything that a testbed will be, before anything is made",
 		Long: `Plan compiles a testbed file and prints what was decided: nodes with their NICs
@@ -21,16 +26,25 @@ rank. The JSON form also has every route, rule and neighbour, and is what
 "railbed up" applies; nothing is decided later.
 
 The same file gives the same plan, byte for byte. Nothing on the host is looked
-at. FILE may be - for standard input.`,
+at. FILE may be - for standard input.
+
+With --rates it prints, as JSON, how fast each rank may send to which other one in a
+collective, which "control: offline" of a workload over rd keeps to: by max-min, fair
+shares of all links for all at once, or conflict-free, in phases in which no NIC has
+two peers.`,
 		Example: `  railbed plan scenarios/quickstart.yaml
   railbed plan -o json scenarios/quickstart.yaml | jq '.switches[0].routes'
-  railbed generate hpn | railbed plan -`,
+  railbed generate hpn | railbed plan -
+  railbed plan --rates all-to-all --method conflict-free FILE > rates.json`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := a.readPlan(args[0])
 			if err != nil {
 				return err
+			}
+			if o.Pattern != "" {
+				return a.printRates(p, o, headroom)
 			}
 			if a.output == "json" {
 				return a.printJSON(p)
@@ -39,6 +53,23 @@ at. FILE may be - for standard input.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&o.Pattern, "rates", "", "print rates for a collective of this `PATTERN`: ring or all-to-all")
+	cmd.Flags().StringVar(&o.Method, "method", rates.MaxMin, "compute them by this `METHOD`: max-min or conflict-free")
+	cmd.Flags().StringVar(&headroom, "headroom", "2%", "leave this `SHARE` of each link to acknowledgements and what is sent again")
+	return cmd
+}
+
+// printRates prints a file of rates.
+func (a *app) printRates(p *plan.Plan, o rates.Options, headroom string) error {
+	share, err := units.ParseRatio(headroom)
+	if err == nil {
+		o.Headroom, o.Exact = share, share.IsZero()
+		var file *rates.File
+		if file, err = rates.Compute(p, o); err == nil {
+			return file.Write(a.stdout)
+		}
+	}
+	return &exitError{Code: verdict.ExitUsage, Err: err}
 }
 
 func (a *app) printPlan(p *plan.Plan) {

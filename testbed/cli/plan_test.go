@@ -171,3 +171,24 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanRates holds that rates are printed for whom "control: offline" is.
+func TestPlanRates(t *testing.T) {
+	code, out, errs := railbed(smallFile, "plan", "--rates", "ring", "-")
+	if want := `{"from":0,"to":1,"rate":"980mbit","bottleneck":"h0:eth0 to leaf1:p0"}`; code != 0 || errs != "" || !strings.Contains(out, want) {
+		t.Errorf("code %d, %s%s, want %s", code, out, errs, want)
+	}
+	code, out, _ = railbed(smallFile, "plan", "--rates", "all-to-all", "--method", "conflict-free", "--headroom", "0%", "-")
+	if code != 0 || strings.Count(out, "1gbit") != 2 || strings.Count(out, `{"rates"`) != 1 {
+		t.Errorf("code %d, %s", code, out)
+	}
+	for want, args := range map[string][]string{
+		"want ring or all-to-all":      {"--rates", "star"},
+		"want max-min or":              {"--rates", "ring", "--method", "best"},
+		"headroom 100% leaves nothing": {"--rates", "ring", "--headroom", "100%"},
+	} {
+		if code, _, errs := railbed(smallFile, append([]string{"plan", "-"}, args...)...); code != 2 || !strings.Contains(errs, want) {
+			t.Errorf("%v: code %d, %s", args, code, errs)
+		}
+	}
+}

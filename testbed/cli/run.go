@@ -93,7 +93,7 @@ func (a *app) run(ctx context.Context, o engine.Options) error {
 	}
 	made, err := engine.Run(ctx, o)
 	line.clear()
-	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, engine.ErrResults) {
+	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, engine.ErrResults) || errors.Is(err, engine.ErrRates) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	if err != nil {

@@ -30,7 +30,18 @@ type RD struct {
 	// ReadableHeaders leaves the headers of encrypted packets readable,
 	// authenticated: payload alone is hidden.
 	ReadableHeaders bool `yaml:"readable-headers,omitempty" json:"readable-headers,omitempty"`
+	// Control is what holds ranks back besides their NIC's rate: line (default)
+	// is nothing, nscc reacts to delays and marks, learned does so by a trained
+	// policy, offline keeps to rates that were computed before.
+	Control string `yaml:"control,omitempty" json:"control,omitempty" jsonschema:"enum=line,enum=nscc,enum=offline,enum=learned"`
+	// Rates is the file of rates for control: offline, as "railbed plan --rates"
+	// prints them; its path counts from this file's place. Default: those of max-min
+	// for the workload's pattern.
+	Rates string `yaml:"rates,omitempty" json:"rates,omitempty"`
 }
+
+// ControlOffline is the control that keeps to rates.
+const ControlOffline = "offline"
 
 const (
 	// defaultRDEngines and defaultRDPaths are what an endpoint has that is told
@@ -69,6 +80,9 @@ func (c *checker) rd(at string, w *Workload) {
 		c.reportKey(at+".weights", "weights and spray: weighted are one without the other", "want both or neither")
 	} else if len(r.Weights) > 0 && len(r.Weights) != each {
 		c.report(at+".weights", fmt.Sprintf("%d weights of %d paths", len(r.Weights), each), "want one for each path")
+	}
+	if r.Rates != "" && r.Control != ControlOffline {
+		c.reportKey(at+".rates", "rates without control: "+ControlOffline, "want both, or remove them")
 	}
 	some := false
 	for i, weight := range r.Weights {

@@ -219,7 +219,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 			return false
 		}
 		r := &result.PerRank[rank]
-		r.Stream, r.Flows, r.DeviceBound, r.Engines = m.Finished.Stream, m.Finished.Flows, m.Finished.DeviceBound, m.Finished.Engines
+		r.Stream, r.Flows, r.DeviceBound, r.Engines, r.Pace = m.Finished.Stream, m.Finished.Flows, m.Finished.DeviceBound, m.Finished.Engines, m.Finished.Pace
 		return true
 	})
 	result.summarise(c.job)

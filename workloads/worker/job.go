@@ -9,6 +9,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/wire"
@@ -50,6 +51,11 @@ type Job struct {
 	// Secret is what all ranks share where RD says that they encrypt. Workers get it
 	// over their channels and in no other way. Default: one of the job's own.
 	Secret privacy.Material
+	// Rates are those of rd with control: offline. RoundTrip is the longest of a
+	// packet and its acknowledgement between two ranks where nobody else sends; 0 is
+	// not known.
+	Rates     *rates.File
+	RoundTrip time.Duration
 	// Sends are the links into which the ranks' NICs send, of all ranks or none.
 	// rd keeps to their rates; TCP has its own ways.
 	Sends []plan.Direction
@@ -143,6 +149,9 @@ func (j Job) withDefaults() (Job, error) {
 			problem("rank %d on %s has no IPv%d address", r.Rank, r.Node, j.Family)
 		}
 	}
+	if j.RD != nil && j.RD.Control == spec.ControlOffline && (j.Rates == nil || j.Rates.Ranks != len(j.Ranks)) {
+		problem("control: offline without rates for its %d ranks", len(j.Ranks))
+	}
 	if err := errors.Join(problems...); err != nil {
 		return j, fmt.Errorf("run workload %s: %w", j.Name, err)
 	}
@@ -187,7 +196,10 @@ func (j Job) config(i int) *workerConfig {
 	}
 	if j.Transport == RD {
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil
-		c.Dilation, c.RD, c.Secret = j.Dilation, j.RD, j.Secret
+		c.Dilation, c.RD, c.Secret, c.RoundTrip = j.Dilation, j.RD, j.Secret, j.RoundTrip
+		if j.Rates != nil {
+			c.Rates = j.Rates.From(i, 0)
+		}
 		if i < len(j.Sends) {
 			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
 		}

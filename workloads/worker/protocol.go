@@ -64,6 +64,11 @@ type workerConfig struct {
 	Rate     units.Rate       `json:"rate,omitempty"`
 	Overhead int              `json:"overhead,omitempty"`
 	Dilation uint64           `json:"dilation,omitempty"`
+	// Rates are those at which it sends to other ranks, for control: offline.
+	Rates map[int]units.Rate `json:"rates,omitempty"`
+	// RoundTrip is how long a full packet and its acknowledgement take at most
+	// where nobody else sends, as planned; 0 is not known.
+	RoundTrip time.Duration `json:"round_trip,omitempty"`
 }
 
 // operationID names one all-reduce of the job.
@@ -107,6 +112,7 @@ type workerFinished struct {
 	Flows       []Flow             `json:"flows,omitempty"`
 	DeviceBound bool               `json:"device_bound"`
 	Engines     int                `json:"engines,omitempty"` // of rd
+	Pace        *Pace              `json:"pace,omitempty"`    // of rd
 }
 
 type workerFailed struct {

@@ -29,6 +29,16 @@ type Flow struct {
 	Remote     netip.AddrPort `json:"remote"`
 }
 
+// Pace is how late packets went that a rate held back: behind the moment at which
+// its schedule let them go. None goes before. P50 and P99 are rounded up to powers of
+// two of microseconds.
+type Pace struct {
+	Packets uint64        `json:"packets"`
+	P50     time.Duration `json:"p50_ns"`
+	P99     time.Duration `json:"p99_ns"`
+	Most    time.Duration `json:"most_ns"`
+}
+
 // RankResult is one rank's own account, to be compared with the packets.
 type RankResult struct {
 	Rank int        `json:"rank"`
@@ -46,6 +56,9 @@ type RankResult struct {
 	Flows  []Flow             `json:"flows"` // of tcp
 	// Engines is how many rd has, on ports from Port on.
 	Engines int `json:"engines,omitempty"`
+	// Pace is how far the rank's packets were behind their schedule over rd, where
+	// a rate held them back.
+	Pace *Pace `json:"pace,omitempty"`
 	// DeviceBound says that the sockets were bound to the NIC itself and not
 	// to its address alone, which not every process may.
 	DeviceBound bool   `json:"device_bound"`

@@ -10,6 +10,7 @@ import (
 	"railbed/transports/rd"
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/privacy"
+	"railbed/transports/rd/rate"
 	"railbed/transports/tcp"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
@@ -23,8 +24,9 @@ type endpoint interface {
 	account(ranks map[transports.Peer]int) *workerFinished
 }
 
-// open makes the endpoint of the transport that the job asks for.
-func open(c *workerConfig) (endpoint, error) {
+// open makes the endpoint of the transport that the job asks for. Which ranks its
+// peers are has to be known when something is sent to them.
+func open(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 	switch c.Transport {
 	case TCP:
 		e, err := tcp.Open(tcp.Config{
@@ -32,13 +34,13 @@ func open(c *workerConfig) (endpoint, error) {
 		})
 		return tcpEndpoint{e}, err
 	case RD:
-		return openRD(c)
+		return openRD(c, ranks)
 	}
 	return nil, fmt.Errorf("a transport %q is not something this worker has", c.Transport)
 }
 
 // openRD is open for reliable datagrams.
-func openRD(c *workerConfig) (endpoint, error) {
+func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 	config := rd.Config{
 		Addr: c.Addr, Slot: int(c.Port-wire.PortRD) / wire.RDEngines, Device: c.NIC, Rate: uint64(c.Rate), Overhead: c.Overhead, PeerTimeout: time.Duration(c.PeerTimeout),
 		Clock: clock.New(c.Dilation),
@@ -71,8 +73,41 @@ func openRD(c *workerConfig) (endpoint, error) {
 		}
 		config.MTU = nic.MTU
 	}
+	if err := control(c, &config, ranks); err != nil {
+		return nil, err
+	}
 	e, err := rd.Open(config)
 	return rdEndpoint{e}, err
+}
+
+// leastTarget is the least delay that reactive control aims at: what a host whose
+// cores are shared takes to run a process that waits.
+const leastTarget = 250 * time.Microsecond
+
+// control sets what holds the endpoint back besides its NIC's rate.
+func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int) error {
+	if c.RD == nil || c.RD.Control == "" {
+		return nil
+	}
+	kind, err := rate.Parse(c.RD.Control)
+	if err != nil {
+		return fmt.Errorf("open rd endpoint: %w", err)
+	}
+	engines := uint64(max(config.Engines, 1))
+	reactive := rate.NSCCOptions{Rate: max(config.Rate/engines, 1), RoundTrip: c.RoundTrip, LeastTarget: leastTarget, Packet: max(config.MTU, 1500)}
+	switch kind {
+	case rate.KindNSCC:
+		config.Control = func(int, transports.Peer) rate.Controller { return rate.NewNSCC(reactive) }
+	case rate.KindOffline:
+		config.Control = func(_ int, to transports.Peer) rate.Controller {
+			// Messages go to the engines in turn, so each has its part.
+			return &rate.Fixed{Rate: uint64(c.Rates[ranks(to)]) / engines}
+		}
+	case rate.KindLine:
+	default:
+		return fmt.Errorf("open rd endpoint: control %v is not something this worker has", kind)
+	}
+	return nil
 }
 
 type tcpEndpoint struct{ *tcp.Endpoint }
@@ -94,7 +129,11 @@ type rdEndpoint struct{ *rd.Endpoint }
 // packets tell ranks apart by themselves, so there are no flows to name.
 func (e rdEndpoint) account(map[transports.Peer]int) *workerFinished {
 	counters := e.Counters()
-	return &workerFinished{
+	finished := &workerFinished{
 		Stream: collective.Traffic{Sent: counters.SentBytes, Received: counters.ReceivedBytes}, Engines: e.Engines(),
 	}
+	if p := &counters.Pace; p.Packets > 0 {
+		finished.Pace = &Pace{Packets: p.Packets, P50: p.Quantile(500), P99: p.Quantile(990), Most: p.Most}
+	}
+	return finished
 }

@@ -136,7 +136,7 @@ func (w *rank) work(ctx context.Context) error {
 	if w.config.Kind != AllReduce || w.config.Algorithm != Ring {
 		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
 	}
-	endpoint, err := open(&w.config)
+	endpoint, err := open(&w.config, func(p transports.Peer) int { return w.peers[p] })
 	if err != nil {
 		return err
 	}

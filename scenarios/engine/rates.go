@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"railbed/testbed/plan/rates"
+	"railbed/testbed/spec"
+)
+
+// ErrRates says that a file of rates that a workload names cannot be used.
+var ErrRates = errors.New("rates of a workload")
+
+// workloadRates are the rates of the workloads with control: offline, by step: read from
+// their files, or computed.
+func workloadRates(o *Options) (map[int]*rates.File, error) {
+	found := make(map[int]*rates.File)
+	for i, step := range o.File.Steps {
+		w := step.Workload
+		if w == nil || w.RD == nil || w.RD.Control != spec.ControlOffline {
+			continue
+		}
+		var file *rates.File
+		var err error
+		if w.RD.Rates == "" {
+			options := rates.Options{Pattern: rates.Ring}
+			if w.Family == "6" {
+				options.Family = 6
+			}
+			file, err = rates.Compute(o.Plan, options)
+		} else {
+			file, err = readRates(o, w.RD.Rates)
+		}
+		if err != nil {
+			at := fmt.Sprintf("steps[%d].workload.rd.control", i)
+			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(at), ErrRates, err)
+		}
+		found[i] = file
+	}
+	return found, nil
+}
+
+func readRates(o *Options, name string) (*rates.File, error) {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(o.Path), name)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := rates.Read(name, text)
+	if err == nil && file.Ranks != len(o.Plan.Ranks) {
+		err = fmt.Errorf("%s is for %d ranks, and this testbed has %d", name, file.Ranks, len(o.Plan.Ranks))
+	}
+	return file, err
+}

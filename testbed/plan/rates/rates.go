@@ -1,0 +1,134 @@
+// Package rates computes how fast ranks may send to each other, before anything
+// runs: from a plan's topology and the pattern of a collective. It is pure.
+//
+// There are two methods. Max-min shares every link fairly among all pairs of the
+// pattern at once, by progressive filling (Bertsekas and Gallager, "Data Networks",
+// 6.5.2). Conflict-free cuts the pattern into phases in which no NIC sends to, or
+// receives from, more than one, as few as there can be (König, 1916: as many as the
+// busiest NIC has pairs), and shares what is left to share in each of them.
+//
+// A pair loads a link by the share of its packets that take it: reliable datagrams
+// are sprayed over source ports, which switches hash over the next hops of a route,
+// by their weights. So the rates hold for many paths of equal share, and not for one
+// flow that is hashed once.
+package rates
+
+import (
+	"fmt"
+	"slices"
+
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+)
+
+// Pair is one rank that sends to another.
+type Pair struct{ From, To int }
+
+// Patterns of collectives.
+const (
+	Ring     = "ring"       // each rank sends to the next one
+	AllToAll = "all-to-all" // each rank sends to every other one
+)
+
+// Methods.
+const (
+	MaxMin       = "max-min"
+	ConflictFree = "conflict-free"
+)
+
+// Pairs are the pairs of a pattern over so many ranks.
+func Pairs(pattern string, ranks int) ([]Pair, error) {
+	var pairs []Pair
+	switch pattern {
+	case Ring:
+		for i := range ranks {
+			if next := (i + 1) % ranks; next != i {
+				pairs = append(pairs, Pair{i, next})
+			}
+		}
+	case AllToAll:
+		for shift := 1; shift < ranks; shift++ {
+			for i := range ranks {
+				pairs = append(pairs, Pair{i, (i + shift) % ranks})
+			}
+		}
+	default:
+		return nil, fmt.Errorf("rates for %q: want %s or %s", pattern, Ring, AllToAll)
+	}
+	return pairs, nil
+}
+
+// Options say what is computed. Pattern is required.
+type Options struct {
+	Pattern string
+	// Method is MaxMin, the default, or ConflictFree.
+	Method string
+	// Headroom is the share of each link that is left to acknowledgements and to
+	// what is sent again. Default 2 %; use Exact for none.
+	Headroom units.Ratio
+	Exact    bool
+	// Family is 4, the default, or 6: whose routes count.
+	Family int
+}
+
+// Compute makes the rates of all ranks of a plan.
+func Compute(p *plan.Plan, o Options) (*File, error) {
+	if o.Method == "" {
+		o.Method = MaxMin
+	}
+	if o.Headroom.IsZero() && !o.Exact {
+		o.Headroom = units.Ratio{Num: 2, Den: 100}
+	}
+	if o.Headroom.Float() >= 1 {
+		return nil, fmt.Errorf("compute rates: headroom %v leaves nothing", o.Headroom)
+	}
+	pairs, err := Pairs(o.Pattern, len(p.Ranks))
+	if err != nil {
+		return nil, fmt.Errorf("compute %w", err)
+	}
+	n, err := newNetwork(p, pairs, o)
+	if err != nil {
+		return nil, fmt.Errorf("compute rates: %w", err)
+	}
+	file := &File{Format: Format, Testbed: p.Name, Ranks: len(p.Ranks), Pattern: o.Pattern, Method: o.Method, Headroom: o.Headroom}
+	switch o.Method {
+	case MaxMin:
+		file.Phases = []Phase{n.phase(n.crossing(pairs))}
+	case ConflictFree:
+		for _, matching := range Matchings(n.crossing(pairs), n.sender, n.receiver) {
+			file.Phases = append(file.Phases, n.phase(matching))
+		}
+	default:
+		return nil, fmt.Errorf("compute rates by %q: want %s or %s", o.Method, MaxMin, ConflictFree)
+	}
+	return file, nil
+}
+
+// crossing are the pairs that use any link: ranks of one node do not.
+func (n *network) crossing(pairs []Pair) []Pair {
+	return slices.DeleteFunc(slices.Clone(pairs), func(p Pair) bool { return len(n.uses[p]) == 0 })
+}
+
+// roundingError is what a rate may lack of a whole number of bit/s by the
+// arithmetic alone.
+const roundingError = 1e-3
+
+// phase is the fair rates of pairs that send at the same time.
+func (n *network) phase(pairs []Pair) Phase {
+	loads := make([][]Use, len(pairs))
+	for i, pair := range pairs {
+		loads[i] = n.uses[pair]
+	}
+	filled, tight := Fill(n.capacity, loads)
+	ph := Phase{Rates: []Entry{}}
+	for i, pair := range pairs {
+		ph.Rates = append(ph.Rates, Entry{From: pair.From, To: pair.To, Rate: max(units.Rate(filled[i]+roundingError), 1), Bottleneck: n.names[tight[i]]})
+	}
+	slices.SortFunc(ph.Rates, func(a, b Entry) int {
+		if a.From != b.From {
+			return a.From - b.From
+		}
+		return a.To - b.To
+	})
+	return ph
+}
