@@ -11,8 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/testbed/spec"
-	"railbed/transports/order"
-	"railbed/transports/rd/engine"
 	"railbed/transports/wire"
 )
 
@@ -40,6 +38,7 @@ type socket struct {
 	firstPath   uint16
 	deviceBound bool
 	v6          bool
+	joins       bool // one that comes may be several datagrams, joined by the kernel
 	turn        int
 	batch       sendBatch
 }
@@ -80,6 +79,7 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 		if unix.SetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, wantedRoom) != nil {
 			_ = unix.SetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUF, wantedRoom) // less only costs speed
 		}
+		s.joins = unix.SetsockoptInt(s.hears, unix.SOL_UDP, unix.UDP_GRO, 1) == nil // since Linux 5.0
 		for k := range c.Paths {
 			fd, err := s.open(c, s.firstPath+uint16(k))
 			if err != nil {
@@ -192,91 +192,4 @@ func (s *socket) addrLen() uint32 {
 func (s *socket) wake() {
 	one := [8]byte{1}
 	_, _ = unix.Write(s.alarm, one[:]) // a full counter wakes as well
-}
-
-// mmsghdr is struct mmsghdr of recvmmsg(2).
-type mmsghdr struct {
-	unix.Msghdr
-	n uint32
-	_ [4]byte
-}
-
-// arrivals is memory for what one call receives.
-type arrivals struct {
-	list     []engine.Arrival
-	headers  []mmsghdr
-	vectors  []unix.Iovec
-	names    []unix.RawSockaddrInet6
-	controls [][controlLen]byte
-	buffers  []byte
-	size     int
-}
-
-// controlLen is room for the one control message that is asked for.
-const controlLen = 32
-
-func newArrivals(n, size int) *arrivals {
-	a := &arrivals{
-		list: make([]engine.Arrival, n), headers: make([]mmsghdr, n), vectors: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet6, n),
-		controls: make([][controlLen]byte, n), buffers: make([]byte, n*size), size: size,
-	}
-	for i := range n {
-		a.vectors[i].Base = &a.buffers[i*size]
-		a.vectors[i].SetLen(size)
-		h := &a.headers[i].Msghdr
-		h.Name = (*byte)(unsafe.Pointer(&a.names[i]))
-		h.Iov = &a.vectors[i]
-		h.SetIovlen(1)
-		h.Control = &a.controls[i][0]
-	}
-	return a
-}
-
-// receive takes what is there. This call and those of wait and send never wait,
-// and are made without telling Go's runtime: it would wake its monitor each time,
-// which took a third of the CPU time on a slow link.
-func (s *socket) receive(a *arrivals) (int, error) {
-	for i := range a.headers {
-		a.headers[i].Namelen = unix.SizeofSockaddrInet6
-		a.headers[i].SetControllen(controlLen)
-	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.hears), uintptr(unsafe.Pointer(&a.headers[0])), uintptr(len(a.headers)), 0, 0, 0)
-	switch errno {
-	case 0:
-	case unix.EAGAIN, unix.EINTR:
-		return 0, nil
-	default:
-		return 0, fmt.Errorf("receive: %w", errno)
-	}
-	order.AfterRead()
-	for i := range int(n) {
-		h := &a.headers[i]
-		data := a.buffers[i*a.size:][:h.n:h.n]
-		if block := wire.INT(data); len(data) > 0 && data[0]&0x80 == 0 && block.Valid() {
-			data = data[block.Len():]
-		}
-		arrival := engine.Arrival{Data: data, Path: bits.ReverseBytes16(a.names[i].Port), Marked: marked(&a.controls[i], int(h.Controllen))}
-		if s.v6 {
-			arrival.From = netip.AddrFrom16(a.names[i].Addr)
-		} else {
-			arrival.From = netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&a.names[i])).Addr)
-		}
-		a.list[i] = arrival
-	}
-	return int(n), nil
-}
-
-// marked says that a packet came with congestion experienced: the lowest bits
-// of the type of service or traffic class, in a byte or a number of the host's
-// order.
-func marked(control *[controlLen]byte, length int) bool {
-	if length < unix.SizeofCmsghdr+1 {
-		return false
-	}
-	h := (*unix.Cmsghdr)(unsafe.Pointer(control))
-	value := control[unix.SizeofCmsghdr]
-	if h.Level == unix.IPPROTO_IPV6 {
-		value = byte(*(*int32)(unsafe.Pointer(&control[unix.SizeofCmsghdr])))
-	}
-	return value&3 == 3
 }

@@ -233,12 +233,12 @@ func (w *worker) end(peers int) {
 
 // run is the worker.
 func (w *worker) run() {
-	in := newArrivals(batch, w.size)
+	in := newArrivals(batch, w.size, w.socket.joins)
 	w.io.Lock()
 	defer w.io.Unlock()
 	for {
-		received, err := w.socket.receive(in)
-		r := w.round(in.list[:received])
+		err := w.socket.receive(in)
+		r := w.round(in.list)
 		if err == nil {
 			err = w.socket.send(r.send, r.peers)
 		}
@@ -254,7 +254,7 @@ func (w *worker) run() {
 		case len(r.send) > 0:
 		case r.reported:
 			w.giveWay()
-		case received == 0:
+		case len(in.list) == 0:
 			w.sleep(r.deadline)
 		}
 	}

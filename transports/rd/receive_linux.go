@@ -1,0 +1,130 @@
+package rd
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/transports/order"
+	"railbed/transports/rd/engine"
+	"railbed/transports/wire"
+)
+
+// mmsghdr is struct mmsghdr of recvmmsg(2).
+type mmsghdr struct {
+	unix.Msghdr
+	n uint32
+	_ [4]byte
+}
+
+// arrivals is memory for what one call receives.
+type arrivals struct {
+	list     []engine.Arrival
+	headers  []mmsghdr
+	vectors  []unix.Iovec
+	names    []unix.RawSockaddrInet6
+	controls []receiveControl
+	buffers  []byte
+	size     int // of one
+	stride   int // from one to the next
+}
+
+// receiveControl is room for the control messages that are asked for: the type of
+// service, and the length of those that were joined.
+type receiveControl [2 * 24]byte
+
+// newArrivals makes memory for n datagrams of a size, or for as many of which each
+// may be several.
+func newArrivals(n, size int, joins bool) *arrivals {
+	if joins {
+		size = 1 << 16 // more than an IP packet carries
+	}
+	// Buffers a power of two apart would share few places in caches.
+	stride := (size+63)&^63 + 64
+	a := &arrivals{
+		list: make([]engine.Arrival, 0, n), headers: make([]mmsghdr, n), vectors: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet6, n),
+		controls: make([]receiveControl, n), buffers: make([]byte, n*stride), size: size, stride: stride,
+	}
+	for i := range n {
+		a.vectors[i].Base = &a.buffers[i*stride]
+		a.vectors[i].SetLen(size)
+		h := &a.headers[i].Msghdr
+		h.Name = (*byte)(unsafe.Pointer(&a.names[i]))
+		h.Iov = &a.vectors[i]
+		h.SetIovlen(1)
+		h.Control = &a.controls[i][0]
+	}
+	return a
+}
+
+// receive takes what is there. This call and those of wait and send never wait,
+// and are made without telling Go's runtime: it would wake its monitor each time,
+// which took a third of the CPU time on a slow link.
+func (s *socket) receive(a *arrivals) error {
+	a.list = a.list[:0]
+	for i := range a.headers {
+		a.headers[i].Namelen = unix.SizeofSockaddrInet6
+		a.headers[i].SetControllen(len(receiveControl{}))
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.hears), uintptr(unsafe.Pointer(&a.headers[0])), uintptr(len(a.headers)), 0, 0, 0)
+	switch errno {
+	case 0:
+	case unix.EAGAIN, unix.EINTR:
+		return nil
+	default:
+		return fmt.Errorf("receive: %w", errno)
+	}
+	order.AfterRead()
+	for i := range int(n) {
+		h := &a.headers[i]
+		arrival := engine.Arrival{Path: bits.ReverseBytes16(a.names[i].Port)}
+		if s.v6 {
+			arrival.From = netip.AddrFrom16(a.names[i].Addr)
+		} else {
+			arrival.From = netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&a.names[i])).Addr)
+		}
+		var each int
+		arrival.Marked, each = a.controls[i].read(int(h.Controllen))
+		a.add(arrival, a.buffers[i*a.stride:][:h.n:h.n], each)
+	}
+	return nil
+}
+
+// add appends the datagrams that came in one, each so long but the last. 0 is
+// one.
+func (a *arrivals) add(arrival engine.Arrival, data []byte, each int) {
+	for more := true; more; {
+		one := data
+		if more = each > 0 && len(data) > each; more {
+			one, data = data[:each:each], data[each:]
+		}
+		arrival.Data = one
+		if block := wire.INT(one); len(one) > 0 && one[0]&0x80 == 0 && block.Valid() {
+			arrival.Data = one[block.Len():]
+		}
+		a.list = append(a.list, arrival)
+	}
+}
+
+// read reads that a datagram came with congestion experienced, the lowest bits of
+// the type of service or traffic class, in a byte or a number of the host's order;
+// and how long each of those is that were joined, 0 for one alone.
+func (c *receiveControl) read(length int) (marked bool, each int) {
+	for at := 0; at+unix.SizeofCmsghdr < min(length, len(c)); {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&c[at]))
+		value := c[at+unix.SizeofCmsghdr:]
+		switch {
+		case h.Level == unix.SOL_UDP && h.Type == unix.UDP_GRO:
+			each = int(*(*int32)(unsafe.Pointer(&value[0])))
+		case h.Level == unix.IPPROTO_IPV6:
+			marked = *(*int32)(unsafe.Pointer(&value[0]))&3 == 3
+		default:
+			marked = value[0]&3 == 3
+		}
+		at += unix.CmsgSpace(int(h.Len) - unix.SizeofCmsghdr)
+	}
+	return marked, each
+}

@@ -1,0 +1,94 @@
+package rd
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/transports/rd/engine"
+	"railbed/transports/wire"
+)
+
+// TestJoined sends packets that the kernel cuts out of one, and on the loopback
+// device hands over as one: they come as they left, each with its path, its mark
+// and without its telemetry, whatever the length of the last.
+func TestJoined(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1", "::1"} {
+		for _, joins := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, joins=%v", addr, joins), func(t *testing.T) { testJoined(t, netip.MustParseAddr(addr), joins) })
+		}
+	}
+}
+
+func testJoined(t *testing.T, at netip.Addr, joins bool) {
+	sockets, slot, err := openSockets(&Config{Addr: at, Slot: -1, Engines: 1, Paths: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sockets[0]
+	t.Cleanup(func() { s.close() })
+	if !s.joins {
+		t.Fatal("the kernel joins no datagrams (UDP_GRO)")
+	}
+	if !joins {
+		if err := unix.SetsockoptInt(s.hears, unix.SOL_UDP, unix.UDP_GRO, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var level, option = unix.IPPROTO_IP, unix.IP_TOS
+	if at.Is6() {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+	}
+	if err := unix.SetsockoptInt(s.paths[1], level, option, 3); err != nil { // as if it had met congestion
+		t.Fatal(err)
+	}
+	in := newArrivals(batch, 2000, joins)
+	for _, lengths := range [][]int{{100}, {1000, 1000, 1000}, {1000, 1000, 1}, {1, 1, 1, 1}, {1400, 1400, 1400, 1400, 1400, 1399}} {
+		for path := range 2 {
+			for _, telemetry := range []bool{false, true} {
+				var packets []engine.Packet
+				var want [][]byte
+				for i, n := range lengths {
+					payload := bytes.Repeat([]byte{byte(0x80 | i)}, n)
+					p := engine.Packet{Peer: -1, To: at, Port: uint8(slot * wire.RDEngines), Path: path, Payload: payload}
+					if telemetry {
+						p.Header = make([]byte, wire.INTLen)
+						wire.INT(p.Header).Encode(&wire.INTFields{})
+					}
+					packets, want = append(packets, p), append(want, payload)
+				}
+				if err := s.send(packets, nil); err != nil {
+					t.Fatal(err)
+				}
+				checkArrivals(t, s, in, want, s.firstPath+uint16(path), path == 1)
+				if several := int(in.headers[0].n) > len(packets[0].Header)+lengths[0]; several != (joins && len(lengths) > 1) {
+					t.Errorf("lengths %v: the first that was received has %d bytes", lengths, in.headers[0].n)
+				}
+			}
+		}
+	}
+}
+
+// checkArrivals receives until there is as much as there should be.
+func checkArrivals(t *testing.T, s *socket, in *arrivals, want [][]byte, path uint16, marked bool) {
+	t.Helper()
+	got := 0
+	for end := time.Now().Add(2 * time.Second); got < len(want) && time.Now().Before(end); {
+		if err := s.receive(in); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range in.list {
+			if got >= len(want) || !bytes.Equal(a.Data, want[got]) || a.Path != path || a.Marked != marked {
+				t.Fatalf("datagram %d: %d bytes by %d, marked %v; want %d by %d, marked %v", got, len(a.Data), a.Path, a.Marked, len(want[min(got, len(want)-1)]), path, marked)
+			}
+			got++
+		}
+	}
+	if got != len(want) {
+		t.Fatalf("%d of %d datagrams came", got, len(want))
+	}
+}
