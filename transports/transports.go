@@ -77,6 +77,8 @@ const (
 	// MaxPieces is of how many pieces of memory a request may be gathered: what
 	// NICs take in one request is about as much.
 	MaxPieces = 16
+	// MaxHoles is how many holes of a message are told apart.
+	MaxHoles = 256
 	// MaxInline is the longest message in bytes that is posted Inline. Longer ones
 	// are no cheaper to copy than to keep until they complete.
 	MaxInline = 256
@@ -162,9 +164,10 @@ type Request struct {
 	Class Class
 	// Context cancels the request; see above. Nil is never.
 	Context context.Context
-	// Droppable allows a transport that can tell the receiver what is missing
-	// to deliver the message with holes. Others deliver it whole.
-	Droppable bool
+	// Droppable is how many bytes of the message a transport may leave out that
+	// can tell the receiver which: it delivers the message with holes of what was
+	// lost on the way. Others deliver it whole.
+	Droppable int
 }
 
 // Size is the length of the message in bytes.
@@ -242,11 +245,19 @@ type Completion struct {
 	// Bytes is the length of the message: for OpReceive what was placed here,
 	// for a successful request what the peer placed.
 	Bytes int
-	// Missing counts the bytes of a Droppable message that were not placed.
+	// Missing counts the bytes of a Droppable message that were not placed. A
+	// sender counts those that it gave up, of which some may have come after all.
 	Missing int
+	// Holes are where in the message an OpReceive has nothing, in order; what was
+	// in the region stays there. Together they are Missing bytes, but for more than
+	// MaxHoles of them: then the two that are closest are taken for one.
+	Holes []Hole
 	// Err is why a request did not succeed, or why a peer is down.
 	Err error
 }
+
+// Hole is bytes of a message that did not come, from Offset on.
+type Hole struct{ Offset, Bytes int }
 
 // Region is registered memory.
 type Region interface {

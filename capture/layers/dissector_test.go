@@ -39,7 +39,7 @@ func TestDissectorInfo(t *testing.T) {
 	add(data[:23])
 	add(protocoltest.Example(t, "int-probe"))
 	want := `RD|DATA psn=5 msg=3 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ
-RD|SKIP psn=4294967294 count=1 msg=7 without 4000/65536 DROPPABLE ACKREQ
+RD|SKIP psn=4294967294 count=1 msg=7 without 4000@8000/65536 DROPPABLE ACKREQ
 RD|ACK psn=4294967294 came=4294967295,1,62,64 limit=1022 room=256 marked=3/267
 RD|NACK psn=5 bounds msg=3 path=63489 region=70000
 RD|PROBE psn=9 ACKREQ
@@ -278,6 +278,7 @@ var columns = []column{
 	typeColumn(wire.RDSkip, "skip.imm", "0x%08x", func(r *RD) any { return r.Skip.Imm }),
 	typeColumn(wire.RDSkip, "skip.timestamp", "%d", func(r *RD) any { return r.Skip.Timestamp }),
 	typeColumn(wire.RDSkip, "skip.bytes", "%d", func(r *RD) any { return r.Skip.Bytes }),
+	typeColumn(wire.RDSkip, "skip.position", "%d", func(r *RD) any { return r.Skip.Position }),
 	typeColumn(wire.RDAck, "ack.limit", "%d", func(r *RD) any { return r.Ack.Limit }),
 	typeColumn(wire.RDAck, "ack.timestamp", "%d", func(r *RD) any { return r.Ack.Timestamp }),
 	typeColumn(wire.RDAck, "ack.delay", "%d", func(r *RD) any { return r.Ack.Delay }),

@@ -37,6 +37,7 @@ func drawDatagram(draw *rand.Rand) ([]byte, int) {
 	case wire.RDSkip:
 		b.EncodeSkip(base, &wire.RDSkipFields{
 			Count: draw.Uint32(), Message: draw.Uint32(), Total: draw.Uint32(), Imm: draw.Uint32(), Timestamp: draw.Uint32(), Bytes: draw.Uint32(),
+			Position: draw.Uint32(),
 		})
 	case wire.RDAck:
 		words, heard := make([]uint64, draw.IntN(4)), make([]wire.RDEcho, draw.IntN(5))

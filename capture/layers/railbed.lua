@@ -200,6 +200,7 @@ local f = {
     skip_imm = ProtoField.uint32("rd.skip.imm", "Immediate", base.HEX),
     skip_timestamp = ProtoField.uint32("rd.skip.timestamp", "Timestamp (ns)"),
     skip_bytes = ProtoField.uint32("rd.skip.bytes", "Bytes that will not come"),
+    skip_position = ProtoField.uint32("rd.skip.position", "Position"),
 
     ack_limit = ProtoField.uint32("rd.ack.limit", "Limit"),
     ack_timestamp = ProtoField.uint32("rd.ack.timestamp", "Timestamp echoed (ns)"),
@@ -369,7 +370,8 @@ show[2] = function(p, tree)
     add(p, tree, f.skip_imm, 36, 4)
     add(p, tree, f.skip_timestamp, 40, 4)
     add(p, tree, f.skip_bytes, 44, 4)
-    p.info = p.info .. string.format(" count=%.0f msg=%.0f without %.0f/%.0f", uint(p, 24, 4), uint(p, 28, 4), uint(p, 44, 4), uint(p, 32, 4))
+    add(p, tree, f.skip_position, 48, 4)
+    p.info = p.info .. string.format(" count=%.0f msg=%.0f without %.0f@%.0f/%.0f", uint(p, 24, 4), uint(p, 28, 4), uint(p, 44, 4), uint(p, 48, 4), uint(p, 32, 4))
     show_flags(p, uint(p, 1, 1))
 end
 
@@ -446,7 +448,7 @@ end
 
 show[7] = function() end
 
-local header_lens = { DATA_LEN, 48, ACK_LEN, 40, 32, 40, BASE_LEN }
+local header_lens = { DATA_LEN, 52, ACK_LEN, 40, 32, 40, BASE_LEN }
 
 -- header_len is what the type, and an ACK's lists, make of the header, or nil
 -- where that is not there to be read or too much.

@@ -30,7 +30,7 @@ func TestRD(t *testing.T) {
 		Key: 0x1122334455667788, Offset: 65536, Message: 3, Total: 12304, Position: 12288, Imm: 0xCAFE0001, Timestamp: 123_456_789, Sum: 0xDC43A2F8,
 	}
 	skip := there(wire.RDSkip, wire.RDImm|wire.RDDroppable|wire.RDAckRequest, 0xFFFFFFFE)
-	skip.Skip = wire.RDSkipFields{Count: 1, Message: 7, Total: 65536, Imm: 0xCAFE0002, Timestamp: 123_460_000, Bytes: 4000}
+	skip.Skip = wire.RDSkipFields{Count: 1, Message: 7, Total: 65536, Imm: 0xCAFE0002, Timestamp: 123_460_000, Bytes: 4000, Position: 8000}
 	ack := back(wire.RDAck, 0xFFFFFFFE)
 	ack.Ack = wire.RDAckFields{Limit: 1022, Timestamp: 123_456_789, Delay: 2500, Duplicates: 2, Received: 1 << 20, Words: 2, Echoes: 2, Room: 256}
 	ack.Bitmap, ack.Echoes = []uint64{0xA000000000000001, 0x4000000000000000}, []wire.RDEcho{{Path: 63489, Packets: 12, Marked: 3}, {Path: 64000, Packets: 255}}

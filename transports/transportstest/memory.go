@@ -42,6 +42,7 @@ type flaws struct {
 	accessAsPeerFailure, writeReported                      bool
 	keepInline, swapPieces, firstPieceOnly, tooManyPieces   bool
 	ignoreCancel, loseCanceled, deliverCanceled             bool
+	hideHoles, moveHoles, dropMore, dropAnything            bool
 }
 
 // NewFabric makes a fabric whose order of delivery follows from seed.
@@ -298,7 +299,9 @@ func (e *memoryEndpoint) deliverLocked(message memoryMessage) {
 		return
 	}
 	from, _ := target.findLocked(e.address)
-	received := transports.Completion{Peer: from, Op: transports.OpReceive, Imm: message.Imm, Bytes: message.Size()}
+	holes, missing := e.fabric.holesLocked(&message.Request)
+	done.Bytes, done.Missing = done.Bytes-missing, missing
+	received := transports.Completion{Peer: from, Op: transports.OpReceive, Imm: message.Imm, Bytes: done.Bytes, Missing: missing, Holes: holes}
 	e.finishLocked(target, place, message, received, done)
 }
 
@@ -307,7 +310,9 @@ func (e *memoryEndpoint) deliverLocked(message memoryMessage) {
 func (e *memoryEndpoint) finishLocked(target *memoryEndpoint, place []byte, message memoryMessage, received, done transports.Completion) {
 	fl := &e.fabric.flaws
 	steps := []func(){
-		func() { fl.place(place, fl.gather(&message.Request)) },
+		func() {
+			placeAround(received.Holes, func(b []byte) { fl.place(b, fl.gather(&message.Request)) }, place)
+		},
 		func() {
 			if message.Op == transports.OpWriteImm || fl.writeReported {
 				target.receiveLocked(received)
@@ -365,6 +370,14 @@ func (e *memoryEndpoint) checkLocked(message memoryMessage) ([]byte, error) {
 
 func (e *memoryEndpoint) receiveLocked(received transports.Completion) {
 	fl := e.fabric.flaws
+	if fl.hideHoles {
+		received.Holes = nil
+	}
+	for i := range received.Holes {
+		if fl.moveHoles {
+			received.Holes[i].Offset++
+		}
+	}
 	if fl.wrongImm {
 		received.Imm ^= 1 << 31
 	}

@@ -54,6 +54,7 @@ var cases = []testCase{
 	{"inline", testInline},
 	{"cancel-waiting", testCancelWaiting},
 	{"cancel-moving", testCancelMoving},
+	{"droppable", testDroppable},
 	{"several-peers", testSeveralPeers},
 	{"self", testSelf},
 	{"late-peer", testLatePeer},
@@ -299,11 +300,7 @@ func pattern(message, i int) byte {
 // holds checks that buf holds a message.
 func (r *rig) holds(buf []byte, message int) {
 	r.Helper()
-	for i, b := range buf {
-		if b != pattern(message, i) {
-			r.Fatalf("message %d: byte %d of %d is %#x, want %#x", message, i, len(buf), b, pattern(message, i))
-		}
-	}
+	r.holdsFrom(buf, message, 0)
 }
 
 // access checks that err is what a refused request gets.

@@ -142,6 +142,10 @@ func TestBrokenEndpointsAreRejected(t *testing.T) {
 		{"cancellation ignored", flaws{ignoreCancel: true}, []string{"cancel-waiting"}, false},
 		{"canceled requests forgotten", flaws{loseCanceled: true}, []string{"cancel-waiting", "cancel-moving"}, false},
 		{"canceled requests delivered", flaws{deliverCanceled: true}, []string{"cancel-waiting"}, false},
+		{"holes not told of", flaws{hideHoles: true}, []string{"droppable"}, false},
+		{"holes elsewhere", flaws{moveHoles: true}, []string{"droppable"}, false},
+		{"more holes than allowed", flaws{dropMore: true}, []string{"droppable"}, false},
+		{"holes where there may be none", flaws{dropAnything: true}, []string{"droppable", "large-message"}, false},
 		{"strangers not held back", flaws{dropUnknown: true}, []string{"late-peer"}, false},
 	}
 	for _, b := range broken {

@@ -39,9 +39,10 @@ const (
 	rdSkipImm       = 36
 	rdSkipTimestamp = 40
 	rdSkipBytes     = 44
+	rdSkipPosition  = 48
 
 	// RDSkipLen is a skip, whole.
-	RDSkipLen = 48
+	RDSkipLen = 52
 
 	rdAckLimit      = 24
 	rdAckTimestamp  = 28
@@ -212,9 +213,9 @@ type RDDataFields struct {
 }
 
 // RDSkipFields are those of a skip: the Count packets from the PSN on, with Bytes
-// of the message's Total, will not come.
+// of the message's Total from Position on, will not come.
 type RDSkipFields struct {
-	Count, Message, Total, Imm, Timestamp, Bytes uint32
+	Count, Message, Total, Imm, Timestamp, Bytes, Position uint32
 }
 
 // RDEcho is what came by one path since the last acknowledgement.

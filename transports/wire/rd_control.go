@@ -11,6 +11,7 @@ func (b RD) Skip() RDSkipFields {
 		Count: binary.BigEndian.Uint32(b[rdSkipCount:]), Message: binary.BigEndian.Uint32(b[rdSkipMessage:]),
 		Total: binary.BigEndian.Uint32(b[rdSkipTotal:]), Imm: binary.BigEndian.Uint32(b[rdSkipImm:]),
 		Timestamp: binary.BigEndian.Uint32(b[rdSkipTimestamp:]), Bytes: binary.BigEndian.Uint32(b[rdSkipBytes:]),
+		Position: binary.BigEndian.Uint32(b[rdSkipPosition:]),
 	}
 }
 
@@ -24,6 +25,7 @@ func (b RD) EncodeSkip(base RDBase, f *RDSkipFields) {
 	binary.BigEndian.PutUint32(b[rdSkipImm:], f.Imm)
 	binary.BigEndian.PutUint32(b[rdSkipTimestamp:], f.Timestamp)
 	binary.BigEndian.PutUint32(b[rdSkipBytes:], f.Bytes)
+	binary.BigEndian.PutUint32(b[rdSkipPosition:], f.Position)
 	b.seal(RDSkipLen)
 }
 

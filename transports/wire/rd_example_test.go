@@ -86,7 +86,7 @@ var (
 	exampleData = RDDataFields{
 		Key: 0x1122334455667788, Offset: 65536, Message: 3, Total: 12304, Position: 12288, Imm: 0xCAFE0001, Timestamp: 123_456_789, Sum: 0xDC43A2F8,
 	}
-	exampleSkip   = RDSkipFields{Count: 1, Message: 7, Total: 65536, Imm: 0xCAFE0002, Timestamp: 123_460_000, Bytes: 4000}
+	exampleSkip   = RDSkipFields{Count: 1, Message: 7, Total: 65536, Imm: 0xCAFE0002, Timestamp: 123_460_000, Bytes: 4000, Position: 8000}
 	exampleAck    = RDAckFields{Limit: 1022, Timestamp: 123_456_789, Delay: 2500, Duplicates: 2, Received: 1 << 20, Words: 2, Echoes: 2, Room: 256}
 	exampleEchoes = []RDEcho{{Path: 63489, Packets: 12, Marked: 3}, {Path: 64000, Packets: 255}}
 	exampleNack   = RDNackFields{Reason: RDBounds, Path: 63489, Message: 3, Detail: 70000}

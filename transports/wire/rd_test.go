@@ -11,7 +11,7 @@ func TestRDRoundTrip(t *testing.T) {
 	ack := RDAckFields{Limit: 1, Timestamp: 2, Delay: 3, Duplicates: 4, Received: 5, Words: 2, Echoes: 1, Room: 6}
 	words, echo := []uint64{1 << 63, 3}, RDEcho{Path: 0xF801, Packets: 9, Marked: 4}
 	nack := RDNackFields{Reason: RDBounds, Path: 0xF802, Message: 9, Detail: 1 << 40}
-	skip := RDSkipFields{Count: 1, Message: 2, Total: 3, Imm: 4, Timestamp: 5, Bytes: 6}
+	skip := RDSkipFields{Count: 1, Message: 2, Total: 3, Imm: 4, Timestamp: 5, Bytes: 6, Position: 7}
 	reject := RDRejectFields{Reason: RDRejectLife, Least: 1, Most: 2, Meant: 7, To: 1 << 50}
 	packets := map[RDType]RD{
 		RDData: make(RD, RDDataLen+100), RDSkip: make(RD, RDSkipLen), RDAck: make(RD, RDAckBytes(2, 1)), RDNack: make(RD, RDNackLen),

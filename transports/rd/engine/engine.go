@@ -149,7 +149,7 @@ type Message struct {
 	Key, Offset uint64
 	Imm         uint32
 	Class       transports.Class
-	Droppable   bool
+	Droppable   int // bytes that may be left out
 	// Release, where it is set, is called when the message completes.
 	Release func()
 	// Number is set by Post, for Cancel.

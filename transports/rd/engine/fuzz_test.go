@@ -252,7 +252,7 @@ func (x *attack) play() {
 			if step >= 128 {
 				from, to = to, from
 			}
-			m := Message{Op: transports.OpWrite, Local: make([]byte, int(x.byte())*12), Key: x.keys[to][x.byte()%4], Droppable: step&64 != 0}
+			m := Message{Op: transports.OpWrite, Local: make([]byte, int(x.byte())*12), Key: x.keys[to][x.byte()%4], Droppable: int(step&64) * 4}
 			if step&32 != 0 {
 				m.Op = transports.OpWriteImm
 			}

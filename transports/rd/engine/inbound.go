@@ -59,7 +59,8 @@ type inMessage struct {
 	have    uint32 // bytes placed
 	missing uint32 // bytes that will not come
 	value   uint32 // of the immediate
-	tiles   uint64 // what the pieces placed add up to, see tile
+	tiles   uint64 // what the pieces placed, and holes, add up to; see tile
+	holes   []transports.Hole
 	key     uint64
 	offset  uint64
 	place   []byte
@@ -283,7 +284,7 @@ func (in *inbound) piece(m *inMessage, b wire.RD, base wire.RDBase, f *wire.RDDa
 	}
 	last := m.have+m.missing+size == m.total
 	tiles := m.tiles + in.engine.tile(f.Position+size) - in.engine.tile(f.Position)
-	if last && m.missing == 0 && tiles != in.engine.tile(m.total)-in.engine.tile(0) {
+	if last && tiles != in.engine.tile(m.total)-in.engine.tile(0) {
 		c.Hostile++ // pieces lie on each other, and bytes would be missing
 		return
 	}
@@ -405,16 +406,19 @@ func (in *inbound) leaveOut(m *inMessage, base wire.RDBase, f *wire.RDSkipFields
 	case unseen:
 		*m = inMessage{stage: open, imm: base.Flags&wire.RDImm != 0, total: f.Total, value: f.Imm}
 	}
-	if m.total != f.Total || m.value != f.Imm || base.Flags&wire.RDImm != 0 != m.imm || f.Bytes > m.total-m.have-m.missing {
+	last := m.have+m.missing+f.Bytes == m.total
+	tiles := m.tiles + in.engine.tile(f.Position+f.Bytes) - in.engine.tile(f.Position)
+	if m.total != f.Total || m.value != f.Imm || base.Flags&wire.RDImm != 0 != m.imm || f.Bytes > m.total-m.have-m.missing ||
+		uint64(f.Position)+uint64(f.Bytes) > uint64(m.total) || f.Bytes == 0 || last && tiles != in.engine.tile(m.total)-in.engine.tile(0) {
 		in.engine.counters.Hostile++
 		return false
 	}
-	last := m.have+m.missing+f.Bytes == m.total
 	if last && m.imm && !in.engine.host.Reserve() {
 		in.nack(psn, f.Message, wire.RDBusy, 0, 0)
 		return false
 	}
-	m.missing += f.Bytes
+	m.missing, m.tiles = m.missing+f.Bytes, tiles
+	m.holes = addHole(m.holes, transports.Hole{Offset: int(f.Position), Bytes: int(f.Bytes)})
 	if last {
 		in.finish(m)
 	}
@@ -425,7 +429,7 @@ func (in *inbound) leaveOut(m *inMessage, base wire.RDBase, f *wire.RDSkipFields
 func (in *inbound) finish(m *inMessage) {
 	if m.imm {
 		in.engine.host.Deliver(transports.Completion{
-			Peer: in.peer.number, Op: transports.OpReceive, Imm: m.value, Bytes: int(m.have), Missing: int(m.missing),
+			Peer: in.peer.number, Op: transports.OpReceive, Imm: m.value, Bytes: int(m.have), Missing: int(m.missing), Holes: m.holes,
 		})
 	}
 	*m = inMessage{stage: over}

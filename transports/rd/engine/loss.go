@@ -163,7 +163,7 @@ func (o *outbound) detect(now clock.Time) {
 func (o *outbound) lose(slot uint16) {
 	k := &o.packets[slot]
 	o.unlink(slot)
-	if m := &o.messages[k.message%Messages]; m.Droppable && !k.skip && k.size > 0 {
+	if m := &o.messages[k.message%Messages]; !k.skip && k.size > 0 && int(m.missing)+int(k.size) <= m.Droppable {
 		k.skip, k.hole = true, true
 		m.missing += uint32(k.size)
 	}

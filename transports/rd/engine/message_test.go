@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -192,7 +193,7 @@ func TestDroppable(t *testing.T) {
 			return f
 		}
 		region, key := b.region(100_000)
-		a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: bytes.Repeat([]byte{1}, 100_000), Key: key, Droppable: true})
+		a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: bytes.Repeat([]byte{1}, 100_000), Key: key, Droppable: 100_000})
 		w.runFor(time.Second)
 		if len(b.received) != 1 || len(a.completed) != 1 || a.Counters().Repeated != 0 {
 			t.Fatalf("seed %d: received %+v, completed %+v, %d repeated", seed, b.received, a.completed, a.Counters().Repeated)
@@ -200,6 +201,82 @@ func TestDroppable(t *testing.T) {
 		r, c := b.received[0], a.completed[0]
 		if placed := bytes.Count(region.Memory, []byte{1}); lost == 0 || r.Missing != lost || r.Bytes != arrived || placed != arrived || c.Bytes != r.Bytes || c.Missing != r.Missing {
 			t.Errorf("seed %d: lost %d, arrived %d, placed %d; received %+v, completed %+v", seed, lost, arrived, placed, r, c)
+		}
+		checkHoles(t, region.Memory, r)
+	}
+}
+
+// checkHoles holds that a message of ones that was written over zeros has its
+// holes where it says, in order, and no others.
+func checkHoles(t *testing.T, memory []byte, c transports.Completion) {
+	t.Helper()
+	at, sum := 0, 0
+	for _, h := range append(slices.Clone(c.Holes), transports.Hole{Offset: len(memory)}) {
+		if h.Offset < at || at > 0 && h.Offset == at && h.Bytes > 0 || len(bytes.Trim(memory[at:h.Offset], "\x01")) > 0 || len(bytes.Trim(memory[h.Offset:end(h)], "\x00")) > 0 {
+			t.Fatalf("the bytes are others than holes %v say at %d", c.Holes, at)
+		}
+		at = end(h)
+		sum += h.Bytes
+	}
+	if sum != c.Missing {
+		t.Errorf("holes of %d bytes, %d are missing", sum, c.Missing)
+	}
+}
+
+// TestDroppableBound holds that no more is given up than the sender allows, and
+// the rest is sent again.
+func TestDroppableBound(t *testing.T) {
+	for seed := range uint64(50) {
+		w := newWorld(t, seed)
+		w.net = weather{delay: 10 * time.Microsecond, loss: 0.1, jitter: 10 * time.Microsecond}
+		a, b := w.pair()
+		region, key := b.region(100_000)
+		const bound = 2000 // of some 10,000 that are lost at first, not a multiple of a packet
+		a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: bytes.Repeat([]byte{1}, 100_000), Key: key, Droppable: bound})
+		w.runFor(time.Second)
+		if len(b.received) != 1 || len(a.completed) != 1 || a.Counters().Repeated == 0 {
+			t.Fatalf("seed %d: received %+v, completed %+v, %d repeated", seed, b.received, a.completed, a.Counters().Repeated)
+		}
+		if r, c := b.received[0], a.completed[0]; r.Missing == 0 || r.Missing > c.Missing || c.Missing > bound || c.Missing < bound-512+1 {
+			t.Errorf("seed %d: received %+v, completed %+v", seed, r, c)
+		}
+		checkHoles(t, region.Memory, b.received[0])
+	}
+}
+
+// TestAddHole compares holes with marks on all bytes.
+func TestAddHole(t *testing.T) {
+	for seed := range uint64(200) {
+		w := newWorld(t, seed)
+		var holes []transports.Hole
+		memory := bytes.Repeat([]byte{1}, 20_000)
+		missing, separate, most := 0, 0, 0
+		for _, i := range w.random.Perm(2000)[:w.random.IntN(2000)] {
+			clear(memory[i*10:][:10])
+			if separate++; i > 0 && memory[i*10-1] == 0 {
+				separate--
+			}
+			if i < 1999 && memory[i*10+10] == 0 {
+				separate--
+			}
+			most = max(most, separate)
+			missing += 10
+			holes = addHole(holes, transports.Hole{Offset: i * 10, Bytes: 10})
+		}
+		switch {
+		case len(holes) > transports.MaxHoles:
+			t.Fatalf("%d holes", len(holes))
+		case most <= transports.MaxHoles: // so few that there were never too many
+			checkHoles(t, memory, transports.Completion{Holes: holes, Missing: missing})
+		default: // all that is missing is in them
+			for _, h := range holes {
+				for i := range memory[h.Offset:end(h)] {
+					memory[h.Offset+i] = 1
+				}
+			}
+			if bytes.Contains(memory, []byte{0}) {
+				t.Fatalf("seed %d: bytes are missing outside of %d holes", seed, len(holes))
+			}
 		}
 	}
 }
@@ -210,7 +287,7 @@ func TestLateIsNotMissing(t *testing.T) {
 	w := newWorld(t, 1)
 	a, b := w.pair()
 	_, key := b.region(5120)
-	a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: make([]byte, 5120), Key: key, Droppable: true})
+	a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: make([]byte, 5120), Key: key, Droppable: 5120})
 	o := a.peers[0].out
 	w.at(w.now.Add(2*w.net.delay-1), func() { // the acknowledgement of the first 8 is there next
 		o.lose((o.una + 3).slot())

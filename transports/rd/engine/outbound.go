@@ -259,7 +259,7 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 		k.skipped = true
 		e.counters.Skipped++
 	} else {
-		if m.Droppable {
+		if m.Droppable > 0 {
 			base.Flags |= wire.RDDroppable
 		}
 		// An answer is asked for where the sender waits for one.
@@ -302,7 +302,7 @@ func (o *outbound) pick(now clock.Time) int {
 }
 
 func (o *outbound) writeSkip(p *Packet, base wire.RDBase, k *outPacket, m *outMessage, now clock.Time) {
-	skip := wire.RDSkipFields{Count: 1, Message: m.Number, Total: m.total, Imm: m.Imm, Timestamp: uint32(now), Bytes: uint32(k.size)}
+	skip := wire.RDSkipFields{Count: 1, Message: m.Number, Total: m.total, Imm: m.Imm, Timestamp: uint32(now), Bytes: uint32(k.size), Position: k.position}
 	if m.err == nil {
 		base.Flags |= wire.RDDroppable
 	} else {

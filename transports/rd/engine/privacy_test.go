@@ -432,7 +432,7 @@ func TestHintIsNoHole(t *testing.T) {
 	o := a.peers[0].out
 	w.net.delay = time.Millisecond
 	first := o.next
-	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 5120), Key: key, Droppable: true})
+	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 5120), Key: key, Droppable: 5120})
 	w.net.delay = 10 * time.Microsecond
 	w.runFor(100 * time.Microsecond)
 	for i := range PSN(10) {

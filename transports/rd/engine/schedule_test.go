@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,7 +119,10 @@ func (w *world) task(nodes []*testNode, number int) *task {
 	offset := r.IntN(64)
 	k.place = region.Memory[offset:][:size]
 	want := bytes.Clone(k.local)
-	m := Message{ID: uint64(number), Op: transports.OpWrite, Key: key, Offset: uint64(offset), Imm: uint32(number), Droppable: k.droppable}
+	m := Message{ID: uint64(number), Op: transports.OpWrite, Key: key, Offset: uint64(offset), Imm: uint32(number)}
+	if k.droppable {
+		m.Droppable = 1 + r.IntN(size+1)
+	}
 	m.Inline = size <= transports.MaxInline && r.IntN(2) == 0
 	rest := k.local
 	for range r.IntN(4) {
@@ -129,6 +133,21 @@ func (w *world) task(nodes []*testNode, number int) *task {
 	check := func() {
 		if !k.droppable && !bytes.Equal(k.place, want) {
 			k.wrong = true
+		}
+	}
+	holes := func(c transports.Completion) {
+		missing := 0
+		for _, h := range c.Holes {
+			missing += h.Bytes
+		}
+		joined := missing > c.Missing && size/k.from.config.Payload > transports.MaxHoles // so many that they are not told apart
+		k.wrong = k.wrong || missing != c.Missing && !joined || c.Missing > m.Droppable
+		at := 0
+		for _, h := range append(slices.Clone(c.Holes), transports.Hole{Offset: size}) {
+			if !bytes.Equal(k.place[at:h.Offset], want[at:h.Offset]) || !joined && len(bytes.Trim(k.place[h.Offset:end(h)], "\x00")) > 0 {
+				k.wrong = true
+			}
+			at = end(h)
 		}
 	}
 	if k.imm {
@@ -148,6 +167,7 @@ func (w *world) task(nodes []*testNode, number int) *task {
 		if check(); c.Bytes+c.Missing != size || c.Missing > 0 && !k.droppable || int(c.Peer) != from {
 			k.wrong = true
 		}
+		holes(c)
 		for i := range k.place { // whatever is written now is seen
 			k.place[i] = 0xAA
 		}
