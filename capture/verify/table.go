@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"railbed/testbed/spec"
 )
@@ -102,6 +103,13 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.QueueDepth
 			return NewQueueDepth(Selection{At: k.At}, priority(k.Priority), bound(k.Max, spec.BytesBound), bound(k.P99, spec.BytesBound)), nil
+		}},
+	{"pacing", "{workload: ar, rate: 100mbit, tolerance: 1ms}",
+		func(p *spec.PacketsCheck) []string { return []string{p.Pacing.Workload} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			k := p.Pacing
+			w, err := s.Traffic(k.Workload)
+			return NewPacing(w, PacingOptions{Rate: k.Rate, Tolerance: time.Duration(k.Tolerance)}), err
 		}},
 	{"that", strconv.Quote(spec.ThatRDPlaced),
 		func(p *spec.PacketsCheck) []string { return []string{p.That} },

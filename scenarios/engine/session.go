@@ -38,7 +38,7 @@ type session struct {
 	results *results
 	links   *linkBook
 	secret  func() privacy.Material // of a workload that encrypts; nil leaves it to that
-	rates   map[int]*rates.File // by step
+	rates   map[int]*rates.File     // by step
 	// progress is told of a workload's iterations.
 	progress func(Update)
 	// logged notes a file that a step wrote.

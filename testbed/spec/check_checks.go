@@ -130,15 +130,24 @@ func (c *checker) workloadNamed(path, name string) {
 	c.report(path, fmt.Sprintf("workload %q does not exist", clipped(name)), want)
 }
 
+// workloadOf checks the workload of a check, which may leave it out where there is
+// only one.
+func (c *checker) workloadOf(at, name string) {
+	if name != "" {
+		c.workloadNamed(at+".workload", name)
+	} else if len(c.workloads) != 1 && !c.broken("steps") && !c.known("steps") {
+		c.report(at, fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)), "add workload: with the name of one")
+	}
+}
+
 func (c *checker) packets(at string, p *PacketsCheck) {
 	c.exactlyOne(at, *p, packetChecks...)
 	c.fabricChecks(at, p)
 	if b := p.BytesPerRank; b != nil {
-		if b.Workload != "" {
-			c.workloadNamed(at+".bytes-per-rank.workload", b.Workload)
-		} else if len(c.workloads) != 1 && !c.broken("steps") && !c.known("steps") {
-			c.report(at+".bytes-per-rank", fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)), "add workload: with the name of one")
-		}
+		c.workloadOf(at+".bytes-per-rank", b.Workload)
+	}
+	if k := p.Pacing; k != nil {
+		c.workloadOf(at+".pacing", k.Workload)
 	}
 	if p.RankNIC != "" {
 		c.workloadNamed(at+".rank-nic", p.RankNIC)

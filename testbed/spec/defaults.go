@@ -24,8 +24,15 @@ func (t *Testbed) SetDefaults() {
 	}
 	names := t.workloads()
 	for i := range t.Checks {
-		if p := t.Checks[i].Packets; p != nil && p.BytesPerRank != nil && p.BytesPerRank.Workload == "" && len(names) == 1 {
-			p.BytesPerRank.Workload = names[0]
+		p := t.Checks[i].Packets
+		if p == nil || len(names) != 1 {
+			continue
+		}
+		if p.BytesPerRank != nil {
+			p.BytesPerRank.Workload = cmp.Or(p.BytesPerRank.Workload, names[0])
+		}
+		if p.Pacing != nil {
+			p.Pacing.Workload = cmp.Or(p.Pacing.Workload, names[0])
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"railbed/fabric/units"
 	"railbed/transports/wire"
 )
 
@@ -38,6 +39,20 @@ type RD struct {
 	// prints them; its path counts from this file's place. Default: those of max-min
 	// for the workload's pattern.
 	Rates string `yaml:"rates,omitempty" json:"rates,omitempty"`
+}
+
+// PacingCheck holds that no packet of a workload over rd leaves more than that one
+// packet ahead of the schedule of its rate, by the timestamps in the packets and by
+// the times at the taps of the ranks' NICs.
+type PacingCheck struct {
+	// Workload is the workload's name. Default: the only one of the file.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	// Rate is that from each rank to each other one. Default: that of each NIC's
+	// link, for all that it sends.
+	Rate units.Rate `yaml:"rate,omitempty" json:"rate,omitempty"`
+	// Tolerance is how much sooner than its schedule says a packet may be at the
+	// tap, since those before it took longer to there. Default 1ms.
+	Tolerance units.Duration `yaml:"tolerance,omitempty" json:"tolerance,omitzero"`
 }
 
 // ControlOffline is the control that keeps to rates.

@@ -1,0 +1,274 @@
+package verify
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/transports/wire"
+)
+
+const (
+	// makeUp is how much of its schedule a limiter makes up for after it was late
+	// (transports/rd/PROTOCOL.md, 7).
+	makeUp = 5 * time.Millisecond
+	// rounding is what a schedule of whole nanoseconds and packets may be off by.
+	rounding = time.Microsecond
+	// PacingTolerance is by how much a packet may be at a tap before its moment,
+	// because those before it took longer to get there, where a file says nothing.
+	PacingTolerance = time.Millisecond
+	// maxPaced bounds the schedules that are followed.
+	maxPaced = 1 << 14
+	// maxHasty bounds the packets that are judged at the end.
+	maxHasty = 1 << 12
+)
+
+// Pacing holds that no packet of a workload over reliable datagrams leaves more than
+// that one packet ahead of the schedule of its rate.
+//
+// A schedule begins with a packet that leaves; each moves it on by its bytes at the
+// rate. Who is behind may catch up, by 5 ms at most. It is judged twice. By the
+// timestamps that data carries, which its sender took when it let it go, nothing may
+// be ahead, where one engine sends: several may pass each other on their way to the
+// NIC. By the times at the NIC's tap, nothing may be ahead by more than a
+// tolerance, besides what the packet with which the schedule began took longer from
+// its timestamp to the tap than the fastest packet of that NIC: by that much the
+// schedule begins too late, which excuses 5 ms at most. So a sender that stamps what it likes is found by its
+// packets, and a host that holds packets up is no wrong of the limiter.
+//
+// A burst of up to 5 ms after a pause cannot be told from catching up.
+type Pacing struct {
+	roles     *roles
+	options   PacingOptions
+	capture   *Capture
+	overhead  map[netip.Addr]int
+	rates     map[netip.Addr]units.Rate
+	offsets   map[uint64]*stampOffset // by life
+	schedules map[paceKey]*schedule
+	hasty     []hastyPacket
+	full      bool
+
+	packets, unread uint64
+	ahead           time.Duration // by timestamps, the most
+	examples        []string
+	behind          time.Duration // at taps, the most that was made up for
+}
+
+// PacingOptions say what is asked for.
+type PacingOptions struct {
+	// Rate, in bit/s, is that from each rank to each other one. Default: that of
+	// each NIC's link, for all that it sends together.
+	Rate units.Rate
+	// Tolerance is as the check says. Default PacingTolerance.
+	Tolerance time.Duration
+}
+
+// paceKey is what has a schedule: an endpoint, or what it sends to another. Its
+// engines share the NIC's rate, and have parts of that to a peer.
+type paceKey struct {
+	life uint64
+	dst  netip.Addr
+}
+
+// schedule is one, by timestamps and by the times at the tap, in virtual time.
+type schedule struct {
+	said, seen float64 // when the next packet is due, in ns
+	began      float64 // what the packet that seen counts from took to the tap, by stampOffset
+	engines    [wire.RDEngines]bool
+	count      int // of these
+}
+
+// stampOffset turns the timestamps of an engine's clock into times of the capture.
+type stampOffset struct {
+	known   bool
+	first   uint32  // timestamp
+	at      float64 // time of the capture then
+	fastest float64 // the least of a packet's time at the tap less its timestamp's
+}
+
+// hastyPacket is one that was too early at the tap.
+type hastyPacket struct {
+	ahead, began float64
+	life         uint64
+	text         string
+}
+
+// NewPacing makes the check.
+func NewPacing(w Workload, o PacingOptions) *Pacing {
+	if o.Tolerance == 0 {
+		o.Tolerance = PacingTolerance
+	}
+	return &Pacing{
+		roles: newRoles(w), options: o, overhead: map[netip.Addr]int{}, rates: map[netip.Addr]units.Rate{},
+		offsets: map[uint64]*stampOffset{}, schedules: map[paceKey]*schedule{},
+	}
+}
+
+// Begin implements Check.
+func (k *Pacing) Begin(c *Capture) {
+	k.capture = c
+	for _, r := range k.roles.workload.Ranks {
+		if c.Plan == nil {
+			continue
+		}
+		if d := c.Plan.Sends(r.Node, r.NIC); d != nil {
+			k.overhead[r.Addr], k.rates[r.Addr] = int(d.Overhead), d.Rate
+		}
+	}
+}
+
+// Packet implements Check.
+func (k *Pacing) Packet(p *Packet) {
+	if !p.Tap.NIC || p.Direction != Out || p.Flow == nil || p.Drop != "" {
+		return
+	}
+	src := p.Flow.Src.Addr()
+	if p.RD == nil || !p.RD.clear() {
+		if k.ranksAt(src) > 0 && (p.RD != nil || p.RDFault != RDSound) {
+			k.unread++
+		}
+		return
+	}
+	rank, found := k.roles.rd[netip.AddrPortFrom(src, wire.PortRD+uint16(p.RD.Source))]
+	if !found || p.RD.Type != wire.RDData {
+		return
+	}
+	key, rate := paceKey{life: p.RD.Life}, k.rates[src]
+	if k.options.Rate > 0 {
+		key.dst, rate = p.Flow.Dst.Addr(), k.options.Rate
+	}
+	if rate == 0 {
+		k.unread++
+		return
+	}
+	s := k.schedules[key]
+	if s == nil {
+		if k.full = len(k.schedules) == maxPaced; k.full {
+			return
+		}
+		s = &schedule{}
+		k.schedules[key] = s
+	}
+	k.packets++
+	k.judge(s, p, rank, float64(p.Length+k.overhead[src])*8e9/float64(rate))
+}
+
+// ranksAt is how many ranks of rd have an address.
+func (k *Pacing) ranksAt(addr netip.Addr) (n int) {
+	for _, r := range k.roles.workload.Ranks {
+		if r.Transport == TransportRD && r.Addr == addr {
+			n++
+		}
+	}
+	return n
+}
+
+// judge holds a packet against its schedule.
+func (k *Pacing) judge(s *schedule, p *Packet, rank int, cost float64) {
+	seen := float64(p.Time-k.capture.First) / float64(max(k.capture.Dilation, 1))
+	offset := k.offsets[p.RD.Life]
+	if offset == nil {
+		offset = &stampOffset{}
+		k.offsets[p.RD.Life] = offset
+	}
+	said := offset.time(p.RD.Data.Timestamp, seen)
+	took := seen - said
+	offset.fastest = min(offset.fastest, took)
+	engine := int(p.RD.Source) % wire.RDEngines
+	if s.count == 0 {
+		s.said, s.seen, s.began = said, seen, took
+	}
+	if !s.engines[engine] {
+		// Each engine may have its one packet to a peer ahead.
+		s.engines[engine] = true
+		if s.count++; s.count > 1 && k.options.Rate > 0 {
+			s.seen -= cost
+		}
+	}
+	if early := time.Duration(s.said - said); early > rounding && s.count == 1 {
+		k.ahead = max(k.ahead, early)
+		k.example("rank %d to %v: packet %d was let go %v ahead of %s", rank, p.Flow.Dst.Addr(), p.RD.PSN, early.Round(time.Microsecond), k.at())
+	}
+	if early := s.seen - seen; early > float64(k.options.Tolerance) && len(k.hasty) < maxHasty {
+		k.hasty = append(k.hasty, hastyPacket{ahead: early, began: s.began, life: p.RD.Life,
+			text: fmt.Sprintf("rank %d to %v: packet %d was at the NIC %%v ahead of %s", rank, p.Flow.Dst.Addr(), p.RD.PSN, k.at())})
+	} else if early < 0 && early > -float64(makeUp) {
+		k.behind = max(k.behind, time.Duration(-early))
+	}
+	if from := seen - float64(makeUp); from > s.seen {
+		s.seen, s.began = from, took
+	}
+	s.said = max(s.said, said-float64(makeUp)) + cost
+	s.seen += cost
+}
+
+// at is the rate in words.
+func (k *Pacing) at() string {
+	if k.options.Rate > 0 {
+		return k.options.Rate.String()
+	}
+	return "its link's rate"
+}
+
+func (k *Pacing) example(format string, args ...any) {
+	if len(k.examples) <= maxDetails {
+		k.examples = append(k.examples, fmt.Sprintf(format, args...))
+	}
+}
+
+// time is when a timestamp was taken, in the capture's time, but for how long the
+// first packet took to the tap. Timestamps count modulo 4.3 s.
+func (o *stampOffset) time(stamp uint32, seen float64) float64 {
+	if !o.known {
+		o.known, o.first, o.at = true, stamp, seen
+		return seen
+	}
+	const round = 1 << 32
+	said := o.at + float64(stamp-o.first)
+	for seen-said > round/2 {
+		said += round
+	}
+	o.at, o.first = said, stamp
+	return said
+}
+
+// Result implements Check.
+func (k *Pacing) Result() Result {
+	r := Result{Name: "pacing " + k.roles.workload.Name}
+	var most time.Duration
+	for _, h := range k.hasty {
+		early := time.Duration(h.ahead - min(h.began-k.offsets[h.life].fastest, float64(makeUp)))
+		if most = max(most, early); early > k.options.Tolerance {
+			k.example(h.text, early.Round(time.Microsecond))
+		}
+	}
+	var unclear []string
+	taps := k.taps(&unclear)
+	if k.packets == 0 {
+		unclear = append(unclear, "no packet of the workload's data was seen")
+	}
+	if k.unread > 0 {
+		unclear = append(unclear, fmt.Sprintf("%d packets cannot be read, or there is no rate for them", k.unread))
+	}
+	if k.full || len(k.hasty) == maxHasty && len(k.examples) == 0 {
+		unclear = append(unclear, "more than is remembered")
+	}
+	r.Summary = fmt.Sprintf("%d packets in %d schedules of %s; at most %v ahead by their timestamps, %v at the tap (tolerance %v); up to %v behind",
+		k.packets, len(k.schedules), k.at(), k.ahead.Round(time.Microsecond), most.Round(time.Microsecond), k.options.Tolerance, k.behind.Round(time.Microsecond))
+	r.Measured = map[string]float64{"packets": float64(k.packets), "ahead_us": float64(max(k.ahead, most)) / 1e3, "behind_us": float64(k.behind) / 1e3}
+	k.capture.conclude(&r, taps, k.examples, unclear)
+	return r
+}
+
+// taps are those of the ranks' NICs.
+func (k *Pacing) taps(unclear *[]string) (taps []*Tap) {
+	for _, rank := range k.roles.workload.Ranks {
+		if tap := k.capture.Tap(rank.Node, rank.NIC); tap != nil {
+			taps = append(taps, tap)
+		} else {
+			*unclear = append(*unclear, fmt.Sprintf("%s:%s was not captured", rank.Node, rank.NIC))
+		}
+	}
+	return taps
+}

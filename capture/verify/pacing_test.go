@@ -1,0 +1,115 @@
+package verify
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/testbed/verdict"
+	"railbed/transports/wire"
+)
+
+// pacedPacket is one of rank 0 to rank 1, whose schedule has it at a moment: when it
+// was let go by its timestamp, and how long later it was at the tap.
+type pacedPacket struct{ at, took time.Duration }
+
+// pacedFrame is the length of the packets of TestPacing on the wire.
+const pacedFrame = 1146
+
+// paced plays packets of 1,000 bytes at a rate, changed by a function of their number.
+func (s *scene) paced(packets int, rate float64, change func(n int, p *pacedPacket)) {
+	s.rdRanks(4)
+	s.step = 0
+	for n := range packets {
+		p := pacedPacket{time.Duration(float64(n) * pacedFrame * 8e9 / rate), 30 * time.Microsecond}
+		if change != nil {
+			change(n, &p)
+		}
+		s.now = start + int64(p.at)
+		base := s.base(0, 1, 0, uint32(n))
+		base.Length = rdPayloadBytes
+		d := make(wire.RD, wire.RDDataLen+rdPayloadBytes)
+		d.EncodeData(base, &wire.RDDataFields{Key: 7, Total: 1 << 30, Timestamp: uint32(s.now), Sum: wire.RDSum(d[wire.RDDataLen:])})
+		s.now += int64(p.took)
+		s.rd(0, 1, 0, d)
+	}
+}
+
+// TestPacing holds what is found ahead of a schedule, and what is not: each case is
+// a run at 100 Mbit/s that is changed in one thing.
+func TestPacing(t *testing.T) {
+	const rate = 100e6
+	each := time.Duration(pacedFrame * 8e9 / rate)
+	for name, c := range map[string]struct {
+		change func(n int, p *pacedPacket)
+		want   verdict.Verdict
+		says   string
+	}{
+		"kept":        {nil, pass, "200 packets in 1 schedules of 100mbit; at most 0s ahead by their timestamps, 0s at the tap"},
+		"all at once": {func(_ int, p *pacedPacket) { p.at = 0 }, verdict.Fail, "was let go"},
+		"two together": {func(n int, p *pacedPacket) {
+			if n%2 == 1 {
+				p.at -= each
+			}
+		}, verdict.Fail, "was let go 92µs ahead of 100mbit"},
+		"one per cent too fast": {func(_ int, p *pacedPacket) { p.at = p.at * 99 / 100 }, verdict.Fail, "was let go"},
+		"one per cent too slow": {func(_ int, p *pacedPacket) { p.at = p.at * 101 / 100 }, pass, "behind"},
+		"late by 4 ms, and catching up": {func(n int, p *pacedPacket) {
+			if n >= 50 {
+				p.at = max(p.at, 50*each+4*time.Millisecond)
+			}
+		}, pass, "up to 4ms behind"},
+		"more than was missed": {func(n int, p *pacedPacket) {
+			if n >= 50 {
+				p.at = 50*each + 4*time.Millisecond
+			}
+		}, verdict.Fail, "was let go"},
+		"late by 20 ms, and all of it made up for": {func(n int, p *pacedPacket) {
+			if n < 199 && n > 0 {
+				p.at = max(p.at, 20*time.Millisecond-time.Microsecond)
+			}
+		}, verdict.Fail, "was let go"},
+		"a lie about the time": {func(n int, p *pacedPacket) {
+			p.took = 20*time.Millisecond - p.at // all are at the tap at once
+		}, verdict.Fail, "was at the NIC"},
+		"the first was held up on its way": {func(n int, p *pacedPacket) {
+			if n == 0 {
+				p.took = 3 * time.Millisecond
+			}
+			p.took = max(p.took, 3*time.Millisecond+time.Duration(n)-p.at)
+		}, pass, ""},
+		"delays on the way": {func(n int, p *pacedPacket) { p.took += time.Duration(n*n%40) * 10 * time.Microsecond }, pass, ""},
+	} {
+		s := newScene(t)
+		s.paced(200, rate, c.change)
+		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: rate}))
+		r := results[0]
+		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %s, want %s and %q: %s", name, r.Verdict, c.want, c.says, text)
+		}
+	}
+}
+
+// TestPacingOfNICs holds that what a NIC sends to several is judged together, at its
+// link's rate, and that nothing seen proves nothing.
+func TestPacingOfNICs(t *testing.T) {
+	s := newScene(t)
+	rank := s.plan.Ranks[0]
+	rate := float64(s.plan.Sends(rank.Node, rank.NIC).Rate)
+	s.paced(200, rate, nil)
+	results, _ := s.run(NewPacing(s.workload, PacingOptions{}), NewPacing(Workload{Name: "none"}, PacingOptions{}))
+	if results[0].Verdict != pass || results[1].Verdict != unclear {
+		t.Errorf("%+v", results)
+	}
+	fast := newScene(t)
+	fast.paced(2000, rate*1.1, nil)
+	if results, _ := fast.run(NewPacing(fast.workload, PacingOptions{})); results[0].Verdict != verdict.Fail {
+		t.Errorf("a tenth too fast: %+v", results)
+	}
+	lossy := newScene(t)
+	lossy.paced(200, rate, nil)
+	lossy.untapped[rank.Node+":"+rank.NIC] = true
+	if results, _ := lossy.run(NewPacing(lossy.workload, PacingOptions{})); results[0].Verdict != unclear {
+		t.Errorf("without a tap: %+v", results)
+	}
+}
