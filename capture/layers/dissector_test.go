@@ -34,6 +34,8 @@ func TestDissectorInfo(t *testing.T) {
 	add(data)
 	data[1] |= wire.RDEncrypted
 	add(data)
+	add(protocoltest.Example(t, "rd-sealed"))
+	add(protocoltest.Example(t, "rd-readable")[:64])
 	data[0] = 0xA1
 	add(data)
 	add(data[:23])
@@ -48,7 +50,9 @@ RD|CLOSE psn=9
 RD|DATA psn=5 msg=3 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ [trimmed]
 RD|DATA psn=5 msg=3 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ [wrong sum]
 RD|DATA psn=5 msg=16777219 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ [wrong sum] [wrong check]
-RD|DATA psn=5 [encrypted] [wrong check]
+RD|DATA psn=5 epoch=13124 counter=6153737366847619072 [encrypted] [trimmed] [wrong check]
+RD|DATA psn=5 epoch=2 counter=7 [encrypted]
+RD|DATA psn=5 epoch=2 counter=8 [encrypted] [trimmed]
 RD|DATA psn=5 [version 2]
 RD|[no base]
 INT|probe, INT hops=2`
@@ -90,6 +94,9 @@ func (l *layered) checked() int {
 		return 2
 	}
 	header := whole[:len(l.rd.Contents)]
+	if l.encrypted() {
+		header = whole[:wire.RDBaseLen]
+	}
 	header[22], header[23] = 0, 0
 	if uint16(crc32.Checksum(header, crc32.MakeTable(crc32.Castagnoli))) == l.rd.Check {
 		return 1
@@ -205,6 +212,33 @@ func (l *layered) known() bool {
 // encrypted says that nothing but the base can be read.
 func (l *layered) encrypted() bool { return l.known() && l.rd.Flags&wire.RDEncrypted != 0 }
 
+// sealedTrimmed says that a switch cut an encrypted datagram, whatever was captured.
+func (l *layered) sealedTrimmed() bool {
+	return l.rd.Type == wire.RDData && l.sent() < 92+int(l.rd.Length)
+}
+
+// sealedParts are the bytes behind the security header that are not encrypted, and
+// those of the tag, if that is there.
+func (l *layered) sealedParts() (readable, tag int) {
+	if !l.rd.Sealed {
+		return 0, 0
+	}
+	if body := len(l.rd.Payload); !l.cut() && !l.sealedTrimmed() && body >= 16 {
+		tag = 16
+	}
+	return min(4*int(l.rd.Security.Readable), len(l.rd.Payload)-tag), tag
+}
+
+// sealedColumn is a field of security headers.
+func sealedColumn(field string, of func(*wire.RDSecurity) any) column {
+	return column{"rd.security." + field, func(l *layered) []string {
+		if l.rd == nil || !l.rd.Sealed {
+			return nil
+		}
+		return texts("%d", of(&l.rd.Security))
+	}}
+}
+
 // columns are all fields that the dissector has, and what it finds.
 var columns = []column{
 	rdColumn("version", "%d", func(r *RD) any { return r.Version }),
@@ -261,8 +295,21 @@ var columns = []column{
 		if !l.encrypted() {
 			return 0, 0
 		}
-		return 0, len(l.rd.Payload)
+		readable, tag := l.sealedParts()
+		return readable, len(l.rd.Payload) - tag
 	}),
+	bytesColumn("rd.readable", func(l *layered) (int, int) {
+		readable, _ := l.sealedParts()
+		return 0, readable
+	}),
+	bytesColumn("rd.security.tag", func(l *layered) (int, int) {
+		_, tag := l.sealedParts()
+		return len(l.rd.Payload) - tag, len(l.rd.Payload)
+	}),
+	sealedColumn("readable", func(s *wire.RDSecurity) any { return s.Readable }),
+	sealedColumn("heard", func(s *wire.RDSecurity) any { return s.Heard }),
+	sealedColumn("epoch", func(s *wire.RDSecurity) any { return s.Epoch }),
+	sealedColumn("counter", func(s *wire.RDSecurity) any { return s.Counter }),
 	bytesColumn("rd.excess", func(l *layered) (int, int) {
 		switch {
 		case l.rd.Whole && l.rd.Type == wire.RDData:
@@ -314,7 +361,10 @@ var columns = []column{
 	typeColumn(wire.RDReject, "reject.to", "0x%016x", func(r *RD) any { return r.Reject.To }),
 	// Findings: there or not.
 	finding("rd.trimmed", func(l *layered) bool {
-		return l.rd != nil && l.rd.Trimmed && l.sent() < wire.RDDataLen+int(l.rd.Length)
+		if l.rd != nil && l.rd.Sealed {
+			return l.sealedTrimmed()
+		}
+		return l.rd != nil && l.rd.Whole && l.rd.Trimmed && l.sent() < wire.RDDataLen+int(l.rd.Length)
 	}),
 	finding("rd.check.bad", func(l *layered) bool { return l.rd != nil && l.checked() == 0 }),
 	finding("rd.data.sum.bad", func(l *layered) bool {

@@ -124,6 +124,10 @@ func drawFrame(t *testing.T, draw *rand.Rand) captured {
 	case spoilLonger:
 		payload = append(payload, make([]byte, 1+draw.IntN(9))...)
 	case spoilEncrypted:
+		if draw.IntN(3) > 0 { // as much longer as it would be
+			payload = append(payload, make([]byte, wire.RDSealedLen)...)
+			payload[wire.RDBaseLen] = uint8(draw.IntN(20))
+		}
 		payload[1] |= wire.RDEncrypted
 		sealed := wire.RD(payload[:wire.RDBaseLen])
 		base, kind := sealed.Base(), payload[0]

@@ -12,6 +12,7 @@
 local PORT_INT = 61441
 local PORT_RD, PORTS_RD = 61696, 256
 local BASE_LEN, DATA_LEN, ACK_LEN = 24, 64, 48
+local SEALED_LEN, TAG_LEN = 36, 16
 local MAX_WORDS, MAX_ECHOES = 16, 64
 local TWO32 = 4294967296
 
@@ -229,7 +230,13 @@ local f = {
     reject_meant = ProtoField.uint32("rd.reject.meant", "Tag that is rejected", base.HEX),
     reject_to = ProtoField.uint64("rd.reject.to", "Life that is rejected", base.HEX),
 
+    sec_readable = ProtoField.uint8("rd.security.readable", "Words that are authenticated and not encrypted"),
+    sec_heard = ProtoField.uint8("rd.security.heard", "Epoch heard (low half)"),
+    sec_epoch = ProtoField.uint16("rd.security.epoch", "Epoch"),
+    sec_counter = ProtoField.uint64("rd.security.counter", "Counter"),
+    readable = ProtoField.bytes("rd.readable", "Authenticated, not encrypted"),
     ciphertext = ProtoField.bytes("rd.encrypted", "Encrypted"),
+    sec_tag = ProtoField.bytes("rd.security.tag", "Tag of AES-GCM"),
     excess = ProtoField.bytes("rd.excess", "Bytes behind the datagram"),
 }
 rd.fields = f
@@ -478,13 +485,40 @@ local function dissect_fields(p, kind, header)
     return true
 end
 
+-- dissect_sealed shows what can be seen behind the base of an encrypted datagram. The
+-- tag is where nothing was cut off.
+local function dissect_sealed(p, kind)
+    if p.there < SEALED_LEN then
+        if p.there > BASE_LEN then add(p, p.tree, f.ciphertext, BASE_LEN, p.there - BASE_LEN) end
+        p.info = p.info .. " [encrypted]"
+        return
+    end
+    local security = p.tree:add(range(p, BASE_LEN, SEALED_LEN - BASE_LEN), "Security")
+    add(p, security, f.sec_readable, 24, 1)
+    add(p, security, f.sec_heard, 25, 1)
+    add(p, security, f.sec_epoch, 26, 2)
+    add(p, security, f.sec_counter, 28, 8)
+    p.info = p.info .. string.format(" epoch=%d counter=%s [encrypted]", uint(p, 26, 2), tostring(range(p, 28, 8):uint64()))
+    local most = DATA_LEN + (SEALED_LEN - BASE_LEN) + TAG_LEN + uint(p, 20, 2)
+    local trimmed = kind == 1 and p.sent < most
+    if trimmed then
+        find(p, p.tree, x.trimmed, string.format("Trimmed: %d bytes are missing, the tag among them", most - p.sent))
+        p.info = p.info .. " [trimmed]"
+    end
+    local body, tag = p.there - SEALED_LEN, 0
+    if not trimmed and p.there == p.sent and body >= TAG_LEN then tag = TAG_LEN end
+    local readable = math.min(4 * uint(p, 24, 1), body - tag)
+    if readable > 0 then add(p, p.tree, f.readable, SEALED_LEN, readable) end
+    if body - tag > readable then add(p, p.tree, f.ciphertext, SEALED_LEN + readable, body - tag - readable) end
+    if tag > 0 then add(p, security, f.sec_tag, p.there - tag, tag) end
+end
+
 -- dissect_known dissects a datagram of our version and a known type. It returns the
 -- status of the check, and whether it is valid: nil where the capture left that open.
 local function dissect_known(p, kind)
     if bit.band(uint(p, 1, 1), 0x80) ~= 0 then
         local status = dissect_check(p, BASE_LEN)
-        if p.there > BASE_LEN then add(p, p.tree, f.ciphertext, BASE_LEN, p.there - BASE_LEN) end
-        p.info = p.info .. " [encrypted]"
+        dissect_sealed(p, kind)
         return status, status == GOOD
     end
     local header = header_len(p, kind)

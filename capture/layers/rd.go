@@ -31,6 +31,9 @@ type RD struct {
 	// Trimmed says that payload of an RDData is missing: trimmed by a switch or,
 	// where the UDP length has it, by the capture.
 	Trimmed bool
+	// Sealed says that the datagram is encrypted, and its security header there.
+	Sealed   bool
+	Security wire.RDSecurity
 
 	Data   wire.RDDataFields
 	Skip   wire.RDSkipFields
@@ -78,6 +81,12 @@ func (r *RD) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 		}
 	}
 	r.Trimmed = r.Whole && r.Type == wire.RDData && b.Trimmed()
+	if r.Version == wire.RDVersion && wire.RDHeaderLen(r.Type) > 0 && b.Sealed() {
+		if r.Sealed = len(b) >= wire.RDSealedLeast; r.Sealed {
+			header, r.Security = wire.RDSealedLeast, b.Security()
+		}
+		r.Trimmed = b.SealedTrimmed()
+	}
 	if r.Trimmed {
 		df.SetTruncated()
 	}

@@ -87,7 +87,7 @@ func TestRDBehindINT(t *testing.T) {
 
 // What is not whole or not valid is read as far as it goes.
 func TestRDParts(t *testing.T) {
-	data, ack := protocoltest.Example(t, "rd-data"), protocoltest.Example(t, "rd-ack")
+	data, ack, sealed := protocoltest.Example(t, "rd-data"), protocoltest.Example(t, "rd-ack"), protocoltest.Example(t, "rd-sealed")
 	with := func(b []byte, at int, value byte) []byte {
 		b = bytes.Clone(b)
 		b[at] = value
@@ -108,7 +108,10 @@ func TestRDParts(t *testing.T) {
 		{"more than its length", append(bytes.Clone(data), 0), false, true, false, false, false, false, 64},
 		{"another version", with(data, 0, 0xA1), false, false, false, false, false, false, 24},
 		{"another type", with(data, 0, 0x9F), false, false, false, false, false, false, 24},
-		{"encrypted", with(data, 1, 0x80), false, false, false, false, false, false, 24},
+		{"encrypted, with a wrong check", with(data, 1, 0x80), false, false, true, true, false, false, 36},
+		{"encrypted", sealed, true, false, false, false, false, false, 36},
+		{"encrypted, trimmed", sealed[:64], true, false, true, true, false, false, 36},
+		{"encrypted, without its security header", sealed[:35], true, false, true, true, false, false, 24},
 		{"lists that are not all there", ack[:71], false, false, false, true, false, false, 24},
 		{"too many words", with(ack, 44, 17), false, false, false, true, false, false, 24},
 	} {
