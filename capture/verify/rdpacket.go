@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"railbed/transports/rd/privacy"
 	"railbed/transports/wire"
 )
 
@@ -41,7 +42,7 @@ func (d *decoder) datagram(captured []byte, length int) {
 		return
 	}
 	captured = captured[:min(len(captured), length)]
-	p.RDFault = p.rd.read(captured, length)
+	p.RDFault = p.rd.read(captured, length, d.capture.keys)
 	switch p.RDFault {
 	case RDSound:
 		p.RD = &p.rd
@@ -52,7 +53,7 @@ func (d *decoder) datagram(captured []byte, length int) {
 	}
 }
 
-func (d *RD) read(captured []byte, length int) RDFault {
+func (d *RD) read(captured []byte, length int, keys *privacy.KeyLog) RDFault {
 	missing := RDDamaged
 	if len(captured) < length {
 		missing = RDCut
@@ -83,7 +84,15 @@ func (d *RD) read(captured []byte, length int) RDFault {
 	if !b.Valid() {
 		return RDDamaged
 	}
+	if encrypted && keys != nil && len(b) == length {
+		if plain, ok := keys.Open(b); ok {
+			b, length, encrypted = plain, len(plain), false
+		}
+	}
 	d.RDBase, d.Bytes = b.Base(), b
+	if encrypted {
+		d.Trimmed = d.Type == wire.RDData && length < header+wire.RDSealedLen+int(d.Length)
+	}
 	if d.Type == wire.RDData && !encrypted {
 		if length > header+int(d.Length) {
 			return RDDamaged

@@ -47,6 +47,8 @@ type rdNICs struct {
 // readable says that a packet at a NIC is one to follow.
 func (k *rdNICs) readable(p *Packet) bool {
 	switch {
+	case p.RD != nil && !p.RD.clear() && p.RD.Trimmed && p.Direction == In:
+		return false // nothing vouches for it, so that it moves nobody
 	case p.RD == nil && p.RDFault == RDDamaged && p.Direction == In:
 		k.damaged++
 		return false

@@ -385,14 +385,14 @@ func TestRDFaults(t *testing.T) {
 		"acknowledgement cut in base": {ack[:10], len(ack), RDCut, false},
 	} {
 		var d RD
-		fault := d.read(c.captured, c.length)
+		fault := d.read(c.captured, c.length, nil)
 		if fault != c.fault || d.Trimmed != c.trimmed {
 			t.Errorf("%s: fault %d, trimmed %t, want %d and %t", name, fault, d.Trimmed, c.fault, c.trimmed)
 		}
 		if fault == RDSound && d.Type == wire.RDData && (d.PSN != 7 || d.Data.Message != 3 || d.Data.Position != 1000 || d.Length != 1000) {
 			t.Errorf("%s: read as %+v", name, d)
 		}
-		if n := testing.AllocsPerRun(10, func() { d.read(c.captured, c.length) }); n != 0 {
+		if n := testing.AllocsPerRun(10, func() { d.read(c.captured, c.length, nil) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

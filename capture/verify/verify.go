@@ -21,6 +21,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
+	"railbed/transports/rd/privacy"
 )
 
 // Check looks at every packet of a capture and then says what it found. A
@@ -105,6 +106,8 @@ type Capture struct {
 	RDDamaged, RDCut uint64
 	// FlowsFull says that there were more flows than are told apart.
 	FlowsFull bool
+
+	keys *privacy.KeyLog // nil opens nothing
 }
 
 // Summary describes the capture for reports.
@@ -127,11 +130,17 @@ type Summary struct {
 // is truncated is judged as far as it goes, and no check passes. The error is
 // set when r could not be read, or holds something else than a capture.
 func Run(ctx context.Context, r io.Reader, p *plan.Plan, checks ...Check) ([]Result, Summary, error) {
+	return RunWithKeys(ctx, r, p, nil, checks...)
+}
+
+// RunWithKeys is Run where reliable datagrams that are encrypted are opened, as far
+// as the keys go. Those that were trimmed are not: nothing vouches for them.
+func RunWithKeys(ctx context.Context, r io.Reader, p *plan.Plan, keys *privacy.KeyLog, checks ...Check) ([]Result, Summary, error) {
 	reader, err := pcapng.NewReader(r)
 	if err != nil {
 		return nil, Summary{}, fmt.Errorf("verify: %w", err)
 	}
-	c := &Capture{Plan: p, Railbed: reader.Section().Application == "railbed", Dilation: dilation(reader.Section())}
+	c := &Capture{Plan: p, keys: keys, Railbed: reader.Section().Application == "railbed", Dilation: dilation(reader.Section())}
 	for _, check := range checks {
 		check.Begin(c)
 	}

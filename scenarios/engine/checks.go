@@ -16,6 +16,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
+	"railbed/transports/rd/privacy"
 )
 
 // evidence is what checks are judged from.
@@ -25,6 +26,8 @@ type evidence struct {
 	fidelity  *report.Fidelity
 	// drops are the packets that each switch's own queues counted as dropped.
 	drops map[string]uint64
+	// keys open encrypted packets, where the file says so; else they are nil.
+	keys *privacy.KeyLog
 	// aborted says why nothing is judged, if nothing is.
 	aborted error
 }
@@ -142,7 +145,7 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer in.Close()
-	results, _, err := verify.Run(ctx, &countingReader{r: in, read: read}, p, packets...)
+	results, _, err := verify.RunWithKeys(ctx, &countingReader{r: in, read: read}, p, e.keys, packets...)
 	return results, err
 }
 

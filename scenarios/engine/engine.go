@@ -238,7 +238,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	defer done()
 	captures, captureErr := s.stopCaptures()
 	look.heldUp = s.sourcesHeldUp()
-	r.evidence = evidence{workloads: s.finished(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops()}
+	r.evidence = evidence{workloads: s.finished(), keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops()}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = line.report(), captures, r.evidence.fidelity
 	for _, w := range r.evidence.workloads {
 		r.report.Workloads = append(r.report.Workloads, w.Workload)

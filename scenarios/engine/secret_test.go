@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"railbed/capture/pcapng"
+	"railbed/capture/report"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
@@ -155,5 +156,67 @@ func countSealed(t *testing.T, path string) (sealed, clear int) {
 		} else if !rd.HasBase() || rd.Type() != wire.RDReject {
 			clear++
 		}
+	}
+}
+
+// rdKeys is rdSecret where the file asks for the keys.
+const rdKeys = `
+fabric:
+  topology: single-switch
+  params: {hosts: 3}
+  switch: {kind: soft}
+  links: {default: {rate: 100mbit, mtu: 4200}}
+steps:
+  - capture: {at: [all], file: run.pcapng, snaplen: 8KiB}
+  - workload: {name: ar, kind: all-reduce, transport: rd, size: 1MiB, iterations: 2, rd: {encrypt: true, key-log: true}}
+checks:
+  - workload: {name: ar, correct: true}
+  - packets: {bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}}
+  - packets: {that: "every rd message is placed exactly once"}
+`
+
+// TestKeyLogOpensRecordings holds that checks read encrypted packets where the file
+// asks for their keys, find there what is wrong, and without the keys do not pass.
+func TestKeyLogOpensRecordings(t *testing.T) {
+	o := options(t, rdKeys)
+	_, held := runAndHold(t, o)
+	verdicts := func(checks []report.Check) (all [3]verdict.Verdict) {
+		for i, c := range checks {
+			all[i] = c.Verdict
+		}
+		return all
+	}
+	checks := rejudge(t, o, held)
+	if got := verdicts(checks); got != [3]verdict.Verdict{verdict.Pass, verdict.Pass, verdict.Pass} {
+		t.Errorf("with keys: %+v", checks)
+	}
+	altered := filepath.Join(t.TempDir(), "altered.pcapng")
+	rewrite(t, filepath.Join(o.Out, "run.pcapng"), altered, once(func(nic bool, p *pcapng.Packet, _ wire.RD) bool {
+		return nic && p.Flags&pcapng.DirectionMask == pcapng.Inbound
+	}, 0))
+	checks, err := judge(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) { return os.Open(altered) }, func(int64) {})
+	if err != nil || checks[2].Verdict != verdict.Fail {
+		t.Errorf("a packet does not come: %v, %+v", err, checks)
+	}
+	log := filepath.Join(o.Out, "ar.keys")
+	info, err := os.Stat(log)
+	if err != nil || info.Mode().Perm() != keysMode {
+		t.Fatalf("%v, %v", info, err)
+	}
+	file, err := os.Open(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	held.keys, err = privacy.ReadKeyLog(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := verdicts(rejudge(t, o, held)); got[2] != verdict.Pass {
+		t.Errorf("with the keys of the file: %v", got)
+	}
+	held.keys = nil
+	if got := verdicts(rejudge(t, o, held)); got[1] != verdict.Inconclusive || got[2] != verdict.Inconclusive {
+		t.Errorf("without keys: %v", got)
 	}
 }

@@ -47,6 +47,7 @@ type session struct {
 	mu        sync.Mutex
 	captures  []*recording
 	workloads []finished
+	keys      *privacy.KeyLog // of workloads whose file asks for them
 	heldUp    []report.HeldUp
 }
 

@@ -63,13 +63,10 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	job := worker.Job{
 		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
 		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
-		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, Rates: s.rates[index],
+		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, Rates: s.rates[index], Secret: s.secretOf(w),
 	}
 	if trip, err := rates.RoundTrip(s.plan, rates.Options{Pattern: rates.Ring}); err == nil {
 		job.RoundTrip = trip // else the workers measure it
-	}
-	if s.secret != nil {
-		job.Secret = s.secret()
 	}
 	for _, r := range s.plan.Ranks {
 		if d := s.plan.Sends(r.Node, r.NIC); d != nil {
@@ -93,6 +90,9 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	err = errors.Join(err, l.close())
 	if ctx.Err() != nil && err != nil {
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err) // which ranks were waited for
+	}
+	if err == nil {
+		err = s.logKeys(index, w, job.Secret, result)
 	}
 	if err != nil {
 		return err

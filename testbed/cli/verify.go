@@ -17,11 +17,13 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
+	"railbed/transports/rd/privacy"
 )
 
 // verifyFlags are the flags of "railbed verify".
 type verifyFlags struct {
 	plan, testbedFile, workload string
+	keys                        string
 	tolerance, minShare         string
 	fidelity                    string
 	mtu                         int
@@ -74,6 +76,7 @@ code 5.`,
 	cmd.Flags().StringVar(&flags.testbedFile, "testbed-file", "", "the testbed's `FILE`, whose plan is compiled")
 	cmd.Flags().StringArrayVar(&flags.named, "check", nil, "`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
 	cmd.Flags().StringVar(&flags.plan, "plan", "", "`FILE` with the testbed's plan, as railbed plan -o json prints it")
+	cmd.Flags().StringVar(&flags.keys, "keys", "", "`FILE` with the keys of encrypted reliable datagrams, as a workload's key-log writes it")
 	cmd.Flags().StringVar(&flags.workload, "workload", "", "JSON `FILE` that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, port, expected}]}")
 	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%", "`SHARE` by which the bytes of a rank may differ from the expected ones")
 	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%", "least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
@@ -104,7 +107,11 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	for _, check := range checks {
 		judges = append(judges, check.Check)
 	}
-	results, summary, err := verify.Run(cmd.Context(), in, p, judges...)
+	keys, err := readKeys(flags.keys)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	results, summary, err := verify.RunWithKeys(cmd.Context(), in, p, keys, judges...)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
@@ -130,6 +137,23 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 		return exit
 	}
 	return err
+}
+
+// readKeys reads a key log; nil where none is named.
+func readKeys(name string) (*privacy.KeyLog, error) {
+	if name == "" {
+		return nil, nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	keys, err := privacy.ReadKeyLog(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return keys, nil
 }
 
 // verifyPlan reads the cluster that the flags name; nil when they name none. A

@@ -26,7 +26,7 @@ type RD struct {
 	// more can leave in one system call. Default 4.
 	Grain int `yaml:"grain,omitempty" json:"grain,omitempty" jsonschema:"minimum=1,maximum=64"`
 	// Encrypt encrypts and authenticates every packet, by a secret that the workload
-	// draws for itself and that is written nowhere.
+	// draws for itself and that, without key-log, is written nowhere.
 	Encrypt bool `yaml:"encrypt,omitempty" json:"encrypt,omitempty"`
 	// ReadableHeaders leaves the headers of encrypted packets readable,
 	// authenticated: payload alone is hidden.
@@ -39,6 +39,10 @@ type RD struct {
 	// prints them; its path counts from this file's place. Default: those of max-min
 	// for the workload's pattern.
 	Rates string `yaml:"rates,omitempty" json:"rates,omitempty"`
+	// KeyLog writes what opens the encrypted packets of the recordings to NAME.keys
+	// beside them, NAME being the workload's, and checks read those packets that
+	// the capture's snaplen kept whole.
+	KeyLog bool `yaml:"key-log,omitempty" json:"key-log,omitempty"`
 }
 
 // PacingCheck holds that no packet of a workload over rd leaves more than that one
@@ -86,6 +90,9 @@ func (c *checker) rd(at string, w *Workload) {
 	}
 	if r.ReadableHeaders && !r.Encrypt {
 		c.reportKey(at+".readable-headers", "headers are to stay readable, and nothing is encrypted", "want encrypt: true, or remove it")
+	}
+	if r.KeyLog && !r.Encrypt {
+		c.reportKey(at+".key-log", "keys are to be written, and nothing is encrypted", "want encrypt: true, or remove it")
 	}
 	together, each := r.all()
 	if together > rdPaths {

@@ -90,6 +90,7 @@ var wrongFiles = []struct {
 	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" does not exist`, "want ring"},
 	{"transport", head + "steps: [{workload: {name: ar, kind: all-reduce, transport: " + here + "roce, size: 4B}}]\n", `transport "roce" does not exist`, "want tcp"},
 	{"settings of rd over tcp", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "rd: {engines: 2}}}]\n", `and the transport is tcp`, "want transport: rd, or remove it"},
+	{"keys of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {" + here + "key-log: true}}}]\n", `nothing is encrypted`, "want encrypt: true"},
 	{"readable headers of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {" + here + "readable-headers: true}}}]\n", `nothing is encrypted`, "want encrypt: true"},
 	{"engines of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {paths: 1, engines: " + here + "17}}}]\n", `engines is 17`, "want 1 to 16"},
 	{"paths of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {engines: 16, paths: " + here + "9}}}]\n", `144 paths of all engines`, "want at most 128 of all together"},

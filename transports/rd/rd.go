@@ -233,6 +233,9 @@ func (e *Endpoint) Change(f func()) {
 // DeviceBound reports whether the sockets are bound to Config.Device.
 func (e *Endpoint) DeviceBound() bool { return e.workers[0].socket.deviceBound }
 
+// Life is what tells the endpoint from all others, also at its address.
+func (e *Endpoint) Life() uint64 { return e.self.life }
+
 // Engines is how many work at once.
 func (e *Endpoint) Engines() int { return len(e.workers) }
 

@@ -113,6 +113,7 @@ type workerFinished struct {
 	DeviceBound bool               `json:"device_bound"`
 	Engines     int                `json:"engines,omitempty"` // of rd
 	Pace        *Pace              `json:"pace,omitempty"`    // of rd
+	Life        uint64             `json:"life,omitempty"`    // of rd
 }
 
 type workerFailed struct {

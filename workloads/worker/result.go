@@ -59,6 +59,8 @@ type RankResult struct {
 	// Pace is how far the rank's packets were behind their schedule over rd, where
 	// a rate held them back.
 	Pace *Pace `json:"pace,omitempty"`
+	// Life is that of rd's endpoint.
+	Life uint64 `json:"life,omitempty"`
 	// DeviceBound says that the sockets were bound to the NIC itself and not
 	// to its address alone, which not every process may.
 	DeviceBound bool   `json:"device_bound"`

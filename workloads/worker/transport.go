@@ -130,7 +130,7 @@ type rdEndpoint struct{ *rd.Endpoint }
 func (e rdEndpoint) account(map[transports.Peer]int) *workerFinished {
 	counters := e.Counters()
 	finished := &workerFinished{
-		Stream: collective.Traffic{Sent: counters.SentBytes, Received: counters.ReceivedBytes}, Engines: e.Engines(),
+		Stream: collective.Traffic{Sent: counters.SentBytes, Received: counters.ReceivedBytes}, Engines: e.Engines(), Life: e.Life(),
 	}
 	if p := &counters.Pace; p.Packets > 0 {
 		finished.Pace = &Pace{Packets: p.Packets, P50: p.Quantile(500), P99: p.Quantile(990), Most: p.Most}

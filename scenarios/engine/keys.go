@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"railbed/testbed/spec"
+	"railbed/transports/rd/privacy"
+	"railbed/workloads/worker"
+)
+
+// keysMode keeps keys from other users.
+const keysMode = 0o600
+
+// secretOf draws the secret of a workload, nil where it does not encrypt.
+func (s *session) secretOf(w *spec.Workload) privacy.Material {
+	switch {
+	case w.RD == nil || !w.RD.Encrypt:
+		return nil
+	case s.secret != nil:
+		return s.secret()
+	}
+	return privacy.Generate()
+}
+
+// logKeys writes what opens a workload's packets, and keeps it for the checks, if
+// the file asks for it.
+func (s *session) logKeys(index int, w *spec.Workload, secret privacy.Material, result *worker.Result) error {
+	if w.RD == nil || !w.RD.KeyLog {
+		return nil
+	}
+	var lives []uint64
+	for _, r := range result.PerRank {
+		lives = append(lives, r.Life)
+	}
+	name := w.Name + ".keys"
+	file, err := s.results.create(name)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(file.Chmod(keysMode), privacy.WriteKeyLog(file, secret, lives), file.Close())
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	s.logged(index, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil {
+		s.keys = privacy.NewKeyLog()
+	}
+	return s.keys.Add(secret, lives)
+}
+
+// keysNow are the keys that were logged so far, nil without any.
+func (s *session) keysNow() *privacy.KeyLog {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys
+}
