@@ -35,6 +35,7 @@ const maxRDPairs = 1 << 13
 // those of all NICs.
 type rdNICs struct {
 	selector
+	hints  uint64 // trimmed packets that came, of encrypted ones
 	unread uint64 // packets that cannot be read, but for damage that came to a NIC
 	// damaged are packets that came to a NIC and that it was to throw away.
 	damaged uint64
@@ -48,6 +49,7 @@ type rdNICs struct {
 func (k *rdNICs) readable(p *Packet) bool {
 	switch {
 	case p.RD != nil && !p.RD.clear() && p.RD.Trimmed && p.Direction == In:
+		k.hints++
 		return false // nothing vouches for it, so that it moves nobody
 	case p.RD == nil && p.RDFault == RDDamaged && p.Direction == In:
 		k.damaged++

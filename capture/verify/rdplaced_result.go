@@ -46,10 +46,10 @@ func (k *Placed) Result() Result {
 	placed := k.messages - incomplete - underWay - k.givenUp
 	r.Measured = map[string]float64{
 		"messages": float64(k.messages), "placed": float64(placed), "bytes": float64(k.bytes), "with-holes": float64(k.holed),
-		"given-up": float64(k.givenUp), "duplicates": float64(k.duplicates), "trimmed": float64(k.trimmed), "damaged": float64(k.damaged),
+		"given-up": float64(k.givenUp), "duplicates": float64(k.duplicates), "trimmed": float64(k.trimmed + k.hints), "damaged": float64(k.damaged),
 	}
 	r.Summary = fmt.Sprintf("%d of %d messages came whole, %d bytes, %d with holes; %d packets came again, %d trimmed, %d damaged",
-		placed, k.messages, k.bytes, k.holed, k.duplicates, k.trimmed, k.damaged)
+		placed, k.messages, k.bytes, k.holed, k.duplicates, k.trimmed+k.hints, k.damaged)
 	k.capture.conclude(&r, taps, wrong, unclear)
 	return r
 }
