@@ -161,6 +161,11 @@ type Workload struct {
 	// Wrong counts the elements that were not what they must be, over all
 	// ranks and iterations.
 	Wrong uint64 `json:"wrong"`
+	// Missing is how many bytes of partial sums never came, warm-ups included, and
+	// MayMiss how many may be left out; what they leave of the sums is what Wrong
+	// judges by.
+	Missing uint64 `json:"missing,omitempty"`
+	MayMiss uint64 `json:"may_miss,omitempty"`
 	// Sent are the payload bytes that each rank says it handed to its
 	// transport, warm-ups included; indexed by rank.
 	Sent []uint64 `json:"sent,omitempty"`

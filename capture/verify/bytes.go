@@ -23,6 +23,8 @@ const (
 // retransmissions are told apart by their sequence numbers, and reported. Over
 // rd it is the payload of the messages; bytes that may be left out, and that the
 // rank gave up, it did not send by the formula, though the worker counted them.
+// Where a rank says how many bytes never came to it, that is compared with what
+// left for it less what its acknowledgements count as received.
 type BytesPerRank struct {
 	roles     *roles
 	tolerance float64
@@ -30,8 +32,9 @@ type BytesPerRank struct {
 	streams   []*stream // by flow index
 	rank      []int     // by flow index
 	datagrams map[rdKey]*rankStream
-	unread    []uint64 // datagrams that cannot be read, by rank
-	full      bool     // there were more datagrams' streams than are told apart
+	placed    map[rdPair]*placedBytes // where ranks say what did not come
+	unread    []uint64                // datagrams that cannot be read, by rank
+	full      bool                    // there were more datagrams' streams than are told apart
 }
 
 // rankStream is what an engine of a rank sends to another.
@@ -44,7 +47,10 @@ type rankStream struct {
 // bytes, by which a rank may send more or less; headers of the transport and
 // replies count as sent.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
-	return &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, unread: make([]uint64, len(w.Ranks))}
+	return &BytesPerRank{
+		roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, placed: map[rdPair]*placedBytes{},
+		unread: make([]uint64, len(w.Ranks)),
+	}
 }
 
 // Begin implements Check.
@@ -84,6 +90,10 @@ func (b *BytesPerRank) datagram(p *Packet, rank int) {
 		b.unread[rank]++
 		return
 	}
+	if p.RD.Type == wire.RDAck {
+		b.acknowledge(p, rank)
+		return
+	}
 	if p.RD.Type != wire.RDData && p.RD.Type != wire.RDSkip {
 		return
 	}
@@ -99,7 +109,9 @@ func (b *BytesPerRank) datagram(p *Packet, rank int) {
 	if p.RD.Type == wire.RDSkip {
 		s.skip(p.RD)
 	} else {
+		before := s.fresh
 		s.data(p.RD)
+		b.pair(p.pair(false)).left += s.fresh - before
 	}
 }
 
@@ -166,6 +178,8 @@ func (b *BytesPerRank) Result() Result {
 		r.Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)] = float64(sum.fresh)
 		r.Measured[fmt.Sprintf("rank%d.retransmitted", rank.Rank)] = float64(sum.repeated)
 		w, u := b.judge(i, sum, lossy)
+		wrong, unclear = append(wrong, w...), append(unclear, u...)
+		w, u = b.judgeMissing(i, lossy)
 		wrong, unclear = append(wrong, w...), append(unclear, u...)
 		r.Details = append(r.Details, fmt.Sprintf("%s: %d bytes in %d flows, expected %d (%+.2f%%), %d bytes retransmitted",
 			b.roles.name(i), sum.fresh, sum.flows, rank.Expected, deviation*100, sum.repeated))

@@ -38,6 +38,9 @@ type Rank struct {
 	// Expected is the payload that the algorithm makes the rank send, over
 	// all iterations; see RingAllReduceBytes.
 	Expected units.Bytes `json:"expected"`
+	// Missing is how many bytes of messages the rank says never came to it, of those
+	// that may be left out; nil where it says nothing.
+	Missing *uint64 `json:"missing,omitempty"`
 	// Reported is what the rank itself says that it gave to its sockets, with
 	// its transport's headers and replies; nil when it says nothing.
 	Reported *uint64 `json:"reported,omitempty"`

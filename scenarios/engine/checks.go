@@ -224,10 +224,20 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 	var found []string
 	if w.Correct {
 		c.Values = append(c.Values, report.Value{Name: "wrong elements", Value: float64(done.Wrong), Want: "0"})
-		if done.Wrong > 0 {
+		if done.MayMiss > 0 {
+			c.Values = append(c.Values, report.Value{Name: "bytes left out", Value: float64(done.Missing), Want: fmt.Sprintf("<= %d", done.MayMiss)})
+		}
+		switch {
+		case done.Wrong > 0:
 			c.Verdict = verdict.Fail
 			found = append(found, fmt.Sprintf("%d elements are wrong", done.Wrong))
-		} else {
+		case done.Missing > done.MayMiss:
+			c.Verdict = verdict.Fail
+			found = append(found, fmt.Sprintf("%d bytes of partial sums never came, of %d that may be left out", done.Missing, done.MayMiss))
+		case done.MayMiss > 0:
+			found = append(found, fmt.Sprintf("every element of %d ranks is right but for %d bytes of partial sums that never came, as told, of %d that may be left out",
+				done.Ranks, done.Missing, done.MayMiss))
+		default:
 			found = append(found, fmt.Sprintf("every element of %d ranks is right", done.Ranks))
 		}
 	}

@@ -113,7 +113,7 @@ func finish(w *spec.Workload, r *worker.Result, dilation uint64) finished {
 			Name: w.Name, Kind: r.Kind, Algorithm: r.Algorithm, Transport: r.Transport, Ranks: r.Ranks,
 			Bytes: r.Row.Size, Count: uint64(r.Row.Count), Type: r.Row.Type, RedOp: r.Row.RedOp,
 			Warmup: w.Warmup, Iterations: w.Iterations,
-			Time: measured.Time / by.Virtual(1), AlgBW: by.Virtual(measured.AlgBW), BusBW: by.Virtual(measured.BusBW), Wrong: r.Wrong(),
+			Time: measured.Time / by.Virtual(1), AlgBW: by.Virtual(measured.AlgBW), BusBW: by.Virtual(measured.BusBW), Wrong: r.Wrong(), Missing: r.Missing(), MayMiss: mayMiss(w, r.Ranks, r.Row.Size),
 		},
 		traffic: verify.Workload{Name: w.Name},
 	}
@@ -127,12 +127,24 @@ func finish(w *spec.Workload, r *worker.Result, dilation uint64) finished {
 			Expected: verify.RingAllReduceBytes(r.Ranks, units.Bytes(r.Row.Size), w.Warmup+w.Iterations),
 			Reported: &rank.Stream.Sent,
 		}
+		if w.RD != nil && !w.RD.Droppable.IsZero() {
+			judged.Missing = &rank.Payload.Missing
+		}
 		for _, flow := range rank.Flows {
 			judged.Flows = append(judged.Flows, verify.FlowAddr{Src: flow.Local, Dst: flow.Remote})
 		}
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
 	return done
+}
+
+// mayMiss is how many bytes of partial sums a workload may leave out: of the
+// reduce-scatter, n-1 steps in which all ranks together send the buffer once.
+func mayMiss(w *spec.Workload, ranks int, size uint64) uint64 {
+	if w.RD == nil || w.RD.Droppable.IsZero() || ranks < 2 {
+		return 0
+	}
+	return uint64(w.RD.Droppable.Float() * float64(uint64(ranks-1)*size*uint64(w.Warmup+w.Iterations)))
 }
 
 // launcher starts a workload's workers in the nodes. It is safe for concurrent

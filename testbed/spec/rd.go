@@ -25,6 +25,11 @@ type RD struct {
 	// Grain is how many packets in a row take one path: 1 sprays each packet;
 	// more can leave in one system call. Default 4.
 	Grain int `yaml:"grain,omitempty" json:"grain,omitempty" jsonschema:"minimum=1,maximum=64"`
+	// Droppable is the share of each message with partial sums that need not come:
+	// what is lost of it is not sent again, and missing in the sum. Results come
+	// whole. Packets are left out whole: 2% of a message of 256 KiB, the longest,
+	// are one of 4 KiB, and of one of 128 KiB none. Default 0.
+	Droppable units.Ratio `yaml:"droppable,omitempty" json:"droppable,omitzero"`
 	// Encrypt encrypts and authenticates every packet, by a secret that the workload
 	// draws for itself and that, without key-log, is written nowhere.
 	Encrypt bool `yaml:"encrypt,omitempty" json:"encrypt,omitempty"`

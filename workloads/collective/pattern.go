@@ -12,6 +12,8 @@ const patternLen = 65537
 // ranks is exact in a float32. A missing, doubled or misplaced slice, one of
 // another rank or of an earlier iteration changes the sum.
 type Pattern struct {
+	ranks    int
+	shift    int // of what a value is drawn from
 	own      []float32
 	expected []float32
 }
@@ -20,11 +22,10 @@ type Pattern struct {
 func NewPattern(rank, ranks int) *Pattern {
 	// Sums up to 2^24 are exact: the significand of a float32 has 24 bits.
 	shift := 64 - min(24-bits.Len(uint(ranks-1)), 20)
-	p := &Pattern{own: make([]float32, patternLen), expected: make([]float32, patternLen)}
+	p := &Pattern{ranks: ranks, shift: shift, own: make([]float32, patternLen), expected: make([]float32, patternLen)}
 	for r := range ranks {
 		for i := range p.expected {
-			// At most 2^bits - 1 + 1, so ranks of them are at most 2^24.
-			value := float32(mix(uint64(r)<<32|uint64(i))>>shift + 1)
+			value := p.value(r, i)
 			p.expected[i] += value
 			if r == rank {
 				p.own[i] = value
@@ -32,6 +33,12 @@ func NewPattern(rank, ranks int) *Pattern {
 		}
 	}
 	return p
+}
+
+// value is a rank's element at a place of the pattern: at most 2^bits - 1 + 1, so
+// that ranks of them are at most 2^24.
+func (p *Pattern) value(rank, place int) float32 {
+	return float32(mix(uint64(rank)<<32|uint64(place))>>p.shift + 1)
 }
 
 // mix is the output function of SplitMix64 (Steele, Lea and Flood, 2014).

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 
+	"railbed/fabric/units"
 	"railbed/transports"
 )
 
@@ -43,12 +44,19 @@ type RingConfig struct {
 	Input, Output []float32
 	// NextInput and NextOutput are the handles of these two of the next rank.
 	NextInput, NextOutput []byte
+	// Droppable is the share of each message's bytes that the transport may leave
+	// out of partial sums, the same on all ranks. What does not arrive counts as 0:
+	// the sum goes on from this rank's elements. Results always arrive whole, so
+	// that they are the same everywhere.
+	Droppable units.Ratio
 }
 
 // Traffic counts payload bytes.
 type Traffic struct {
 	Sent     uint64 `json:"sent"`     // in messages that the next rank has
 	Received uint64 `json:"received"` // in messages from the rank before
+	// Missing is what was left out of those messages, as Droppable allows.
+	Missing uint64 `json:"missing,omitempty"`
 }
 
 // Ring does all-reduces around a ring (Patarasuk and Yuan, "Bandwidth optimal
@@ -78,6 +86,7 @@ type operation struct {
 	outstanding int                  // requests posted or pending
 	missing     int                  // messages still to come
 	traffic     Traffic
+	lost        []Loss
 }
 
 // Immediates: a message's number within the operation, or, with this bit, the
@@ -124,7 +133,7 @@ func (r *Ring) begin(mode Mode) {
 	r.current = (r.current + 1) &^ clearToSend
 	o := &r.run
 	clear(o.seen)
-	*o = operation{mode: mode, pending: o.pending[:0], held: o.held[:0], seen: o.seen}
+	*o = operation{mode: mode, pending: o.pending[:0], held: o.held[:0], seen: o.seen, lost: o.lost[:0]}
 	if r.config.Ranks == 1 {
 		return
 	}
@@ -201,6 +210,7 @@ func (r *Ring) send(step, slice int) {
 		Offset: uint64(from) * ElementSize,
 		Imm:    uint32(step*r.layout.slices + slice),
 	}
+	request.Droppable = r.droppable(step, len(request.Local))
 	if !r.run.started {
 		r.run.held = append(r.run.held, request)
 		return
@@ -262,17 +272,20 @@ func (r *Ring) receive(c transports.Completion) error {
 	}
 	step, slice := number/r.layout.slices, number%r.layout.slices
 	from, to := r.layout.part(r.layout.sends(r.prev(), step), slice)
-	if c.Bytes != (to-from)*ElementSize || c.Bytes == 0 || c.Missing != 0 {
-		return fmt.Errorf("%w: number %d has %d bytes, %d missing, want %d", errUnexpected, number, c.Bytes, c.Missing, (to-from)*ElementSize)
+	size := (to - from) * ElementSize
+	if c.Bytes+c.Missing != size || size == 0 || c.Missing > r.droppable(step, size) {
+		return fmt.Errorf("%w: number %d has %d bytes, %d missing, want %d without at most %d", errUnexpected, number, c.Bytes, c.Missing, size, r.droppable(step, size))
 	}
 	r.run.seen[number] = true
 	r.run.missing--
 	r.run.traffic.Received += uint64(c.Bytes)
+	r.run.traffic.Missing += uint64(c.Missing)
 	if step < r.config.Ranks-1 {
 		landing, own := r.config.Output, r.config.Input
 		if r.run.mode == InPlace {
 			landing, own = r.config.Input, r.config.Output
 		}
+		r.lose(c.Holes, landing[:to], from)
 		sum(r.config.Output[from:to], landing[from:to], own[from:to])
 	}
 	if step+1 < r.layout.steps() {

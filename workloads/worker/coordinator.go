@@ -240,6 +240,11 @@ func (c *coordinator) operate(ctx context.Context, index int, result *Result) er
 	if err := c.broadcast(message{Start: &id}); err != nil {
 		return err
 	}
+	if config.lossy() {
+		if err := c.gatherLosses(ctx, id, name); err != nil {
+			return err
+		}
+	}
 	err = c.await(ctx, "result of "+name, func(rank int, m *message) bool {
 		if m.Done == nil || m.Done.operationID != id {
 			return false
@@ -261,17 +266,36 @@ func (c *coordinator) operate(ctx context.Context, index int, result *Result) er
 	return nil
 }
 
+// gatherLosses tells all ranks what each of them lost.
+func (c *coordinator) gatherLosses(ctx context.Context, id operationID, name string) error {
+	lost := losses{operationID: id}
+	err := c.await(ctx, "losses of "+name, func(_ int, m *message) bool {
+		if m.Reduced == nil || m.Reduced.operationID != id {
+			return false
+		}
+		lost.Losses = append(lost.Losses, m.Reduced.Losses...)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	return c.broadcast(message{Lost: &lost})
+}
+
 func (o *Operation) add(d operationDone) {
 	if start := time.Unix(0, d.Start); o.Start.IsZero() || start.Before(o.Start) {
 		o.Start = start
 	}
 	o.Time = max(o.Time, d.Time)
 	o.Wrong += d.Wrong
+	o.Short = max(o.Short, d.Short)
+	o.Missing += d.Traffic.Missing
 }
 
 func addTraffic(to *collective.Traffic, t collective.Traffic) {
 	to.Sent += t.Sent
 	to.Received += t.Received
+	to.Missing += t.Missing
 }
 
 // await waits until take has accepted one message of every rank.

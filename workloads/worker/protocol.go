@@ -21,7 +21,9 @@ import (
 //	                    <-  ready       endpoint and regions exist
 //	  table             ->              everybody's, in order of rank
 //	                    <-  prepared    \
-//	  start             ->               } for each operation
+//	  start             ->               \
+//	                    <-  reduced       } for each operation; these two only
+//	  lost              ->               /  where parts of sums may be left out
 //	                    <-  done        /
 //	  end               ->              once every rank is done
 //	                    <-  finished    the endpoint is closed
@@ -34,6 +36,8 @@ type message struct {
 	Table    []rendezvous    `json:"table,omitempty"`
 	Prepared *operationID    `json:"prepared,omitempty"`
 	Start    *operationID    `json:"start,omitempty"`
+	Reduced  *losses         `json:"reduced,omitempty"`
+	Lost     *losses         `json:"lost,omitempty"`
 	Done     *operationDone  `json:"done,omitempty"`
 	End      *struct{}       `json:"end,omitempty"`
 	Finished *workerFinished `json:"finished,omitempty"`
@@ -99,11 +103,21 @@ type rendezvous struct {
 	Output  []byte `json:"output,omitempty"`
 }
 
+// losses are what an operation lost, at one rank or at all.
+type losses struct {
+	operationID
+	Losses []collective.Loss `json:"losses,omitempty"`
+}
+
+// lossy says that parts of sums may be left out.
+func (c *workerConfig) lossy() bool { return c.RD != nil && !c.RD.Droppable.IsZero() }
+
 type operationDone struct {
 	operationID
 	Start   int64              `json:"start"` // Unix time in ns
 	Time    time.Duration      `json:"time"`  // in ns
 	Wrong   uint64             `json:"wrong"`
+	Short   uint64             `json:"short,omitempty"` // elements that lack a part
 	Traffic collective.Traffic `json:"traffic"`
 }
 

@@ -18,6 +18,11 @@ type Operation struct {
 	Start time.Time     `json:"start"`
 	Time  time.Duration `json:"time_ns"`
 	Wrong uint64        `json:"wrong"` // over all ranks
+	// Missing is the bytes of partial sums that never came, over all ranks, and
+	// Short the elements of the result that lack a part for that. What they are
+	// without it is exact, or Wrong counts it.
+	Missing uint64 `json:"missing,omitempty"`
+	Short   uint64 `json:"short,omitempty"`
 }
 
 // Flow is one connection of a rank. Payload flows from the connecting to the
@@ -101,6 +106,16 @@ func (r *Result) Wrong() uint64 {
 		wrong += o.Wrong
 	}
 	return wrong
+}
+
+// Missing is the number of bytes of partial sums that never came, over everything
+// that the job did.
+func (r *Result) Missing() uint64 {
+	var missing uint64
+	for _, o := range r.Operations {
+		missing += o.Missing
+	}
+	return missing
 }
 
 // summarise computes the row from the operations.

@@ -216,6 +216,9 @@ func (w *rank) meet(ctx context.Context) (*collective.Ring, error) {
 		Input: w.input, Output: w.output,
 		NextInput: m.Table[next].Input, NextOutput: m.Table[next].Output,
 	}
+	if w.config.lossy() {
+		config.Droppable = w.config.RD.Droppable
+	}
 	w.peers = make(map[transports.Peer]int)
 	for _, neighbour := range []struct {
 		rank int
@@ -258,6 +261,29 @@ func (w *rank) operation(ctx context.Context, ring *collective.Ring, pattern *co
 	if w.hooks.afterReduce != nil {
 		w.hooks.afterReduce(w.config.Rank, id, w.output)
 	}
-	done.Wrong = pattern.Wrong(w.output, id.Index)
+	if !w.config.lossy() {
+		done.Wrong = pattern.Wrong(w.output, id.Index)
+		return w.send(message{Done: done})
+	}
+	lost, err := w.losses(ctx, ring, id)
+	if err != nil {
+		return err
+	}
+	done.Wrong, done.Short = pattern.WrongBut(w.output, id.Index, lost)
 	return w.send(message{Done: done})
+}
+
+// losses tells what this rank lost and returns what all did.
+func (w *rank) losses(ctx context.Context, ring *collective.Ring, id operationID) ([]collective.Loss, error) {
+	if err := w.send(message{Reduced: &losses{operationID: id, Losses: ring.Lost()}}); err != nil {
+		return nil, err
+	}
+	m, err := w.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if m.Lost == nil || m.Lost.operationID != id {
+		return nil, fmt.Errorf("the coordinator did not say what operation %d lost", id.Index)
+	}
+	return m.Lost.Losses, nil
 }

@@ -1,0 +1,57 @@
+package verify
+
+import "fmt"
+
+// placedBytes is what became of the payload from one engine to another.
+type placedBytes struct {
+	left     uint64 // bytes that left, each once
+	received uint64 // of these, as the receiver last counted
+	rank     int    // index of the receiver; -1 while it has said nothing
+}
+
+// pair is what is known of a sequence space.
+func (b *BytesPerRank) pair(key rdPair) *placedBytes {
+	s := b.placed[key]
+	if s == nil {
+		s = &placedBytes{rank: -1}
+		b.placed[key] = s
+	}
+	return s
+}
+
+// acknowledge takes what a rank says that it received.
+func (b *BytesPerRank) acknowledge(p *Packet, rank int) {
+	if len(b.placed) >= maxRDSequences {
+		b.full = true
+		return
+	}
+	s := b.pair(p.pair(true))
+	s.rank = rank
+	if more := serial(p.RD.Bytes.Ack().Received, uint32(s.received)); more > 0 { // it counts modulo 2^32
+		s.received += uint64(more)
+	}
+}
+
+// judgeMissing compares the bytes that a rank says never came to it with the
+// packets.
+func (b *BytesPerRank) judgeMissing(i int, lossy bool) (wrong, unclear []string) {
+	rank := &b.roles.workload.Ranks[i]
+	if rank.Missing == nil {
+		return nil, nil
+	}
+	var left, received uint64
+	for _, s := range b.placed {
+		if s.rank == i {
+			left, received = left+s.left, received+s.received
+		}
+	}
+	if left == received+*rank.Missing {
+		return nil, nil
+	}
+	line := fmt.Sprintf("%s: %d bytes left for it and it acknowledged %d, so %d never came; it says %d",
+		b.roles.name(i), left, received, int64(left)-int64(received), *rank.Missing)
+	if lossy || b.full || left == 0 {
+		return nil, []string{line}
+	}
+	return []string{line}, nil
+}

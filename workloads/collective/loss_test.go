@@ -1,0 +1,168 @@
+package collective
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"railbed/fabric/units"
+)
+
+// TestLossyAllReduce runs rings over a transport that leaves bytes out: all ranks
+// have the same result, it is what their losses say, and nothing else.
+func TestLossyAllReduce(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 8} {
+		for seed := range uint64(4) {
+			count := []int{1, 50_001, 300_000, 8192}[seed]
+			t.Run(fmt.Sprintf("ranks=%d/count=%d", ranks, count), func(t *testing.T) { testLossyAllReduce(t, ranks, count, seed) })
+		}
+	}
+}
+
+func testLossyAllReduce(t *testing.T, ranks, count int, seed uint64) {
+	w := newWorld(t, ranks, count, openMemory(seed))
+	patterns := make([]*Pattern, ranks)
+	for i, ring := range w.rings {
+		ring.config.Droppable = units.Ratio{Num: 1, Den: 50}
+		patterns[i] = NewPattern(i, ranks)
+	}
+	missing := uint64(0)
+	for iteration, mode := range []Mode{OutOfPlace, InPlace, OutOfPlace, InPlace} {
+		for i, ring := range w.rings {
+			if mode == InPlace {
+				patterns[i].Fill(ring.config.Output, iteration)
+			} else {
+				patterns[i].Fill(ring.config.Input, iteration)
+			}
+		}
+		traffic, err := w.allReduce(t.Context(), mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lost []Loss
+		for i, ring := range w.rings {
+			lost = append(lost, ring.Lost()...)
+			missing += traffic[i].Missing
+		}
+		for i, ring := range w.rings {
+			result := ring.config.Output
+			wrong, short := patterns[i].WrongBut(result, iteration, lost)
+			if wrong != 0 || short > uint64(count) || (short > 0) != (len(lost) > 0) {
+				t.Fatalf("%v: rank %d has %d wrong elements of %d, and %d that lack a part", mode, i, wrong, count, short)
+			}
+			if !slices.Equal(result, w.rings[0].config.Output) {
+				t.Errorf("%v: rank %d has another result than rank 0", mode, i)
+			}
+		}
+		checkLosses(t, patterns[0], w.rings[0].config.Output, iteration, lost)
+	}
+	if most := uint64(4 * (ranks - 1) * count * ElementSize / 50); (missing == 0) != (most < 50) || missing > most {
+		t.Errorf("%d bytes of partial sums never came, of %d that need not", missing, most)
+	}
+}
+
+// checkLosses makes a result and losses differ in one thing at a time.
+func checkLosses(t *testing.T, p *Pattern, result []float32, iteration int, lost []Loss) {
+	t.Helper()
+	bad := slices.Clone(result)
+	places := []int{0, len(bad) - 1, len(bad) / 2}
+	for _, l := range lost {
+		places = append(places, l.From, l.To-1, min(l.To, len(bad)-1))
+	}
+	for _, i := range places[:min(len(places), 12)] {
+		bad[i]++
+		if wrong, _ := p.WrongBut(bad, iteration, lost); wrong != 1 {
+			t.Errorf("element %d is wrong by one, and %d are found", i, wrong)
+		}
+		bad[i] = result[i]
+	}
+	if len(lost) == 0 {
+		return
+	}
+	for name, others := range map[string][]Loss{
+		"beyond the end": {{Rank: 0, From: len(result), To: len(result) + 1}},
+		"of nobody":      {{Rank: p.ranks, From: 0, To: 1}},
+		"of nothing":     {{Rank: 0, From: 1, To: 1}},
+		"over chunks":    {{Rank: 0, From: 0, To: len(result)}},
+	} {
+		if wrong, _ := p.WrongBut(result, iteration, append(others, lost...)); wrong != uint64(len(result)) {
+			t.Errorf("with a loss %s %d elements are wrong", name, wrong)
+		}
+	}
+	if wrong, _ := p.WrongBut(result, iteration, nil); wrong == 0 {
+		t.Error("without its losses nothing of a result is wrong")
+	}
+}
+
+// TestWrongBut follows each element around the ring, as the ring does, and loses
+// what it has now and then.
+func TestWrongBut(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 3))
+	for range 100 {
+		ranks, count, iteration := 2+random.IntN(6), 1+random.IntN(3000), random.IntN(100)
+		l := newLayout(ranks, count)
+		data := make([][]float32, ranks)
+		var pattern *Pattern
+		for r := range data {
+			pattern = NewPattern(r, ranks)
+			data[r] = make([]float32, count)
+			pattern.Fill(data[r], iteration)
+		}
+		gone := make(map[Loss]bool) // single elements
+		for range random.IntN(2 * count) {
+			i := random.IntN(count)
+			if r := random.IntN(ranks); r != l.chunk(i) { // who begins gets nothing
+				gone[Loss{Rank: r, From: i, To: i + 1}] = true
+			}
+		}
+		result := make([]float32, count)
+		short := make(map[int]bool)
+		var lost []Loss
+		for i := range result {
+			for step := range ranks {
+				r := (l.chunk(i) + step) % ranks
+				if loss := (Loss{Rank: r, From: i, To: i + 1}); gone[loss] {
+					lost = append(lost, loss)
+					short[i] = true
+					result[i] = 0
+				}
+				result[i] += data[r][i]
+			}
+		}
+		if wrong, n := pattern.WrongBut(result, iteration, lost); wrong != 0 || n != uint64(len(short)) {
+			t.Fatalf("%d ranks, %d elements: %d wrong, %d of %d short", ranks, count, wrong, n, len(short))
+		}
+		if len(lost) == 0 {
+			continue
+		}
+		// Of an element that was lost more than once only the last time counts.
+		k := random.IntN(len(lost))
+		last := k+1 == len(lost) || lost[k+1].From != lost[k].From
+		if wrong, _ := pattern.WrongBut(result, iteration, slices.Delete(slices.Clone(lost), k, k+1)); (wrong == 1) != last {
+			t.Fatalf("%d elements are wrong without a loss that was the last: %v", wrong, last)
+		}
+	}
+}
+
+// The chunk of an element is the one whose slices hold it.
+func TestChunk(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 7} {
+		for _, count := range []int{0, 1, 5, 6, 7, 8, 1000, 1001} {
+			l := newLayout(ranks, count)
+			for chunk := range ranks {
+				for slice := range l.slices {
+					from, to := l.part(chunk, slice)
+					for i := from; i < to; i++ {
+						if l.chunk(i) != chunk {
+							t.Fatalf("%d ranks, %d elements: %d is of chunk %d, not %d", ranks, count, i, chunk, l.chunk(i))
+						}
+					}
+				}
+			}
+			if l.chunk(-1) != -1 || l.chunk(count) != -1 {
+				t.Errorf("%d ranks, %d elements: there are others", ranks, count)
+			}
+		}
+	}
+}
