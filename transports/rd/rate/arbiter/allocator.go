@@ -1,0 +1,98 @@
+// Package arbiter is a central arbiter of timeslots, after Fastpass (Perry and
+// others, "Fastpass: A Centralized Zero-Queue Datacenter Network", SIGCOMM 2014):
+// who wants to send asks it, and it says who sends to whom in which slot, so that
+// in no slot anybody sends to two, or two send to one. So queues stay empty
+// whatever the traffic: it is for all-to-all with sizes that nobody knows before,
+// such as a mixture of experts.
+//
+// Allocator decides; it has no clock and no socket. Server and Client speak with it
+// over the network.
+package arbiter
+
+// Grant is one slot of one pair.
+type Grant struct {
+	From, To int
+	// Bytes is what may be sent in the slot, at most the slot's size.
+	Bytes int
+}
+
+// Allocator gives slots to pairs of hosts. Each slot is a maximal matching of what
+// is wanted: no pair that wants one is left out whose hosts both have none. The pair
+// that has waited longest since its last slot comes first, so each gets a slot after
+// at most as many slots as there are pairs that want one, and those that compete
+// for one host get it in turn.
+//
+// An Allocator is not safe for concurrent use. Allocate needs no memory.
+type Allocator struct {
+	hosts  int
+	slot   int
+	queue  []*pair // the longest without a slot first
+	pairs  []pair  // by from and to
+	sends  []uint64
+	hears  []uint64
+	number uint64 // of the slot
+	waits  int    // bytes that are wanted
+}
+
+type pair struct {
+	from, to int
+	wanted   int
+	queued   bool
+}
+
+// NewAllocator makes one for so many hosts, and slots of so many bytes.
+func NewAllocator(hosts, slot int) *Allocator {
+	a := &Allocator{hosts: hosts, slot: slot, pairs: make([]pair, hosts*hosts), queue: make([]*pair, 0, hosts*hosts), sends: make([]uint64, hosts), hears: make([]uint64, hosts)}
+	for i := range a.pairs {
+		a.pairs[i].from, a.pairs[i].to = i/hosts, i%hosts
+	}
+	return a
+}
+
+// Want adds bytes that one host wants to send to another. What is no pair is
+// ignored, and so is what would be more than 2^40 bytes.
+func (a *Allocator) Want(from, to, bytes int) {
+	if from < 0 || to < 0 || from >= a.hosts || to >= a.hosts || from == to || bytes <= 0 {
+		return
+	}
+	p := &a.pairs[from*a.hosts+to]
+	if bytes > 1<<40-p.wanted {
+		return
+	}
+	p.wanted += bytes
+	a.waits += bytes
+	if !p.queued {
+		p.queued = true
+		a.queue = append(a.queue, p)
+	}
+}
+
+// Waiting is how many bytes are wanted that have no slot yet.
+func (a *Allocator) Waiting() int { return a.waits }
+
+// Allocate gives the next slot away, and appends who has it.
+func (a *Allocator) Allocate(to []Grant) []Grant {
+	a.number++
+	first := len(to)
+	kept := a.queue[:0]
+	for _, p := range a.queue {
+		if a.sends[p.from] == a.number || a.hears[p.to] == a.number {
+			kept = append(kept, p)
+			continue
+		}
+		a.sends[p.from], a.hears[p.to] = a.number, a.number
+		bytes := min(p.wanted, a.slot)
+		p.wanted -= bytes
+		a.waits -= bytes
+		p.queued = false
+		to = append(to, Grant{p.from, p.to, bytes})
+	}
+	a.queue = kept
+	for _, g := range to[first:] { // behind those that wait
+		if p := &a.pairs[g.From*a.hosts+g.To]; p.wanted > 0 && !p.queued {
+			p.queued = true
+			a.queue = append(a.queue, p)
+		}
+	}
+	return to
+}
