@@ -124,8 +124,10 @@ var levels = map[string]folder{
 		"transports/rd/path": "its packets take paths by a chooser",
 		"transports/rd/rate": "its controllers say how fast it may send",
 	}},
-	"transports/rd/rate":         {level: 3},
-	"transports/rd/rate/arbiter": {level: 3},
+	"transports/rd/rate": {level: 3},
+	"transports/rd/rate/arbiter": {level: 3, siblings: map[string]string{
+		"transports/rd/rate": "its clients are controllers",
+	}},
 	"transports/rd/rate/arena": {level: 3, siblings: map[string]string{
 		"transports":           "it speaks of its completions",
 		"transports/rd/engine": "it drives engines in virtual time",

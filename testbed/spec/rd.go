@@ -38,8 +38,9 @@ type RD struct {
 	ReadableHeaders bool `yaml:"readable-headers,omitempty" json:"readable-headers,omitempty"`
 	// Control is what holds ranks back besides their NIC's rate: line (default)
 	// is nothing, nscc reacts to delays and marks, learned does so by a trained
-	// policy, offline keeps to rates that were computed before.
-	Control string `yaml:"control,omitempty" json:"control,omitempty" jsonschema:"enum=line,enum=nscc,enum=offline,enum=learned"`
+	// policy, offline keeps to rates that were computed before, arbiter sends in
+	// timeslots that a process on rank 0's node gives away (Fastpass).
+	Control string `yaml:"control,omitempty" json:"control,omitempty" jsonschema:"enum=line,enum=nscc,enum=offline,enum=arbiter,enum=learned"`
 	// Rates is the file of rates for control: offline, as "railbed plan --rates"
 	// prints them; its path counts from this file's place. Default: those of max-min
 	// for the workload's pattern.
@@ -64,8 +65,11 @@ type PacingCheck struct {
 	Tolerance units.Duration `yaml:"tolerance,omitempty" json:"tolerance,omitzero"`
 }
 
-// ControlOffline is the control that keeps to rates.
-const ControlOffline = "offline"
+// Controls that need something beside the ranks: rates, and a process.
+const (
+	ControlOffline = "offline"
+	ControlArbiter = "arbiter"
+)
 
 const (
 	// defaultRDEngines and defaultRDPaths are what an endpoint has that is told
@@ -107,6 +111,9 @@ func (c *checker) rd(at string, w *Workload) {
 		c.reportKey(at+".weights", "weights and spray: weighted are one without the other", "want both or neither")
 	} else if len(r.Weights) > 0 && len(r.Weights) != each {
 		c.report(at+".weights", fmt.Sprintf("%d weights of %d paths", len(r.Weights), each), "want one for each path")
+	}
+	if r.Control == ControlArbiter && r.Engines > 1 {
+		c.report(at+".engines", fmt.Sprintf("control: %s with %d engines", ControlArbiter, r.Engines), "want engines: 1")
 	}
 	if r.Rates != "" && r.Control != ControlOffline {
 		c.reportKey(at+".rates", "rates without control: "+ControlOffline, "want both, or remove them")

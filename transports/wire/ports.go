@@ -7,6 +7,7 @@ package wire
 const (
 	PortINT         = 61441 // telemetry probes
 	PortAggregation = 61442 // in-network aggregation
+	PortArbiter     = 61443 // of timeslots, and those behind it for further ones
 
 	// PortRD is the first of the PortsRD ports to which reliable datagrams go:
 	// each engine of a NIC has one. A block of INT may stand first in them.

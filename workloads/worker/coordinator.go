@@ -62,12 +62,16 @@ func Run(ctx context.Context, job Job, l Launcher, progress func(Progress)) (*Re
 		stopped:  make(chan struct{}),
 		workers:  make([]*workerProcess, len(job.Ranks)),
 	}
+	ctx, stop, err := c.arbitrate(ctx, l)
+	if err != nil {
+		return nil, fmt.Errorf("run workload %s: %w", job.Name, err)
+	}
 	err = c.launch(ctx, l)
 	var result *Result
 	if err == nil {
 		result, err = c.conduct(ctx)
 	}
-	err = errors.Join(err, c.end(err != nil))
+	err = errors.Join(err, c.end(err != nil), stop())
 	if err != nil {
 		return nil, fmt.Errorf("run workload %s: %w", job.Name, err)
 	}
@@ -341,6 +345,9 @@ func (c *coordinator) await(ctx context.Context, what string, take func(rank int
 func (c *coordinator) contextError(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("timeout of %v or an earlier deadline: %w", c.job.Timeout, ctx.Err())
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, errArbiter) {
+		return cause
 	}
 	return ctx.Err()
 }

@@ -197,6 +197,9 @@ func (j Job) config(i int) *workerConfig {
 	if j.Transport == RD {
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil
 		c.Dilation, c.RD, c.Secret, c.RoundTrip = j.Dilation, j.RD, j.Secret, j.RoundTrip
+		if j.arbitrated() {
+			c.Arbiter = j.arbiterAt()
+		}
 		if j.Rates != nil {
 			c.Rates = j.Rates.From(i, 0)
 		}

@@ -11,6 +11,7 @@ import (
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate"
+	"railbed/transports/rd/rate/arbiter"
 	"railbed/transports/tcp"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
@@ -73,25 +74,30 @@ func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) 
 		}
 		config.MTU = nic.MTU
 	}
-	if err := control(c, &config, ranks); err != nil {
+	client, err := control(c, &config, ranks)
+	if err != nil {
 		return nil, err
 	}
 	e, err := rd.Open(config)
-	return rdEndpoint{e}, err
+	if client != nil && err == nil {
+		client.Start(e.Change)
+	}
+	return rdEndpoint{e, client}, err
 }
 
 // leastTarget is the least delay that reactive control aims at: what a host whose
 // cores are shared takes to run a process that waits.
 const leastTarget = 250 * time.Microsecond
 
-// control sets what holds the endpoint back besides its NIC's rate.
-func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int) error {
+// control sets what holds the endpoint back besides its NIC's rate. The client, where
+// there is one, is to be started.
+func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int) (client *arbiter.Client, err error) {
 	if c.RD == nil || c.RD.Control == "" {
-		return nil
+		return nil, nil
 	}
 	kind, err := rate.Parse(c.RD.Control)
 	if err != nil {
-		return fmt.Errorf("open rd endpoint: %w", err)
+		return nil, fmt.Errorf("open rd endpoint: %w", err)
 	}
 	engines := uint64(max(config.Engines, 1))
 	reactive := rate.NSCCOptions{Rate: max(config.Rate/engines, 1), RoundTrip: c.RoundTrip, LeastTarget: leastTarget, Packet: max(config.MTU, 1500)}
@@ -103,11 +109,16 @@ func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int
 			// Messages go to the engines in turn, so each has its part.
 			return &rate.Fixed{Rate: uint64(c.Rates[ranks(to)]) / engines}
 		}
+	case rate.KindArbiter:
+		if client, err = arbiter.Dial(c.Addr, c.Arbiter, c.Rank, c.Ranks, config.Clock); err != nil {
+			return nil, fmt.Errorf("open rd endpoint: %w", err)
+		}
+		config.Control = func(_ int, to transports.Peer) rate.Controller { return client.Controller(ranks(to)) }
 	case rate.KindLine:
 	default:
-		return fmt.Errorf("open rd endpoint: control %v is not something this worker has", kind)
+		return nil, fmt.Errorf("open rd endpoint: control %v is not something this worker has", kind)
 	}
-	return nil
+	return client, nil
 }
 
 type tcpEndpoint struct{ *tcp.Endpoint }
@@ -123,7 +134,19 @@ func (e tcpEndpoint) account(ranks map[transports.Peer]int) *workerFinished {
 	return finished
 }
 
-type rdEndpoint struct{ *rd.Endpoint }
+type rdEndpoint struct {
+	*rd.Endpoint
+	client *arbiter.Client // nil without an arbiter
+}
+
+// Close implements transports.Endpoint.
+func (e rdEndpoint) Close() error {
+	err := e.Endpoint.Close()
+	if e.client != nil {
+		e.client.Close() // nothing is asked any more
+	}
+	return err
+}
 
 // account implements endpoint: of rd the payload counts, each byte once. Its
 // packets tell ranks apart by themselves, so there are no flows to name.

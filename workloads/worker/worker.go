@@ -133,6 +133,9 @@ func (w *rank) work(ctx context.Context) error {
 		return errors.New("the first message is no configuration")
 	}
 	w.config = *m.Config
+	if w.config.Kind == arbiterKind {
+		return w.arbitrate(ctx)
+	}
 	if w.config.Kind != AllReduce || w.config.Algorithm != Ring {
 		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
 	}

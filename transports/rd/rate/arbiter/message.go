@@ -1,0 +1,57 @@
+package arbiter
+
+import "encoding/binary"
+
+// Messages, in UDP, big-endian: a head of 16 bytes and entries. All amounts count
+// from the beginning and only grow, so that a message that is lost, doubled or
+// overtaken does no harm: the next one says the same and more.
+//
+//	0   magic, 4 bytes    4  version 1    5  type    6  entries, 2 bytes
+//	8   host, 4 bytes: who asks, or who is answered
+//	12  0
+//
+// A request's entries are: to, 4 bytes; bytes wanted so far, 8 bytes. A grant's: to, 4
+// bytes; bytes granted so far, 8 bytes; when they may go, in ns since 1970, 8 bytes.
+const (
+	magic       = 0x52424152
+	version     = 1
+	typeRequest = 1
+	typeGrant   = 2
+
+	headLen    = 16
+	requestLen = 12
+	grantLen   = 20
+	// mostEntries of the longer kind fit 1,400 bytes.
+	mostEntries = (1400 - headLen) / grantLen
+)
+
+// newMessage is a head in the memory of b, without entries.
+func newMessage(b []byte, kind uint8, host int) []byte {
+	b = binary.BigEndian.AppendUint32(b[:0], magic)
+	b = append(b, version, kind, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(host))
+	return append(b, 0, 0, 0, 0)
+}
+
+// entries is how many there are.
+func entries(b []byte) int { return int(binary.BigEndian.Uint16(b[6:])) }
+
+func addEntry(b []byte, to int, total uint64) []byte {
+	binary.BigEndian.PutUint16(b[6:], uint16(entries(b)+1))
+	b = binary.BigEndian.AppendUint32(b, uint32(to))
+	return binary.BigEndian.AppendUint64(b, total)
+}
+
+// readMessage checks a message of a kind with entries of a length, and is its host.
+func readMessage(b []byte, kind uint8, each int) (host int, valid bool) {
+	if len(b) < headLen || binary.BigEndian.Uint32(b) != magic || b[4] != version || b[5] != kind || len(b) != headLen+entries(b)*each {
+		return 0, false
+	}
+	return int(binary.BigEndian.Uint32(b[8:])), true
+}
+
+// entry is an entry of a message.
+func entry(b []byte, i, each int) (to int, total uint64, rest []byte) {
+	b = b[headLen+i*each:][:each]
+	return int(binary.BigEndian.Uint32(b)), binary.BigEndian.Uint64(b[4:]), b[12:]
+}

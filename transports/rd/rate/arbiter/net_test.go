@@ -1,0 +1,152 @@
+package arbiter
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports/rd/rate"
+)
+
+// TestLossyArbiter holds that whatever is lost, doubled or overtaken between hosts and
+// arbiter, each is granted in the end exactly what it wanted, and nobody sends to two,
+// or is sent to by two, in one slot.
+func TestLossyArbiter(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		o := Options{Hosts: 2 + r.IntN(8), Slot: 1000, Time: 100 * time.Microsecond}
+		s := newServer(o)
+		epoch := time.Unix(1_700_000_000, 0)
+		now := epoch.UnixNano()
+		var clients []*Client
+		wanted := make([]uint64, o.Hosts*o.Hosts)
+		granted := make([]uint64, o.Hosts*o.Hosts)
+		for host := range o.Hosts {
+			c := newClient(nil, host, o.Hosts, clock.At(epoch, 1))
+			c.change = func(f func()) { f() }
+			clients = append(clients, c)
+		}
+		type grantKey struct {
+			receives bool
+			host     int
+			at       int64
+		}
+		used := map[grantKey]int{}
+		var late [][]byte // messages that are under way too long
+		deliver := func(host int, m []byte) {
+			for range r.IntN(3) { // lost, once, twice
+				if r.IntN(4) == 0 {
+					late = append(late, append([]byte(nil), m...))
+				} else {
+					clients[host].take(m)
+				}
+			}
+		}
+		send := func(host int, m []byte) {
+			for i := range entries(m) {
+				to, total, rest := entry(m, i, grantLen)
+				if at := host*o.Hosts + to; total > granted[at] {
+					granted[at] = total
+					when := clock.Time(0)
+					for _, b := range rest {
+						when = when<<8 | clock.Time(b)
+					}
+					for _, k := range []grantKey{{false, host, int64(when)}, {true, to, int64(when)}} {
+						if used[k]++; used[k] > 1 {
+							t.Fatalf("seed %d: %+v has two slots at once", seed, k)
+						}
+					}
+				}
+			}
+			deliver(host, m)
+		}
+		for round := 0; round < 3000; round++ {
+			now += int64(50 * time.Microsecond)
+			host := r.IntN(o.Hosts)
+			if to := r.IntN(o.Hosts); round < 500 && to != host {
+				bytes := 1 + r.IntN(3000)
+				clients[host].Controller(to).Wanted(0, bytes)
+				wanted[host*o.Hosts+to] += uint64(bytes)
+			}
+			clients[host].requests(nil, func(m []byte) {
+				if r.IntN(3) > 0 {
+					s.request(m, send)
+				}
+			})
+			s.run(now, send)
+			if len(late) > 0 && r.IntN(2) == 0 {
+				for _, c := range clients {
+					c.take(late[0]) // one of them is meant
+				}
+				late = late[1:]
+			}
+		}
+		for host, c := range clients {
+			for to, slots := range c.slots {
+				if slots == nil {
+					continue
+				}
+				if c.granted[to] != wanted[host*o.Hosts+to] {
+					t.Errorf("seed %d: %d to %d was granted %d of %d", seed, host, to, c.granted[to], wanted[host*o.Hosts+to])
+				}
+			}
+		}
+	}
+}
+
+// TestSlots holds that nothing goes before its grant, that a grant that is late is
+// good, and that what is used is over.
+func TestSlots(t *testing.T) {
+	asked := 0
+	s := &rate.Slots{Want: func(bytes int) { asked += bytes }}
+	s.Wanted(0, 3000)
+	s.Wanted(0, 0)
+	if a := s.Allowed(5); a.From != clock.Never || asked != 3001 {
+		t.Errorf("%+v of %d bytes", a, asked)
+	}
+	s.Grant(100, 1000)
+	s.Grant(200, 2000)
+	if a := s.Allowed(99); a.From != 100 {
+		t.Errorf("%+v before its time", a)
+	}
+	if a := s.Allowed(100); a.From != 0 {
+		t.Errorf("%+v in its time", a)
+	}
+	s.Sent(100, 1000)
+	if a := s.Allowed(150); a.From != 200 {
+		t.Errorf("%+v between slots", a)
+	}
+	if a := s.Allowed(10_000); a.From != 0 {
+		t.Errorf("%+v in a slot that is over", a)
+	}
+	s.Sent(10_000, 2000)
+	s.Lost(10_001, rate.Loss{Bytes: 700})
+	if a := s.Allowed(10_002); a.From != clock.Never || asked != 3701 {
+		t.Errorf("%+v of %d bytes, at the end", a, asked)
+	}
+	for i := range clock.Time(200) { // more than it keeps
+		s.Grant(i, 10)
+	}
+	for i := range 200 {
+		if a := s.Allowed(1000); a.From != 0 {
+			t.Fatalf("%+v after %d of 200 grants", a, i)
+		}
+		s.Sent(1000, 10)
+	}
+}
+
+// FuzzMessages holds that no message makes a server or a client fall.
+func FuzzMessages(f *testing.F) {
+	f.Add(addEntry(newMessage(nil, typeRequest, 1), 2, 500))
+	f.Add(append(addEntry(newMessage(nil, typeGrant, 1), 2, 500), 0, 0, 0, 0, 0, 0, 0, 9))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := newServer(Options{Hosts: 3, Slot: 100, Time: time.Millisecond})
+		s.request(b, func(int, []byte) {})
+		s.run(1, func(int, []byte) {})
+		c := newClient(nil, 1, 3, clock.New(1))
+		c.change = func(f func()) { f() }
+		c.Controller(2).Wanted(0, 1000)
+		c.take(b)
+	})
+}

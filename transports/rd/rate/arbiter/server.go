@@ -1,0 +1,160 @@
+package arbiter
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+const (
+	// lead is how long before a slot begins it is given away at the latest: the way
+	// of the grant, and the time until its owner runs.
+	lead = 500 * time.Microsecond
+	// horizon is how far ahead slots are given away, so that the arbiter need not
+	// run for each.
+	horizon = 2 * time.Millisecond
+)
+
+// Options say what an arbiter is of. All are required.
+type Options struct {
+	Hosts int
+	// Slot is how many bytes of payload go in a slot, and Time how long it is in
+	// real time.
+	Slot int
+	Time time.Duration
+}
+
+// server is the arbiter without its socket. Times are in ns since 1970.
+type server struct {
+	Options
+	allocator *Allocator
+	wanted    []uint64 // by from and to, so far
+	granted   []uint64
+	last      []int64  // when the latest slot of a pair begins
+	next      int64    // when the next slot begins
+	messages  [][]byte // to hosts, that wait to be sent
+	grants    []Grant
+}
+
+func newServer(o Options) *server {
+	return &server{
+		Options: o, allocator: NewAllocator(o.Hosts, o.Slot), wanted: make([]uint64, o.Hosts*o.Hosts), granted: make([]uint64, o.Hosts*o.Hosts),
+		last: make([]int64, o.Hosts*o.Hosts), messages: make([][]byte, o.Hosts),
+	}
+}
+
+// request takes a request, and says whose it is. What was granted and asked for again
+// is told again.
+func (s *server) request(b []byte, send func(host int, message []byte)) (host int, valid bool) {
+	host, valid = readMessage(b, typeRequest, requestLen)
+	if !valid || host < 0 || host >= s.Hosts {
+		return 0, false
+	}
+	for i := range entries(b) {
+		to, total, _ := entry(b, i, requestLen)
+		if to < 0 || to >= s.Hosts || to == host {
+			continue
+		}
+		at := host*s.Hosts + to
+		if more := total - s.wanted[at]; total > s.wanted[at] && more <= 1<<40 {
+			s.wanted[at] = total
+			s.allocator.Want(host, to, int(more))
+		}
+		if s.granted[at] > 0 {
+			s.add(host, to, send)
+		}
+	}
+	return host, true
+}
+
+// add says in the host's next message what it was granted to a peer.
+func (s *server) add(host, to int, send func(int, []byte)) {
+	m := s.messages[host]
+	if len(m) == 0 {
+		m = newMessage(m, typeGrant, host)
+	}
+	m = addEntry(m, to, s.granted[host*s.Hosts+to])
+	s.messages[host] = binary.BigEndian.AppendUint64(m, uint64(s.last[host*s.Hosts+to]))
+	if entries(m) == mostEntries {
+		send(host, s.messages[host])
+		s.messages[host] = s.messages[host][:0]
+	}
+}
+
+// run gives slots away as far as the horizon, sends what there is to say, and returns
+// when it has to run again; 0 is not before a request.
+func (s *server) run(now int64, send func(host int, message []byte)) (again int64) {
+	s.next = max(s.next, now+int64(lead))
+	for s.allocator.Waiting() > 0 && s.next < now+int64(lead+horizon) {
+		s.grants = s.allocator.Allocate(s.grants[:0])
+		for _, g := range s.grants {
+			at := g.From*s.Hosts + g.To
+			s.granted[at] += uint64(g.Bytes)
+			s.last[at] = s.next
+			s.add(g.From, g.To, send)
+		}
+		s.next += int64(s.Time)
+	}
+	for host, m := range s.messages {
+		if len(m) > 0 {
+			send(host, m)
+			s.messages[host] = m[:0]
+		}
+	}
+	if s.allocator.Waiting() > 0 {
+		return max(s.next-int64(lead+horizon/2), now+1)
+	}
+	return 0
+}
+
+// Serve is an arbiter at an address until the context ends. Whoever asks first in a
+// host's name is that host; its later requests may come from elsewhere. Nothing is
+// authenticated: it is for a testbed's network.
+func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
+	if o.Hosts < 1 || o.Hosts > 1<<12 || o.Slot < 1 || o.Time <= 0 {
+		return fmt.Errorf("serve arbiter: %d hosts, slots of %d bytes and %v", o.Hosts, o.Slot, o.Time)
+	}
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		return fmt.Errorf("serve arbiter: %w", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := express(conn, at.Addr()); err != nil {
+		return fmt.Errorf("serve arbiter: %w", err)
+	}
+	s := newServer(o)
+	from := make([]netip.AddrPort, o.Hosts)
+	send := func(host int, message []byte) {
+		_, _ = conn.WriteToUDPAddrPort(message, from[host]) // what is lost is asked for again
+	}
+	var again int64
+	buffer := make([]byte, 1<<11)
+	for {
+		var deadline time.Time
+		if again != 0 {
+			deadline = time.Unix(0, again)
+		}
+		_ = conn.SetReadDeadline(deadline) // fails where it is closed, and so does the read
+		n, who, err := conn.ReadFromUDPAddrPort(buffer)
+		switch now := time.Now().UnixNano(); {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			again = s.run(now, send)
+		case err != nil:
+			return fmt.Errorf("serve arbiter: %w", err)
+		default:
+			if host, valid := readMessage(buffer[:n], typeRequest, requestLen); valid && host >= 0 && host < o.Hosts {
+				from[host] = who
+			}
+			s.request(buffer[:n], send)
+			again = s.run(now, send)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/testbed/frame"
+	"railbed/testbed/spec"
+	"railbed/transports/rd/rate/arbiter"
+	"railbed/transports/wire"
+)
+
+const (
+	// arbiterKind is what the configuration of an arbiter's process asks for: it is a
+	// process of rank 0's node beside that of the rank, and speaks with the ranks
+	// over the testbed's network, as it would have to in a cluster.
+	arbiterKind = "arbiter"
+	// slotBytes are what goes in a slot: a few packets, so that a host need not run
+	// for each.
+	slotBytes = 16 << 10
+	// slotPercent is the time of a slot, of what these bytes take: the rest is headers,
+	// and the acknowledgements of others.
+	slotPercent = 110
+	// maxArbiters is how many may be at once.
+	maxArbiters = 128
+)
+
+// errArbiter is why a job ends whose arbiter did.
+var errArbiter = errors.New("the job's arbiter ended")
+
+// arbitrated says that the job needs an arbiter.
+func (j Job) arbitrated() bool { return j.RD != nil && j.RD.Control == spec.ControlArbiter }
+
+// arbiterAt is where the job's arbiter is.
+func (j Job) arbiterAt() netip.AddrPort {
+	return netip.AddrPortFrom(j.addr(j.Ranks[0]), wire.PortArbiter+uint16(j.Ordinal%maxArbiters))
+}
+
+// slot is how long a slot is, in real time: of the slowest NIC.
+func (j Job) slotTime() (time.Duration, error) {
+	var slot time.Duration
+	for _, d := range j.Sends {
+		slot = max(slot, d.Rate.SerialisationTime(slotBytes*slotPercent/100))
+	}
+	if slot == 0 {
+		return 0, errors.New("an arbiter needs the rates of the ranks' links")
+	}
+	return clock.Dilation(j.Dilation).Wait(slot), nil
+}
+
+// arbitrate starts the job's arbiter, if it needs one. stop ends it and waits for its
+// end. When it ends by itself, the context that it returns ends with the reason.
+func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context.Context, stop func() error, err error) {
+	if !c.job.arbitrated() {
+		return ctx, func() error { return nil }, nil
+	}
+	slot, err := c.job.slotTime()
+	if err != nil {
+		return ctx, nil, err
+	}
+	process, err := l.Launch(ctx, c.job.Ranks[0].Node, Args())
+	if err != nil {
+		return ctx, nil, fmt.Errorf("start arbiter: %w", err)
+	}
+	channel := process.Channel()
+	within, cancel := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	quit := make(chan struct{})
+	go func() {
+		err := process.Wait()
+		select {
+		case <-quit:
+		default:
+			cancel(errors.Join(errArbiter, err))
+		}
+		ended <- err
+	}()
+	stop = func() error {
+		close(quit)
+		channel.Close()
+		select {
+		case <-ended:
+		case <-time.After(arbiterGrace):
+			_ = process.Kill() // the end is waited for either way
+			<-ended
+		}
+		cancel(nil)
+		return nil
+	}
+	at := c.job.arbiterAt()
+	config := &workerConfig{
+		Job: c.job.Name, Kind: arbiterKind, Ranks: len(c.job.Ranks), Addr: at.Addr(), Port: at.Port(), SlotTime: slot,
+	}
+	left := context.AfterFunc(ctx, func() { channel.Close() })
+	defer left()
+	err = frame.NewWriter(channel).WriteJSON(frame.Message, message{Config: config})
+	if err == nil {
+		var m *message
+		if m, err = readMessage(frame.NewReader(channel)); err == nil && m.Failed != nil {
+			err = errors.New(m.Failed.Error)
+		}
+	}
+	if err != nil {
+		return ctx, nil, errors.Join(fmt.Errorf("start arbiter: %w", err), stop())
+	}
+	return within, stop, nil
+}
+
+// arbiterGrace is how long an arbiter whose channel was closed has to end.
+const arbiterGrace = 2 * time.Second
+
+// arbitrate is the process of an arbiter: it serves until its channel closes.
+func (w *rank) arbitrate(ctx context.Context) error {
+	life, end := context.WithCancel(ctx)
+	defer end()
+	if err := w.send(message{Ready: &rendezvous{}}); err != nil {
+		return err
+	}
+	return arbiter.Serve(life, netip.AddrPortFrom(w.config.Addr, w.config.Port), arbiter.Options{
+		Hosts: w.config.Ranks, Slot: slotBytes, Time: w.config.SlotTime,
+	})
+}

@@ -1,0 +1,75 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/plan/rates"
+	"railbed/testbed/spec"
+)
+
+// controlledJob is a job over rd that something holds back besides the NICs' rates.
+func controlledJob(control string, rate units.Rate) Job {
+	const ranks = 4
+	j := job(ranks, ranks<<16)
+	j.Transport, j.RD, j.Ordinal = RD, &spec.RD{Control: control}, 2
+	for range j.Ranks {
+		j.Sends = append(j.Sends, plan.Direction{Rate: 1_000_000_000})
+	}
+	if control == spec.ControlOffline {
+		j.Rates = &rates.File{Format: rates.Format, Ranks: ranks, Phases: []rates.Phase{{}}}
+		for i := range ranks {
+			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates, rates.Entry{From: i, To: (i + 1) % ranks, Rate: rate})
+		}
+	}
+	return j
+}
+
+// TestControls holds that jobs are right under every control, that rates take the
+// time that they must, and that lateness is told.
+func TestControls(t *testing.T) {
+	const rate = 40_000_000
+	for _, control := range []string{"line", "nscc", spec.ControlOffline, spec.ControlArbiter} {
+		j := controlledJob(control, rate)
+		result, err := Run(t.Context(), j, goroutines{}, nil)
+		if err != nil || result.Wrong() != 0 {
+			t.Errorf("%s: %v, %+v", control, err, result)
+			continue
+		}
+		for _, r := range result.PerRank {
+			if r.Pace == nil || r.Pace.Packets == 0 || r.Pace.P50 > r.Pace.P99 || r.Pace.P99 > r.Pace.Most {
+				t.Errorf("%s, rank %d: %+v", control, r.Rank, r.Pace)
+			}
+		}
+		least := time.Duration(float64(result.PerRank[0].Payload.Sent*8) / rate * 1e9 / 3) // of three operations
+		if control == spec.ControlOffline && result.OutOfPlace.Min < least {
+			t.Errorf("%v for what takes %v at its rate", result.OutOfPlace.Min, least)
+		}
+	}
+	j := controlledJob(spec.ControlOffline, rate)
+	j.Rates = nil
+	if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil {
+		t.Error("a job without its rates ran")
+	}
+}
+
+// TestArbiterEnds holds that a job whose arbiter is killed ends, and says why.
+func TestArbiterEnds(t *testing.T) {
+	j := controlledJob(spec.ControlArbiter, 0)
+	j.Size, j.Iterations = 1<<22, 1000
+	first := true
+	started := func(_ string, p *goroutineProcess) {
+		if first { // the arbiter is before all ranks
+			first = false
+			time.AfterFunc(300*time.Millisecond, func() { p.inside.Close() })
+		}
+	}
+	_, err := Run(context.Background(), j, goroutines{started: started}, nil)
+	if !errors.Is(err, errArbiter) {
+		t.Errorf("it ends with %v", err)
+	}
+}
