@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/transports/rd/path"
+	"railbed/transports/wire"
+)
+
+// trimmedOf is the header that trimming would leave of a packet of a's, made by
+// somebody who has no key.
+func (x *attackCase) trimmedOf(psn PSN) wire.RD {
+	p := make(wire.RD, wire.RDDataLen)
+	base := x.base(x.a, x.b, uint32(psn))
+	base.Length = 512
+	p.EncodeData(base, &wire.RDDataFields{})
+	p.EncodeSecurity(&wire.RDSecurity{Epoch: 7, Counter: 1 << 40})
+	return p
+}
+
+// TestForgedTrims holds what forged headers without a tag come to: at most one
+// early transmission of each packet that is outstanding, and nothing else: no
+// acknowledgement, no completion, no window moves, no path goes bad, and they
+// are passed on no oftener than they may.
+func TestForgedTrims(t *testing.T) {
+	w, a, b := sealedPair(t)
+	x := &attackCase{a: a, b: b}
+	// Warm: both know each other, and how long a round trip takes.
+	_, warm := b.region(1 << 16)
+	a.sends(0, warm, 1<<16, 4, 1)
+	w.runFor(time.Second)
+	a.onDone = nil
+	o, in := a.peers[0].out, b.peers[0].in[0]
+	start := a.Counters()
+	quiet := b.Counters()
+
+	// Nothing is outstanding: hints move nobody.
+	for round := range 50 {
+		for i := range PSN(2 * Window) {
+			b.Receive(b.clock(), Arrival{Data: x.trimmedOf(o.una - Window/2 + i), Path: wire.PortRDPath, From: a.addr})
+		}
+		b.drive()
+		w.runFor(10 * time.Microsecond)
+		if c := b.Counters(); c.Hints-quiet.Hints > hints || c.Nacks-quiet.Nacks > hints || c.Acks != quiet.Acks {
+			t.Fatalf("round %d: %+v in half a millisecond", round, c)
+		}
+	}
+	w.runFor(time.Second)
+	if c := a.Counters(); c.Sent != start.Sent || c.Repeated != 0 || in.highest != in.next {
+		t.Errorf("sent %d, repeated %d; packets to %d came, next is %d", c.Sent-start.Sent, c.Repeated, in.highest, in.next)
+	}
+
+	// The next packets have had their hint; those behind them have not.
+	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 1<<16), Key: warm})
+	w.runFor(time.Second)
+
+	// A message is under way, for less than makes anybody ask, and trims are forged
+	// of all of its packets, all the time.
+	w.fate = func(from, _ *testNode, p wire.RD, _ int) fate {
+		if p.Type() == wire.RDData {
+			return fate{delay: 400 * time.Microsecond}
+		}
+		return fate{delay: w.net.delay}
+	}
+	quiet = b.Counters()
+	sends := make(map[uint32]int)
+	w.saw = func(from, _ *testNode, p wire.RD) {
+		if from == a && p.Type() == wire.RDData {
+			sends[p.Base().PSN]++
+		}
+	}
+	region, key := b.region(40 * 512)
+	first := o.next
+	a.post(0, Message{ID: 7, Op: transports.OpWriteImm, Local: fill(make([]byte, 40*512), 3), Key: key, Imm: 7})
+	before := o.snapshot()
+	began := w.now
+	for w.now.Sub(began) < 340*time.Microsecond {
+		for i := range PSN(60) {
+			b.Receive(b.clock(), Arrival{Data: x.trimmedOf(first + i), Path: wire.PortRDPath, From: a.addr})
+		}
+		b.drive()
+		w.runFor(20 * time.Microsecond)
+		if after := o.snapshot(); after != before {
+			t.Fatalf("after %v: %+v, want %+v", w.now.Sub(began), after, before)
+		}
+	}
+	if len(a.completed) != 5 || len(b.received) != 5 || b.Counters().Acks != quiet.Acks {
+		t.Errorf("%d completed, %d received", len(a.completed), len(b.received))
+	}
+	w.runFor(time.Second)
+	early := 0
+	for psn, n := range sends {
+		if early += n - 1; n > 2 {
+			t.Errorf("packet %d was sent %d times", psn, n)
+		}
+	}
+	if early == 0 || early > 40 || len(sends) != 40 {
+		t.Errorf("%d packets, %d early", len(sends), early)
+	}
+	if len(b.received) != 6 || len(a.completed) != 6 || !bytes.Equal(region.Memory, fill(make([]byte, 40*512), 3)) || len(a.failed)+len(b.failed) != 0 {
+		t.Errorf("%d received, %d completed; failed %v, %v", len(b.received), len(a.completed), a.failed, b.failed)
+	}
+	if c := b.Counters(); c.Hints-quiet.Hints > 60 || c.Duplicates-quiet.Duplicates != uint64(early) {
+		t.Errorf("%d hints, %d came twice", c.Hints-quiet.Hints, c.Duplicates-quiet.Duplicates)
+	}
+	if o.late.margin != before.late.margin {
+		t.Errorf("the bound's margin is %d, was %d", o.late.margin, before.late.margin)
+	}
+}
+
+// TestHintsOfOnePacket holds that a sender takes one hint of a packet, however many
+// its peer passes on, and that it is no evidence for the packet's path.
+func TestHintsOfOnePacket(t *testing.T) {
+	w, a, b := sealedPair(t)
+	_, key := b.region(1 << 16)
+	a.sends(0, key, 1<<16, 4, 1)
+	w.runFor(time.Second)
+	a.onDone = nil
+	o := a.peers[0].out
+	psn, end := o.next, w.now.Add(310*time.Microsecond)
+	w.fate = func(_, _ *testNode, p wire.RD, _ int) fate {
+		if p.Type() == wire.RDData {
+			return fate{delay: 400 * time.Microsecond}
+		}
+		return fate{delay: w.net.delay, lost: p.Type() == wire.RDProbe && w.now < end} // they would tell of the path
+	}
+	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key})
+	by := int(o.packets[psn.slot()].path)
+	o.paths.Feedback(path.Report{Path: by, Event: path.Lost, Sent: a.clock(), Packets: 9}, a.clock())
+	before := o.paths.Paths().State(by)
+	if before == path.Good || before == path.Skip {
+		t.Fatalf("path %d is %v", by, before)
+	}
+	for range 10 {
+		b.peers[0].in[0].nack(psn, 0, wire.RDTrimmed, 0, 0)
+		b.drive()
+		w.runFor(30 * time.Microsecond)
+	}
+	if after := o.paths.Paths().State(by); after != before {
+		t.Errorf("path %d is %v, was %v", by, after, before)
+	}
+	w.runFor(time.Second)
+	if c := a.Counters(); c.Repeated != 1 || len(b.received) != 5 {
+		t.Errorf("%d repeated, %d received", c.Repeated, len(b.received))
+	}
+}
+
+// outState is what a forged header must not move.
+type outState struct {
+	una, limit PSN
+	room       int
+	first      uint32
+	newest     uint64
+	late       lateness
+	paths      [4]path.State
+}
+
+func (o *outbound) snapshot() outState {
+	s := outState{una: o.una, limit: o.limit, room: o.room, first: o.first, newest: o.newest, late: o.late}
+	for i := range s.paths {
+		if s.paths[i] = o.paths.Paths().State(i); s.paths[i] == path.Skip {
+			s.paths[i] = path.Good // it was marked, and sits out a turn
+		}
+	}
+	return s
+}
+
+// TestTrimmedHint holds that a packet which was trimmed is sent again within a
+// round trip, as where nothing is encrypted.
+func TestTrimmedHint(t *testing.T) {
+	w, a, b := sealedPair(t)
+	_, key := b.region(1 << 16)
+	a.sends(0, key, 1<<16, 4, 1)
+	w.runFor(time.Second)
+	var first, again clock.Time
+	w.fate = func(from, _ *testNode, p wire.RD, _ int) fate {
+		f := fate{delay: w.net.delay}
+		if p.Type() == wire.RDData {
+			if p.Flags()&wire.RDRepeat != 0 {
+				again = w.now
+			} else if first == 0 {
+				first, f.trim = w.now, true
+			}
+		}
+		return f
+	}
+	a.onDone = nil
+	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key})
+	w.runFor(time.Second)
+	if again.Sub(first) != 2*w.net.delay || len(b.received) != 5 || a.Counters().Probes != 0 || b.Counters().Hints != 1 {
+		t.Errorf("again after %v, %d received, %d probes", again.Sub(first), len(b.received), a.Counters().Probes)
+	}
+}
+
+// TestHintIsNoHole holds that a forged header does not make bytes be given up of a
+// message that may have holes.
+func TestHintIsNoHole(t *testing.T) {
+	w, a, b := sealedPair(t)
+	x := &attackCase{a: a, b: b}
+	_, key := b.region(1 << 16)
+	a.sends(0, key, 1<<16, 4, 1)
+	w.runFor(time.Second)
+	a.onDone = nil
+	o := a.peers[0].out
+	w.net.delay = time.Millisecond
+	first := o.next
+	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 5120), Key: key, Droppable: 5120})
+	w.net.delay = 10 * time.Microsecond
+	w.runFor(100 * time.Microsecond)
+	for i := range PSN(10) {
+		b.Receive(b.clock(), Arrival{Data: x.trimmedOf(first + i), Path: wire.PortRDPath, From: a.addr})
+	}
+	b.drive()
+	w.runFor(time.Second)
+	if c := a.completed[len(a.completed)-1]; c.Missing != 0 || c.Bytes != 5120 || a.Counters().Repeated == 0 || a.Counters().Skipped != 0 {
+		t.Errorf("%+v, %+v", c, a.Counters())
+	}
+}
