@@ -35,6 +35,7 @@ func TestDissectorInfo(t *testing.T) {
 	data[1] |= wire.RDEncrypted
 	add(data)
 	add(protocoltest.Example(t, "rd-sealed"))
+	add(protocoltest.Example(t, "rd-readable"))
 	add(protocoltest.Example(t, "rd-readable")[:64])
 	data[0] = 0xA1
 	add(data)
@@ -50,8 +51,9 @@ RD|CLOSE psn=9
 RD|DATA psn=5 msg=3 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ [trimmed]
 RD|DATA psn=5 msg=3 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ [wrong sum]
 RD|DATA psn=5 msg=16777219 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ [wrong sum] [wrong check]
-RD|DATA psn=5 epoch=13124 counter=6153737366847619072 [encrypted] [trimmed] [wrong check]
+RD|DATA psn=5 epoch=13124 counter=6153737366847619072 msg=3405643777 16@3695420152/123456789 key=0x0001000001000003+52845277622272 imm=0xa0a1a2a3 RTX ACKREQ [encrypted] [trimmed] [wrong check]
 RD|DATA psn=5 epoch=2 counter=7 [encrypted]
+RD|DATA psn=5 epoch=2 counter=8 msg=3 16@12288/12304 key=0x1122334455667788+65536 imm=0xcafe0001 RTX ACKREQ [encrypted]
 RD|DATA psn=5 epoch=2 counter=8 [encrypted] [trimmed]
 RD|DATA psn=5 [version 2]
 RD|[no base]
@@ -132,7 +134,7 @@ func rdColumn(field, format string, of func(*RD) any) column {
 // typeColumn is a field of one type.
 func typeColumn(kind wire.RDType, field, format string, of func(*RD) any) column {
 	return column{"rd." + field, func(l *layered) []string {
-		if l.rd == nil || !l.rd.Whole || l.rd.Type != kind {
+		if l.rd == nil || !l.rd.Whole && !l.rd.Readable || l.rd.Type != kind {
 			return nil
 		}
 		return texts(format, of(l.rd))
@@ -278,7 +280,7 @@ var columns = []column{
 	typeColumn(wire.RDData, "data.sum", "0x%08x", func(r *RD) any { return r.Data.Sum }),
 	typeColumn(wire.RDData, "data.sum.status", "%d", func(r *RD) any {
 		switch {
-		case r.Trimmed:
+		case r.Trimmed, r.Readable:
 			return 2
 		case wire.RDSum(r.Payload[:r.Length]) == r.Data.Sum:
 			return 1
@@ -383,10 +385,10 @@ var columns = []column{
 		return len(l.rd.Payload) > 0 || l.rd.Length > 0
 	}),
 	finding("rd.repeated", func(l *layered) bool {
-		return l.rd != nil && l.rd.Whole && l.rd.Type == wire.RDData && l.rd.Flags&wire.RDRepeat != 0
+		return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDData && l.rd.Flags&wire.RDRepeat != 0
 	}),
-	finding("rd.nack", func(l *layered) bool { return l.rd != nil && l.rd.Whole && l.rd.Type == wire.RDNack }),
-	finding("rd.reject", func(l *layered) bool { return l.rd != nil && l.rd.Whole && l.rd.Type == wire.RDReject }),
+	finding("rd.nack", func(l *layered) bool { return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDNack }),
+	finding("rd.reject", func(l *layered) bool { return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDReject }),
 	finding("rd.base.missing", func(l *layered) bool { return l.rd == nil && (l.telemetry != nil || l.udp.Payload[0] >= 0x80) }),
 	finding("rd.destination.port", func(l *layered) bool {
 		return l.rd != nil && wire.PortRD+int(l.rd.Destination) != int(l.udp.DstPort)

@@ -263,7 +263,12 @@ rd.experts = x
 -- A packet under dissection, p: tvb; at, where it begins in there; there, the bytes
 -- that were captured; sent, those that the datagram had; tree; info.
 
-local function range(p, offset, length) return p.tvb(p.at + offset, length) end
+-- range is bytes of the plain datagram: shift is the length of the security header
+-- of one that is encrypted but for its header.
+local function range(p, offset, length)
+    if p.shift and offset >= BASE_LEN then offset = offset + p.shift end
+    return p.tvb(p.at + offset, length)
+end
 
 local function uint(p, offset, length) return range(p, offset, length):uint() end
 
@@ -328,7 +333,7 @@ end
 local function dissect_sum(p, tree, length)
     local sum = add(p, tree, f.sum, 60, 4)
     local status = UNVERIFIED
-    if rd.prefs.sum and p.there >= DATA_LEN + length then
+    if rd.prefs.sum and not p.shift and p.there >= DATA_LEN + length then
         local want = crc32c(length > 0 and p.tvb:raw(p.at + DATA_LEN, length) or "")
         status = want == uint(p, 60, 4) and GOOD or BAD
         if status == BAD then find(p, sum, x.sum, string.format("Wrong sum, should be 0x%08x", want)) end
@@ -357,13 +362,13 @@ show[1] = function(p, tree)
     add(p, tree, f.timestamp, 56, 4)
     local status = dissect_sum(p, tree, length)
     local payload = math.min(length, p.there - DATA_LEN)
-    if payload > 0 then add(p, tree, f.payload, DATA_LEN, payload) end
+    if payload > 0 and not p.shift then add(p, tree, f.payload, DATA_LEN, payload) end
     p.info = p.info .. string.format(" msg=%.0f %d@%.0f/%.0f key=0x%s+%s", uint(p, 40, 4), length, uint(p, 48, 4), uint(p, 44, 4),
         range(p, 24, 8):uint64():tohex(), tostring(range(p, 32, 8):uint64()))
     if bit.band(flags, 0x20) ~= 0 then p.info = p.info .. string.format(" imm=0x%s", tostring(range(p, 52, 4):bytes()):lower()) end
     if bit.band(flags, 0x40) ~= 0 then find(p, p.tree, x.again) end
     show_flags(p, flags)
-    if p.sent < DATA_LEN + length then
+    if not p.shift and p.sent < DATA_LEN + length then
         find(p, p.tree, x.trimmed, string.format("Trimmed: %d of %d bytes of payload are missing", DATA_LEN + length - p.sent, length))
         p.info = p.info .. " [trimmed]"
     end
@@ -498,17 +503,25 @@ local function dissect_sealed(p, kind)
     add(p, security, f.sec_heard, 25, 1)
     add(p, security, f.sec_epoch, 26, 2)
     add(p, security, f.sec_counter, 28, 8)
-    p.info = p.info .. string.format(" epoch=%d counter=%s [encrypted]", uint(p, 26, 2), tostring(range(p, 28, 8):uint64()))
+    p.info = p.info .. string.format(" epoch=%d counter=%s", uint(p, 26, 2), tostring(range(p, 28, 8):uint64()))
     local most = DATA_LEN + (SEALED_LEN - BASE_LEN) + TAG_LEN + uint(p, 20, 2)
     local trimmed = kind == 1 and p.sent < most
     if trimmed then
         find(p, p.tree, x.trimmed, string.format("Trimmed: %d bytes are missing, the tag among them", most - p.sent))
-        p.info = p.info .. " [trimmed]"
     end
     local body, tag = p.there - SEALED_LEN, 0
     if not trimmed and p.there == p.sent and body >= TAG_LEN then tag = TAG_LEN end
     local readable = math.min(4 * uint(p, 24, 1), body - tag)
-    if readable > 0 then add(p, p.tree, f.readable, SEALED_LEN, readable) end
+    if readable > 0 then
+        add(p, p.tree, f.readable, SEALED_LEN, readable)
+        local plain = { tvb = p.tvb, at = p.at, there = BASE_LEN + readable, tree = p.tree, info = "", shift = SEALED_LEN - BASE_LEN }
+        local header = header_len(plain, kind)
+        if header and header > BASE_LEN then
+            show[kind](plain, p.tree:add(range(plain, BASE_LEN, header - BASE_LEN), types[kind]))
+            p.info = p.info .. plain.info
+        end
+    end
+    p.info = p.info .. " [encrypted]" .. (trimmed and " [trimmed]" or "")
     if body - tag > readable then add(p, p.tree, f.ciphertext, SEALED_LEN + readable, body - tag - readable) end
     if tag > 0 then add(p, security, f.sec_tag, p.there - tag, tag) end
 end

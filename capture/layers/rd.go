@@ -34,6 +34,9 @@ type RD struct {
 	// Sealed says that the datagram is encrypted, and its security header there.
 	Sealed   bool
 	Security wire.RDSecurity
+	// Readable says that the header of the type is all there and not encrypted,
+	// though authenticated by a tag, so that its fields were read.
+	Readable bool
 
 	Data   wire.RDDataFields
 	Skip   wire.RDSkipFields
@@ -82,16 +85,33 @@ func (r *RD) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	}
 	r.Trimmed = r.Whole && r.Type == wire.RDData && b.Trimmed()
 	if r.Version == wire.RDVersion && wire.RDHeaderLen(r.Type) > 0 && b.Sealed() {
-		if r.Sealed = len(b) >= wire.RDSealedLeast; r.Sealed {
-			header, r.Security = wire.RDSealedLeast, b.Security()
-		}
-		r.Trimmed = b.SealedTrimmed()
+		header = r.sealed(b)
 	}
 	if r.Trimmed {
 		df.SetTruncated()
 	}
 	r.BaseLayer = golayers.BaseLayer{Contents: data[:header], Payload: data[header:]}
 	return nil
+}
+
+// sealed reads what can be read of an encrypted datagram, and says how long base
+// and security header are.
+func (r *RD) sealed(b wire.RD) (header int) {
+	r.Trimmed = b.SealedTrimmed()
+	if r.Sealed = len(b) >= wire.RDSealedLeast; !r.Sealed {
+		return wire.RDBaseLen
+	}
+	r.Security = b.Security()
+	body := len(b) - wire.RDSealedLeast
+	if !r.Trimmed {
+		body = max(body-wire.RDTagLen, 0)
+	}
+	readable := b[wire.RDSealedLeast:][:min(4*int(r.Security.Readable), body)]
+	if known := wire.RDHeaderLen(r.Type); len(readable) >= known-wire.RDBaseLen {
+		plain := append(append(make(wire.RD, 0, wire.RDBaseLen+len(readable)), b[:wire.RDBaseLen]...), readable...)
+		_, r.Readable = r.fields(plain, known)
+	}
+	return wire.RDSealedLeast
 }
 
 // fields reads what the type has behind the base, and says how long the header is;
