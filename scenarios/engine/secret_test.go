@@ -159,16 +159,16 @@ func countSealed(t *testing.T, path string) (sealed, clear int) {
 	}
 }
 
-// rdKeys is rdSecret where the file asks for the keys.
+// rdKeys is a run whose file asks for the keys, through switches that trim.
 const rdKeys = `
 fabric:
-  topology: single-switch
-  params: {hosts: 3}
-  switch: {kind: soft}
-  links: {default: {rate: 100mbit, mtu: 4200}}
+  topology: leaf-spine
+  params: {leaves: 2, spines: 1, hosts-per-leaf: 2, striped: 1}
+  switch: {kind: soft, trim: true, buffer: 60KB}
+  links: {default: {rate: 40mbit, mtu: 4200}, host: {rate: 100mbit}}
 steps:
   - capture: {at: [all], file: run.pcapng, snaplen: 8KiB}
-  - workload: {name: ar, kind: all-reduce, transport: rd, size: 1MiB, iterations: 2, rd: {encrypt: true, key-log: true}}
+  - workload: {name: ar, kind: all-reduce, transport: rd, size: 256KiB, iterations: 1, rd: {encrypt: true, key-log: true}}
 checks:
   - workload: {name: ar, correct: true}
   - packets: {bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}}
@@ -190,9 +190,12 @@ func TestKeyLogOpensRecordings(t *testing.T) {
 	if got := verdicts(checks); got != [3]verdict.Verdict{verdict.Pass, verdict.Pass, verdict.Pass} {
 		t.Errorf("with keys: %+v", checks)
 	}
+	if strings.Contains(checks[2].Summary, " 0 trimmed") {
+		t.Errorf("nothing was trimmed: %s", checks[2].Summary)
+	}
 	altered := filepath.Join(t.TempDir(), "altered.pcapng")
-	rewrite(t, filepath.Join(o.Out, "run.pcapng"), altered, once(func(nic bool, p *pcapng.Packet, _ wire.RD) bool {
-		return nic && p.Flags&pcapng.DirectionMask == pcapng.Inbound
+	rewrite(t, filepath.Join(o.Out, "run.pcapng"), altered, once(func(nic bool, p *pcapng.Packet, rd wire.RD) bool {
+		return nic && p.Flags&pcapng.DirectionMask == pcapng.Inbound && !rd.SealedTrimmed()
 	}, 0))
 	checks, err := judge(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) { return os.Open(altered) }, func(int64) {})
 	if err != nil || checks[2].Verdict != verdict.Fail {
