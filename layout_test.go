@@ -128,6 +128,10 @@ var levels = map[string]folder{
 	"transports/rd/rate/arbiter": {level: 3, siblings: map[string]string{
 		"transports/rd/rate": "its clients are controllers",
 	}},
+	"transports/rd/rate/train": {level: 3, siblings: map[string]string{
+		"transports/rd/rate":       "it trains one of its controllers",
+		"transports/rd/rate/arena": "it plays its scenarios",
+	}},
 	"transports/rd/rate/arena": {level: 3, siblings: map[string]string{
 		"transports":           "it speaks of its completions",
 		"transports/rd/engine": "it drives engines in virtual time",

@@ -21,6 +21,10 @@ func BenchmarkGoodput(b *testing.B) {
 	for _, c := range []Config{{MTU: 4200}, {MTU: 4200, Secret: testSecret(b)}, {MTU: 4200, Secret: testSecret(b), Readable: true}} {
 		b.Run(fmt.Sprintf("mtu=4200/bytes=262144/encrypted=%v/readable=%v", c.Secret != nil, c.Readable), func(b *testing.B) { goodput(b, c, 256<<10) })
 	}
+	// A packet a path, four in a row, and as many as a call takes.
+	for _, grain := range []int{1, 4, 16, 64} {
+		b.Run(fmt.Sprintf("mtu=4200/bytes=262144/grain=%d", grain), func(b *testing.B) { goodput(b, Config{MTU: 4200, Grain: grain}, 256<<10) })
+	}
 	b.Run("rate=100mbit", func(b *testing.B) { goodput(b, Config{MTU: 4200, Rate: 100_000_000}, 256<<10) })
 	b.Run("rate=1gbit", func(b *testing.B) { goodput(b, Config{MTU: 4200, Rate: 1_000_000_000}, 256<<10) })
 }

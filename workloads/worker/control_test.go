@@ -33,7 +33,7 @@ func controlledJob(control string, rate units.Rate) Job {
 // time that they must, and that lateness is told.
 func TestControls(t *testing.T) {
 	const rate = 40_000_000
-	for _, control := range []string{"line", "nscc", spec.ControlOffline, spec.ControlArbiter} {
+	for _, control := range []string{"line", "nscc", "learned", spec.ControlOffline, spec.ControlArbiter} {
 		j := controlledJob(control, rate)
 		result, err := Run(t.Context(), j, goroutines{}, nil)
 		if err != nil || result.Wrong() != 0 {

@@ -104,6 +104,9 @@ func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int
 	switch kind {
 	case rate.KindNSCC:
 		config.Control = func(int, transports.Peer) rate.Controller { return rate.NewNSCC(reactive) }
+	case rate.KindLearned:
+		policy := rate.Trained()
+		config.Control = func(int, transports.Peer) rate.Controller { return rate.NewLearned(policy, reactive) }
 	case rate.KindOffline:
 		config.Control = func(_ int, to transports.Peer) rate.Controller {
 			// Messages go to the engines in turn, so each has its part.

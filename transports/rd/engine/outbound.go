@@ -35,6 +35,7 @@ type outbound struct {
 	busy      list // refused for now
 	room      int  // how many may be in flight
 	under     int  // bytes of payload in flight
+	unasked   int  // bytes since the controller's window asked for an acknowledgement
 
 	control rate.Controller // nil: the engine's pacer alone says what may go
 	lane    lane            // of the rate that it asks for
@@ -263,7 +264,7 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 			base.Flags |= wire.RDDroppable
 		}
 		// An answer is asked for where the sender waits for one.
-		o.asked = o.flight.count+1 >= o.room || o.full() || o.fills(int(k.size), now)
+		o.asked = o.flight.count+1 >= o.room || o.full() || o.asks(int(k.size), now)
 		o.ended = o.lost.count+o.long.count+o.short.count == 0
 		if o.asked {
 			base.Flags |= wire.RDAckRequest

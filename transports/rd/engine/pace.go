@@ -59,14 +59,21 @@ func (o *outbound) allowed(now clock.Time) bool {
 	return false
 }
 
-// fills says that behind a packet of so many bytes the controller's window has no
-// room for another.
-func (o *outbound) fills(bytes int, now clock.Time) bool {
+// asks says that a packet of so many bytes is to ask for an acknowledgement because
+// of the controller's window: it has no room for another behind it, or a quarter of
+// it has gone since one was asked for. So the window opens piece by piece, and the
+// next packets are on their way before the last have come.
+func (o *outbound) asks(bytes int, now clock.Time) bool {
 	if o.control == nil {
 		return false
 	}
 	window := o.control.Allowed(now).Window
-	return window > 0 && o.under+2*bytes > window
+	o.unasked += bytes
+	if window == 0 || o.under+2*bytes <= window && o.unasked < window/4 {
+		return false
+	}
+	o.unasked = 0
+	return true
 }
 
 // tell tells the controller of an acknowledgement.

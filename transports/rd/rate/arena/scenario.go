@@ -1,0 +1,197 @@
+package arena
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports/rd/rate"
+	"railbed/transports/wire"
+)
+
+// Scenario is a load that ends: an incast, or an all-to-all. Messages is required.
+type Scenario struct {
+	Name string
+	Options
+	// Senders send to host 0, Messages each. 0 is an all-to-all of Hosts by shifts.
+	Senders  int
+	Messages int
+	// Bytes are those of a message; of an all-to-all half to one and a half of
+	// them. Default 64 KiB.
+	Bytes int
+	// AtOnce is how many messages a host has under way. Default 2.
+	AtOnce int
+	// Spread is how long after the first the last of the hosts begins.
+	Spread time.Duration
+}
+
+// Outcome is how a scenario went.
+type Outcome struct {
+	// Time is until the last message had come, and Ideal what the busiest link
+	// cannot do without.
+	Time, Ideal time.Duration
+	// P99 is the time of a message.
+	P99 time.Duration
+	// Repeated is packets that were sent again for each that was sent once.
+	Repeated float64
+	// Depth is the mean depth that packets found in the switch's queues, and Deepest
+	// the most, in BDP.
+	Depth, Deepest float64
+}
+
+// Score is what training wants more of: speed, without repetition and with short
+// queues. 1 is best.
+func (o Outcome) Score() float64 {
+	return float64(o.Ideal)/float64(o.Time) - o.Repeated/2 - o.Depth/20
+}
+
+// Training are the scenarios in which policies are trained, with a seed.
+func Training(seed uint64) []Scenario {
+	ten := func(trim bool) Options { return fabric(seed, 10_000_000_000, 3*time.Microsecond, trim) }
+	return []Scenario{
+		{Name: "incast of 2", Options: ten(true), Senders: 2, Messages: 8},
+		{Name: "incast of 5", Options: ten(false), Senders: 5, Messages: 5},
+		{Name: "incast of 10", Options: ten(true), Senders: 10, Messages: 4},
+		{Name: "incast of 14", Options: ten(true), Senders: 14, Messages: 3, Bytes: 90_000},
+		{Name: "one alone", Options: ten(true), Senders: 1, Messages: 10},
+		{Name: "late comers", Options: ten(false), Senders: 4, Messages: 6, Spread: 300 * time.Microsecond},
+		{Name: "all-to-all of 6", Options: hosts(ten(true), 6), Messages: 1, AtOnce: 3},
+	}
+}
+
+// HeldOut are the scenarios that training never sees: other numbers of hosts, other
+// rates and delays, other sizes, and jitter.
+func HeldOut(seed uint64) []Scenario {
+	return []Scenario{
+		{Name: "held-out-incast", Options: fabric(seed, 25_000_000_000, 2*time.Microsecond, true), Senders: 16, Messages: 6, Bytes: 100_000},
+		{Name: "held-out-drops", Options: fabric(seed, 25_000_000_000, 5*time.Microsecond, false), Senders: 7, Messages: 12, Bytes: 150_000},
+		{Name: "held-out-all-to-all", Options: hosts(jitter(fabric(seed, 5_000_000_000, 4*time.Microsecond, true)), 12), Messages: 1, AtOnce: 4},
+	}
+}
+
+// fabric is a switch as the Ultra Ethernet specification would set it: marks from
+// 0.2 to 0.8 of the bandwidth-delay product on, a buffer of 5.
+func fabric(seed, rate uint64, delay time.Duration, trim bool) Options {
+	o := Options{Seed: seed, Rate: rate, Delay: delay, Trim: trim}
+	o.MarkFrom, o.MarkAll, o.Buffer = o.BDP()/5, o.BDP()*4/5, 5*o.BDP()
+	return o
+}
+
+func hosts(o Options, n int) Options {
+	o.Hosts = n
+	return o
+}
+
+func jitter(o Options) Options {
+	o.Jitter = 4 * time.Microsecond
+	return o
+}
+
+// Play plays a scenario under a mode of control; nil is line rate.
+func (s Scenario) Play(control func(rate.NSCCOptions) rate.Controller) Outcome {
+	if s.Bytes == 0 {
+		s.Bytes = 64 << 10
+	}
+	if s.AtOnce == 0 {
+		s.AtOnce = 2
+	}
+	if s.Senders > 0 {
+		s.Hosts = s.Senders + 1
+	}
+	if control != nil {
+		knows := rate.NSCCOptions{Rate: s.Rate, Trimming: s.Trim, RoundTrip: s.RoundTrip()}
+		s.Control = func(int, int) rate.Controller { return control(knows) }
+	}
+	w := New(s.Options)
+	p := &play{Scenario: s, world: w, random: rand.New(rand.NewPCG(s.Seed, 7))}
+	p.load()
+	for p.left > 0 && w.now < clock.Time(time.Second) {
+		w.Run(100 * time.Microsecond)
+	}
+	if p.left > 0 {
+		p.end = w.now
+	}
+	return p.outcome()
+}
+
+type play struct {
+	Scenario
+	world  *World
+	random *rand.Rand
+	left   int
+	end    clock.Time
+	times  []time.Duration
+	to     []int // bytes, by host
+}
+
+// load makes each host send its messages, one after the other.
+func (p *play) load() {
+	p.to = make([]int, p.Hosts)
+	for n, h := range p.world.Hosts {
+		var plan [][2]int // to, bytes
+		switch {
+		case p.Senders > 0 && n > 0:
+			for range p.Messages {
+				plan = append(plan, [2]int{0, p.Bytes})
+			}
+		case p.Senders == 0:
+			for shift := 1; shift < p.Hosts; shift++ {
+				for range p.Messages {
+					plan = append(plan, [2]int{(n + shift) % p.Hosts, p.Bytes/2 + p.random.IntN(p.Bytes)})
+				}
+			}
+		}
+		p.left += len(plan)
+		for _, m := range plan {
+			p.to[m[0]] += m[1]
+		}
+		var next func()
+		next = func() {
+			if len(plan) == 0 {
+				return
+			}
+			m, began := plan[0], p.world.now
+			plan = plan[1:]
+			h.Post(m[0], m[1], func() {
+				p.times = append(p.times, p.world.now.Sub(began))
+				if p.left--; p.left == 0 {
+					p.end = p.world.now
+				}
+				next()
+			})
+		}
+		at := clock.Time(0)
+		if p.Spread > 0 {
+			at = at.Add(time.Duration(p.random.Int64N(int64(p.Spread))))
+		}
+		p.world.At(at, func() {
+			for range p.AtOnce {
+				next()
+			}
+		})
+	}
+}
+
+func (p *play) outcome() Outcome {
+	o := Outcome{Time: p.end.Sub(1)}
+	var sent, again, packets, depths uint64
+	deepest := 0
+	for _, h := range p.world.Hosts {
+		c := h.Engine.Counters()
+		sent, again = sent+c.Sent, again+c.Repeated
+		packets, depths = packets+h.Port.Packets+h.Port.Full, depths+h.Port.DepthSum
+		deepest = max(deepest, h.Port.Deepest)
+	}
+	busiest := slices.Max(p.to)
+	frames := (busiest + p.world.Payload - 1) / p.world.Payload
+	o.Ideal = time.Duration(float64(busiest+frames*(wire.RDDataLen+frame)) * 8e9 / float64(p.Rate))
+	slices.Sort(p.times)
+	if len(p.times) > 0 {
+		o.P99 = p.times[(len(p.times)*99+99)/100-1]
+	}
+	bdp := float64(p.BDP())
+	o.Repeated = float64(again) / float64(max(sent, 1))
+	o.Depth, o.Deepest = float64(depths)/float64(max(packets, 1))/bdp, float64(deepest)/bdp
+	return o
+}
