@@ -61,7 +61,8 @@ too. A check is written as under "packets:" in a scenario file; for example:
   ` + strings.Join(verify.Examples(), "\n  ") + `
 
 Those of a workload, bytes-per-rank and rank-nic, need --workload; most others need
-the cluster. A check whose evidence is missing or incomplete is INCONCLUSIVE, exit
+the cluster. With --keys those of reliable datagrams read encrypted packets, as far as
+the capture has them whole. A check whose evidence is missing or incomplete is INCONCLUSIVE, exit
 code 5.`,
 		Example: `  railbed verify out/run.pcapng --testbed-file scenarios/quickstart.yaml
   railbed verify out/run.pcapng --plan out/plan.json --check 'drops: {reason: tail, count: "== 0"}' --check 'lossless: {}'

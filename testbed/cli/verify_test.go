@@ -50,6 +50,10 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	short, long := writeCapture(t, "h0:eth0", 1514), writeCapture(t, "h0:eth0", 1515)
+	keys := filepath.Join(t.TempDir(), "ar.keys")
+	if err := os.WriteFile(keys, []byte("RD_SECRET "+strings.Repeat("5e", 32)+"\nRD_LIFE 0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cut := filepath.Join(t.TempDir(), "cut.pcapng")
 	whole, err := os.ReadFile(short)
 	if err != nil {
@@ -67,6 +71,9 @@ func TestVerify(t *testing.T) {
 		"a frame too long":   {[]string{long, "--mtu", "1500"}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
 		"by the testbed":     {[]string{long, "--testbed-file", testbed}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
 		"nothing to judge":   {[]string{short}, 5, "without --testbed-file or --plan the cluster is not known"},
+		"keys":               {[]string{short, "--mtu", "1500", "--keys", keys}, 0, "0 of 1 packets were longer"},
+		"no keys":            {[]string{short, "--mtu", "1500", "--keys", testbed}, 2, "it has no secret with lives"},
+		"keys not there":     {[]string{short, "--mtu", "1500", "--keys", testbed + "s"}, 2, "no such file"},
 		"cut":                {[]string{cut, "--mtu", "1500"}, 5, "the capture is truncated"},
 		"no file":            {[]string{short + "x"}, 2, "no such file"},
 		"not a capture":      {[]string{testbed}, 2, "neither pcapng nor pcap"},
