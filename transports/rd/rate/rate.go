@@ -3,8 +3,8 @@
 // what it asks is a Controller, of which each sequence space has its own:
 //
 //   - Line has no opinion: the NIC's pacer alone holds packets back.
-//   - Fixed keeps to a rate that somebody planned, and changes it from phase to
-//     phase (package rate/offline computes them).
+//   - Fixed keeps to a rate that somebody planned, Phased to one for each phase of
+//     a plan (package testbed/plan/rates computes them).
 //   - NSCC reacts to delay and to congestion marks, as the Ultra Ethernet
 //     transport does.
 //   - Slots sends what an arbiter granted, when it granted it.
