@@ -37,11 +37,18 @@ const (
 
 // part is what an end does.
 type part struct {
-	Play    string // send, serve, ping, pong, udp-ping, udp-pong
+	Play    string // send, serve, ping, pong, udp-ping, udp-pong, and those of versus
 	Size    int
 	Engines int
 	Grain   int
 	Paths   int
+	// Of versus.
+	Near, Far string // addresses
+	MTU       int
+	Peers     int
+	Encrypt   bool
+	For       time.Duration
+	Rate      uint64
 }
 
 func init() {
@@ -70,6 +77,9 @@ func (o part) play(in io.Reader, out io.Writer) error {
 	}
 	if strings.HasPrefix(o.Play, "udp-") {
 		return o.udp(out)
+	}
+	if strings.HasPrefix(o.Play, "versus-") {
+		return o.versus(bufio.NewReader(in), out)
 	}
 	e, err := Open(Config{Addr: addr, MTU: compareMTU, Engines: o.Engines, Grain: o.Grain, Paths: o.Paths})
 	if err != nil {
