@@ -39,11 +39,13 @@ type receiveControl [2 * 24]byte
 // newArrivals makes memory for n datagrams of a size, or for as many of which each
 // may be several.
 func newArrivals(n, size int, joins bool) *arrivals {
+	stride := (size + 63) &^ 63
 	if joins {
-		size = 1 << 16 // more than an IP packet carries
+		// More than an IP packet carries. Most buffers hold one datagram at their
+		// beginning: a power of two apart, these would share few places in caches.
+		size = 1 << 16
+		stride = size + 69*64
 	}
-	// Buffers a power of two apart would share few places in caches.
-	stride := (size+63)&^63 + 64
 	a := &arrivals{
 		list: make([]engine.Arrival, 0, n), headers: make([]mmsghdr, n), vectors: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet6, n),
 		controls: make([]receiveControl, n), buffers: make([]byte, n*stride), size: size, stride: stride,
