@@ -66,7 +66,7 @@ const (
 	defaultDilation        = 1
 	defaultIterations      = 5
 	defaultWarmup          = 1
-	defaultSnapLen         = units.Bytes(512) // the longest control packet of rd over IPv6, with a tag, is 498
+	defaultSnapLen         = units.Bytes(576) // the longest packet of rd that carries no payload, an encrypted ACK over IPv6 with a tag, has 526
 	defaultLimit           = units.Bytes(2 << 30)
 	defaultWorkloadTimeout = units.Duration(2 * 60e9)
 	defaultExecTimeout     = units.Duration(60e9)

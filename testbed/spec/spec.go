@@ -199,7 +199,7 @@ type Capture struct {
 	// Filter is a pcap-filter(7) expression.
 	Filter string `yaml:"filter,omitempty" json:"filter,omitempty"`
 	// SnapLen is how much of each packet is kept, at least 338B: all headers and
-	// telemetry. Default 512B.
+	// telemetry. Default 576B.
 	SnapLen units.Bytes `yaml:"snaplen,omitempty" json:"snaplen,omitempty"`
 	// Limit is how large the file can grow. Default 2GiB.
 	Limit units.Bytes `yaml:"limit,omitempty" json:"limit,omitempty"`
