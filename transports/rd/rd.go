@@ -285,17 +285,10 @@ func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Re
 		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
 	}
 	r := &region{endpoint: e, Region: engine.Region{Memory: buf, Writable: access&transports.RemoteWrite != 0}}
-	for r.key == 0 || e.regions[r.key] != nil {
-		var key [keyLen]byte
-		rand.Read(key[:])
-		r.key = binary.BigEndian.Uint64(key[:])
-	}
+	r.key = transports.NewKey(func(key uint64) bool { return e.regions[key] != nil })
 	e.regions[r.key] = r
 	return r, nil
 }
-
-// keyLen is the length of a region's handle.
-const keyLen = 8
 
 // region is registered memory.
 type region struct {
@@ -342,7 +335,7 @@ func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
 		ID: r.ID, Op: r.Op, Local: r.Local, More: r.More, Inline: r.Inline, Imm: r.Imm, Class: r.Class, Droppable: r.Droppable,
 	}
 	if size := r.Size(); size > 0 {
-		if len(r.Remote) != keyLen {
+		if len(r.Remote) != transports.KeyLen {
 			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of an rd region", r.Op, size, transports.ErrAccess, len(r.Remote))
 		}
 		m.Key, m.Offset = binary.BigEndian.Uint64(r.Remote), r.Offset

@@ -193,11 +193,7 @@ func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Re
 	}
 	r := &region{endpoint: e, buf: buf, access: access, users: make(map[*incoming]struct{})}
 	r.idle.L = &r.mu
-	for r.key == 0 || e.regions[r.key] != nil {
-		var key [keyLen]byte
-		rand.Read(key[:])
-		r.key = binary.BigEndian.Uint64(key[:])
-	}
+	r.key = transports.NewKey(func(key uint64) bool { return e.regions[key] != nil })
 	e.regions[r.key] = r
 	return r, nil
 }
@@ -238,7 +234,7 @@ func (e *Endpoint) postOne(request *transports.Request) (bool /* taken */, error
 	}
 	h := header{op: request.Op, imm: request.Imm, length: uint32(request.Size())}
 	if h.length > 0 {
-		if len(request.Remote) != keyLen {
+		if len(request.Remote) != transports.KeyLen {
 			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a tcp region",
 				request.Op, h.length, transports.ErrAccess, len(request.Remote))
 		}

@@ -25,7 +25,6 @@ const (
 	headerLen = 32
 	replyLen  = 24
 	idLen     = 16
-	keyLen    = 8
 )
 
 const magic = "RAILTCP1"
