@@ -32,6 +32,7 @@ const (
 	Ping    Feature = "ping"
 	Tshark  Feature = "tshark"
 	Tcpdump Feature = "tcpdump"
+	Python  Feature = "python3"
 	Mininet Feature = "mininet"
 	OpenMPI Feature = "openmpi"
 	UCX     Feature = "ucx"
@@ -54,6 +55,7 @@ var probes = map[Feature]func() error{
 	Ping:    program("ping", "-V"),
 	Tshark:  program("tshark", "--version"),
 	Tcpdump: program("tcpdump", "--version"),
+	Python:  program("python3", "--version"),
 	Mininet: program("mn", "--version"),
 	OpenMPI: program("mpirun", "--version"),
 	UCX:     program("ucx_info", "-v"),
