@@ -97,8 +97,8 @@ func startPython(t *testing.T, n int, faults orders) *python {
 		}
 		cancel()
 	})
-	// By life >> 32 and its low half, PSNs and messages wrap within the test.
-	p.life |= 0xFFFF_FF00_FFFF_FFF0
+	// PSNs begin at most 64 before 0 and messages 4: both wrap in each test.
+	p.life |= 0xFFFF_FFC0_FFFF_FFFC
 	p.tell(orders{"life": p.life, "ip": p.at.String(), "port": 61696, "paths": []int{63489, 64000, 65535}, "mtu": 1408, "room": 64, "faults": faults})
 	p.await("ready")
 	return p
