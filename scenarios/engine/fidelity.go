@@ -282,6 +282,8 @@ func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
 			continue
 		}
 		l.Busy, l.Achieved = 0, uint64(rate.Achieved*float64(l.Asked))
+		// Readings are further apart than what is read from packets.
+		l.Peak = max(l.Peak, l.Achieved)
 		if rate.Achieved > 0 {
 			l.Busy = by.Passed(time.Duration(rate.Busy) * verify.RateInterval).Seconds()
 		}

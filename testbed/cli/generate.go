@@ -116,7 +116,11 @@ func generate(name, testbed string, params []string) (string, error) {
 			return "", err
 		}
 	}
-	text := fmt.Sprintf(fileTemplate, name, testbed, fabric)
+	first := "h0"
+	if name == spec.Explicit {
+		first = "a"
+	}
+	text := fmt.Sprintf(fileTemplate, name, testbed, fabric, first)
 	decoded, err := spec.Decode("generated", []byte(text))
 	if err == nil {
 		_, err = plan.Compile(decoded)
@@ -181,7 +185,8 @@ const explicitFabric = `  # Every node, switch and link is written out. A link w
     - left -- right
 `
 
-// fileTemplate takes the topology, the testbed's name and the fabric.
+// fileTemplate takes the topology, the testbed's name, the fabric, and its first
+// node's name.
 const fileTemplate = `# yaml-language-server: $schema=railbed.schema.json
 # The line above completes and checks this file in editors, once you have run
 #   railbed schema > railbed.schema.json
@@ -194,10 +199,12 @@ fabric:
     kind: soft # or router, or, where the links form a tree, bridge: the kernel's
     buffer: 2MB # packet buffer that all ports of a switch share
   links:
+    # Two cores carry and record about 1 Gbit/s of all nodes together. What the
+    # host cannot keep up with ends as OVERLOADED: then take lower rates.
     default: {rate: 1gbit, mtu: 9000}
     # A class (host, fabric), a name or a pattern overrides it, both ways or one:
     # fabric: {rate: 2gbit, delay: 10us}
-    # "h0--*": {a-to-b: {rate: 100mbit}}
+    # "%[4]s--*": {a-to-b: {rate: 100mbit}}
 
 nodes:
   default:
@@ -205,7 +212,7 @@ nodes:
     # cpu: 0.5 # cores
     # memory: 64MiB
   # A name or a pattern overrides it:
-  # "h[0-1]": {ranks: 2}
+  # "%[4]s": {ranks: 2}
 
 # What "railbed run" does, and what must hold afterwards:
 steps:

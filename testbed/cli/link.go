@@ -220,6 +220,9 @@ changes.`,
 				}
 				sets = append(sets, set)
 			}
+			if len(sets) == 0 {
+				return usage("nothing to set on %s: want one of the flags, such as --rate 100mbit or --set '{delay: 5us}'", link)
+			}
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
 				return err

@@ -97,6 +97,7 @@ func TestLinkSetIsCheckedAsFilesAre(t *testing.T) {
 		{[]string{"--rate", "1bit"}, "set.rate is 1bit; want 1kbit to 1600gbit"},
 		{[]string{"--queue", "0B"}, "--queue: a queue of no bytes drops everything"},
 		{[]string{"--loss", "1%, rate: 5mbit"}, "--loss: "},
+		{nil, "nothing to set on h0--leaf1"},
 	} {
 		got := do(t, append([]string{"link", "set", "h0--leaf1", "-t", name}, c.args...)...)
 		if got.code != verdict.ExitUsage || !strings.Contains(got.stderr, c.want) {
@@ -109,6 +110,9 @@ func TestLinkSetIsCheckedAsFilesAre(t *testing.T) {
 	must(t, "link", "set", "h0--leaf1", "b-to-a", "-t", name, "--set", "{reorder: 10%, rate: 10mbit}")
 	if after := link(); after.BToA.ReorderBy != units.Duration(4844800*time.Nanosecond) || !after.AToB.Equal(before.AToB.Direction) {
 		t.Errorf("reordered by %s, want the time of four frames at 10mbit: %+v", after.BToA.ReorderBy, after)
+	}
+	if events := must(t, "events", "-t", name).stdout; !strings.Contains(events, "reorder 10%, ") || !strings.Contains(events, "rate 10mbit") {
+		t.Errorf("events do not tell what was set:\n%s", events)
 	}
 	must(t, "link", "set", "h0--leaf1", "-t", name, "--delay", "0", "--loss", "0%", "--rate", "50mbit")
 	if after := link(); after.AToB.Rate != 5e7 || after.BToA.Rate != 5e7 || after.BToA.ReorderBy != units.Duration(968960*time.Nanosecond) {

@@ -116,6 +116,17 @@ func TestGenerateCommand(t *testing.T) {
 		if code, out, errs := railbed(text, "validate", "-"); code != 0 {
 			t.Errorf("%s is not valid: %s%s", name, out, errs)
 		}
+		// What it offers in comments is right as well.
+		hints := strings.NewReplacer("    # fabric:", "    fabric:", "    # \"", "    \"", "  # \"", "  \"").Replace(text)
+		if name == topology.SingleSwitch { // it has no links of that class
+			hints = strings.ReplaceAll(hints, "    fabric: {rate", "    # fabric: {rate")
+		}
+		if name == topology.HPN { // two ranks of a server are on planes that nothing joins
+			hints = strings.ReplaceAll(hints, "ranks: 2", "ranks: 1")
+		}
+		if code, out, errs := railbed(hints, "validate", "-"); code != 0 || hints == text {
+			t.Errorf("%s with its hints is not valid: %s%s", name, out, errs)
+		}
 	}
 	code, text, _ := railbed("", "generate", "single-switch", "--param", "hosts=3", "--name", "three")
 	if _, out, _ := railbed(text, "validate", "-"); code != 0 || out != "-: ok, 3 nodes, 1 switch, 3 links\n" || !strings.Contains(text, "\nname: three\n") {

@@ -316,6 +316,17 @@ func (d Direction) Changes(want Direction) string {
 	return changesOf(settingsOf(d), settingsOf(want))
 }
 
+// Settings tells all that a direction does, as "delay 3us, queue 100KB, rate
+// 500mbit".
+func (d Direction) Settings() string {
+	settings := settingsOf(d)
+	words := make([]string, 0, len(settings))
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		words = append(words, name+" "+settings[name])
+	}
+	return strings.Join(words, ", ")
+}
+
 // Direction is what the link does with what its end A sends, or its end B.
 func (l *Link) Direction(atA bool) Direction {
 	if atA {

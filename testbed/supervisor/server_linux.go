@@ -268,10 +268,10 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 			return err
 		}
 		if side != fabric.BToA {
-			s.events.add("link.set", name+" a-to-b", fmt.Sprintf("rate %v queue %v", request.Set.Rate, request.Set.Queue))
+			s.events.add("link.set", name+" a-to-b", request.Set.Settings())
 		}
 		if side != fabric.AToB {
-			s.events.add("link.set", name+" b-to-a", fmt.Sprintf("rate %v queue %v", back.Rate, back.Queue))
+			s.events.add("link.set", name+" b-to-a", back.Settings())
 		}
 	case request.Set == nil && (request.State == "up" || request.State == "down"):
 		set := s.fabric.SetLinkState
