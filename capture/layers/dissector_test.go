@@ -388,7 +388,9 @@ var columns = []column{
 		return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDData && l.rd.Flags&wire.RDRepeat != 0
 	}),
 	finding("rd.nack", func(l *layered) bool { return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDNack }),
-	finding("rd.reject", func(l *layered) bool { return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDReject }),
+	finding("rd.reject", func(l *layered) bool {
+		return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDReject
+	}),
 	finding("rd.base.missing", func(l *layered) bool { return l.rd == nil && (l.telemetry != nil || l.udp.Payload[0] >= 0x80) }),
 	finding("rd.destination.port", func(l *layered) bool {
 		return l.rd != nil && wire.PortRD+int(l.rd.Destination) != int(l.udp.DstPort)
