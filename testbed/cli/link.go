@@ -220,9 +220,6 @@ changes.`,
 				}
 				sets = append(sets, set)
 			}
-			if len(sets) == 0 {
-				return usage("nothing to set on %s: want one of the flags, such as --rate 100mbit or --set '{delay: 5us}'", link)
-			}
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
 				return err
@@ -276,6 +273,9 @@ func parseSetting(flag, value string) (spec.Direction, error) {
 // by itself, so that directions that differ stay different in what is not named.
 // With only, one direction.
 func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, sets []spec.Direction) error {
+	if len(sets) == 0 {
+		return usage("nothing to set on %s: want one of the flags, such as --rate 100mbit or --set '{delay: 5us}'", name)
+	}
 	state, err := tb.Inspect(ctx)
 	if err != nil {
 		return err

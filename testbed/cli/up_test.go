@@ -143,7 +143,7 @@ func TestWrongFileLeavesNothing(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"up"}, {"up", "a", "b"}, {"exec", "h0"}, {"link", "set"}, {"link", "set", "h0--leaf1"}, {"link", "sideways"}, {"no-such-verb"}, {"help", "no-such-verb"}, {"help", "link", "sideways"}, {"help", "up", "x"}, {"up", "--no-such-flag", "x"},
+		{"up"}, {"up", "a", "b"}, {"exec", "h0"}, {"link", "set"}, {"link", "sideways"}, {"no-such-verb"}, {"help", "no-such-verb"}, {"help", "link", "sideways"}, {"help", "up", "x"}, {"up", "--no-such-flag", "x"},
 		{"ls", "-o", "xml"}, {"capture", "-t", "cli-nothing", "-w", "x"}, {"exec", "h0", "-t", "cli-nothing", "--", "true"},
 		{"up", "/no/such/file.yaml"}, {"up", "../scenarios/quickstart.yaml", "--name", "../x"},
 	} {
