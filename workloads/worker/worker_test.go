@@ -131,6 +131,10 @@ var basePort atomic.Int32
 
 func init() { basePort.Store(20000) }
 
+// loopback is an address of the loopback that no other package's tests take blocks of
+// ports of.
+var loopback = netip.MustParseAddr("127.87.0.1")
+
 // job is on nodes h0, h1, ..., all of them the loopback.
 func job(ranks int, size units.Bytes) Job {
 	j := Job{
@@ -139,7 +143,7 @@ func job(ranks int, size units.Bytes) Job {
 	}
 	for i := range ranks {
 		j.Ranks = append(j.Ranks, plan.Rank{Rank: i, Node: fmt.Sprintf("h%d", i), NIC: "lo",
-			Addr4: netip.MustParseAddr("127.0.0.1"), Addr6: netip.IPv6Loopback()})
+			Addr4: loopback, Addr6: netip.IPv6Loopback()})
 	}
 	return j
 }
@@ -396,7 +400,7 @@ func TestFailuresNameTheRank(t *testing.T) {
 		t.Errorf("a worker that does not start: %v", err)
 	}
 
-	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", j.BasePort+2))
+	taken, err := net.Listen("tcp", fmt.Sprintf("%v:%d", loopback, j.BasePort+2))
 	if err != nil {
 		t.Fatal(err)
 	}
