@@ -40,7 +40,7 @@ func (j Job) arbiterAt() netip.AddrPort {
 	return netip.AddrPortFrom(j.addr(j.Ranks[0]), wire.PortArbiter+uint16(j.Ordinal%maxArbiters))
 }
 
-// slot is how long a slot is, in real time: of the slowest NIC.
+// slotTime is how long a slot is, in real time: of the slowest NIC.
 func (j Job) slotTime() (time.Duration, error) {
 	var slot time.Duration
 	for _, d := range j.Sends {
