@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"railbed/fabric/units"
 	"railbed/testbed/verdict"
@@ -32,7 +33,7 @@ type BytesPerRank struct {
 	streams   []*stream // by flow index
 	rank      []int     // by flow index
 	datagrams map[rdKey]*rankStream
-	placed    map[rdPair]*placedBytes // where ranks say what did not come
+	placed    map[rdPair]*placedBytes // where ranks say what did not come; else nil
 	unread    []uint64                // datagrams that cannot be read, by rank
 	full      bool                    // there were more datagrams' streams than are told apart
 }
@@ -47,10 +48,11 @@ type rankStream struct {
 // bytes, by which a rank may send more or less; headers of the transport and
 // replies count as sent.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
-	return &BytesPerRank{
-		roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, placed: map[rdPair]*placedBytes{},
-		unread: make([]uint64, len(w.Ranks)),
+	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, unread: make([]uint64, len(w.Ranks))}
+	if slices.ContainsFunc(w.Ranks, func(r Rank) bool { return r.Missing != nil }) {
+		b.placed = map[rdPair]*placedBytes{}
 	}
+	return b
 }
 
 // Begin implements Check.
@@ -90,7 +92,7 @@ func (b *BytesPerRank) datagram(p *Packet, rank int) {
 		b.unread[rank]++
 		return
 	}
-	if p.RD.Type == wire.RDAck {
+	if p.RD.Type == wire.RDAck && b.placed != nil {
 		b.acknowledge(p, rank)
 		return
 	}
@@ -111,7 +113,9 @@ func (b *BytesPerRank) datagram(p *Packet, rank int) {
 	} else {
 		before := s.fresh
 		s.data(p.RD)
-		b.pair(p.pair(false)).left += s.fresh - before
+		if b.placed != nil {
+			b.pair(p.pair(false)).left += s.fresh - before
+		}
 	}
 }
 
