@@ -113,7 +113,8 @@ func (o *outbound) post(m *Message, now clock.Time) bool {
 		o.progress, o.silence = now, 0
 	}
 	m.Number = o.last
-	if o.take(m).total > uint32(quantum*o.engine.config.Payload) {
+	total := o.take(m).total
+	if total > uint32(quantum*o.engine.config.Payload) {
 		o.long.push(o.last)
 	} else {
 		o.short.push(o.last)
@@ -121,7 +122,7 @@ func (o *outbound) post(m *Message, now clock.Time) bool {
 	o.last++
 	o.deadline = min(o.deadline, now)
 	if o.control != nil {
-		o.control.Wanted(now, len(m.Local))
+		o.control.Wanted(now, int(total))
 	}
 	return true
 }
