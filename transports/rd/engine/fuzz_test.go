@@ -296,32 +296,39 @@ func FuzzEngine(f *testing.F) {
 		x.talk(x.a, x.c, 2000)
 		x.play()
 		x.a.full = false
-		x.order = 19_000_000
-		x.run(x.now.Add(20 * time.Second))
-		x.checkGuards()
-		for r, before := range x.closed {
-			if !bytes.Equal(r.Memory, before) {
-				t.Fatal("a closed region was written to")
-			}
-		}
-		if x.honest != 0 {
-			t.Fatalf("%d messages between others did not come; %v", x.honest, x.failures())
-		}
-		for _, n := range x.nodes {
-			if err := n.consistent(); err != nil {
-				t.Fatalf("%v: %v", n, err)
-			}
-			if len(n.failed) > 0 && (n == x.c || n.failed[x.peers[n][x.c]] != nil) {
-				t.Fatalf("%v lost a peer that nobody attacked: %v", n, n.failed)
-			}
-			for id, open := range x.posted[n] {
-				if open != 0 {
-					t.Fatalf("%v: message %d is still to complete %d times:%s", n, id, open, n.state())
-				}
-			}
-			if text := n.state(); text != "" || n.Deadline() != clock.Never {
-				t.Fatalf("%v is not quiet at %v:%s", n, n.Deadline(), text)
-			}
-		}
+		x.settle(t, func(n *testNode) bool { return len(n.failed) > 0 && (n == x.c || n.failed[x.peers[n][x.c]] != nil) })
 	})
+}
+
+// settle lets what is under way end, and holds what must hold whoever attacks;
+// lost says that a node lost a peer that nobody could take from it.
+func (x *attack) settle(t *testing.T, lost func(n *testNode) bool) {
+	t.Helper()
+	x.order = 19_000_000
+	x.run(x.now.Add(20 * time.Second))
+	x.checkGuards()
+	for r, before := range x.closed {
+		if !bytes.Equal(r.Memory, before) {
+			t.Fatal("a closed region was written to")
+		}
+	}
+	if x.honest != 0 {
+		t.Fatalf("%d messages that nobody could stop did not come; %v", x.honest, x.failures())
+	}
+	for _, n := range x.nodes {
+		if err := n.consistent(); err != nil {
+			t.Fatalf("%v: %v", n, err)
+		}
+		if lost(n) {
+			t.Fatalf("%v lost a peer that nobody could take from it: %v", n, n.failed)
+		}
+		for id, open := range x.posted[n] {
+			if open != 0 {
+				t.Fatalf("%v: message %d is still to complete %d times:%s", n, id, open, n.state())
+			}
+		}
+		if text := n.state(); text != "" || n.Deadline() != clock.Never {
+			t.Fatalf("%v is not quiet at %v:%s", n, n.Deadline(), text)
+		}
+	}
 }
