@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"railbed/capture/pcapng"
 	"railbed/capture/report"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/verdict"
@@ -121,16 +119,7 @@ func TestDilation(t *testing.T) {
 // checkSection holds the factor and the epoch against the header's comment.
 func checkSection(t *testing.T, path string, r *report.Report) {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	reader, err := pcapng.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	comment := strings.Join(reader.Section().Comments, " ")
+	comment := strings.Join(openRecording(t, path).Section().Comments, " ")
 	found := regexp.MustCompile(`dilation=10 epoch=([0-9]+)ns`).FindStringSubmatch(comment)
 	if found == nil {
 		t.Fatalf("comment %q", comment)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
@@ -25,11 +26,7 @@ func workloadRates(o *Options) (map[int]*rates.File, error) {
 		var file *rates.File
 		var err error
 		if w.RD.Rates == "" {
-			options := rates.Options{Pattern: rates.Ring}
-			if w.Family == "6" {
-				options.Family = 6
-			}
-			file, err = rates.Compute(o.Plan, options)
+			file, err = rates.Compute(o.Plan, pattern(w))
 		} else {
 			file, err = readRates(o, w.RD.Rates)
 		}
@@ -40,6 +37,28 @@ func workloadRates(o *Options) (map[int]*rates.File, error) {
 		found[i] = file
 	}
 	return found, nil
+}
+
+// roundTrip is the longest of a workload over rd without other traffic, 0 where
+// the workers are to measure it.
+func (s *session) roundTrip(w *spec.Workload) time.Duration {
+	if w.RD == nil {
+		return 0
+	}
+	trip, err := rates.RoundTrip(s.plan, pattern(w))
+	if err != nil {
+		return 0
+	}
+	return trip
+}
+
+// pattern is what a workload sends, to whom.
+func pattern(w *spec.Workload) rates.Options {
+	o := rates.Options{Pattern: rates.Ring}
+	if w.Family == "6" {
+		o.Family = 6
+	}
+	return o
 }
 
 func readRates(o *Options, name string) (*rates.File, error) {

@@ -113,23 +113,30 @@ func once(match func(nic bool, p *pcapng.Packet, rd wire.RD) bool, copies int) f
 	}
 }
 
-// rewrite copies a recording; of packets of data over IPv4, edit says how often.
-func rewrite(t *testing.T, from, to string, edit func(nic bool, p *pcapng.Packet, rd wire.RD) int) {
+// openRecording opens a recording until the test ends.
+func openRecording(t *testing.T, path string) *pcapng.Reader {
 	t.Helper()
-	in, err := os.Open(from)
+	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
+	t.Cleanup(func() { file.Close() })
+	r, err := pcapng.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// rewrite copies a recording; of packets of data over IPv4, edit says how often.
+func rewrite(t *testing.T, from, to string, edit func(nic bool, p *pcapng.Packet, rd wire.RD) int) {
+	t.Helper()
+	r := openRecording(t, from)
 	out, err := os.Create(to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	r, err := pcapng.NewReader(in)
-	if err != nil {
-		t.Fatal(err)
-	}
 	w, err := pcapng.NewWriter(out, r.Section())
 	if err != nil {
 		t.Fatal(err)

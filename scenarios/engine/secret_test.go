@@ -131,15 +131,7 @@ func watchProcesses(ctx context.Context, t *testing.T, forms map[string][]byte) 
 // countSealed counts reliable datagrams in a recording.
 func countSealed(t *testing.T, path string) (sealed, clear int) {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	r, err := pcapng.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := openRecording(t, path)
 	for {
 		p, err := r.Next()
 		if errors.Is(err, io.EOF) {

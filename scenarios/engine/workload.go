@@ -14,7 +14,6 @@ import (
 	"railbed/fabric/clock"
 	"railbed/fabric/units"
 	"railbed/testbed"
-	"railbed/testbed/plan/rates"
 	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
 	"railbed/workloads/traffic"
@@ -63,10 +62,7 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	job := worker.Job{
 		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
 		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
-		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, Rates: s.rates[index], Secret: s.secretOf(w),
-	}
-	if trip, err := rates.RoundTrip(s.plan, rates.Options{Pattern: rates.Ring}); err == nil {
-		job.RoundTrip = trip // else the workers measure it
+		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w),
 	}
 	for _, r := range s.plan.Ranks {
 		if d := s.plan.Sends(r.Node, r.NIC); d != nil {
