@@ -22,9 +22,11 @@ import (
 //     NIC or was skipped. A receiver that places a packet that came twice, and
 //     acknowledges both, counts more bytes than came.
 //
-// A message that may have holes is placed when the rest was skipped; one that was
-// given up is not placed. It reads the taps of the NICs: what they lost, or that one
-// of them is missing, makes whatever was not seen INCONCLUSIVE.
+// A message that may have holes is placed when the rest was skipped. One that its
+// sender canceled is none to be placed, and counted apart: its receiver was told so by
+// a skip without D, and had refused none of its packets. One that was given up because
+// its receiver refused it is not placed. It reads the taps of the NICs: what they lost,
+// or that one of them is missing, makes whatever was not seen INCONCLUSIVE.
 type Placed struct {
 	rdNICs
 	linger int64
@@ -33,6 +35,7 @@ type Placed struct {
 
 	messages, bytes, holed   uint64
 	duplicates, trimmed      uint64
+	canceled                 uint64 // messages
 	givenUp, overlap         uint64 // messages; packets that carry what another does
 	changed, beyond          uint64 // PSNs that carry two pieces, pieces beyond their message
 	tooSoon, never, tooLarge uint64 // claims, PSNs that left the window, counts
@@ -72,7 +75,8 @@ type placedMessage struct {
 	have    uint32            // bytes that came
 	holes   uint32            // bytes that were skipped
 	packets int               // that left
-	gone    bool              // given up
+	refused bool              // by its receiver
+	gone    bool              // canceled or given up
 	pieces  []hole            // what left, in order, joined
 }
 
@@ -102,6 +106,8 @@ func (k *Placed) Packet(p *Packet) {
 		k.skip(p)
 	case (d.Type == wire.RDAck || d.Type == wire.RDClose) && out:
 		k.acknowledge(p)
+	case d.Type == wire.RDNack && out:
+		k.refuse(p)
 	}
 }
 
@@ -201,7 +207,7 @@ func (k *Placed) piece(s *placedPair, p *Packet) {
 	switch {
 	case m == nil && s.over.has(f.Message):
 		k.overlap++
-		k.exemplify("%s: PSN %d is of message %d, which was whole", s.name, p.RD.PSN, f.Message)
+		k.exemplify("%s: PSN %d is of message %d, which was over", s.name, p.RD.PSN, f.Message)
 		return
 	case m == nil:
 		if k.full = k.full || k.live >= maxLive; k.full {
@@ -323,10 +329,28 @@ func (k *Placed) skip(p *Packet) {
 	}
 	if m.latest = p.Time; p.RD.Flags&wire.RDDroppable == 0 {
 		m.gone = true
-		k.givenUp++
-		k.exemplify("%s: message %d was given up", s.name, f.Message)
+		if m.refused {
+			k.givenUp++
+			k.exemplify("%s: message %d was refused and given up", s.name, f.Message)
+		} else {
+			k.canceled++
+		}
 	}
 	k.whole(s, f.Message, m)
+}
+
+// refuse takes that a receiver does not take a message.
+func (k *Placed) refuse(p *Packet) {
+	s := k.pairs[p.pair(true)]
+	if s == nil {
+		return
+	}
+	switch f := p.RD.Bytes.Nack(); f.Reason {
+	case wire.RDNoRegion, wire.RDNotWritable, wire.RDBounds:
+		if m := s.messages[f.Message]; m != nil {
+			m.refused = true
+		}
+	}
 }
 
 // acknowledge holds what a receiver says against what has come to it.

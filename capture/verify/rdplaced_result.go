@@ -23,7 +23,7 @@ func (k *Placed) Result() Result {
 	say(&wrong, k.overlap, "packets carry bytes of a message that another packet carries")
 	say(&wrong, k.changed, "packets carry something else than was said of their number or message before")
 	say(&wrong, k.beyond, "packets go beyond the end of their message")
-	say(&wrong, k.givenUp, "messages were given up")
+	say(&wrong, k.givenUp, "messages were refused and given up")
 	say(&absent, incomplete, "messages did not come whole")
 	say(&absent, k.never, "packets did not come within a window of their numbers")
 	say(&absent, k.tooSoon, "packets were acknowledged that had not come whole")
@@ -43,13 +43,17 @@ func (k *Placed) Result() Result {
 	} else {
 		unclear = append(unclear, k.examples...)
 	}
-	placed := k.messages - incomplete - underWay - k.givenUp
+	placed := k.messages - incomplete - underWay - k.givenUp - k.canceled
 	r.Measured = map[string]float64{
 		"messages": float64(k.messages), "placed": float64(placed), "bytes": float64(k.bytes), "with-holes": float64(k.holed),
-		"given-up": float64(k.givenUp), "duplicates": float64(k.duplicates), "trimmed": float64(k.trimmed + k.hints), "damaged": float64(k.damaged),
+		"given-up": float64(k.givenUp), "canceled": float64(k.canceled), "duplicates": float64(k.duplicates), "trimmed": float64(k.trimmed + k.hints), "damaged": float64(k.damaged),
 	}
-	r.Summary = fmt.Sprintf("%d of %d messages came whole, %d bytes, %d with holes; %d packets came again, %d trimmed, %d damaged",
-		placed, k.messages, k.bytes, k.holed, k.duplicates, k.trimmed+k.hints, k.damaged)
+	canceled := ""
+	if k.canceled > 0 {
+		canceled = fmt.Sprintf(", %d canceled", k.canceled)
+	}
+	r.Summary = fmt.Sprintf("%d of %d messages came whole, %d bytes, %d with holes%s; %d packets came again, %d trimmed, %d damaged",
+		placed, k.messages, k.bytes, k.holed, canceled, k.duplicates, k.trimmed+k.hints, k.damaged)
 	k.capture.conclude(&r, taps, wrong, unclear)
 	return r
 }

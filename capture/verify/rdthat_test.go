@@ -80,6 +80,20 @@ func (s *scene) extra(message, total, position uint32, flags uint8) {
 	s.rdAck(1, 0, 0, psn+1)
 }
 
+// skip has rank 0 skip a packet of a message, which ends it.
+func (s *scene) skip(psn, message, total uint32) {
+	d := make(wire.RD, wire.RDSkipLen)
+	d.EncodeSkip(s.base(0, 1, 0, psn), &wire.RDSkipFields{Count: 1, Message: message, Total: total})
+	s.rd(0, 1, 0, d)
+}
+
+// skipExtra skips a packet that nothing else had, and rank 1 acknowledges it.
+func (s *scene) skipExtra(message, total uint32) {
+	psn := s.lastPSN()
+	s.skip(psn, message, total)
+	s.rdAck(1, 0, 0, psn+1)
+}
+
 func (s *scene) lastPSN() (next uint32) {
 	next = 0xFFFFFF00
 	for _, k := range s.sightings {
@@ -196,7 +210,7 @@ var thatMutations = []rdMutation{
 		s.extra(5000, 2000, 500, 0)
 	}, [2]verdict.Verdict{fail, pass}, "carries bytes 500 to 1500 of message 5000, which another packet carries"},
 	{"a packet of a message that was whole", func(s *scene) { s.extra(uint32(rdLife(0)), rdMessageBytes, 0, 0) },
-		[2]verdict.Verdict{fail, pass}, "which was whole"},
+		[2]verdict.Verdict{fail, pass}, "which was over"},
 	{"a packet goes beyond its message", func(s *scene) {
 		base := s.base(0, 1, 0, s.lastPSN())
 		d := s.data(base, 5000, 2000, 1000)
@@ -215,18 +229,48 @@ var thatMutations = []rdMutation{
 		s.extra(5000, 2000, 0, 0)
 		s.extra(5000, 2500, 1000, 0)
 	}, [2]verdict.Verdict{fail, pass}, "says something else of message 5000"},
-	{"a message is given up", func(s *scene) {
+	{"a message is canceled when a part has come", func(s *scene) {
+		s.extra(5000, 3000, 0, 0)
+		s.skipExtra(5000, 3000)
+	}, [2]verdict.Verdict{pass, pass}, "444 of 445 messages came whole, 2881000 bytes, 0 with holes, 1 canceled"},
+	{"a message is canceled, and its lost packet skipped", func(s *scene) {
+		s.extra(5000, 3000, 0, 0)
+		s.extra(5000, 3000, 1000, 0)
+		lost := s.lastPSN() - 1
+		s.vanish(lost - 0xFFFFFF00)
+		s.remove(func(k sighting) bool { return k.id == s.ids }) // its acknowledgement
+		s.skip(lost, 5000, 3000)
+		s.skipExtra(5000, 3000)
+	}, [2]verdict.Verdict{pass, pass}, "1 canceled"},
+	{"a message is not canceled, and its packet lost", func(s *scene) {
 		s.extra(5000, 2000, 0, 0)
-		skip := make(wire.RD, wire.RDSkipLen)
-		skip.EncodeSkip(s.base(0, 1, 0, s.lastPSN()), &wire.RDSkipFields{Count: 1, Message: 5000, Total: 2000, Bytes: 1000})
-		s.rd(0, 1, 0, skip)
-	}, [2]verdict.Verdict{fail, pass}, "444 of 445 messages came whole"},
+		s.extra(5000, 2000, 1000, 0)
+		s.vanish(s.lastPSN() - 1 - 0xFFFFFF00)
+		s.remove(func(k sighting) bool { return k.id == s.ids })
+		s.extra(5001, 2000, 0, 0)
+		s.skipExtra(5001, 2000)
+	}, [2]verdict.Verdict{fail, pass}, "1 messages did not come whole"},
+	{"a canceled message's receiver is not told", func(s *scene) {
+		s.extra(5000, 3000, 0, 0)
+		s.skipExtra(5000, 3000)
+		s.remove(func(k sighting) bool { return k.id == s.ids || k.id == s.ids-1 && k.tap != "h0:eth0" })
+	}, [2]verdict.Verdict{fail, pass}, "1 messages did not come whole"},
+	{"data of a message that was canceled", func(s *scene) {
+		s.extra(5000, 3000, 0, 0)
+		s.skipExtra(5000, 3000)
+		s.remove(func(k sighting) bool { return k.id == s.ids })
+		base := s.base(0, 1, 0, s.lastPSN()+1)
+		s.rd(0, 1, 5, s.data(base, 5000, 3000, 2000))
+	}, [2]verdict.Verdict{fail, pass}, "of message 5000, which was over"},
+	{"a message is refused", func(s *scene) {
+		s.extra(5000, 2000, 0, 0)
+		d := make(wire.RD, wire.RDNackLen)
+		d.EncodeNack(s.base(1, 0, 0, s.lastPSN()-1), &wire.RDNackFields{Reason: wire.RDNotWritable, Message: 5000})
+		s.rd(1, 0, 0, d)
+		s.skipExtra(5000, 2000)
+	}, [2]verdict.Verdict{fail, pass}, "message 5000 was refused and given up"},
 	{"a message is canceled before it began", func(s *scene) {
-		psn := s.lastPSN()
-		skip := make(wire.RD, wire.RDSkipLen)
-		skip.EncodeSkip(s.base(0, 1, 0, psn), &wire.RDSkipFields{Count: 1, Message: 5000, Total: 2000})
-		s.rd(0, 1, 0, skip)
-		s.rdAck(1, 0, 0, psn+1)
+		s.skipExtra(5000, 2000)
 	}, [2]verdict.Verdict{pass, pass}, "444 of 444 messages came whole"},
 	{"a packet does not come and the next one twice", func(s *scene) {
 		s.vanish(8)
