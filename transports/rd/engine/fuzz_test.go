@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 	"time"
 
@@ -23,8 +24,16 @@ type attack struct {
 	closed map[*Region][]byte // with their bytes at that moment
 	past   []wire.RD          // what went between a and b, to be replayed
 	posted map[*testNode]map[uint64]int
+	sent   []sentMessage // the latest, which may be canceled
 	number int
 	honest int // messages between c and the others
+}
+
+// sentMessage is one that its owner may cancel.
+type sentMessage struct {
+	from   *testNode
+	to     transports.Peer
+	number uint32
 }
 
 // byte is the next of the script, and 0 behind it.
@@ -103,26 +112,49 @@ func (x *attack) post(from, to *testNode, m Message) bool {
 	taken, err := from.Post(from.clock(), x.peers[from][to], &m)
 	if taken && err == nil {
 		x.posted[from][m.ID]++
+		x.sent = append(x.sent, sentMessage{from, x.peers[from][to], m.Number})
 	}
 	from.drive()
 	return taken && err == nil
 }
 
-// talk posts a message between c and one of the others, which has to come.
+// cancel cancels one of the latest 16 messages, whatever became of it.
+func (x *attack) cancel() {
+	if len(x.sent) > 0 {
+		m := x.sent[len(x.sent)-1-int(x.byte())%min(16, len(x.sent))]
+		m.from.cancel(m.to, m.number)
+	}
+}
+
+// talk posts a message between c and one of the others, which has to come unless
+// it is canceled, and not after that.
 func (x *attack) talk(from, to *testNode, size int) {
 	x.number++
 	number := x.number
 	local := fill(make([]byte, size), number)
 	region, key := to.region(size)
-	before := to.onReceive
+	before, done := to.onReceive, from.onDone
+	came, canceled := false, false
 	to.onReceive = func(c transports.Completion) {
 		if c.Imm == uint32(number)|1<<31 && c.Peer == x.peers[to][from] {
-			if x.honest--; !bytes.Equal(region.Memory, local) || c.Bytes != size {
-				x.Fatalf("message %d between others came with wrong bytes", number)
+			if came || canceled || !bytes.Equal(region.Memory, local) || c.Bytes != size {
+				x.Fatalf("message %d between others came with wrong bytes, twice or after its end", number)
 			}
+			x.honest--
+			came = true
 		} else if before != nil {
 			before(c)
 		}
+	}
+	from.onDone = func(c transports.Completion) {
+		if c.ID == uint64(number+1) && errors.Is(c.Err, errTestCanceled) {
+			canceled = true
+			x.closed[region] = bytes.Clone(region.Memory) // nothing is written from now on
+			if !came {
+				x.honest--
+			}
+		}
+		done(c)
 	}
 	if x.post(from, to, Message{Op: transports.OpWriteImm, Local: local, Key: key, Imm: uint32(number) | 1<<31}) {
 		x.honest++ // it takes some time to come
@@ -279,6 +311,8 @@ func (x *attack) play() {
 			x.talk(x.c, x.a, int(x.byte())*10)
 		case 9:
 			x.talk(x.b, x.c, int(x.byte())*10)
+		case 10:
+			x.cancel()
 		default:
 			x.forge()
 		}
