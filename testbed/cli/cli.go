@@ -115,6 +115,7 @@ Exec and shell exit as the program that they ran.`,
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	})
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "output `FORMAT`: table, or json for one JSON document on standard output")
+	completeFlag(root, "output", oneOf("table", "json"))
 	root.PersistentFlags().BoolVarP(&a.trace, "trace", "x", false, "with up and run, print each change of the host as the ip or tc command that it equals, on standard error")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.output != "table" && a.output != "json" {

@@ -27,7 +27,7 @@ when all of the named features are there, and with 3 otherwise.`,
   railbed doctor netem        # is it there?
   railbed doctor --rootless   # what an ordinary user has, and what not
   railbed doctor -o json | jq '.probes[] | select(.result != "ok")'`,
-		ValidArgsFunction: cobra.FixedCompletions(doctor.Features(), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: oneOf(doctor.Features()...),
 		RunE: func(command *cobra.Command, args []string) error {
 			probes, err := doctor.Run(command.Context(), doctor.Options{Features: args, Rootless: rootless})
 			if errors.Is(err, doctor.ErrNoSuchFeature) {

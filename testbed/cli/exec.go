@@ -46,7 +46,7 @@ stays until the testbed's end.`,
 		Example: `  railbed exec h0 -- ping -c1 h7
   railbed exec h0 -e UCX_TLS=tcp -- ucx_perftest -t tag_bw`,
 		Args:              rangeArgs(2, -1),
-		ValidArgsFunction: completeNodes(&name),
+		ValidArgsFunction: inTurn(ofTestbed(&name, nodeNames), completeAnyFile),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
@@ -62,6 +62,7 @@ stays until the testbed's end.`,
 	cmd.Flags().SetInterspersed(true)
 	cmd.Flags().StringVarP(&dir, "workdir", "w", workingDirectory(), "working directory `DIR` in the node; / when the node does not see it")
 	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "`NAME=VALUE` for the command's environment; may be repeated; of yours only TERM, LANG, TZ and their like are passed on")
+	completeFlag(cmd, "workdir", completeDirs)
 	cmd.Flags().BoolVar(&tty, "tty", false, "give the command a terminal, as a shell or an editor needs")
 	testbedFlag(cmd, &name)
 	return cmd
@@ -76,7 +77,7 @@ func newShellCommand(a *app) *cobra.Command {
 exit or Ctrl-D, and when this command does.`,
 		Example:           "  railbed shell h0",
 		Args:              exactArgs(1),
-		ValidArgsFunction: completeNodes(&name),
+		ValidArgsFunction: inTurn(ofTestbed(&name, nodeNames), completeAnyFile),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
@@ -230,6 +231,7 @@ packets were dropped.`,
 		Example: `  railbed capture -w all.pcapng
   railbed capture h0:eth0 'leaf*' --filter 'tcp port 18600' -w run.pcapng
   railbed capture -w - | wireshark -k -i -`,
+		ValidArgsFunction: ofTestbed(&name, tapNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.At = args
 			if len(args) == 0 {
@@ -250,6 +252,8 @@ packets were dropped.`,
 	cmd.Flags().IntVarP(&request.SnapLen, "snaplen", "s", 0, "`BYTES` kept of each packet; 0 is all")
 	cmd.Flags().Int64Var(&request.Limit, "limit", 0, "write no packet after this many `BYTES` and count those left out; 0 is no limit")
 	cmd.Flags().StringVar(&events, "events", "", "all: record what enters the queues of soft switches as well")
+	completeFlag(cmd, "write", completeCaptures)
+	completeFlag(cmd, "events", oneOf("all"))
 	testbedFlag(cmd, &name)
 	return cmd
 }

@@ -7,9 +7,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// Root is the root command.
+func Root() *cobra.Command {
+	return newRootCommand(&app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard})
+}
+
 // CommandPaths are all commands that do something, as they are typed.
 func CommandPaths() []string {
-	root := newRootCommand(&app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard})
+	root := Root()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	var paths []string

@@ -63,7 +63,7 @@ laptop. Edit it, or pipe it on. With -o json the file is the text in "file".
 	}
 	command.Flags().StringArrayVarP(&params, "param", "p", nil, "a parameter as `NAME=NUMBER`; may be repeated")
 	command.Flags().StringVar(&name, "name", "", "`NAME` of the testbed (default: the topology's)")
-	_ = command.RegisterFlagCompletionFunc("param", completeParams) // fails only for an unknown flag
+	completeFlag(command, "param", completeParams)
 	return command
 }
 

@@ -51,6 +51,6 @@ input.`,
 		},
 	}
 	command.Flags().StringVarP(&format, "format", "f", "svg", "`FORMAT` of the picture: dot, mermaid or svg")
-	_ = command.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(picture.Formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+	completeFlag(command, "format", oneOf(picture.Formats...))
 	return command
 }

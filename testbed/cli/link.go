@@ -57,7 +57,7 @@ drop-tail queue in front of the link, OTHER delay, loss and the like. SENT, PACK
 and DROPS count since the testbed came up, BACKLOG is what waits now.`,
 		Example:           "  railbed link show\n  railbed link show h0--leaf1 -o json | jq '.[0].a_to_b.shaper'",
 		Args:              rangeArgs(0, 1),
-		ValidArgsFunction: completeLinks(&name),
+		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
@@ -135,7 +135,7 @@ func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
 		Long:              long,
 		Example:           "  railbed link " + state + " leaf1--spine2\n  railbed link " + state + " leaf1--spine2 a-to-b",
 		Args:              rangeArgs(1, 2),
-		ValidArgsFunction: completeLinks(&name),
+		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			link, direction, err := linkWhere(args)
 			if err != nil {
@@ -193,7 +193,7 @@ changes.`,
   railbed link set leaf1--spine2 a-to-b --loss 0.1%
   railbed link set leaf1--spine2 --set '{drop-list: [5, 6], jitter: 2us, jitter-kind: normal}'`,
 		Args:              rangeArgs(1, 2),
-		ValidArgsFunction: completeLinks(&name),
+		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			link, direction, err := linkWhere(args)
 			if err != nil {
@@ -305,22 +305,4 @@ func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, sets [
 		return fmt.Errorf("change %s: %w", request.Where, err)
 	}
 	return nil
-}
-
-// completeLinks completes the first argument with the testbed's links.
-func completeLinks(name *string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return directions, cobra.ShellCompDirectiveNoFileComp
-		}
-		tb, err := openTestbed(cmd.Context(), *name)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var names []string
-		for _, link := range tb.Plan().Links {
-			names = append(names, link.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
 }

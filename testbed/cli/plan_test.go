@@ -167,22 +167,6 @@ func TestGraphAndSchemaCommands(t *testing.T) {
 	}
 }
 
-// TestCompletion: the shell offers topologies, their parameters and formats.
-func TestCompletion(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"generate", ""}, "rail-optimized\tNIC i of every server"},
-		{[]string{"generate", "hpn", "--param", ""}, "segments="},
-		{[]string{"graph", "--format", ""}, "mermaid"},
-	} {
-		if _, out, _ := railbed("", append([]string{"__complete"}, c.args...)...); !strings.Contains(out, c.want) {
-			t.Errorf("completing %v gives %q, want %q", c.args, out, c.want)
-		}
-	}
-}
-
 // TestPlanRates holds that rates are printed for whom "control: offline" is.
 func TestPlanRates(t *testing.T) {
 	code, out, errs := railbed(smallFile, "plan", "--rates", "ring", "-")

@@ -30,7 +30,7 @@ The exit code is 1 when no probe arrived.`,
 		Example: `  railbed probe h0 h5
   railbed probe h0 h5 --flows 8 --count 80 --dscp 26`,
 		Args:              exactArgs(2),
-		ValidArgsFunction: completeNodes(&name),
+		ValidArgsFunction: ofTestbed(&name, nodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {

@@ -18,11 +18,9 @@ func newReportCommand(a *app) *cobra.Command {
 		Long: `Report prints the tables of a run from the report.json in its directory of
 results, and exits with the code of that run. DIR may also be what is kept of a
 testbed that died; railbed ls lists these.`,
-		Example: "  railbed report quickstart-results",
-		Args:    exactArgs(1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		},
+		Example:           "  railbed report quickstart-results",
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeDirs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := readReport(args[0])
 			if err != nil {

@@ -54,7 +54,7 @@ down and still writes the results; a second one kills the testbed first.`,
 	}
 	cmd.Flags().StringVar(&out, "out", "", "directory `DIR` for the results (default NAME-results)")
 	cmd.Flags().StringVar(&name, "name", "", "run it under this `NAME` instead of the file's")
-	_ = cmd.MarkFlagDirname("out") // fails only for an unknown flag
+	completeFlag(cmd, "out", completeDirs)
 	return cmd
 }
 

@@ -36,7 +36,7 @@ func rangeArgs(low, high int) cobra.PositionalArgs {
 // testbedFlag adds --testbed, the testbed that a command is about.
 func testbedFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVarP(name, "testbed", "t", "", "`NAME` of the testbed; needed only when several are up")
-	_ = cmd.RegisterFlagCompletionFunc("testbed", completeTestbeds) // fails only for an unknown flag
+	completeFlag(cmd, "testbed", completeTestbeds)
 }
 
 // openTestbed opens the named testbed, or the only one that is up.
@@ -60,37 +60,6 @@ func openTestbed(ctx context.Context, name string) (*testbed.Testbed, error) {
 		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	return tb, err
-}
-
-func completeTestbeds(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	names, err := testbed.Testbeds()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeNodes completes the first argument with the nodes of the testbed.
-func completeNodes(name *string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveDefault
-		}
-		tb, err := openTestbed(cmd.Context(), *name)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var names []string
-		for _, node := range tb.Plan().Nodes {
-			names = append(names, node.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-// completeFiles offers testbed files.
-func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
 // isTerminal reports whether a person reads w.

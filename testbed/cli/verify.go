@@ -68,7 +68,8 @@ code 5.`,
   railbed verify out/run.pcapng --plan out/plan.json --check 'drops: {reason: tail, count: "== 0"}' --check 'lossless: {}'
   railbed plan -o json cluster.yaml > plan.json && railbed verify x.pcapng --plan plan.json -o json
   railbed verify somebody.pcap --mtu 1500`,
-		Args: exactArgs(1),
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeCaptures,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.asked = cmd.Flags().Changed
 			return a.verify(cmd, args[0], flags)
@@ -83,6 +84,12 @@ code 5.`,
 	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%", "least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
 	cmd.Flags().StringVar(&flags.fidelity, "fidelity", verify.Faithful, "worst `VERDICT` on fidelity that passes: faithful or degraded")
 	cmd.Flags().IntVar(&flags.mtu, "mtu", 0, "`MTU` of links that no plan knows; 0 leaves them out")
+	completeFlag(cmd, "testbed-file", completeFiles)
+	completeFlag(cmd, "check", oneOf(verify.Examples()...))
+	completeFlag(cmd, "plan", completeJSON)
+	completeFlag(cmd, "keys", completeAnyFile)
+	completeFlag(cmd, "workload", completeJSON)
+	completeFlag(cmd, "fidelity", oneOf(verify.Faithful, verify.Degraded))
 	return cmd
 }
 
