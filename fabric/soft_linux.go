@@ -200,7 +200,7 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error
 				side.end.Counters = kernel.Counters{
 					RxPackets: count.Received.Packets, RxBytes: count.Received.Bytes, TxPackets: count.Sent.Packets, TxBytes: count.Sent.Bytes,
 				}
-				side.end.Counters.TxDropped = soft.Dropped()
+				side.end.Counters.TxDropped = soft.Drops.Total()
 			}
 			side.end.Soft = &soft
 		}
@@ -302,7 +302,7 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 // softQueue adds what waits and is dropped in the queues of a soft port to what
 // the kernel's shaper counts before it.
 func softQueue(d *DirectionState, sender EndState) {
-	d.Shaper.Drops += sender.Soft.Dropped()
+	d.Shaper.Drops += sender.Soft.Drops.Total()
 	d.Shaper.BacklogBytes += uint64(sender.Soft.Waiting())
 }
 

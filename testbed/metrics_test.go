@@ -77,6 +77,19 @@ fabric:
   switch: {kind: soft, int: true, aggregation: {slots: 8, elements: 64, timeout: 20s}}
   links: {default: {rate: 1gbit, delay: 20us}}
 `)
+	const tail, exceeded = `railbed_port_dropped_packets_total{port="leaf1:p0",priority="%d",reason="tail"}`, `railbed_port_dropped_packets_total{port="leaf1:p0",priority="%d",reason="ttl-exceeded"}`
+	start := scrape(t, tb)
+	for q := range 8 {
+		for _, series := range []string{tail, exceeded, `railbed_port_dropped_packets_total{port="h0:eth0",priority="%d",reason="nic-overrun"}`} {
+			if value, there := start[fmt.Sprintf(series, q)]; !there || value != 0 {
+				t.Errorf("at first %s is %v (there: %t), want 0", fmt.Sprintf(series, q), value, there)
+			}
+		}
+	}
+	// A packet of DSCP 26, which is priority 3, that may take one hop.
+	if output, err := tb.Node("h0").Command(t.Context(), "ping", "-c", "2", "-W", "1", "-i", "0.2", "-t", "1", "-Q", "104", "h1").CombinedOutput(); err == nil {
+		t.Fatalf("two hops in one: %s", output)
+	}
 	const probes, chunks = 7, 20
 	report, err := probe.Run(t.Context(), tb, probe.Options{From: "h0", To: "h1", Count: probes})
 	if err != nil || report.Arrived != probes {
@@ -97,11 +110,13 @@ fabric:
 	const sums = 3*chunks + 8
 	job := fmt.Sprintf(`{job_id="%d",switch="leaf1"}`, s.Job)
 	for name, want := range map[string]float64{
-		`railbed_port_int_hops_total{port="leaf1:p0"}`:                                         0,
-		`railbed_port_int_hops_total{port="leaf1:p1"}`:                                         probes,
-		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-full"}`:             0,
-		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-invalid"}`:          0,
-		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-no-room"}`:          0,
+		`railbed_port_int_hops_total{port="leaf1:p0"}`:                                0,
+		`railbed_port_int_hops_total{port="leaf1:p1"}`:                                probes,
+		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-full"}`:    0,
+		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-invalid"}`: 0,
+		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-no-room"}`: 0,
+		fmt.Sprintf(exceeded, 3):                                                               2,
+		fmt.Sprintf(exceeded, 0):                                                               0,
 		"railbed_aggregation_workers" + job:                                                    2,
 		"railbed_aggregation_epoch" + job:                                                      1,
 		"railbed_aggregation_waiting_sums" + job:                                               0,
@@ -121,6 +136,9 @@ fabric:
 		t.Errorf("nothing was rejected: %+v", s)
 	}
 	for name := range got {
+		if strings.Contains(name, `reason="headroom"`) || strings.Contains(name, `reason="loss"`) || strings.Contains(name, "_marked_") {
+			t.Errorf("%s: nothing is lossless, lost or marked here", name)
+		}
 		if strings.HasPrefix(name, "railbed_port_int_") && !strings.Contains(name, `port="leaf1:`) {
 			t.Errorf("%s: an emulated NIC writes no telemetry", name)
 		}

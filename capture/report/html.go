@@ -32,6 +32,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"fixed":    func(v float64) string { return fmt.Sprintf("%.4f", v) },
 	"sizes":    Testbed.Sizes,
 	"holds":    Capture.holds,
+	"did":      LinkRate.did,
 	"inc":      func(i int) int { return i + 1 },
 }).Parse(pageText))
 

@@ -339,6 +339,12 @@ type LinkRate struct {
 	Packets uint64  `json:"packets"`
 	Bytes   uint64  `json:"bytes"`
 	Dropped uint64  `json:"dropped"` // by the link's queue
+	// Drops, Marks and Trims are what the port of a soft switch did to packets, by
+	// reason and by priority, 0 to 7. Dropped is the sum of Drops, and what a node's
+	// own shaper dropped.
+	Drops map[string][8]uint64 `json:"drops,omitempty"`
+	Marks map[string][8]uint64 `json:"marks,omitempty"`
+	Trims map[string][8]uint64 `json:"trims,omitempty"`
 	// Late is of the frames that a soft switch sent to a node.
 	Late *Lateness `json:"late,omitempty"`
 }

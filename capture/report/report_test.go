@@ -63,7 +63,8 @@ func sample() *Report {
 			},
 			Links: []LinkRate{
 				{Link: "h0--leaf0", Direction: "a-to-b", From: "h0:eth0", To: "leaf0:p0", Asked: 1e9, Achieved: 991e6, Peak: 1003e6, Busy: 3.9, Packets: 430000, Bytes: 617e6},
-				{Link: "leaf0--spine0", Direction: "a-to-b", From: "leaf0:p4", To: "spine0:p0", Asked: 1e9, Peak: 402e6, Packets: 200000, Bytes: 291e6, Dropped: 3},
+				{Link: "leaf0--spine0", Direction: "a-to-b", From: "leaf0:p4", To: "spine0:p0", Asked: 1e9, Peak: 402e6, Packets: 200000, Bytes: 291e6, Dropped: 3,
+					Drops: map[string][8]uint64{"tail": {2, 0, 0, 1}}, Marks: map[string][8]uint64{"red": {3: 17}}},
 			},
 		},
 		Captures: []Capture{{File: "run.pcapng", At: []string{"all"}, Bytes: 123456789, Complete: true, Taps: []Tap{{Name: "h0:eth0", Packets: 480000, Dropped: 12}}}},

@@ -249,6 +249,21 @@ func (t *textWriter) fidelity(f *Fidelity) {
 		rows.AppendRow(table.Row{l.From + " > " + l.To, Bits(float64(l.Asked)), achieved(l), Bits(float64(l.Peak)), seconds(l.Busy), l.Packets, l.Dropped})
 	}
 	t.table(rows)
+	t.reasons(f.Links[:min(len(f.Links), linksShown)])
+}
+
+// reasons prints what ports of soft switches did, where there was anything.
+func (t *textWriter) reasons(links []LinkRate) {
+	title := "by reason, at priority:\n"
+	for _, l := range links {
+		if did := l.did(); did != "" {
+			t.printf("%s  %s > %s: %s\n", title, l.From, l.To, did)
+			title = ""
+		}
+	}
+	if title == "" {
+		t.printf("\n")
+	}
 }
 
 // timing prints what soft switches measured of themselves.

@@ -182,7 +182,7 @@ func TestAggregationIsTraffic(t *testing.T) {
 	a.sums(64*300*3, 0)
 	marked := uint64(0)
 	for _, p := range a.engine.Ports() {
-		marked += p.Counters.Marked
+		marked += p.Marks.Total()
 	}
 	if marked == 0 || a.seen[wire.CE] == 0 || a.seen[wire.ECT0] == 0 || a.seen[wire.NotECT] != 0 {
 		t.Errorf("%d marked, results by ECN %v; want some with and without a mark", marked, a.seen)
@@ -211,7 +211,7 @@ func TestAggregationElsewhere(t *testing.T) {
 	a.balance()
 	state := a.engine.Aggregation()[0]
 	if state.Updates != 0 || state.Dropped["checksum"] != 1 || state.Dropped["fragment"] != 1 || len(state.Dropped) != 2 || a.dropped(NotForUs) != 1 || a.dropped(Malformed) != 1 || a.dropped(Aggregation) != 2 {
-		t.Errorf("%+v; dropped %v", state, a.engine.dropped)
+		t.Errorf("%+v; dropped %v", state, a.drops())
 	}
 }
 

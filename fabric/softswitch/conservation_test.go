@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/queue"
 	"railbed/testbed/plan"
 	"railbed/transports/wire"
 )
@@ -68,7 +69,7 @@ func TestConservation(t *testing.T) {
 	if testing.Short() {
 		cases = 10
 	}
-	reasons := map[Reason]bool{}
+	reasons := map[string]bool{}
 	for seed := range cases {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(seed), 1))
@@ -89,17 +90,48 @@ func TestConservation(t *testing.T) {
 			seen.Delivered += totals.Delivered
 			seen.Consumed += totals.Consumed
 			seen.Dropped += totals.Dropped
-			for why, n := range r.engine.dropped {
-				if n > 0 {
-					reasons[Reason(why)] = true
-				}
+			for why := range r.drops() {
+				reasons[why] = true
 			}
+			r.unforeseen()
 		})
 	}
 	if seen.Made == 0 || seen.Delivered == 0 || seen.Consumed == 0 || seen.Dropped == 0 || len(reasons) < 8 {
 		t.Errorf("%+v for %d reasons: not everything was tried", seen, len(reasons))
 	}
 	t.Logf("%+v; reasons %v", seen, reasons)
+}
+
+// unforeseen checks that ports did to packets what Foresee says that they can, and
+// nothing else.
+func (r *rig) unforeseen() {
+	r.t.Helper()
+	for i, state := range r.engine.Ports() {
+		at := r.engine.ports[i]
+		// Changes of this test take faults away, and add none.
+		end, planned := at.end, at.link.plan.AToB
+		if at.link.b == at {
+			planned = at.link.plan.BToA
+		}
+		can := Foresee(r.plan, end, planned)
+		for _, all := range []struct {
+			what    string
+			counted ByReason
+			can     map[Reason]queue.Mask
+		}{{"dropped", state.Drops, can.Drops}, {"marked", state.Marks, can.Marks}, {"trimmed", state.Trims, can.Trims}} {
+			foreseen := map[string]queue.Mask{}
+			for why, at := range all.can {
+				foreseen[why.String()] = at
+			}
+			for why, counts := range all.counted {
+				for q, n := range counts {
+					if n > 0 && !foreseen[why].Has(uint8(q)) {
+						r.t.Errorf("%s %s %d packets for %s at priority %d, which was not foreseen", state.Port, all.what, n, why, q)
+					}
+				}
+			}
+		}
+	}
 }
 
 // disturb sends traffic, good and bad, and changes links meanwhile.

@@ -1,6 +1,8 @@
 package softswitch
 
 import (
+	"math/bits"
+
 	"railbed/fabric/softswitch/queue"
 	"railbed/testbed/plan"
 )
@@ -22,38 +24,95 @@ type Counters struct {
 	Received       Count                    `json:"received"` // from the line
 	Sent           Count                    `json:"sent"`     // to the line
 	SentByPriority [queue.Priorities]uint64 `json:"sent_by_priority"`
-	Marked         uint64                   `json:"marked"`
-	Trimmed        uint64                   `json:"trimmed"`
 	Corrupted      uint64                   `json:"corrupted"`
 	Duplicated     uint64                   `json:"duplicated"`
 	PausesSent     [queue.Priorities]uint64 `json:"pauses_sent"`
 	PausesReceived [queue.Priorities]uint64 `json:"pauses_received"`
 	INT            INTCounters              `json:"int,omitzero"`
-	Dropped        [reasons]uint64          `json:"-"`
+}
+
+// ByPriority counts packets by priority.
+type ByPriority [queue.Priorities]uint64
+
+// Total is the packets of all priorities.
+func (b *ByPriority) Total() (total uint64) {
+	for _, n := range b {
+		total += n
+	}
+	return total
+}
+
+// ByReason counts packets by the name of a reason and by priority. It has the
+// reasons for which there were any.
+type ByReason map[string]ByPriority
+
+// Total is the packets of all reasons.
+func (b ByReason) Total() (total uint64) {
+	for _, of := range b {
+		total += of.Total()
+	}
+	return total
+}
+
+// tally counts packets by reason, from a first one on, and by the priority that the
+// packet had. Nothing else counts them: a total is their sum.
+type tally struct {
+	first  Reason
+	met    uint32 // a bit for each reason that has a count, so that sums look at no other
+	counts []ByPriority
+}
+
+func newTally(first, last Reason) tally {
+	return tally{first: first, counts: make([]ByPriority, last-first+1)}
+}
+
+// add counts a packet. Nothing is allocated.
+func (t *tally) add(why Reason, priority uint8) {
+	t.met |= 1 << (why - t.first)
+	t.counts[why-t.first][priority&(queue.Priorities-1)]++
+}
+
+// total is the packets of all reasons.
+func (t *tally) total() (total uint64) {
+	for left := t.met; left != 0; left &= left - 1 {
+		total += t.counts[bits.TrailingZeros32(left)].Total()
+	}
+	return total
+}
+
+// byReason names what was counted.
+func (t *tally) byReason() ByReason {
+	if t.met == 0 {
+		return nil
+	}
+	named := ByReason{}
+	for left := t.met; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros32(left)
+		named[(t.first + Reason(i)).String()] = t.counts[i]
+	}
+	return named
 }
 
 // PortState is a port as it is now.
 type PortState struct {
-	Port     string                  `json:"port"` // "leaf1:p0"
-	Link     string                  `json:"link"`
-	Up       bool                    `json:"up"`
-	Counters Counters                `json:"counters"`
-	Drops    map[string]uint64       `json:"drops,omitempty"` // by reason
-	Depth    [queue.Priorities]int64 `json:"depth"`           // bytes that wait, by priority
-	Paused   [queue.Priorities]bool  `json:"paused"`
-	Slowed   bool                    `json:"slowed,omitempty"` // some priority is kept below the line's rate
+	Port     string   `json:"port"` // "leaf1:p0"
+	Link     string   `json:"link"`
+	Up       bool     `json:"up"`
+	Counters Counters `json:"counters"`
+	// Drops, Marks and Trims have the priority that the packet had: of a trimmed one
+	// that of the queue which had no room for it, of one that was dropped before it
+	// was sorted into a queue that of the link by which it came, and 0 where it was
+	// no frame that a NIC sorts.
+	Drops  ByReason                `json:"drops,omitempty"`
+	Marks  ByReason                `json:"marks,omitempty"`
+	Trims  ByReason                `json:"trims,omitempty"`
+	Depth  [queue.Priorities]int64 `json:"depth"` // bytes that wait, by priority
+	Paused [queue.Priorities]bool  `json:"paused"`
+	Slowed bool                    `json:"slowed,omitempty"` // some priority is kept below the line's rate
 	// PFC and GFC are the thresholds in force, which follow the link. GFC's stages, which
 	// follow from its B1 and BM, are left out.
 	PFC plan.PortPFC `json:"pfc,omitzero"`
 	GFC plan.PortGFC `json:"gfc,omitzero"`
-}
-
-// Dropped is how many packets the port dropped, for whatever reason.
-func (s *PortState) Dropped() (total uint64) {
-	for _, n := range s.Drops {
-		total += n
-	}
-	return total
 }
 
 // Waiting is the bytes that wait at all priorities.
@@ -69,19 +128,14 @@ func (e *Engine) Ports() []PortState {
 	states := make([]PortState, len(e.ports))
 	for i, one := range e.ports {
 		at := one.thresholds()
-		state := PortState{Port: one.name, Link: one.link.plan.Name, Up: one.link.up, Counters: one.count, PFC: at.PFC, GFC: at.GFC}
+		state := PortState{
+			Port: one.name, Link: one.link.plan.Name, Up: one.link.up, Counters: one.count, PFC: at.PFC, GFC: at.GFC,
+			Drops: one.dropped.byReason(), Marks: one.marked.byReason(), Trims: one.trimmed.byReason(),
+		}
 		for q := range uint8(queue.Priorities) {
 			state.Depth[q] = one.egress.Depth(q)
 			state.Paused[q] = one.told[q] > e.now
 			state.Slowed = state.Slowed || one.egress.Rate(q) > 0
-		}
-		for r, n := range one.count.Dropped {
-			if n > 0 {
-				if state.Drops == nil {
-					state.Drops = map[string]uint64{}
-				}
-				state.Drops[Reason(r).String()] = n
-			}
 		}
 		states[i] = state
 	}

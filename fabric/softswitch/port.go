@@ -36,6 +36,9 @@ type port struct {
 	slowed   [queue.Priorities]clock.Time // until when a rate below the line's holds, that GFC told
 	observed bool
 	count    Counters
+	dropped  tally
+	marked   tally
+	trimmed  tally
 	use      use  // of the line, where the switch writes telemetry
 	kept     kept // of a switch's buffer
 }
@@ -48,6 +51,7 @@ func (p *port) join(l *link, far *port, m *medium.Medium) {
 
 // offer puts a packet into the port's queue, and sends when the line is free.
 func (p *port) offer(one *packet.Packet) {
+	came := one.Priority
 	outcome := p.egress.Enqueue(p.engine.now, one)
 	if outcome.Dropped {
 		p.engine.drop(p, one, ofQueue[outcome.Reason], outcome.Depth)
@@ -55,10 +59,11 @@ func (p *port) offer(one *packet.Packet) {
 	}
 	switch {
 	case outcome.Reason != queue.Accepted:
-		p.count.Trimmed++
-		note(one, Trimmed, ofQueue[outcome.Reason], outcome.Depth)
+		why := ofQueue[outcome.Reason]
+		p.trimmed.add(why, came)
+		note(one, Trimmed, why, outcome.Depth)
 	case outcome.Marked:
-		p.count.Marked++
+		p.marked.add(RED, came)
 		note(one, Marked, RED, outcome.Depth)
 	}
 	if p.observed {
@@ -99,7 +104,7 @@ func (p *port) kick() {
 			return
 		}
 		if last := p.egress.Last(); last.Marked && !own {
-			p.count.Marked++
+			p.marked.add(ECNSharp, last.Queue)
 			note(one, Marked, ECNSharp, last.Depth)
 		}
 		p.send(one)

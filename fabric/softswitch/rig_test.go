@@ -136,7 +136,25 @@ func (r *rig) balance() {
 }
 
 // dropped is how many packets were dropped for a reason, anywhere.
-func (r *rig) dropped(why Reason) uint64 { return r.engine.dropped[why] }
+func (r *rig) dropped(why Reason) uint64 {
+	of := r.drops()[why.String()]
+	return of.Total()
+}
+
+// drops is what all ports dropped.
+func (r *rig) drops() ByReason {
+	all := ByReason{}
+	for _, p := range r.engine.Ports() {
+		for why, counts := range p.Drops {
+			sum := all[why]
+			for q, n := range counts {
+				sum[q] += n
+			}
+			all[why] = sum
+		}
+	}
+	return all
+}
 
 func single(hosts int, settings string) string {
 	return fmt.Sprintf(`

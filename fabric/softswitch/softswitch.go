@@ -67,8 +67,7 @@ type Engine struct {
 	links    []*link
 	byLink   map[string]*link
 	byPort   map[plan.End]*port
-	dropped  [reasons]uint64
-	totals   Totals
+	totals   Totals // but for Dropped, which the ports count
 	// signalled are ports with something to say to their far ends.
 	signalled []*port
 	seen      Observation
@@ -209,6 +208,7 @@ func peerOf(i plan.Interface) string {
 func (e *Engine) addPort(s *station, end plan.End, egress *queue.Port) *port {
 	one := &port{
 		index: len(e.ports), number: len(s.ports), end: end, name: end.Node + ":" + end.Port, station: s, egress: egress, engine: e,
+		dropped: newTally(None, Aggregation), marked: newTally(RED, ECNSharp), trimmed: newTally(None, Express),
 	}
 	e.ports = append(e.ports, one)
 	s.ports = append(s.ports, one)
@@ -342,8 +342,7 @@ func (e *Engine) toNode(nic *station, one *packet.Packet) {
 
 // drop ends a packet.
 func (e *Engine) drop(at *port, one *packet.Packet, why Reason, depth int64) {
-	e.dropped[why]++
-	at.count.Dropped[why]++
+	at.dropped.add(why, one.Priority)
 	if at.observed {
 		kind := Dropped
 		if why >= Loss && why <= LinkDown || at.station.nic {
@@ -368,8 +367,8 @@ type Totals struct {
 // Totals are the counts up to now.
 func (e *Engine) Totals() Totals {
 	t := e.totals
-	for _, n := range e.dropped {
-		t.Dropped += n
+	for _, one := range e.ports {
+		t.Dropped += one.dropped.total()
 	}
 	return t
 }

@@ -12,6 +12,7 @@ import (
 	"railbed/capture/verify"
 	"railbed/fabric"
 	"railbed/fabric/clock"
+	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
@@ -154,6 +155,8 @@ type linkMeter struct {
 	last fabric.DirectionState
 	up   bool
 	held uint64 // how often the far end had held it back
+	// began and ended are the soft switch's port at the first and the last sample.
+	began, ended *softswitch.PortState
 	// run are the latest samples without one between them at which the queue
 	// was empty or the link changed.
 	run []reading
@@ -184,6 +187,7 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	held, free := softCounts(&now, from)
 	steady := false
 	if m.at.IsZero() {
+		m.began = from.Soft
 		m.rate = report.LinkRate{
 			Link: l.Name, Direction: direction, From: from.Node + ":" + from.Port, To: to.Node + ":" + to.Port,
 			Asked: uint64(now.Rate),
@@ -199,7 +203,7 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	if now.Shaper.BacklogBytes > 0 {
 		m.measure(reading{at: at, blur: blur, bytes: m.rate.Bytes}, float64(now.Rate))
 	}
-	m.at, m.last, m.up, m.held = at, now, l.Up, held
+	m.at, m.last, m.up, m.held, m.ended = at, now, l.Up, held, from.Soft
 }
 
 // softCounts takes what an emulated port sent as what the link carried, its
@@ -248,6 +252,11 @@ func (m *linkMeter) measure(now reading, asked float64) {
 
 func (m *linkMeter) result() report.LinkRate {
 	rate := m.rate
+	if m.began != nil && m.ended != nil {
+		rate.Drops = grown(m.began.Drops, m.ended.Drops)
+		rate.Marks = grown(m.began.Marks, m.ended.Marks)
+		rate.Trims = grown(m.began.Trims, m.ended.Trims)
+	}
 	share, known := verify.Achieved(m.busy)
 	if !known {
 		rate.Busy = 0
@@ -255,6 +264,24 @@ func (m *linkMeter) result() report.LinkRate {
 	}
 	rate.Achieved = uint64(share * float64(rate.Asked))
 	return rate
+}
+
+// grown is the growth of what was counted by reason and priority, without what did
+// not grow.
+func grown(before, after softswitch.ByReason) (growth map[string][8]uint64) {
+	for why, counts := range after {
+		for q := range counts {
+			counts[q] = since(before[why][q], counts[q])
+		}
+		if counts.Total() == 0 {
+			continue
+		}
+		if growth == nil {
+			growth = map[string][8]uint64{}
+		}
+		growth[why] = counts
+	}
+	return growth
 }
 
 // since is the growth of a counter; one that a new queue started again has

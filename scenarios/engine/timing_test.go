@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"railbed/capture/report"
 	"railbed/fabric"
 	"railbed/fabric/softswitch"
@@ -142,5 +144,24 @@ func TestSoftLinksRate(t *testing.T) {
 	}
 	if rates := measure(with...); rates[0].Bytes != 3*full*1024/1000 {
 		t.Errorf("%d bytes with overhead, want %d", rates[0].Bytes, 3*full*1024/1000)
+	}
+}
+
+// TestReportHasReasons: what a soft port did to packets while the steps ran is in the
+// report by reason and priority, and what it did before is not.
+func TestReportHasReasons(t *testing.T) {
+	var states []fabric.LinkState
+	for i := range uint64(3) {
+		states = append(states, soft(1000*i, func(p *softswitch.PortState) {
+			p.Drops = softswitch.ByReason{"tail": {0: 5 + i, 3: 2 * i}, "loss": {1: 9}}
+			p.Marks = softswitch.ByReason{"red": {3: 40 * i}}
+		}))
+	}
+	rate := measure(states...)[0]
+	if diff := cmp.Diff(map[string][8]uint64{"tail": {0: 2, 3: 4}}, rate.Drops); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string][8]uint64{"red": {3: 80}}, rate.Marks); diff != "" || rate.Trims != nil {
+		t.Errorf("%s; trims %v", diff, rate.Trims)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/capture/report"
 	"railbed/fabric"
 	"railbed/fabric/port"
 	"railbed/fabric/softswitch"
@@ -28,8 +29,8 @@ func (a *app) printQueues(s *supervisor.State) {
 				telemetry.Add(&port.Counters.INT)
 			}
 			if port != nil && eventful(port) {
-				t.AppendRow([]any{port.Port, depths(port), paused(port), port.Counters.Marked, port.Counters.Trimmed,
-					sum(port.Counters.PausesSent[:]), sum(port.Counters.PausesReceived[:]), drops(port)})
+				t.AppendRow([]any{port.Port, depths(port), paused(port), report.ByReason(port.Marks), report.ByReason(port.Trims),
+					sum(port.Counters.PausesSent[:]), sum(port.Counters.PausesReceived[:]), report.ByReason(port.Drops)})
 			}
 		}
 	}
@@ -119,7 +120,7 @@ func byName(title string, counts map[string]uint64) string {
 // packets.
 func eventful(p *softswitch.PortState) bool {
 	c := &p.Counters
-	return p.Waiting() > 0 || p.Dropped() > 0 || c.Marked+c.Trimmed+sum(c.PausesSent[:])+sum(c.PausesReceived[:]) > 0
+	return p.Waiting() > 0 || p.Drops.Total()+p.Marks.Total()+p.Trims.Total()+sum(c.PausesSent[:])+sum(c.PausesReceived[:]) > 0
 }
 
 // depths prints what waits at the priorities that have anything as "3: 1200B".
@@ -142,8 +143,6 @@ func paused(p *softswitch.PortState) string {
 	}
 	return strings.Join(parts, " ")
 }
-
-func drops(p *softswitch.PortState) string { return byName("", p.Drops) }
 
 func sum(values []uint64) (total uint64) {
 	for _, v := range values {

@@ -3,13 +3,13 @@ package supervisor
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"railbed/fabric"
 	"railbed/fabric/softswitch"
+	"railbed/testbed/plan"
 )
 
 // metrics is the registry behind /metrics: the supervisor's own process, and
@@ -40,13 +40,16 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	for i := range links {
 		collectLink(metrics, &links[i])
-		for _, port := range []*softswitch.PortState{links[i].A.Soft, links[i].B.Soft} {
-			if port == nil {
+		for _, side := range []struct {
+			fabric.EndState
+			sends plan.Direction
+		}{{links[i].A, links[i].AToB.Direction}, {links[i].B, links[i].BToA.Direction}} {
+			if side.Soft == nil {
 				continue
 			}
-			collectPort(metrics, port)
-			if name, _, _ := strings.Cut(port.Port, ":"); c.telling(name) {
-				collectTelemetry(metrics, port)
+			collectPort(metrics, side.Soft, softswitch.Foresee(c.s.plan, plan.End{Node: side.Node, Port: side.Port}, side.sends))
+			if c.telling(side.Node) {
+				collectTelemetry(metrics, side.Soft)
 			}
 		}
 	}

@@ -1,0 +1,38 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// ByReason prints what was counted by reason and priority as "loss 1 at 0; tail 12
+// at 0, 3 at 5", in the order of the reasons' names.
+func ByReason[M ~map[string]C, C ~[8]uint64](counts M) string {
+	var reasons []string
+	for _, why := range slices.Sorted(maps.Keys(counts)) {
+		var parts []string
+		for priority, n := range counts[why] {
+			if n > 0 {
+				parts = append(parts, fmt.Sprintf("%d at %d", n, priority))
+			}
+		}
+		reasons = append(reasons, printableText(why)+" "+strings.Join(parts, ", "))
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// did is what a port did to packets beside sending them.
+func (l LinkRate) did() string {
+	var parts []string
+	for _, one := range []struct {
+		what   string
+		counts map[string][8]uint64
+	}{{"dropped: ", l.Drops}, {"marked: ", l.Marks}, {"trimmed: ", l.Trims}} {
+		if len(one.counts) > 0 {
+			parts = append(parts, one.what+ByReason(one.counts))
+		}
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,77 @@
+package softswitch
+
+import (
+	"railbed/fabric/softswitch/queue"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// Foreseen are the reasons for which a port can drop, mark and trim, each with the
+// priorities at which it can: what has a counter that may still be zero.
+type Foreseen struct{ Drops, Marks, Trims map[Reason]queue.Mask }
+
+const allPriorities queue.Mask = 1<<queue.Priorities - 1
+
+// Foresee says it of a port of a plan, whose link does now what the direction says
+// to what the port sends. A tag gives a frame any priority, whatever the switch
+// makes of DSCPs.
+func Foresee(p *plan.Plan, at plan.End, now plan.Direction) Foreseen {
+	can := Foreseen{Drops: map[Reason]queue.Mask{LinkDown: allPriorities}, Marks: map[Reason]queue.Mask{}, Trims: map[Reason]queue.Mask{}}
+	for why, drawn := range map[Reason]bool{
+		Loss: !now.Loss.IsZero(), Burst: now.GilbertElliott != (plan.GilbertElliott{}), Nth: now.DropEvery > 0 || len(now.DropList) > 0,
+	} {
+		if drawn {
+			can.Drops[why] = allPriorities
+		}
+	}
+	sw := p.Switch(at.Node)
+	if sw == nil { // a node's emulated NIC, which sorts what is a frame
+		can.Drops[NICOverrun], can.Drops[Malformed], can.Drops[TooBig] = allPriorities, 1, 1
+		return can
+	}
+	if sw.Soft != nil {
+		can.switched(sw.Soft, sw.Forwarding == spec.L2)
+	}
+	return can
+}
+
+// switched is what a switch does beside its links.
+func (f *Foreseen) switched(s *plan.SoftSwitch, bridge bool) {
+	var lossless queue.Mask
+	if s.PFC != nil {
+		lossless |= queue.MaskOf(s.PFC.Priorities...)
+	}
+	if s.GFC != nil {
+		lossless |= queue.MaskOf(s.GFC.Priorities...)
+	}
+	drop := func(at queue.Mask, reasons ...Reason) {
+		for _, why := range reasons {
+			if at != 0 {
+				f.Drops[why] = at
+			}
+		}
+	}
+	drop(allPriorities, Buffer, Malformed, TooBig)
+	drop(allPriorities&^lossless, Tail)
+	drop(lossless, Headroom)
+	if bridge {
+		drop(allPriorities, Reserved, Hairpin, FloodLimit)
+	} else {
+		drop(allPriorities, NoRoute, TTLExceeded, NotForUs, Martian, Unsupported)
+	}
+	if s.Aggregation != nil {
+		drop(allPriorities, Aggregation)
+	}
+	if e := s.ECN; e != nil {
+		why := RED
+		if e.Kind == spec.ECNSharp {
+			why = ECNSharp
+		}
+		f.Marks[why] = queue.MaskOf(e.Priorities...)
+	}
+	if t := s.Trim; t != nil {
+		trimmed := queue.MaskOf(t.Priorities...) &^ queue.MaskOf(t.Queue) &^ lossless
+		f.Trims[Tail], f.Trims[Buffer] = trimmed, trimmed
+		drop(trimmed, Express)
+	}
+}
