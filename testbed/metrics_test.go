@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,6 +65,50 @@ func scrape(t *testing.T, tb *testbed.Testbed) map[string]float64 {
 		values[line[:cut]] = value
 	}
 	return values
+}
+
+// checkHistograms checks how late frames were: at the end of each link and overall,
+// in buckets whose last holds all.
+func checkHistograms(t *testing.T, got map[string]float64) {
+	t.Helper()
+	series := func(name, suffix string, labels ...string) float64 {
+		text := name + suffix
+		if labels = slices.DeleteFunc(labels, func(l string) bool { return l == "" }); len(labels) > 0 {
+			text += "{" + strings.Join(labels, ",") + "}"
+		}
+		value, there := got[text]
+		if !there {
+			t.Errorf("there is no %s", text)
+		}
+		return value
+	}
+	ofLinks := 0.0
+	for _, c := range []struct{ name, labels string }{
+		{"railbed_release_lateness_seconds", ""},
+		{"railbed_nic_arrival_lateness_seconds", `link="h0--leaf1",nic="eth0",node="h0"`},
+		{"railbed_nic_arrival_lateness_seconds", `link="h1--leaf1",nic="eth0",node="h1"`},
+		{"railbed_arrival_lateness_seconds", ""},
+	} {
+		below := 0.0
+		for bits := 10; bits <= 30; bits++ { // nanoseconds
+			le := strconv.FormatFloat(float64(int64(1)<<bits)/1e9, 'g', -1, 64)
+			value := series(c.name, "_bucket", c.labels, `le="`+le+`"`)
+			if value < below {
+				t.Errorf("%s of %s: %v in the bucket to %s, %v in that before it", c.name, c.labels, value, le, below)
+			}
+			below = value
+		}
+		count := series(c.name, "_count", c.labels)
+		if all := series(c.name, "_bucket", c.labels, `le="+Inf"`); all != count || below > all || count == 0 || series(c.name, "_sum", c.labels) <= 0 {
+			t.Errorf("%s of %s: %v frames, %v in all buckets, %v in those but the last", c.name, c.labels, count, all, below)
+		}
+		if c.labels != "" {
+			ofLinks += count
+		}
+	}
+	if all := series("railbed_arrival_lateness_seconds", "_count"); all != ofLinks {
+		t.Errorf("%v frames were watched, %v of them on links", all, ofLinks)
+	}
 }
 
 // TestMetrics: what a running testbed's switch wrote into probes and added up for
@@ -132,6 +177,7 @@ fabric:
 			t.Errorf("%s is %v (there: %t), want %v", name, value, there, want)
 		}
 	}
+	checkHistograms(t, got)
 	if s.Rejected["epoch-old"] == 0 {
 		t.Errorf("nothing was rejected: %+v", s)
 	}

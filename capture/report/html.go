@@ -33,6 +33,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"sizes":    Testbed.Sizes,
 	"holds":    Capture.holds,
 	"did":      LinkRate.did,
+	"unit":     (*Timing).unit,
+	"bars":     newBars,
 	"inc":      func(i int) int { return i + 1 },
 }).Parse(pageText))
 
@@ -100,6 +102,14 @@ func newLinkBar(l LinkRate) linkBar {
 	}
 	bar.Share = min(100, float64(shown)/float64(l.Asked)*100)
 	return bar
+}
+
+// unit is the smallest time of the links in use, where one is known.
+func (t *Timing) unit() string {
+	if t.Unit == 0 {
+		return "not known"
+	}
+	return Micros(t.Unit)
 }
 
 // timeline is the picture of the steps.

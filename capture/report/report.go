@@ -311,6 +311,18 @@ type Lateness struct {
 	P50    float64 `json:"p50_us"`
 	P99    float64 `json:"p99_us"`
 	Worst  float64 `json:"worst_us"`
+	// Buckets are those that hold frames, in order.
+	Buckets []Bucket `json:"buckets,omitempty"`
+}
+
+// Bucket is the frames of a histogram from one lateness on to below another, in
+// microseconds of the testbed's time. Each reaches twice as far as the one before,
+// the first from 0 to 1.024 us of real time; the last one of all, from about a
+// second on, has no end.
+type Bucket struct {
+	From   float64 `json:"from_us"`
+	To     float64 `json:"to_us,omitempty"`
+	Frames uint64  `json:"frames"`
 }
 
 // Window is a part of the run of about a second.

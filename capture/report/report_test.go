@@ -57,12 +57,13 @@ func sample() *Report {
 			Verdict: Degraded, Reasons: []string{"captures lost 12 of 480012 packets"}, Pressure: 0.62, PressureSource: "/proc/pressure/cpu", Steal: 0.01, Dropped: 12, Samples: 30,
 			Undilated: []Undilated{{What: "tcp", Timers: []string{"keepalive"}, Accepted: true}},
 			Timing: &Timing{
-				Arrivals: Lateness{Frames: 19922, P50: 3.5, P99: 41, Worst: 19800}, Released: Lateness{Frames: 480000, P50: 1, P99: 30, Worst: 19700}, Unit: 12.112,
+				Arrivals: Lateness{Frames: 19922, P50: 3.5, P99: 41, Worst: 19800, Buckets: []Bucket{{To: 1.024, Frames: 22}, {From: 2.048, To: 4.096, Frames: 11000}, {From: 16384, To: 32768, Frames: 8900}}}, Released: Lateness{Frames: 480000, P50: 1, P99: 30, Worst: 19700}, Unit: 12.112,
 				Windows: 6, Late: 1, First: &Window{From: 1.1, Length: 1, Lateness: Lateness{Frames: 900, P50: 4, P99: 12000, Worst: 19800}, WorstAt: 1.53},
 				Waited: 0.02, Ran: 0.08, Priority: 2, Nice: 0, Lost: 0, Frames: 480000,
 			},
 			Links: []LinkRate{
-				{Link: "h0--leaf0", Direction: "a-to-b", From: "h0:eth0", To: "leaf0:p0", Asked: 1e9, Achieved: 991e6, Peak: 1003e6, Busy: 3.9, Packets: 430000, Bytes: 617e6},
+				{Link: "h0--leaf0", Direction: "a-to-b", From: "h0:eth0", To: "leaf0:p0", Asked: 1e9, Achieved: 991e6, Peak: 1003e6, Busy: 3.9, Packets: 430000, Bytes: 617e6,
+					Late: &Lateness{Frames: 7, P99: 1e6, Worst: 3e6, Buckets: []Bucket{{From: 1.024 * (1 << 20), Frames: 7}}}},
 				{Link: "leaf0--spine0", Direction: "a-to-b", From: "leaf0:p4", To: "spine0:p0", Asked: 1e9, Peak: 402e6, Packets: 200000, Bytes: 291e6, Dropped: 3,
 					Drops: map[string][8]uint64{"tail": {2, 0, 0, 1}}, Marks: map[string][8]uint64{"red": {3: 17}}},
 			},
@@ -228,7 +229,8 @@ func TestPageIsSelfContained(t *testing.T) {
 			t.Errorf("the page has %q", banned)
 		}
 	}
-	for _, wanted := range []string{`src="data:image/svg&#43;xml;base64,PHN2Zy8&#43;"`, "FAIL", "&lt;b&gt;", "991 Mbit/s", "-0.9%", "prefers-color-scheme: dark", `href="run.pcapng"`, "railbed run &#39;my file&#39;", "rank 3 used h3:eth0"} {
+	for _, wanted := range []string{`src="data:image/svg&#43;xml;base64,PHN2Zy8&#43;"`, "FAIL", "&lt;b&gt;", "991 Mbit/s", "-0.9%", "prefers-color-scheme: dark", `href="run.pcapng"`, "railbed run &#39;my file&#39;", "rank 3 used h3:eth0", "tail 2 at 0, 1 at 3",
+		`<rect x="48" y="0" width="20" height="60"><title>2us to 4us: 11000 frames</title>`, `<title>1.07s or more: 7 frames</title>`} {
 		if !strings.Contains(page, wanted) {
 			t.Errorf("the page lacks %q", wanted)
 		}

@@ -273,7 +273,7 @@ func (t *textWriter) timing(m *Timing) {
 	}
 	t.printf("  lateness of %s watched%s: p50 %s, p99 %s, worst %s; smallest time of the links in use %s; late in %d of %s\n",
 		count(m.Arrivals.Frames, "frame"), unmatched(m), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99), Micros(m.Arrivals.Worst),
-		Micros(m.Unit), m.Late, count(m.Windows, "window"))
+		m.unit(), m.Late, count(m.Windows, "window"))
 	t.printf("  timing thread: on a CPU %s, waited for one %s, %s; released p99 %s late\n",
 		percent(m.Ran), percent(max(0, m.Waited)), rank(m), Micros(m.Released.P99))
 }

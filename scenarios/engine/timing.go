@@ -55,7 +55,7 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 	}
 	scale := virtualMicros(p.Dilation)
 	t := &report.Timing{
-		Arrivals: lateness(last.Timing.Arrivals, scale), Released: lateness(last.Late, scale), Unit: scale(last.Timing.Unit),
+		Arrivals: spread(last.Timing.Arrivals, scale), Released: spread(last.Late, scale), Unit: scale(last.Timing.Unit),
 		Unmatched: since(first.Timing.Unmatched, last.Timing.Unmatched),
 		Windows:   last.Timing.Windows, Late: last.Timing.Late, Waited: -1,
 		Priority: last.Timing.Thread.Priority, Nice: last.Timing.Thread.Nice,
@@ -83,6 +83,27 @@ func lateness(q live.Quantiles, scale func(time.Duration) float64) report.Latene
 	return report.Lateness{Frames: q.Frames, P50: scale(q.P50), P99: scale(q.P99), Worst: scale(q.Worst)}
 }
 
+// spread is a lateness with its buckets, those that hold any.
+func spread(h live.Histogram, scale func(time.Duration) float64) report.Lateness {
+	l := lateness(h.Quantiles, scale)
+	if len(h.Counts) == 0 {
+		return l
+	}
+	var below uint64
+	from := 0.0
+	for i, bound := range live.Bounds() {
+		to := scale(bound)
+		if n := h.Counts[i] - below; n > 0 {
+			l.Buckets = append(l.Buckets, report.Bucket{From: from, To: to, Frames: n})
+		}
+		below, from = h.Counts[i], to
+	}
+	if rest := h.Frames - below; rest > 0 {
+		l.Buckets = append(l.Buckets, report.Bucket{From: from, Frames: rest})
+	}
+	return l
+}
+
 func window(w *live.Window, began time.Time, scale func(time.Duration) float64) *report.Window {
 	if w == nil {
 		return nil
@@ -104,7 +125,7 @@ func lateLinks(links []report.LinkRate, p *plan.Plan, last *live.State) {
 	}
 	for i := range links {
 		if nic := of[links[i].To]; nic != nil && nic.Arrivals.Frames > 0 {
-			late := lateness(nic.Arrivals, virtualMicros(p.Dilation))
+			late := spread(nic.Arrivals, virtualMicros(p.Dilation))
 			links[i].Late = &late
 		}
 	}

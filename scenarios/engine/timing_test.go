@@ -56,20 +56,31 @@ func TestSoftTimingIsOfTheRun(t *testing.T) {
 	first := &live.State{NICs: []live.NICState{{NoMemory: 5}}}
 	first.NICs[0].Port.Received = 100
 	first.Timing.Thread = live.Thread{Known: true, Ran: time.Second, Waited: time.Second, Since: 10 * time.Second}
-	last := &live.State{NICs: []live.NICState{{Node: "h0", NIC: "eth0", NoMemory: 6, Refused: 1, Arrivals: live.Quantiles{Frames: 7, P99: 10 * time.Millisecond}}}}
+	last := &live.State{NICs: []live.NICState{{Node: "h0", NIC: "eth0", NoMemory: 6, Refused: 1, Arrivals: live.Histogram{Quantiles: live.Quantiles{Frames: 7, P99: 10 * time.Millisecond}}}}}
 	last.NICs[0].Port.Received, last.NICs[0].Port.KernelDropped = 150, 2
 	first.Timing.Unmatched = 2
+	seen := live.Histogram{Quantiles: live.Quantiles{Frames: 7, P50: time.Millisecond, P99: 10 * time.Millisecond, Worst: 2 * time.Second}}
+	seen.Counts = make([]uint64, len(live.Bounds())) // 4 of less than 1.024 us, one more of less than 2.1 ms, 2 of more than all
+	for i := range seen.Counts {
+		seen.Counts[i] = 4
+		if i >= 11 {
+			seen.Counts[i] = 5
+		}
+	}
 	last.Timing = live.Timing{
 		Unmatched: 5,
-		Arrivals:  live.Quantiles{Frames: 7, P50: time.Millisecond, P99: 10 * time.Millisecond, Worst: 20 * time.Millisecond},
+		Arrivals:  seen,
 		Unit:      5 * time.Millisecond, Windows: 3, Late: 1,
 		First:  &live.Window{From: began.Add(2 * time.Second), For: time.Second, WorstAt: began.Add(2500 * time.Millisecond)},
 		Thread: live.Thread{Known: true, Ran: 3 * time.Second, Waited: 2 * time.Second, Since: 20 * time.Second, Nice: -20},
 	}
 	p := &plan.Plan{Dilation: 10}
 	got := softTiming(p, began, first, last)
-	if got.Arrivals.P50 != 100 || got.Arrivals.P99 != 1000 || got.Arrivals.Worst != 2000 || got.Unit != 500 {
+	if got.Arrivals.P50 != 100 || got.Arrivals.P99 != 1000 || got.Arrivals.Worst != 2e5 || got.Unit != 500 {
 		t.Errorf("lateness %+v, unit %v; want a tenth of the real times", got.Arrivals, got.Unit)
+	}
+	if diff := cmp.Diff([]report.Bucket{{To: 0.1024, Frames: 4}, {From: 104.8576, To: 209.7152, Frames: 1}, {From: 107374.1824, Frames: 2}}, got.Arrivals.Buckets); diff != "" {
+		t.Error(diff)
 	}
 	if got.First == nil || got.First.From != 0.2 || got.First.WorstAt != 0.25 || got.Worst != nil {
 		t.Errorf("first %+v, want it 0.2 virtual seconds after the start", got.First)

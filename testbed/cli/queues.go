@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"railbed/capture/report"
 	"railbed/fabric"
@@ -84,11 +85,19 @@ func (a *app) printDrivers(nics []live.NICState) {
 // printTiming prints how late frames were, as the kernel saw it.
 func (a *app) printTiming(t *live.Timing) {
 	fmt.Fprintf(a.stdout, "arrived late by: median %v, p99 %v, worst %v, of %d frames watched, %d more not known; smallest time of the links in use %v, late in %d of %d seconds\n",
-		t.Arrivals.P50, t.Arrivals.P99, t.Arrivals.Worst, t.Arrivals.Frames, t.Unmatched, t.Unit, t.Late, t.Windows)
+		t.Arrivals.P50, t.Arrivals.P99, t.Arrivals.Worst, t.Arrivals.Frames, t.Unmatched, known(t.Unit), t.Late, t.Windows)
 	if t.First != nil {
 		fmt.Fprintf(a.stdout, "first late second: from %s on, p99 %v, worst %v at %s\n",
 			t.First.From.Local().Format(clockFormat), t.First.P99, t.First.Worst, t.First.WorstAt.Local().Format(clockFormat))
 	}
+}
+
+// known prints a time that is 0 while nothing says what it is.
+func known(d time.Duration) string {
+	if d == 0 {
+		return "not yet known"
+	}
+	return d.String()
 }
 
 const clockFormat = "15:04:05.000"

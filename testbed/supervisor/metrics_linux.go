@@ -38,6 +38,7 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.NewInvalidMetric(sentBytes, err)
 		return
 	}
+	names := map[string]string{}
 	for i := range links {
 		collectLink(metrics, &links[i])
 		for _, side := range []struct {
@@ -47,6 +48,7 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 			if side.Soft == nil {
 				continue
 			}
+			names[side.Node+":"+side.Port] = links[i].Name
 			collectPort(metrics, side.Soft, softswitch.Foresee(c.s.plan, plan.End{Node: side.Node, Port: side.Port}, side.sends))
 			if c.telling(side.Node) {
 				collectTelemetry(metrics, side.Soft)
@@ -54,7 +56,7 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 		}
 	}
 	if soft != nil {
-		collectTiming(metrics, soft)
+		collectTiming(metrics, soft, names)
 		for i := range soft.Aggregation {
 			collectAggregation(metrics, &soft.Aggregation[i])
 		}

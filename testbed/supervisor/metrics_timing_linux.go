@@ -10,8 +10,9 @@ import (
 
 var (
 	nicLabels      = []string{"node", "nic"}
+	linkNICLabels  = []string{"link", "node", "nic"}
 	arrivedLate    = prometheus.NewDesc("railbed_arrival_lateness_seconds", "How long after they were due watched frames were at the nodes, by the kernel's receive stamps.", nil, nil)
-	arrivedLateAt  = prometheus.NewDesc("railbed_nic_arrival_lateness_seconds", "The same for each NIC.", nicLabels, nil)
+	arrivedLateAt  = prometheus.NewDesc("railbed_nic_arrival_lateness_seconds", "The same for each link to a NIC.", linkNICLabels, nil)
 	releasedLate   = prometheus.NewDesc("railbed_release_lateness_seconds", "How long after they were due frames were given to the kernel.", nil, nil)
 	unitSeconds    = prometheus.NewDesc("railbed_smallest_time_seconds", "The least delay and frame time of the links that carried something.", nil, nil)
 	windowCount    = prometheus.NewDesc("railbed_timing_windows_total", "Seconds in which frames were watched.", nil, nil)
@@ -25,26 +26,23 @@ var timingDescs = []*prometheus.Desc{
 	arrivedLate, arrivedLateAt, releasedLate, unitSeconds, windowCount, lateCount, threadRan, threadWaited, emulatorLosses,
 }
 
-// collectTiming shows how exactly soft switches keep time, in real time.
-func collectTiming(metrics chan<- prometheus.Metric, state *live.State) {
+// collectTiming shows how exactly soft switches keep time, in real time. Links are
+// by "node:nic" at their ends.
+func collectTiming(metrics chan<- prometheus.Metric, state *live.State, links map[string]string) {
 	t := &state.Timing
-	counts := map[float64]uint64{}
-	for i, bound := range live.Bounds() {
-		if i < len(t.Counts) {
-			counts[bound.Seconds()] = t.Counts[i]
-		}
-	}
-	metrics <- prometheus.MustNewConstHistogram(arrivedLate, t.Arrivals.Frames, t.Arrivals.Sum.Seconds(), counts)
-	metrics <- summary(releasedLate, state.Late)
+	metrics <- histogram(arrivedLate, t.Arrivals)
+	metrics <- histogram(releasedLate, state.Late)
 	for i := range state.NICs {
 		nic := &state.NICs[i]
-		metrics <- summary(arrivedLateAt, nic.Arrivals, nic.Node, nic.NIC)
+		metrics <- histogram(arrivedLateAt, nic.Arrivals, links[nic.Node+":"+nic.NIC], nic.Node, nic.NIC)
 		metrics <- prometheus.MustNewConstMetric(emulatorLosses, prometheus.CounterValue, float64(nic.Lost()), nic.Node, nic.NIC)
 	}
 	if state.RingDropped > 0 {
 		metrics <- prometheus.MustNewConstMetric(emulatorLosses, prometheus.CounterValue, float64(state.RingDropped), "*", "*")
 	}
-	metrics <- prometheus.MustNewConstMetric(unitSeconds, prometheus.GaugeValue, t.Unit.Seconds())
+	if t.Unit > 0 {
+		metrics <- prometheus.MustNewConstMetric(unitSeconds, prometheus.GaugeValue, t.Unit.Seconds())
+	}
 	metrics <- prometheus.MustNewConstMetric(windowCount, prometheus.CounterValue, float64(t.Windows))
 	metrics <- prometheus.MustNewConstMetric(lateCount, prometheus.CounterValue, float64(t.Late))
 	if t.Thread.Known {
@@ -56,8 +54,14 @@ func collectTiming(metrics chan<- prometheus.Metric, state *live.State) {
 	}
 }
 
-func summary(desc *prometheus.Desc, q live.Quantiles, labels ...string) prometheus.Metric {
-	return prometheus.MustNewConstSummary(desc, q.Frames, q.Sum.Seconds(), map[float64]float64{
-		0.5: q.P50.Seconds(), 0.99: q.P99.Seconds(), 1: q.Worst.Seconds(),
-	}, labels...)
+// histogram has all buckets from the start: 22 with the one for the rest.
+func histogram(desc *prometheus.Desc, h live.Histogram, labels ...string) prometheus.Metric {
+	counts := map[float64]uint64{}
+	for i, bound := range live.Bounds() {
+		counts[bound.Seconds()] = 0
+		if i < len(h.Counts) {
+			counts[bound.Seconds()] = h.Counts[i]
+		}
+	}
+	return prometheus.MustNewConstHistogram(desc, h.Frames, h.Sum.Seconds(), counts, labels...)
 }

@@ -73,6 +73,23 @@ func (l *Lateness) Quantiles() Quantiles {
 	return Quantiles{Frames: l.Total, Sum: l.Sum, P50: l.Quantile(0.5), P99: l.Quantile(0.99), Worst: l.Worst}
 }
 
+// Histogram is a Lateness by fewer buckets, for whoever shows it.
+type Histogram struct {
+	Quantiles
+	// Counts is how many frames were less late than each of Bounds; nothing without
+	// frames. The last bound is the last one that is counted: Frames are all.
+	Counts []uint64 `json:"counts,omitempty"`
+}
+
+// Histogram shows it by Bounds.
+func (l *Lateness) Histogram() Histogram {
+	h := Histogram{Quantiles: l.Quantiles()}
+	if l.Total > 0 {
+		h.Counts = l.Cumulative()
+	}
+	return h
+}
+
 // Bounds of Cumulative: powers of two from 1 us to 1 s, with a microsecond of
 // 1,024 ns.
 const (

@@ -30,7 +30,7 @@ type State struct {
 	Heap        Heap   `json:"heap"`
 	// Late is how long after their due time frames were released, in real time,
 	// as the timing thread itself saw it. Timing is what was seen from outside.
-	Late   Quantiles `json:"late"`
+	Late   Histogram `json:"late"`
 	Timing Timing    `json:"timing"`
 }
 
@@ -45,8 +45,10 @@ type NICState struct {
 	NoMemory uint64    `json:"no_memory"`
 	Refused  uint64    `json:"refused"`
 	Late     Quantiles `json:"late"`
-	// Arrivals is how late frames were there, as the kernel saw it.
-	Arrivals Quantiles `json:"arrivals"`
+	// Arrivals is how late frames were there, as the kernel saw it: those of the
+	// link's direction to the node. A link between switches crosses no kernel, so
+	// that nobody could see it.
+	Arrivals Histogram `json:"arrivals"`
 }
 
 // Lost is how many frames the emulator lost and the model did not: between the
@@ -62,7 +64,7 @@ func (l *loop) state() (*State, error) {
 		s.Ports, s.Totals, s.Held = l.engine.Ports(), l.engine.Totals(), l.engine.Held()
 		s.Deadlocks, s.DeadlockCount = l.engine.Deadlocks(), l.engine.DeadlockCount()
 		s.Aggregation, s.Memory = l.engine.Aggregation(), l.engine.Pool().Budget()
-		s.Peak, s.Cell, s.Late = l.engine.Pool().Peak(), l.engine.Pool().Cell(), l.late.Quantiles()
+		s.Peak, s.Cell, s.Late = l.engine.Pool().Peak(), l.engine.Pool().Cell(), l.late.Histogram()
 		for i := range l.nics {
 			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused, Late: l.nics[i].late.Quantiles()}
 		}

@@ -7,16 +7,17 @@ import "time"
 // sends them.
 type Timing struct {
 	// Arrivals is how long after their due time watched frames were at the far
-	// NIC, by the kernel's receive stamp. Counts is by Bounds.
-	Arrivals Quantiles `json:"arrivals"`
-	Counts   []uint64  `json:"counts,omitempty"`
+	// NIC, by the kernel's receive stamp. Bounds are those of all histograms.
+	Arrivals Histogram       `json:"arrivals"`
+	Bounds   []time.Duration `json:"bounds_ns"`
 	// Unmatched are watched frames whose other half was not seen: the kernel's
 	// ring was full, or the node's own stack dropped the frame.
 	Unmatched uint64 `json:"unmatched"`
 	// Unit is the smallest time that the model still tells apart: the least of
 	// delays and of MTUs' serialisation times over the links that carried
-	// something, in real time. 0 where no such link has either.
-	Unit time.Duration `json:"unit_ns"`
+	// something, in real time. 0 is that it is not known, because no link has
+	// carried anything yet, or none of these has either.
+	Unit time.Duration `json:"unit_ns,omitempty"`
 	// Windows are seconds, or longer where few frames came, of which Late had a
 	// p99 above Unit. First is the first of these, Worst the one with the
 	// highest p99 of all.
@@ -34,7 +35,7 @@ type Window struct {
 	Quantiles
 	// WorstAt is when the latest frame arrived.
 	WorstAt time.Time     `json:"worst_at"`
-	Unit    time.Duration `json:"unit_ns"`
+	Unit    time.Duration `json:"unit_ns,omitempty"`
 }
 
 // Thread is what the kernel gave the timing thread since it started

@@ -26,7 +26,7 @@ func TestQuantiles(t *testing.T) {
 			t.Errorf("quantile %v: %v, want %v", q, got, exact)
 		}
 	}
-	cumulative := l.Cumulative()
+	cumulative := l.Histogram().Counts
 	for i, bound := range Bounds() {
 		if below, _ := slices.BinarySearch(values, bound); uint64(below) != cumulative[i] {
 			t.Errorf("%d values below %v, want %d", cumulative[i], bound, below)

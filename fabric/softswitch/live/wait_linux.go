@@ -218,14 +218,15 @@ func (l *loop) watchArrivals(ends []plan.End, taken *seats) {
 
 // timing completes a state with what was seen of its timing.
 func (l *loop) timing(s *State) {
+	var t thread
+	var unit time.Duration
+	l.do(func() { t, unit = l.thread, l.clock.Wait(l.engine.Tightest()) })
 	if l.arrived != nil {
-		var nics []Quantiles
-		s.Timing, nics = l.arrived.timing()
+		var nics []Histogram
+		s.Timing, nics = l.arrived.timing(unit)
 		for i := range nics {
 			s.NICs[i].Arrivals = nics[i]
 		}
 	}
-	var t thread
-	l.do(func() { t = l.thread })
 	s.Timing.Thread = t.state()
 }

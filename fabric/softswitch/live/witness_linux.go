@@ -256,14 +256,15 @@ func (w *witnesses) forget(one *witness, before int64) {
 	}
 }
 
-// timing is all that was seen, and of each NIC.
-func (w *witnesses) timing() (t Timing, nics []Quantiles) {
+// timing is all that was seen, and of each NIC, with the smallest time as it is
+// now.
+func (w *witnesses) timing(unit time.Duration) (t Timing, nics []Histogram) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t = Timing{Arrivals: w.all.Quantiles(), Counts: w.all.Cumulative(), Unmatched: w.unmatched + w.dues.full.Load(), Unit: w.present}
+	t = Timing{Arrivals: w.all.Histogram(), Bounds: Bounds(), Unmatched: w.unmatched + w.dues.full.Load(), Unit: unit}
 	w.windows.tell(&t, time.Now())
 	for i := range w.nics {
-		nics = append(nics, w.nics[i].late.Quantiles())
+		nics = append(nics, w.nics[i].late.Histogram())
 	}
 	return t, nics
 }

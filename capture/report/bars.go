@@ -1,0 +1,66 @@
+package report
+
+import (
+	"fmt"
+	"math"
+)
+
+// bars is the picture of a histogram of lateness: a bar for each bucket from the
+// first to the last that holds frames, as high as its share of the fullest one.
+type bars struct {
+	Width  float64
+	Bars   []latenessBar
+	Labels []tick
+}
+
+type latenessBar struct {
+	X, Y, Height float64
+	Text         string // what is in it
+}
+
+// Sizes of the picture, in units of its view box, which is barsHeight high with a
+// line of labels below it.
+const (
+	barsHeight = 60
+	barsPitch  = 24 // from bar to bar
+	barsLeast  = 1  // few frames are still visible
+	labelEvery = 4
+)
+
+func newBars(l Lateness) bars {
+	var b bars
+	if len(l.Buckets) == 0 {
+		return b
+	}
+	most := uint64(1)
+	for _, bucket := range l.Buckets {
+		most = max(most, bucket.Frames)
+	}
+	first, last := l.Buckets[0].place(), l.Buckets[len(l.Buckets)-1].place()
+	b.Width = float64(last-first+1) * barsPitch
+	for _, bucket := range l.Buckets {
+		place := bucket.place() - first
+		height := max(barsLeast, float64(bucket.Frames)/float64(most)*barsHeight)
+		text := fmt.Sprintf("%s or more: %s", Micros(bucket.From), count(bucket.Frames, "frame"))
+		if bucket.To > 0 {
+			text = fmt.Sprintf("%s to %s: %s", Micros(bucket.From), Micros(bucket.To), count(bucket.Frames, "frame"))
+		}
+		b.Bars = append(b.Bars, latenessBar{X: float64(place) * barsPitch, Y: barsHeight - height, Height: height, Text: text})
+		if place%labelEvery == 0 || len(b.Labels) == 0 {
+			b.Labels = append(b.Labels, tick{X: float64(place) * barsPitch, Text: Micros(bucket.From)})
+		}
+	}
+	return b
+}
+
+// place counts the doublings up to a bucket.
+func (b Bucket) place() int {
+	from := b.From
+	if from <= 0 {
+		from = b.To / 2
+	}
+	if from <= 0 { // no bucket of a run's
+		return 0
+	}
+	return int(math.Round(math.Log2(from)))
+}
