@@ -41,7 +41,7 @@ func TestLibrary(t *testing.T) {
 			for range overloadedTries {
 				r = runAll(t, t.Context(), load(t, path))
 				overloaded := r.Fidelity != nil && r.Fidelity.Verdict == report.Overloaded
-				if !overloaded || !slices.ContainsFunc(r.Checks, func(c report.Check) bool { return c.Verdict == verdict.Fail }) {
+				if !overloaded || !slices.ContainsFunc(r.Checks, failed) || slices.ContainsFunc(r.Checks, failedForGood) {
 					break
 				}
 				t.Logf("%s on this overloaded machine: %s", r.Verdict, r.Reason)
@@ -60,10 +60,20 @@ func TestLibrary(t *testing.T) {
 				want(t, r, verdict.Pass)
 			}
 			for _, c := range r.Checks {
-				if c.Verdict == verdict.Fail {
+				if failed(c) {
 					t.Errorf("%s: %s", c.Name, c.Summary)
 				}
 			}
 		})
 	}
+}
+
+func failed(c report.Check) bool { return c.Verdict == verdict.Fail }
+
+// failedForGood is a failure that no overload excuses: what these look at hangs on
+// no time.
+func failedForGood(c report.Check) bool {
+	return failed(c) && slices.ContainsFunc([]string{"bytes-per-rank ", "rank-nic ", "conservation ", "that every rd message"}, func(kind string) bool {
+		return strings.HasPrefix(c.Name, kind)
+	})
 }
