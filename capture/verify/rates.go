@@ -2,7 +2,9 @@ package verify
 
 import (
 	"cmp"
+	"math"
 	"slices"
+	"time"
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
@@ -15,10 +17,12 @@ type Rate struct {
 	Asked units.Rate
 	// Busiest is the most bit/s of an interval of RateInterval.
 	Busiest float64
-	// Busy is how many intervals there were in which the link had more to send
-	// than it could; where the capture does not say what waited, those in which it
-	// carried more than it was asked to.
+	// Busy is how many intervals there were that say a rate: those in which the link
+	// had more to send than it could for a part of the time, as far as the capture
+	// says what waited, and those in which it carried more than it was asked to.
 	Busy int
+	// Time is for how long it was busy in these.
+	Time time.Duration
 	// Achieved is the share of the asked rate in these, or 0 when they are fewer
 	// than BusyLeast.
 	Achieved float64
@@ -30,6 +34,15 @@ type Rate struct {
 // maxIntervals bounds the memory of a meter to that of 3.6 hours of packets. What
 // comes later is not judged.
 const maxIntervals = 1 << 16
+
+// A stretch is the time from a packet behind which more waits to the last one that
+// follows without a gap. The first stretchStart of one does not count: what wakes an
+// idle switch is later than what follows it. An interval says a rate when stretches
+// fill busyLeast of it.
+const (
+	stretchStart = time.Millisecond
+	busyLeast    = RateInterval / 4
+)
 
 // burstTime and burstMTUs are what the kernel's shaper may let pass at once:
 // max(2 MTU, asked rate x 200 us).
@@ -52,19 +65,29 @@ type meter struct {
 	interval int64 // number of the one that is filled
 	bytes    uint64
 	longest  int
-	began    bool // whether more waited when the interval began
-	more     bool // whether more waits behind the last packet
 	known    bool // whether packets say what waits
 	paused   bool // the far end has stopped the link
-	held     bool // it did in this interval
-	due      int64
-	done     []interval
+	more     bool // whether more waits behind the last packet
+	last     struct {
+		time, due int64
+		length    int
+	} // the last packet
+	start int64   // due time of the stretch's first packet
+	busy  stretch // what counts of stretches in this interval
+	done  []interval
+}
+
+// stretch is how much passed in how long while more waited.
+type stretch struct {
+	bytes uint64
+	time  int64 // ns
 }
 
 // interval is a past one of a meter.
 type interval struct {
 	bytes float32
-	busy  bool // more waited at both ends of it, and nothing held it back
+	share float32       // achieved of the asked rate while busy
+	busy  time.Duration // 0 when too short to say
 }
 
 func newMeter(c *Capture, tap *Tap, d Direction) *meter {
@@ -96,46 +119,75 @@ func (m *meter) add(p *Packet) {
 	}
 	m.bytes += uint64(length)
 	m.longest = max(m.longest, length)
+	follows := m.more
 	switch {
 	case m.arrives:
 		// Frames of a soft switch follow each other without a gap, by their due
 		// times, while the link is busy; a nanosecond in a hundred is rounding.
 		took := m.perByte * float64(length)
-		m.more = float64(p.Due-m.due) <= 1.01*took+100*m.dilation
+		follows = float64(p.Due-m.last.due) <= 1.01*took+100*m.dilation
 	case p.Depth >= 0 && (p.Verdict == "" || p.Verdict == "dequeue"):
 		m.known, m.more = true, p.Depth > 0
 	case p.Depth < 0:
 		m.more = false
 	}
-	m.due = p.Due
+	m.stretch(p, length, follows && !m.paused)
+	m.last.time, m.last.due, m.last.length = p.Time, p.Due, length
+}
+
+// stretch adds the time since the last packet when nothing was missing in it. A
+// packet is recorded with its first bit where it leaves and with its last where it
+// arrives.
+func (m *meter) stretch(p *Packet, length int, follows bool) {
+	if !follows {
+		m.start = p.Due
+		return
+	}
+	if m.last.due-m.start < int64(stretchStart) {
+		return
+	}
+	if !m.arrives {
+		length = m.last.length
+	}
+	m.busy.bytes += uint64(length)
+	m.busy.time += p.Time - m.last.time
 }
 
 // control takes a frame that comes the other way and holds the link back.
 func (m *meter) control(verdict string) {
-	m.paused = verdict != "resume"
-	m.held = true
+	m.paused, m.more = verdict != "resume", false
 }
 
 func (m *meter) turn(now int64) {
 	if len(m.done) < maxIntervals {
-		m.done = append(m.done, interval{float32(m.bytes), m.began && m.more && !m.held})
+		one := interval{bytes: float32(m.bytes)}
+		if took := time.Duration(m.busy.time); took >= busyLeast && m.asked > 0 {
+			one.busy = took
+			one.share = float32(float64(m.busy.bytes) * m.perByte / float64(m.busy.time))
+		}
+		m.done = append(m.done, one)
 	}
-	// Of a time in which nothing was sent the meter knows no busy intervals.
-	m.began = m.more && now == m.interval+1
-	m.held, m.bytes, m.interval = m.paused, 0, now
+	if now != m.interval+1 { // of a time in which nothing was sent the meter knows nothing
+		m.more, m.last.due = false, math.MinInt64/2
+	}
+	m.busy, m.bytes, m.interval = stretch{}, 0, now
 }
 
-// rate judges what was counted. Packets tell whether the link was busy, or it is
-// known only of intervals with more than was asked for.
-func (m *meter) rate(told bool) (busiest float64, busy []float32) {
+// rate judges what was counted: where packets tell when the link was busy, by these
+// times, else by the intervals with more than was asked for.
+func (m *meter) rate(told bool) (busiest float64, shares []float32, busy time.Duration) {
 	most := float64(m.bytes)
 	for _, i := range m.done {
 		most = max(most, float64(i.bytes))
-		if share := m.share(float64(i.bytes)); told && i.busy || !told && share > 1 {
-			busy = append(busy, float32(share))
+		if told && i.busy > 0 {
+			shares = append(shares, i.share)
+			busy += i.busy
+		} else if share := m.share(float64(i.bytes)); share > 1 {
+			shares = append(shares, float32(share))
+			busy += RateInterval
 		}
 	}
-	return most * 8 / RateInterval.Seconds(), busy
+	return most * 8 / RateInterval.Seconds(), shares, busy
 }
 
 // share is what an interval held of what was asked for. It may be off by a frame,
@@ -209,11 +261,11 @@ func (k *Fidelity) Rates() (rates []Rate, missing int) {
 			if m.meter == nil || m.Asked == 0 {
 				continue
 			}
-			busiest, busy := m.meter.rate(m.Known)
+			busiest, shares, busy := m.meter.rate(m.Known)
 			m.Busiest = busiest
 			if k.changed == nil || !k.changed(link.Name) {
-				m.Busy = len(busy)
-				m.Achieved, _ = Achieved(busy)
+				m.Busy, m.Time = len(shares), busy
+				m.Achieved, _ = Achieved(shares)
 			} else {
 				m.Known = false
 			}

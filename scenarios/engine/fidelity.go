@@ -312,7 +312,7 @@ func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
 		// Readings are further apart than what is read from packets.
 		l.Peak = max(l.Peak, l.Achieved)
 		if rate.Achieved > 0 {
-			l.Busy = by.Passed(time.Duration(rate.Busy) * verify.RateInterval).Seconds()
+			l.Busy = by.Passed(rate.Time).Seconds()
 		}
 	}
 	f.Reasons, f.Dropped = nil, 0

@@ -1,0 +1,132 @@
+package verify
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"railbed/fabric/units"
+	"railbed/testbed/plan/plantest"
+	"railbed/testbed/verdict"
+)
+
+// TestRateLimits sets a link's asked rate so that what it carried is off by exactly
+// a share. The kernel's links say nothing of what waited, so that too little is no
+// fault of theirs.
+func TestRateLimits(t *testing.T) {
+	for _, c := range []struct {
+		share float64
+		want  verdict.Verdict
+		level string
+	}{
+		// Of 1,000 frames in an interval one may be too many, and three a burst.
+		{-0.5, pass, Faithful}, {0.033, pass, Faithful}, {0.036, fail, Degraded}, {0.102, fail, Degraded}, {0.106, verdict.Overloaded, Overloaded},
+	} {
+		check := NewFidelity(Faithful, HostLoad{-1, -1})
+		s, _ := rateScene(t, clusterFile, c.share, "")
+		results, _ := s.run(check)
+		if results[0].Verdict != c.want || check.Level() != c.level {
+			t.Errorf("%+.1f%%: %s, want %s: %v", c.share*100, check.Level(), c.level, results[0])
+		}
+	}
+}
+
+// TestSoftRateLimits is that of a soft switch's port, which says what waits: where
+// it is busy, too little is as wrong as too much.
+func TestSoftRateLimits(t *testing.T) {
+	file := strings.Replace(clusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
+	const waits, empty = "railbed depth=3000 late=10ns", "railbed depth=0 late=10ns"
+	for name, c := range map[string]struct {
+		share   float64
+		comment string
+		paused  bool
+		want    verdict.Verdict
+	}{
+		"as asked":              {0, waits, false, pass},
+		"a little less":         {-0.028, waits, false, pass},
+		"less":                  {-0.034, waits, false, fail},
+		"much less":             {-0.2, waits, false, verdict.Overloaded},
+		"much less, and paused": {-0.2, waits, true, pass},
+		"nothing more to send":  {-0.2, empty, false, pass},
+		"more":                  {0.05, waits, false, fail},
+		"nothing is said":       {-0.2, "", false, pass},
+	} {
+		s, tap := rateScene(t, file, c.share, c.comment)
+		if c.paused { // and never told to go on
+			at, _ := (&Capture{Plan: s.plan}).port(splitPort(tap))
+			s.pause(at.Peer, start+1, 100)
+		}
+		results, _ := s.run(NewFidelity(Faithful, HostLoad{-1, -1}))
+		if results[0].Verdict != c.want {
+			t.Errorf("%s: %v, want %s", name, results[0], c.want)
+		}
+	}
+}
+
+// TestRateBetweenPauses: a link that carries bursts, as between the steps of a
+// collective, is judged by the bursts, whatever the pauses.
+func TestRateBetweenPauses(t *testing.T) {
+	file := strings.Replace(clusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
+	const burst, every = int64(10_000_000), int64(200_000)
+	for name, c := range map[string]struct {
+		share float64
+		pause int64 // after each burst
+		late  int64 // of the first frame of each
+		want  verdict.Verdict
+	}{
+		"as asked":            {0, 5_000_000, 0, pass},
+		"long pauses":         {0, 25_000_000, 0, pass},
+		"a first one is late": {0, 5_000_000, 900_000, pass},
+		"less":                {-0.05, 5_000_000, 0, fail},
+		"much less":           {-0.2, 5_000_000, 0, verdict.Overloaded},
+		"much more":           {0.2, 5_000_000, 0, verdict.Overloaded},
+		"hardly ever busy":    {-0.2, 500_000_000, 0, pass},
+	} {
+		s, _ := rateScene(t, file, c.share, "")
+		frames := s.sightings
+		s.sightings = nil
+		at := start
+		for i, f := range frames[:5000] {
+			f.time, f.comment = at, "railbed depth=3000 late=0ns"
+			at += every
+			switch n := int64(i) % (burst / every); n {
+			case 0:
+				f.time += c.late
+				f.comment = fmt.Sprintf("railbed depth=3000 late=%dns", c.late)
+			case burst/every - 1:
+				f.comment = "railbed depth=0 late=0ns"
+				at += c.pause
+			}
+			s.sightings = append(s.sightings, f)
+		}
+		s.now = at
+		if results, _ := s.run(NewFidelity(Faithful, HostLoad{-1, -1})); results[0].Verdict != c.want {
+			t.Errorf("%s: %v, want %s", name, results[0], c.want)
+		}
+	}
+}
+
+// rateScene is a capture of a second in which the first switch's first port sends
+// at a steady rate, which is off by a share from the asked one.
+func rateScene(t *testing.T, file string, share float64, comment string) (s *scene, tap string) {
+	s = newScene(t)
+	s.plan = plantest.Compile(t, file)
+	s.ring(4)
+	link := &s.plan.Links[0]
+	end := link.B
+	if s.plan.Switch(end.Node) == nil {
+		end = link.A
+	}
+	tap = end.Node + ":" + end.Port
+	frame := s.of(s.packet(tap, true), tap, true).frame
+	s.sightings = nil
+	const every = int64(200_000) // 1,000 frames in an interval
+	rate := float64(len(frame)) * 8 / (float64(every) / 1e9)
+	link.AToB.Rate, link.BToA.Rate = units.Rate(rate/(1+share)), units.Rate(rate/(1+share))
+	for at := start; at < start+1_300_000_000; at += every {
+		s.ids++
+		s.sightings = append(s.sightings, sighting{tap: tap, out: true, time: at, id: s.ids, frame: frame, length: len(frame), comment: comment})
+	}
+	s.now = start + 1_300_000_000
+	return s, tap
+}
