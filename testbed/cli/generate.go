@@ -120,15 +120,33 @@ func generate(name, testbed string, params []string) (string, error) {
 	if name == spec.Explicit {
 		first = "a"
 	}
-	text := fmt.Sprintf(fileTemplate, name, testbed, fabric, first)
-	decoded, err := spec.Decode("generated", []byte(text))
-	if err == nil {
-		_, err = plan.Compile(decoded)
-	}
+	draft := fmt.Sprintf(fileTemplate, name, testbed, fabric, first, carriedRates[0], 1)
+	decoded, err := spec.Decode("generated", []byte(draft))
 	if err != nil {
 		return "", err
 	}
-	return text, nil
+	compiled, err := plan.Compile(decoded)
+	if err != nil {
+		return "", err
+	}
+	ranks := len(compiled.Ranks)
+	return fmt.Sprintf(fileTemplate, name, testbed, fabric, first, carriedRate(ranks), ranks), nil
+}
+
+// carried is what two cores carry through soft switches and record, of all ranks
+// together, in Mbit/s; carriedRates are rates of links in Mbit/s.
+const carried = 800
+
+var carriedRates = []int{200, 100, 50, 20, 10}
+
+// carriedRate is the highest of carriedRates that the ranks can all send at.
+func carriedRate(ranks int) int {
+	for _, rate := range carriedRates {
+		if rate*ranks <= carried {
+			return rate
+		}
+	}
+	return carriedRates[len(carriedRates)-1]
 }
 
 func parseParams(params []string) (map[string]int, error) {
@@ -185,8 +203,8 @@ const explicitFabric = `  # Every node, switch and link is written out. A link w
     - left -- right
 `
 
-// fileTemplate takes the topology, the testbed's name, the fabric, and its first
-// node's name.
+// fileTemplate takes the topology, the testbed's name, the fabric, its first
+// node's name, the links' rate in Mbit/s, and the number of ranks.
 const fileTemplate = `# yaml-language-server: $schema=railbed.schema.json
 # The line above completes and checks this file in editors, once you have run
 #   railbed schema > railbed.schema.json
@@ -199,12 +217,12 @@ fabric:
     kind: soft # or router, or, where the links form a tree, bridge: the kernel's
     buffer: 2MB # packet buffer that all ports of a switch share
   links:
-    # Two cores carry and record about 1 Gbit/s of all nodes together. What the
-    # host cannot keep up with ends as OVERLOADED: then take lower rates.
-    default: {rate: 1gbit, mtu: 9000}
+    # A rate at which two cores carry and record what %[6]d ranks send. What the host
+    # cannot keep up with ends as OVERLOADED; with more cores take more.
+    default: {rate: %[5]dmbit, mtu: 9000}
     # A class (host, fabric), a name or a pattern overrides it, both ways or one:
-    # fabric: {rate: 2gbit, delay: 10us}
-    # "%[4]s--*": {a-to-b: {rate: 100mbit}}
+    # fabric: {rate: 400mbit, delay: 10us}
+    # "%[4]s--*": {a-to-b: {rate: 10mbit}}
 
 nodes:
   default:
@@ -217,7 +235,7 @@ nodes:
 # What "railbed run" does, and what must hold afterwards:
 steps:
   - capture: {at: [all], file: run.pcapng}
-  - workload: {name: ar, kind: all-reduce, size: 4MiB, iterations: 5}
+  - workload: {name: ar, kind: all-reduce, size: 1MiB, iterations: 5}
 checks:
   - workload: {name: ar, correct: true}
   - packets: {bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%%}}
