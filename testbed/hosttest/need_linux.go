@@ -33,11 +33,14 @@ const (
 	Tshark  Feature = "tshark"
 	Tcpdump Feature = "tcpdump"
 	Python  Feature = "python3"
-	Mininet Feature = "mininet"
-	OpenMPI Feature = "openmpi"
-	UCX     Feature = "ucx"
-	Docker  Feature = "docker"
-	VM      Feature = "vm"
+	// PythonAES is AES-GCM for the distribution's Python, /usr/bin/python3: Python has
+	// none of its own.
+	PythonAES Feature = "python3-cryptography"
+	Mininet   Feature = "mininet"
+	OpenMPI   Feature = "openmpi"
+	UCX       Feature = "ucx"
+	Docker    Feature = "docker"
+	VM        Feature = "vm"
 )
 
 // requireEnv names the features whose absence is a failure.
@@ -48,19 +51,20 @@ const requireEnv = "RAILBED_REQUIRE"
 const probeTimeout = 20 * time.Second
 
 var probes = map[Feature]func() error{
-	Root:    probeRoot,
-	Netns:   probeNetns,
-	UserNS:  probeUserNS,
-	Testbed: probeTestbed,
-	Ping:    program("ping", "-V"),
-	Tshark:  program("tshark", "--version"),
-	Tcpdump: program("tcpdump", "--version"),
-	Python:  program("python3", "--version"),
-	Mininet: program("mn", "--version"),
-	OpenMPI: program("mpirun", "--version"),
-	UCX:     program("ucx_info", "-v"),
-	Docker:  program("docker", "version"),
-	VM:      probeVM,
+	Root:      probeRoot,
+	Netns:     probeNetns,
+	UserNS:    probeUserNS,
+	Testbed:   probeTestbed,
+	Ping:      program("ping", "-V"),
+	Tshark:    program("tshark", "--version"),
+	Tcpdump:   program("tcpdump", "--version"),
+	Python:    program("python3", "--version"),
+	PythonAES: program("/usr/bin/python3", "-c", "import cryptography.hazmat.primitives.ciphers.aead"),
+	Mininet:   program("mn", "--version"),
+	OpenMPI:   program("mpirun", "--version"),
+	UCX:       program("ucx_info", "-v"),
+	Docker:    program("docker", "version"),
+	VM:        probeVM,
 }
 
 // probed holds one sync.OnceValue per feature: a probe runs once per process.

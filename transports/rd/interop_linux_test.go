@@ -1,161 +1,18 @@
 package rd
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/netip"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
 	"railbed/transports"
+	"railbed/transports/rd/privacy"
 )
-
-// interopTimeout bounds each wait for the other implementation.
-const interopTimeout = 10 * time.Second
-
-// python is testdata/peer.py at work: an implementation of PROTOCOL.md that
-// shares nothing with this one.
-type python struct {
-	t      *testing.T
-	life   uint64
-	at     netip.Addr
-	in     io.Writer
-	events chan pythonEvent
-}
-
-// pythonEvent is one line of what it says.
-type pythonEvent struct {
-	Event string
-	stats map[string]int
-	// Of came and sent.
-	ID, Total int
-	Immediate *uint32
-	Error     string
-	Data      []byte
-	Why       string
-}
-
-// orders are what it reads; bytes travel as base64.
-type orders map[string]any
-
-// startPython starts one that loses, doubles and delays as faults say. It hears
-// at an address of its own, so that its ports are free.
-func startPython(t *testing.T, n int, faults orders) *python {
-	t.Helper()
-	hosttest.Need(t, hosttest.Python)
-	var life [8]byte
-	rand.Read(life[:])
-	pid := os.Getpid()
-	p := &python{t: t, life: binary.BigEndian.Uint64(life[:]), at: netip.AddrFrom4([4]byte{127, byte(64 + n), byte(pid >> 8), byte(pid)}), events: make(chan pythonEvent, 4096)}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	command := exec.CommandContext(ctx, "python3", "testdata/peer.py")
-	in, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var trouble bytes.Buffer
-	command.Stderr = &trouble
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p.in = in
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		defer close(p.events)
-		for lines := bufio.NewReader(out); ; {
-			line, err := lines.ReadBytes('\n')
-			if err != nil {
-				return
-			}
-			var e pythonEvent
-			if err := json.Unmarshal(line, &e); err == nil && e.Event == "stats" {
-				json.Unmarshal(bytes.Replace(line, []byte(`"event": "stats", `), nil, 1), &e.stats)
-			}
-			p.events <- e
-		}
-	}()
-	t.Cleanup(func() {
-		in.Close()
-		<-over
-		if err := command.Wait(); err != nil || trouble.Len() > 0 {
-			t.Errorf("peer.py: %v\n%s", err, &trouble)
-		}
-		cancel()
-	})
-	// PSNs begin at most 64 before 0 and messages 4: both wrap in each test.
-	p.life |= 0xFFFF_FFC0_FFFF_FFFC
-	p.tell(orders{"life": p.life, "ip": p.at.String(), "port": 61696, "paths": []int{63489, 64000, 65535}, "mtu": 1408, "room": 64, "faults": faults})
-	p.await("ready")
-	return p
-}
-
-func (p *python) tell(o orders) {
-	p.t.Helper()
-	line, err := json.Marshal(o)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if _, err := p.in.Write(append(line, '\n')); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// await is the next event, which has to be this one.
-func (p *python) await(event string) pythonEvent {
-	p.t.Helper()
-	select {
-	case e, ok := <-p.events:
-		if !ok || e.Event != event {
-			p.t.Fatalf("peer.py says %+v, want %s", e, event)
-		}
-		return e
-	case <-time.After(interopTimeout):
-		p.t.Fatalf("peer.py does not say %s", event)
-	}
-	panic("unreachable")
-}
-
-// address is its address, by the layout of PROTOCOL.md and without the code
-// that this package has for it.
-func (p *python) address() []byte {
-	b := []byte{'R', 'D', 1, 0, 1, 0, 0, 64}
-	b = binary.BigEndian.AppendUint64(b, p.life)
-	at := p.at.As16()
-	return append(b, at[:]...)
-}
-
-// meet tells each of the other.
-func (p *python) meet(e *Endpoint) transports.Peer {
-	p.t.Helper()
-	peer, err := e.AddPeer(p.address())
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.tell(p.peer(e))
-	return peer
-}
-
-// peer is the order to talk with e, whose address is read by its layout.
-func (p *python) peer(e *Endpoint) orders {
-	b := e.Address()
-	return orders{"op": "peer", "life": binary.BigEndian.Uint64(b[8:]), "ip": netip.AddrFrom16([16]byte(b[16:32])).Unmap().String(),
-		"port": 61696 + int(b[3]), "engines": b[4], "room": binary.BigEndian.Uint16(b[6:])}
-}
 
 // interopSizes are messages of no packet's worth, of less, of one and just
 // more, and of many.
@@ -196,32 +53,38 @@ func want(all []interopMessage, region int) []byte {
 }
 
 // TestInterop has this implementation and the other write to each other at the
-// same time, while the other one loses, doubles and delays packets of both
+// same time, while the other one loses, doubles, trims and delays packets of both
 // directions.
 func TestInterop(t *testing.T) {
-	for name, faults := range map[string]orders{
-		"clean": {},
-		"lossy": {"lose_in": 7, "lose_out": 9, "lose_acks": 5, "double_out": 11, "delay_out": 23},
+	lossy := orders{"lose_in": 7, "lose_out": 9, "lose_acks": 5, "double_out": 11, "delay_out": 23}
+	worse := orders{"lose_in": 7, "lose_out": 9, "lose_acks": 5, "double_out": 11, "delay_out": 23, "trim_in": 5, "trim_out": 13}
+	for name, c := range map[string]struct {
+		python pythonConfig
+		most   int // bytes of a message
+	}{
+		"clean": {most: 1 << 20},
+		"lossy": {pythonConfig{faults: lossy}, 1 << 20},
 		// Each packet, also the last of all: only PROBEs show it.
-		"all lost": {"lose_in": 1, "lose_out": 1},
+		"all lost":            {pythonConfig{faults: orders{"lose_in": 1, "lose_out": 1}}, 100_000},
+		"IPv6":                {pythonConfig{faults: worse, v6: true}, 100_000},
+		"encrypted":           {pythonConfig{faults: worse, secret: privacy.Generate(), packets: 40}, 100_000},
+		"encrypted, readable": {pythonConfig{faults: lossy, v6: true, secret: privacy.Generate(), readable: true}, 100_000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := startPython(t, 0, faults)
-			e := open(t, Config{Engines: 2})
+			p := startPython(t, c.python)
+			config := c.python.config(t)
+			config.Engines = 2
+			e := open(t, config)
 			peer := p.meet(e)
-			most := 1 << 20
-			if faults["lose_in"] == 1 {
-				most = 100_000
-			}
-			there, thereSize := interopMessages(0xAA000000, most)
-			here, hereSize := interopMessages(0xBB000000, most)
+			there, thereSize := interopMessages(0xAA000000, c.most)
+			here, hereSize := interopMessages(0xBB000000, c.most)
 			region := make([]byte, hereSize)
 			r, err := e.Register(region, transports.RemoteWrite)
 			if err != nil {
 				t.Fatal(err)
 			}
 			const key = 0xC0FFEE0123456789
-			p.tell(orders{"op": "region", "key": uint64(key), "size": thereSize, "writable": true})
+			p.region(key, thereSize)
 			for i, m := range here {
 				p.tell(orders{"op": "write", "life": e.Life(), "id": i, "key": binary.BigEndian.Uint64(r.Remote()), "offset": m.offset, "data": m.data, "immediate": m.imm})
 			}
@@ -243,7 +106,7 @@ func TestInterop(t *testing.T) {
 			if !bytes.Equal(region, want(here, hereSize)) {
 				t.Errorf("other bytes than peer.py sent, from %d on", differ(region, want(here, hereSize)))
 			}
-			p.checkCounts(e, faults)
+			p.checkCounts(e)
 		})
 	}
 }
@@ -332,24 +195,31 @@ func nextCompletion(t *testing.T, e *Endpoint) transports.Completion {
 }
 
 // checkCounts compares what both counted.
-func (p *python) checkCounts(e *Endpoint, faults orders) {
-	t, c := p.t, e.Counters()
+func (p *python) checkCounts(e *Endpoint) {
+	t, c, faults := p.t, e.Counters(), p.faults
 	p.tell(orders{"op": "stats"})
 	s := p.await("stats").stats
 	t.Logf("here %+v\nthere %v", c, s)
-	if c.Hostile+c.Corrupt+c.Foreign+c.Refused+c.Trimmed > 0 {
-		t.Errorf("what peer.py sends is counted as hostile, corrupt, foreign, refused or trimmed: %+v", c)
+	if c.Hostile+c.Corrupt+c.Foreign+c.Refused+c.Forged+c.Unprotected > 0 || c.Trimmed > uint64(s["trimmed_out"]) {
+		t.Errorf("what peer.py sends is counted as hostile, corrupt, foreign, refused, forged or trimmed: %+v", c)
 	}
-	if s["invalid"]+s["dropped"]+s["twice"]+s["rejects_in"]+s["rejects_out"]+s["nacks_in"]+s["nacks_out"] > 0 {
+	if s["invalid"]+s["dropped"]+s["twice"]+s["rejects_in"]+s["rejects_out"]+s["forged"]+s["replayed"] > 0 || s["nacks_in"] > s["trimmed_out"] || s["nacks_out"] > s["trimmed_in"] {
 		t.Errorf("what this side sends is invalid or refused: %v", s)
 	}
-	for fault, count := range map[string]string{"lose_in": "lost_in", "lose_out": "lost_out", "lose_acks": "lost_acks", "double_out": "doubled", "delay_out": "delayed"} {
+	for fault, count := range map[string]string{"lose_in": "lost_in", "lose_out": "lost_out", "lose_acks": "lost_acks", "double_out": "doubled",
+		"delay_out": "delayed", "trim_in": "trimmed_in", "trim_out": "trimmed_out"} {
 		if _, wanted := faults[fault]; wanted != (s[count] > 0) {
 			t.Errorf("%s is %d", count, s[count])
 		}
 	}
-	if c.Repeated < uint64(s["lost_in"]) || s["repeated"] < s["lost_out"] || c.Duplicates < uint64(s["doubled"]) {
+	if c.Repeated < uint64(s["lost_in"]+s["trimmed_in"]) || s["repeated"] < s["lost_out"]+s["trimmed_out"] || c.Duplicates+c.Replayed < uint64(s["doubled"]) {
 		t.Error("fewer packets were sent again than lost, or fewer came twice than were sent twice")
+	}
+	if _, trims := faults["trim_in"]; trims && (s["nacks_in"] == 0 || s["nacks_out"] == 0) {
+		t.Error("nobody said what was trimmed")
+	}
+	if p.packets > 0 && (s["epochs_in"] == 0 || s["epochs_out"] == 0) {
+		t.Error("keys were not changed")
 	}
 	if _, asks := faults["delay_out"]; asks && s["ack_words"] == 0 {
 		t.Error("no acknowledgement had a bitmap")
@@ -362,14 +232,14 @@ func (p *python) checkCounts(e *Endpoint, faults orders) {
 // TestInteropRefused has each side write where the other does not let it, say
 // that it does not know the other, and end.
 func TestInteropRefused(t *testing.T) {
-	p := startPython(t, 1, orders{})
+	p := startPython(t, pythonConfig{})
 	e := open(t, Config{})
 	peer, err := e.AddPeer(p.address()) // peer.py is told later: until then it calls this endpoint a stranger
 	if err != nil {
 		t.Fatal(err)
 	}
 	const key, short = 0xC0FFEE0123456789, 1000
-	p.tell(orders{"op": "region", "key": uint64(key), "size": short, "writable": true})
+	p.region(key, short)
 	data := bytes.Repeat([]byte{7}, 30_000)
 	post := func(id uint64, key uint64, data []byte) {
 		t.Helper()

@@ -1,12 +1,14 @@
 """A second implementation of reliable datagrams, for the tests: written from PROTOCOL.md alone, to find what only the first one knows.
 
-It is one endpoint with one engine and several paths, without encryption. It reads commands, one JSON object in a line, and writes
-events likewise; main() has both. Section numbers are PROTOCOL.md's. It is slow (some MB/s), and loses, doubles and delays packets as
-its orders say, by PSN, so that a run can be repeated.
+It is one endpoint with one engine and several paths. It reads commands, one JSON object in a line, and writes events likewise; main()
+has both. Section numbers are PROTOCOL.md's. It is slow (some MB/s), and loses, doubles, trims and delays packets as its orders say, by
+PSN, so that a run can be repeated. To encrypt it needs the package cryptography.
 """
 
 import base64
+import hashlib
 import heapq
+import hmac
 import json
 import os
 import select
@@ -82,12 +84,101 @@ def valid(p):
     return crc(h) & 0xFFFF == struct.unpack_from(">H", p, 22)[0]
 
 
+def expand(root, info, n):
+    """HKDF-Expand of RFC 5869 with SHA-256."""
+    out = block = b""
+    while len(out) < n:
+        block = hmac.digest(root, block + info + bytes([len(out) // 32 + 1]), hashlib.sha256)
+        out += block
+    return out[:n]
+
+
+class Epoch:
+    """One key of a direction (10.2)."""
+
+    def __init__(self, root, info, number):
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only who encrypts needs it
+
+        out = expand(root, info + struct.pack(">H", number), 44)
+        self.number, self.gcm, self.iv = number, AESGCM(out[:32]), int.from_bytes(out[32:], "big")
+        self.come, self.highest = set(), -1
+
+    def nonce(self, counter):
+        return (self.iv ^ counter).to_bytes(12, "big")
+
+    def seen(self, counter):
+        """Whether a counter came before, or is too old to tell."""
+        return counter in self.come or counter < self.highest - 4095
+
+    def note(self, counter):
+        self.come.add(counter)
+        self.highest = max(self.highest, counter)
+        if len(self.come) > 3 * 4096:
+            self.come = {c for c in self.come if c >= self.highest - 4095}
+
+
+class Seal:
+    """What seals packets to an engine (10.2); limit is of packets by a key, and smaller in tests."""
+
+    def __init__(self, root, info, limit):
+        self.root, self.info, self.limit = root, info, limit
+        self.epoch, self.counter, self.confirmed, self.began = Epoch(root, info, 0), 0, False, None
+
+    def seal(self, p, readable, heard, now):
+        if self.began is None:
+            self.began = now
+        if (self.counter >= self.limit or now - self.began >= 600 * 1000 * MS) and self.confirmed and self.epoch.number < 65535:
+            self.epoch = Epoch(self.root, self.info, self.epoch.number + 1)
+            self.counter, self.confirmed, self.began = 0, False, now
+        head = bytearray(p[:24])
+        head[1] |= ENCRYPTED
+        seal(head, 24)
+        head += struct.pack(">BBHQ", readable, heard, self.epoch.number, self.counter) + p[24:24 + 4 * readable]
+        self.counter += 1
+        return bytes(head) + self.epoch.gcm.encrypt(self.epoch.nonce(self.counter - 1), bytes(p[24 + 4 * readable:]), bytes(head))
+
+
+class Open:
+    """What opens packets of an engine (10.2, 10.3)."""
+
+    def __init__(self, root, info):
+        self.root, self.info = root, info
+        self.before, self.until = None, 0
+        self.newest, self.next = Epoch(root, info, 0), Epoch(root, info, 1)
+        self.heard = False
+
+    def open(self, p, now):
+        """The plain packet and what it says was heard, or None and why not."""
+        readable, heard, number, counter = struct.unpack_from(">BBHQ", p, 24)
+        clear = 36 + 4 * readable
+        if clear + 16 > len(p):
+            return None, "invalid"
+        known = [e for e in (self.newest, self.next, self.before if now < self.until else None) if e and e.number == number]
+        if not known:
+            return None, "stale"
+        if known[0].seen(counter):
+            return None, "replayed"
+        try:
+            rest = known[0].gcm.decrypt(known[0].nonce(counter), p[clear:], p[:clear])
+        except Exception:  # InvalidTag, of a package that need not be there
+            return None, "forged"
+        known[0].note(counter)
+        self.heard = True
+        if known[0] is self.next:
+            self.before, self.until, self.newest = self.newest, now + 1000 * MS, self.next
+            self.next = Epoch(self.root, self.info, number + 1) if number < 65535 else None
+        plain = bytearray(p[:24]) + p[36:clear] + rest
+        plain[1] &= ~ENCRYPTED
+        return bytes(plain), heard
+
+
 class Packet:
     """One PSN of a sequence that goes out."""
 
     def __init__(self, message, position, length):
         self.message, self.position, self.length = message, position, length
         self.state, self.skip, self.times, self.lost = "new", False, 0, 0
+        self.hole = self.skipped = self.hinted = False
         self.at = self.order = 0
         self.path, self.until = 0, 0
 
@@ -95,12 +186,19 @@ class Packet:
 class Message:
     """One message that goes out."""
 
-    def __init__(self, number, tag, key, offset, data, immediate):
+    def __init__(self, number, tag, key, offset, data, immediate, droppable):
         self.number, self.tag, self.key, self.offset, self.data, self.immediate = number, tag, key, offset, data, immediate
         self.cut, self.left, self.empty, self.error, self.total = 0, 0, len(data) == 0, "", len(data)
+        self.droppable, self.missing = droppable, 0  # bytes
+        self.canceled = self.told = self.over = False  # told: a SKIP without D was sent
+
+    def rest(self):
+        """Whether some of its bytes have no PSN."""
+        return self.empty or self.cut < len(self.data)
 
     def more(self):
-        return not self.error and (self.empty or self.cut < len(self.data))
+        """Whether it needs another PSN: for bytes, or to tell that it was canceled."""
+        return not self.error and self.rest()
 
 
 class To:
@@ -151,7 +249,8 @@ class Incoming:
     """One message that comes: state is open, refused or over."""
 
     def __init__(self):
-        self.state, self.first, self.pieces, self.got, self.reason, self.detail = "unseen", None, [], 0, 0, 0
+        self.state, self.said, self.place, self.pieces, self.got, self.reason, self.detail = "unseen", None, None, [], 0, 0, 0
+        self.holes = []
 
 
 class Peer:
@@ -159,23 +258,40 @@ class Peer:
         self.life, self.ip, self.port, self.engines, self.room = c["life"], c["ip"], c["port"], c["engines"], c["room"]
         self.failed, self.pause, self.until, self.heard = "", MS, 0, 0
         self.to, self.froms = To(self, e.life), {}
+        self.seals, self.opens, self.hinted, self.hints = {}, {}, set(), []
 
 
 class Endpoint:
     def __init__(self, c):
         self.life, self.ip, self.port, self.mtu, self.room = c["life"], c["ip"], c["port"], c["mtu"], c["room"]
-        self.faults, self.seen, self.acks = c.get("faults", {}), {}, 0
+        self.faults, self.seen, self.acks = c.get("faults") or {}, {}, 0
+        self.root, self.readable, self.limit = None, c.get("readable", False), c.get("packets") or 2**22
+        if c.get("secret"):
+            self.root = hmac.digest(b"railbed rd 1", base64.b64decode(c["secret"]), hashlib.sha256)
         self.peers, self.regions, self.order, self.turn, self.later = {}, {}, 0, 0, []
-        self.socket = self.open(self.port)
-        self.paths = [self.open(p) for p in c["paths"]]
+        self.bind(c["paths"], c.get("slots", [(self.port - PORT) // 16]))
         self.stats = dict.fromkeys(("invalid", "dropped", "twice", "sent", "repeated", "lost_in", "lost_out", "lost_acks", "doubled",
             "delayed", "duplicates_told", "skips_in", "skips_out", "nacks_in", "nacks_out", "rejects_in", "rejects_out", "probes_in", "probes_out",
-            "ack_words", "out_of_order"), 0)
+            "ack_words", "out_of_order", "trimmed_in", "trimmed_out", "stale", "replayed", "forged", "epochs_in", "epochs_out"), 0)
+
+    def bind(self, paths, slots):
+        """Takes the first slot of 16 ports that is free, with the paths that are numbered in it."""
+        for slot in slots:
+            self.port, at = PORT + 16 * slot, 128 * (slot - slots[0])
+            try:
+                self.socket = self.open(self.port)
+                self.paths = [self.open(PORTS_PATH[0] + (p + at - PORTS_PATH[0]) % 2048) for p in paths]
+                return
+            except OSError:
+                if slot == slots[-1]:
+                    raise
 
     def open(self, port):
         s = socket.socket(socket.AF_INET6 if ":" in self.ip else socket.AF_INET, socket.SOCK_DGRAM)
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        if ":" not in self.ip:
+        if ":" in self.ip:
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        else:
             s.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
         s.bind((self.ip, port))
         s.setblocking(False)
@@ -201,7 +317,26 @@ class Endpoint:
     def control(self, peer, kind, destination, psn, fields=b""):
         p = self.base(kind, 0, peer.life, destination, psn)
         p += fields
-        self.emit(seal(p, len(p)), peer.ip, destination)
+        self.emit(self.protect(peer, destination, seal(p, len(p)), len(p)), peer.ip, destination)
+
+    def info(self, sender, receiver, source, destination):
+        """What HKDF is told of a direction, without the epoch."""
+        return b"packets" + struct.pack(">QQBB", sender, receiver, source, destination)
+
+    def opener(self, peer, source):
+        if source not in peer.opens:
+            peer.opens[source] = Open(self.root, self.info(peer.life, self.life, source, self.port - PORT))
+        return peer.opens[source]
+
+    def protect(self, peer, destination, p, header):
+        """Encrypts a packet where packets are (10.1)."""
+        if self.root is None:
+            return p
+        if destination not in peer.seals:
+            peer.seals[destination] = Seal(self.root, self.info(self.life, peer.life, self.port - PORT, destination), self.limit)
+        p = peer.seals[destination].seal(p, (header - 24) // 4 if self.readable else 0, self.opener(peer, destination).newest.number & 255, time.monotonic_ns())
+        self.stats["epochs_out"] = max(self.stats["epochs_out"], peer.seals[destination].epoch.number)
+        return p
 
     def hit(self, fault, psn):
         n = self.faults.get(fault, 0)
@@ -222,19 +357,28 @@ class Endpoint:
         ts, imm = now % 2**32, m.immediate or 0
         if k.skip:
             self.stats["skips_out"] += 1
+            k.skipped = True
+            if m.error or m.canceled:
+                m.told = True
+            else:
+                self_flags |= HOLES
             p = self.base(SKIP, self_flags, peer.life, destination, psn)
             p += struct.pack(">IIIIIII", 1, m.number, m.total, imm, ts, k.length, k.position)
-            return self.emit(seal(p, 52), peer.ip, destination, path=path)
+            return self.emit(self.protect(peer, destination, seal(p, 52), 52), peer.ip, destination, path=path)
+        self_flags |= HOLES if m.droppable > 0 else 0
         full = len(to.flying) >= to.room or behind(to.next, to.limit) >= 0 or behind(to.next, to.una) >= 1024
         piece = m.data[k.position:k.position + k.length]
         p = self.base(DATA, self_flags | (ASK if full else 0), peer.life, destination, psn, k.length)
         p += struct.pack(">QQIIIIII", m.key, m.offset, m.number, m.total, k.position, imm, ts, crc(piece))
         seal(p, 64)
-        p += piece
+        p = self.protect(peer, destination, p + piece, 64)
         self.stats["sent" if k.times == 1 else "repeated"] += 1
         if self.hit("lose_out", psn) and k.times <= 1 + psn % 2:
             self.stats["lost_out"] += 1
             return None
+        if self.hit("trim_out", psn) and k.times <= 1 + psn % 2 and k.length > 0:
+            self.stats["trimmed_out"] += 1
+            return self.emit(p[:64 if self.root is None else 92], peer.ip, destination, True, path)
         if self.hit("delay_out", psn) and k.times == 1:
             self.stats["delayed"] += 1
             heapq.heappush(self.later, (now + 3 * MS, self.order, p, peer.ip, destination, path))
@@ -244,8 +388,33 @@ class Endpoint:
             self.emit(p, peer.ip, destination, True, path)
         return self.emit(p, peer.ip, destination, True, path)
 
-    def write(self, peer, tag, key, offset, data, immediate):
-        peer.to.waiting.append((tag, key, offset, data, immediate))
+    def write(self, peer, tag, key, offset, data, immediate, droppable):
+        peer.to.waiting.append((tag, key, offset, data, immediate, droppable))
+
+    def cancel(self, peer, tag):
+        """Section 4, canceled messages."""
+        to = peer.to
+        for w in [w for w in to.waiting if w[0] == tag]:
+            to.waiting.remove(w)
+            self.event("sent", id=tag, error="canceled")
+        for m in [m for m in to.messages.values() if m.tag == tag and not m.error and not m.canceled]:
+            m.canceled = True
+            if m.cut == 0 and m.left == 0 and (m.total or m.empty):
+                self.ended(m, "canceled")  # it had no PSN; a SKIP goes all the same
+            self.skip_rest(to, m)
+
+    def skip_rest(self, to, m):
+        for q, o in to.packets.items():
+            if o.message is m and o.state != "done":
+                o.skip, was, o.state = True, o.state, "lost"
+                to.flying.discard(q)
+                if was != "lost":
+                    to.repeat.append(q)
+
+    def ended(self, m, error):
+        if not m.over:
+            m.over = True
+            self.event("sent", id=m.tag, error=error, missing=m.missing)
 
     def admit(self, to):
         while to.waiting and behind(to.last, to.first) < 256:
@@ -271,8 +440,12 @@ class Endpoint:
             if not to.queue or behind(to.next, to.limit) >= 0 or behind(to.next, to.una) >= 1024:
                 return
             m = to.queue[0]
-            n = min(self.mtu, m.total - m.cut)
+            if m.cut >= self.faults.get("hold", m.cut + 1) and not m.canceled:
+                return
+            n = 0 if m.canceled else min(self.mtu, m.total - m.cut)
             to.packets[to.next] = Packet(m, m.cut, n)
+            if m.canceled:  # the one SKIP for all that has no PSN
+                to.packets[to.next].skip, m.cut = True, m.total
             psn, to.next, m.cut, m.empty, m.left = to.next, add(to.next, 1), m.cut + n, False, m.left + 1
             self.transmit(to, psn, now)
 
@@ -282,18 +455,23 @@ class Endpoint:
             return
         k.state, m = "done", k.message
         to.flying.discard(psn)
+        if k.hole and not k.skipped:
+            m.missing -= k.length  # it came before the SKIP was sent
         m.left -= 1
         if m.left == 0 and not m.more():
             del to.messages[m.number]
             while to.first != to.last and to.first not in to.messages:
                 to.first = add(to.first, 1)
-            self.event("sent", id=m.tag, error=m.error)
+            self.ended(m, m.error or ("canceled" if m.told else ""))
 
     def lose(self, to, psn):
         k = to.packets[psn]
-        k.state, k.lost = "lost", k.lost + 1
+        k.state, k.lost, m = "lost", k.lost + 1, k.message
         to.flying.discard(psn)
         to.repeat.append(psn)
+        if not k.skip and k.length and m.missing + k.length <= m.droppable:
+            k.skip = k.hole = True
+            m.missing += k.length
         if k.lost == 255:
             self.fail(to.peer, "a packet was lost 255 times")
 
@@ -322,9 +500,9 @@ class Endpoint:
         if not peer.failed:
             peer.failed = why
             for m in list(peer.to.messages.values()):
-                self.event("sent", id=m.tag, error=why)
+                self.ended(m, why)
             for w in peer.to.waiting:
-                self.event("sent", id=w[0], error=why)
+                self.event("sent", id=w[0], error=why, missing=0)
             self.event("failed", life=peer.life, why=why)
 
     # What comes back.
@@ -365,7 +543,15 @@ class Endpoint:
         k = to.packets.get(psn)
         self.stats["nacks_in"] += 1
         to.sign, to.silence = now, 0
-        if source != peer.port - PORT or k is None or k.state != "flying" or k.message.number != message or k.skip:
+        if source != peer.port - PORT or k is None or k.state != "flying":
+            return
+        if self.root is not None and reason == TRIMMED:  # a hint (10.4)
+            if not k.hinted and (to.shortest is None or now - k.at >= to.shortest // 2):
+                k.hinted, k.state = True, "lost"
+                to.flying.discard(psn)
+                to.repeat.append(psn)
+            return
+        if k.message.number != message:
             return
         if reason == TRIMMED:
             if to.shortest is None or now - k.at >= to.shortest // 2:
@@ -373,14 +559,9 @@ class Endpoint:
         elif reason == BUSY:
             k.state, k.until, to.busy = "busy", now + to.busy, min(2 * to.busy, 10 * MS)
             to.flying.discard(psn)
-        elif reason in (NO_REGION, NOT_WRITABLE, BOUNDS):
+        elif reason in (NO_REGION, NOT_WRITABLE, BOUNDS) and not k.skip:
             k.message.error = {NO_REGION: "no-region", NOT_WRITABLE: "not-writable", BOUNDS: "bounds"}[reason]
-            for q, o in to.packets.items():
-                if o.message is k.message and o.state != "done":
-                    o.skip, was, o.state = True, o.state, "lost"
-                    to.flying.discard(q)
-                    if was != "lost":
-                        to.repeat.append(q)
+            self.skip_rest(to, k.message)
 
     # Receiving.
 
@@ -408,13 +589,23 @@ class Endpoint:
             return None
         if kind == REJECT and not flags & ENCRYPTED:
             return self.on_reject(p, source, now)
-        if flags & ENCRYPTED:
+        if (flags & ENCRYPTED != 0) != (self.root is not None):
             return self.answer_reject(p, ip, source, R_SECURITY)
         if tag != self.life & 0xFFFFFFFF or destination != self.port - PORT:
             return self.answer_reject(p, ip, source, R_LIFE)
         peer = self.peers.get(life)
         if peer is None:
             return self.answer_reject(p, ip, source, R_STRANGER)
+        if kind == DATA and length and self.hit("trim_in", psn):
+            self.seen["trim", source, psn] = self.seen.get(("trim", source, psn), 0) + 1
+            if self.seen["trim", source, psn] <= 1 + psn % 2:
+                self.stats["trimmed_in"] += 1
+                p = p[:64 if self.root is None else 92]
+        if self.root is not None:
+            p = self.unprotect(peer, source, kind, p, psn, length, path, now)
+            if p is None:
+                return None
+            flags = p[1]
         if peer.failed:
             if kind != CLOSE:
                 self.control(peer, CLOSE, source, peer.life >> 32)
@@ -438,12 +629,45 @@ class Endpoint:
             return None
         f = peer.froms.setdefault(source, From(source, peer.life))
         peer.heard = now
-        if kind in (DATA, SKIP) and self.hit("lose_in", psn):
+        if kind in (DATA, SKIP) and (kind == SKIP or len(p) == 64 + length) and self.hit("lose_in", psn):
             self.seen[source, psn] = self.seen.get((source, psn), 0) + 1
             if self.seen[source, psn] <= 1 + psn % 2:
                 self.stats["lost_in"] += 1
                 return None
         return self.take(peer, f, kind, flags, psn, length, p, path, marked, now)
+
+    def unprotect(self, peer, source, kind, p, psn, length, path, now):
+        """Section 10.3: the plain packet, or None."""
+        if not 0 <= source - (peer.port - PORT) < peer.engines or len(p) < 52:
+            self.stats["dropped"] += 1
+            return None
+        if kind == DATA and len(p) < 92 + length:
+            self.hint(peer, source, psn, path, now)
+            return None
+        o = self.opener(peer, source)
+        plain, heard = o.open(p, now)
+        if plain is None:
+            self.stats[heard] += 1
+            return None
+        self.stats["epochs_in"] = max(self.stats["epochs_in"], o.newest.number)
+        if source in peer.seals and heard == peer.seals[source].epoch.number & 255:
+            peer.seals[source].confirmed = True
+        n = len(plain)
+        if n != 64 + length if kind == DATA else n < 48 or n != 48 + 8 * plain[44] + 4 * plain[45] if kind == ACK else LENGTHS.get(kind) != n:
+            self.stats["invalid"] += 1
+            return None
+        return plain
+
+    def hint(self, peer, source, psn, path, now):
+        """Section 10.4."""
+        f = peer.froms.setdefault(source, From(source, peer.life))
+        if peer.failed or not 0 <= behind(psn, f.next) < 1024 or psn in f.come or (source, psn) in peer.hinted:
+            return
+        peer.hints = [t for t in peer.hints if now - t < MS]
+        if len(peer.hints) < 64:
+            peer.hints.append(now)
+            peer.hinted.add((source, psn))
+            self.nack(peer, f, psn, path, 0, TRIMMED)
 
     def take(self, peer, f, kind, flags, psn, length, p, path, marked, now):
         """Sections 5.2 to 5.4 for what belongs to a sequence."""
@@ -518,16 +742,16 @@ class Endpoint:
         if behind(number, f.message) < 0 or number in f.messages and f.messages[number].state == "over":
             return self.counts(f, psn)
         m = f.messages.setdefault(number, Incoming())
-        first = (total, imm, flags & IMMEDIATE, key, offset)
-        if m.state == "unseen":
-            m.first = first
+        said = (total, imm, flags & IMMEDIATE)
+        if m.place is None and m.state in ("unseen", "open"):
+            m.said, m.place = m.said or said, (key, offset)
             if total:
                 self.decide(m, key, offset, total)
             else:
                 m.state = "open"
         if m.state == "refused":
             return self.nack(peer, f, psn, path, number, m.reason, m.detail)
-        if first != m.first or m.got + length > total:
+        if said != m.said or total and m.place != (key, offset) or m.got + length > total:
             self.stats["dropped"] += 1
             return False
         last = m.got + length == total
@@ -543,9 +767,13 @@ class Endpoint:
         m.got, f.received = m.got + length, add(f.received, length)
         self.counts(f, psn)
         if last:
-            self.over(f, m)
-            self.event("came", life=peer.life, total=total, immediate=imm if flags & IMMEDIATE else None)
+            self.whole(peer, f, m)
         return last
+
+    def whole(self, peer, f, m):
+        total, imm, has = m.said
+        self.over(f, m)
+        self.event("came", life=peer.life, total=total, immediate=imm if has else None, missing=sum(n for _, n in m.holes), holes=sorted(m.holes))
 
     def covered(self, m, position, length, total):
         at = 0
@@ -573,18 +801,18 @@ class Endpoint:
     def hole(self, peer, f, m, flags, psn, total, imm, size, position):
         if psn in f.come or m.state in ("over", "refused"):
             return True
-        if m.first is None:
-            m.first = (total, imm, flags & IMMEDIATE, None, None)
+        if m.said is None:
+            m.said, m.state = (total, imm, flags & IMMEDIATE), "open"
         last = m.got + size == total
-        if size == 0 or m.got + size > total or position + size > total or m.first[:3] != (total, imm, flags & IMMEDIATE):
+        if size == 0 or m.got + size > total or position + size > total or m.said != (total, imm, flags & IMMEDIATE):
             return False
         if last and not self.covered(m, position, size, total):
             return False
         m.pieces.append((position, size))
+        m.holes.append((position, size))
         m.got += size
         if last:
-            self.over(f, m)
-            self.event("came", life=peer.life, total=total, immediate=imm if flags & IMMEDIATE else None)
+            self.whole(peer, f, m)
         return True
 
     def on_reject(self, p, source, now):
@@ -597,6 +825,8 @@ class Endpoint:
                 continue
             if source != peer.port - PORT or reason == R_VERSION and least <= 1 <= most:
                 continue
+            if self.root is not None and (reason != R_STRANGER or any(o.heard for o in peer.opens.values())):
+                continue  # anybody can have made it (10.5)
             if reason == R_STRANGER:
                 for psn in list(to.flying):
                     self.lose(to, psn)
@@ -650,14 +880,17 @@ class Endpoint:
     # Commands.
 
     def command(self, c):
-        """Does one command: peer, region, write, read, clear, stats, close."""
+        """Does one command: peer, region, write, cancel, read, stats, close."""
         op = c["op"]
         if op == "peer":
             self.peers[c["life"]] = Peer(self, c)
         elif op == "region":
             self.regions[c["key"]] = {"bytes": bytearray(c["size"]), "free": bytearray(b"\1") * c["size"], "writable": c["writable"]}
         elif op == "write":
-            self.write(self.peers[c["life"]], c["id"], c["key"], c["offset"], base64.b64decode(c["data"] or ""), c.get("immediate"))
+            self.write(self.peers[c["life"]], c["id"], c["key"], c["offset"], base64.b64decode(c["data"] or ""), c.get("immediate"),
+                c.get("droppable", 0))
+        elif op == "cancel":
+            self.cancel(self.peers[c["life"]], c["id"])
         elif op == "read":
             self.event("bytes", data=base64.b64encode(self.regions[c["key"]]["bytes"]).decode())
         elif op == "stats":
@@ -693,13 +926,15 @@ class Endpoint:
 
 
 def main():
-    """Reads the endpoint (life, ip, port, paths, mtu, room, faults) from the first line, says that it is there, and does commands.
+    """Reads the endpoint from the first line, says that it is there, and does commands.
 
-    Events: ready; came (a message is whole), sent (one is over, with the error), failed (a peer has), bytes and stats (what was
-    asked for). Faults are moduli of PSNs, by kind: lose_in, lose_out, double_out, delay_out; lose_acks is one for ACKs.
+    The endpoint is life, ip, port or the slots of ports to try, paths, mtu, room and faults; secret, readable and packets (of a key) where it
+    encrypts. Events: ready (with the port); came (a message is whole, but for holes), sent (one is over, with the error), failed (a peer has),
+    bytes and stats (what was asked for). Faults are moduli of PSNs, by kind: lose_in, lose_out, double_out, delay_out, trim_in, trim_out;
+    lose_acks is one for ACKs. With hold no more than so many bytes of a message get a PSN, unless it is canceled.
     """
     e = Endpoint(json.loads(sys.stdin.buffer.raw.readline()))
-    e.event("ready")
+    e.event("ready", port=e.port)
     e.run()
 
 
