@@ -155,7 +155,7 @@ func (b *BytesPerRank) sums() []sent {
 // Result implements Check.
 func (b *BytesPerRank) Result() Result {
 	r := Result{Name: "bytes-per-rank " + b.roles.workload.Name, Measured: map[string]float64{}}
-	if from, to, within := b.roles.workload.neighboursWithin(); within {
+	if from, to, within := b.roles.workload.within(); within {
 		r.Verdict = verdict.Inconclusive
 		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link", from.Rank, to.Rank, from.Node)
 		return r

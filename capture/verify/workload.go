@@ -11,12 +11,17 @@ import (
 // TransportRD is a Rank's transport of reliable datagrams.
 const TransportRD = "rd"
 
+// AllToAll is the pattern of a Workload in which each rank sends to each other one.
+const AllToAll = "all-to-all"
+
 // Workload says which packets belong to a run of a collective: who took part,
 // from where, and what each rank should have sent. It is written down by
 // whoever ran the workload, before the packets are looked at.
 type Workload struct {
-	Name  string `json:"name"`
-	Ranks []Rank `json:"ranks"`
+	Name string `json:"name"`
+	// Pattern is who sends to whom: ring, which empty means too, or all-to-all.
+	Pattern string `json:"pattern,omitempty"`
+	Ranks   []Rank `json:"ranks"`
 }
 
 // Rank is one rank of a workload.
@@ -36,7 +41,7 @@ type Rank struct {
 	// every flow from Addr to another rank's service, or from the own one.
 	Flows []FlowAddr `json:"flows,omitempty"`
 	// Expected is the payload that the algorithm makes the rank send, over
-	// all iterations; see RingAllReduceBytes.
+	// all iterations; see RingAllReduceBytes and AllToAllBytes.
 	Expected units.Bytes `json:"expected"`
 	// Missing is how many bytes of messages the rank says never came to it, of those
 	// that may be left out; nil where it says nothing.
@@ -63,13 +68,29 @@ func RingAllReduceBytes(ranks int, size units.Bytes, iterations int) units.Bytes
 	return (2*(n-1)*size*units.Bytes(iterations) + n - 1) / n
 }
 
-// neighboursWithin finds neighbours of the ring on one node, whose bytes no tap
-// sees.
-func (w Workload) neighboursWithin() (from, to Rank, found bool) {
-	for i := range w.Ranks {
-		from, to = w.Ranks[i], w.Ranks[(i+1)%len(w.Ranks)]
-		if len(w.Ranks) > 1 && from.Node == to.Node {
-			return from, to, true
+// AllToAllBytes is what rank number rank of an all-to-all sends: the elements of 4 bytes
+// of its buffer are divided among all ranks, the first ones getting one more where that
+// leaves a rest, and all but its own part goes to others, (n-1)/n of the size.
+func AllToAllBytes(rank, ranks int, size units.Bytes, iterations int) units.Bytes {
+	elements, n := uint64(size/4), uint64(ranks)
+	own := elements / n
+	if uint64(rank) < elements%n {
+		own++
+	}
+	return units.Bytes(4 * (elements - own) * uint64(iterations))
+}
+
+// within finds ranks on one node that send to each other: no tap sees their bytes.
+func (w Workload) within() (from, to Rank, found bool) {
+	next := 1 // behind the sender, how many of the others it sends to
+	if w.Pattern == AllToAll {
+		next = len(w.Ranks) - 1
+	}
+	for i, from := range w.Ranks {
+		for k := 1; k <= next; k++ {
+			if to := w.Ranks[(i+k)%len(w.Ranks)]; len(w.Ranks) > 1 && from.Node == to.Node {
+				return from, to, true
+			}
 		}
 	}
 	return from, to, false

@@ -9,6 +9,7 @@ import (
 
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
+	"railbed/workloads/worker"
 )
 
 // ErrRates says that a file of rates that a workload names cannot be used.
@@ -34,6 +35,10 @@ func workloadRates(o *Options) (map[int]*rates.File, error) {
 			at := fmt.Sprintf("steps[%d].workload.rd.control", i)
 			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(at), ErrRates, err)
 		}
+		if w.Algorithm == worker.Direct && len(file.Phases) > 1 {
+			at := fmt.Sprintf("steps[%d].workload.algorithm", i)
+			return nil, fmt.Errorf("%v: %w: %d phases, and %s has one: want algorithm: %s", o.File.Source.Pos(at), ErrRates, len(file.Phases), worker.Direct, worker.Pairwise)
+		}
 		found[i] = file
 	}
 	return found, nil
@@ -55,6 +60,12 @@ func (s *session) roundTrip(w *spec.Workload) time.Duration {
 // pattern is what a workload sends, to whom.
 func pattern(w *spec.Workload) rates.Options {
 	o := rates.Options{Pattern: rates.Ring}
+	if w.Kind == spec.AllToAll {
+		o.Pattern = rates.AllToAll
+		if w.Algorithm == worker.Pairwise {
+			o.Method = rates.ConflictFree
+		}
+	}
 	if w.Family == "6" {
 		o.Family = 6
 	}

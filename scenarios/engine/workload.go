@@ -14,8 +14,10 @@ import (
 	"railbed/fabric/clock"
 	"railbed/fabric/units"
 	"railbed/testbed"
+	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
+	"railbed/workloads/collective"
 	"railbed/workloads/traffic"
 	"railbed/workloads/worker"
 )
@@ -62,7 +64,7 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	job := worker.Job{
 		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
 		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
-		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w),
+		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w), Skew: w.Skew, Seed: s.plan.Seed,
 	}
 	for _, r := range s.plan.Ranks {
 		if d := s.plan.Sends(r.Node, r.NIC); d != nil {
@@ -95,14 +97,14 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.workloads = append(s.workloads, finish(w, result, s.plan.Dilation))
+	s.workloads = append(s.workloads, finish(w, result, s.plan))
 	return nil
 }
 
 // finish translates a result for the report and for the checks of packets. What
 // the workers measured in real time becomes virtual.
-func finish(w *spec.Workload, r *worker.Result, dilation uint64) finished {
-	by := clock.Dilation(dilation)
+func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
+	by := clock.Dilation(p.Dilation)
 	measured := r.Row.OutOfPlace
 	done := finished{
 		Workload: report.Workload{
@@ -111,7 +113,7 @@ func finish(w *spec.Workload, r *worker.Result, dilation uint64) finished {
 			Warmup: w.Warmup, Iterations: w.Iterations,
 			Time: measured.Time / by.Virtual(1), AlgBW: by.Virtual(measured.AlgBW), BusBW: by.Virtual(measured.BusBW), Wrong: r.Wrong(), Missing: r.Missing(), MayMiss: mayMiss(w, r.Ranks, r.Row.Size),
 		},
-		traffic: verify.Workload{Name: w.Name},
+		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern},
 	}
 	for _, rank := range r.PerRank {
 		done.Sent = append(done.Sent, rank.Stream.Sent)
@@ -120,7 +122,7 @@ func finish(w *spec.Workload, r *worker.Result, dilation uint64) finished {
 		}
 		judged := verify.Rank{
 			Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port, Transport: r.Transport, Engines: rank.Engines,
-			Expected: verify.RingAllReduceBytes(r.Ranks, units.Bytes(r.Row.Size), w.Warmup+w.Iterations),
+			Expected: expected(w, rank.Rank, r.Ranks, p.Seed),
 			Reported: &rank.Stream.Sent,
 		}
 		if w.RD != nil && !w.RD.Droppable.IsZero() {
@@ -132,6 +134,19 @@ func finish(w *spec.Workload, r *worker.Result, dilation uint64) finished {
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
 	return done
+}
+
+// expected is what a rank sends over all iterations, by the formula of its collective.
+func expected(w *spec.Workload, rank, ranks int, seed uint64) units.Bytes {
+	iterations := w.Warmup + w.Iterations
+	switch {
+	case w.Kind != spec.AllToAll:
+		return verify.RingAllReduceBytes(ranks, w.Size, iterations)
+	case w.Skew == 0:
+		return verify.AllToAllBytes(rank, ranks, w.Size, iterations)
+	}
+	m := collective.Skewed(ranks, int(w.Size)/collective.ElementSize, w.Skew, seed)
+	return units.Bytes(m.Sends(rank) * collective.ElementSize * iterations)
 }
 
 // mayMiss is how many bytes of partial sums a workload may leave out: of the

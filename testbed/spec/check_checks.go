@@ -145,6 +145,7 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 	c.fabricChecks(at, p)
 	if b := p.BytesPerRank; b != nil {
 		c.workloadOf(at+".bytes-per-rank", b.Workload)
+		c.formula(at+".bytes-per-rank", b)
 	}
 	if k := p.Pacing; k != nil {
 		c.workloadOf(at+".pacing", k.Workload)

@@ -140,6 +140,7 @@ func (c *checker) workload(at string, w *Workload, names map[string]string) {
 		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size), "want a multiple of 4B, the size of a float32")
 	}
 	c.positive(at+".timeout", uint64(w.Timeout), "a timeout of no time", "want a duration such as 2m")
+	c.collective(at, w)
 	c.rd(at+".rd", w)
 }
 

@@ -43,7 +43,7 @@ func (s *Step) setDefaults() {
 		c.Limit = cmp.Or(c.Limit, defaultLimit)
 	}
 	if w := s.Workload; w != nil {
-		w.Algorithm = cmp.Or(w.Algorithm, "ring")
+		w.Algorithm = cmp.Or(w.Algorithm, defaultAlgorithm(w.Kind))
 		w.Transport = cmp.Or(w.Transport, "tcp")
 		w.Iterations = cmp.Or(w.Iterations, defaultIterations)
 		w.Warmup = over(w.Warmup, defaultWarmup, w.Zero&ZeroWarmup != 0)

@@ -101,6 +101,11 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 		zeros = field.Interface().(Zeros)
 	}
 	defaults, hasDefaults := e.defaults[v.Type()]
+	if w, is := v.Interface().(Workload); is {
+		own := defaults.Interface().(Workload)
+		own.Algorithm = defaultAlgorithm(w.Kind)
+		defaults = reflect.ValueOf(own)
+	}
 	for _, f := range fieldsOf(v.Type()) {
 		value := v.FieldByIndex(f.index)
 		onPurpose := zeros&zeroOf[f.key] != 0

@@ -43,7 +43,8 @@ type RD struct {
 	Control string `yaml:"control,omitempty" json:"control,omitempty" jsonschema:"enum=line,enum=nscc,enum=offline,enum=arbiter,enum=learned"`
 	// Rates is the file of rates for control: offline, as "railbed plan --rates"
 	// prints them; its path counts from this file's place. Default: those of max-min
-	// for the workload's pattern.
+	// for the workload's pattern, and of all-to-all with algorithm: pairwise those of
+	// conflict-free phases, which then are the run's.
 	Rates string `yaml:"rates,omitempty" json:"rates,omitempty"`
 	// KeyLog writes what opens the encrypted packets of the recordings to NAME.keys
 	// beside them, NAME being the workload's, and checks read those packets that

@@ -212,16 +212,23 @@ type Capture struct {
 type Workload struct {
 	// Name is what checks call the workload.
 	Name string `yaml:"name" json:"name"`
-	// Kind is the collective: all-reduce.
-	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce"`
-	// Algorithm is ring (default).
-	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring"`
+	// Kind is the collective: all-reduce, or all-to-all.
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-to-all"`
+	// Algorithm of all-reduce is ring. Of all-to-all it is direct (default), from each
+	// rank to all others at once, or pairwise: in ranks - 1 phases, in each from a rank
+	// to one other, and with control: offline in those of the computed rates.
+	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=direct,enum=pairwise"`
+	// Skew makes ranks get unequal parts in an all-to-all, as experts do: each rank
+	// sends to the k-th most popular one in proportion to 1/k^skew (Zipf), and who is
+	// how popular follows from the seed. Default 0: equal ones.
+	Skew int `yaml:"skew,omitempty" json:"skew,omitempty" jsonschema:"minimum=0,maximum=4"`
 	// Transport is tcp (default), the kernel's, or rd, reliable datagrams by many
 	// paths.
 	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd"`
 	// RD is how reliable datagrams behave, with transport: rd.
 	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
-	// Size is of the float32 buffer of each rank: a multiple of 4B.
+	// Size is of the float32 buffer of each rank, of which an all-to-all sends one part
+	// to each rank, itself included: a multiple of 4B.
 	Size units.Bytes `yaml:"size" json:"size"`
 	// Iterations are measured. Default 5.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=1000000"`
@@ -338,8 +345,9 @@ type PacketsCheck struct {
 type BytesPerRank struct {
 	// Workload is the workload's name. Default: the only one of the file.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
-	// Formula is ring-all-reduce: 2(n-1)/n of the size.
-	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce"`
+	// Formula is ring-all-reduce: 2(n-1)/n of the size, or all-to-all: (n-1)/n of it,
+	// or, with a skew, the size less the rank's own part.
+	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=all-to-all"`
 	// Tolerance is the share by which the bytes may differ.
 	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`
 }

@@ -68,9 +68,9 @@ type Traffic struct {
 // A Ring needs the endpoint for itself and is not safe for concurrent use.
 // After an error it must not be used any more.
 type Ring struct {
+	driver  driver
 	config  RingConfig
 	layout  layout
-	batch   [64]transports.Completion
 	cleared uint32 // operations for which the next rank's memory is ready
 	current uint32 // operations begun
 	run     operation
@@ -79,7 +79,6 @@ type Ring struct {
 // operation is the state of one all-reduce.
 type operation struct {
 	mode        Mode
-	pending     []transports.Request // not taken by the endpoint yet
 	held        []transports.Request // until the next rank is ready
 	seen        []bool               // by message number
 	started     bool                 // the next rank is ready
@@ -107,7 +106,7 @@ func NewRing(config RingConfig) (*Ring, error) {
 	if messages >= clearToSend {
 		return nil, fmt.Errorf("make ring: %d messages per operation, limit %d", messages, clearToSend-1)
 	}
-	return &Ring{config: config, layout: l, run: operation{seen: make([]bool, messages)}}, nil
+	return &Ring{driver: driver{endpoint: config.Endpoint}, config: config, layout: l, run: operation{seen: make([]bool, messages)}}, nil
 }
 
 // AllReduce sums the ranks' elements into every rank's Output. Every rank must
@@ -122,7 +121,7 @@ func (r *Ring) AllReduce(ctx context.Context, mode Mode) (Traffic, error) {
 		return Traffic{}, nil
 	}
 	for r.run.missing > 0 || r.run.outstanding > 0 || !r.run.started {
-		if err := r.turn(ctx); err != nil {
+		if err := r.driver.turn(ctx, r.handle); err != nil {
 			return r.run.traffic, fmt.Errorf("%v all-reduce %d on rank %d: %w", mode, r.current, r.config.Rank, err)
 		}
 	}
@@ -133,7 +132,8 @@ func (r *Ring) begin(mode Mode) {
 	r.current = (r.current + 1) &^ clearToSend
 	o := &r.run
 	clear(o.seen)
-	*o = operation{mode: mode, pending: o.pending[:0], held: o.held[:0], seen: o.seen, lost: o.lost[:0]}
+	r.driver.pending = r.driver.pending[:0]
+	*o = operation{mode: mode, held: o.held[:0], seen: o.seen, lost: o.lost[:0]}
 	if r.config.Ranks == 1 {
 		return
 	}
@@ -151,41 +151,12 @@ func (r *Ring) begin(mode Mode) {
 	// The rank before may write here from now on: Output, or Input when that
 	// is scratch, holds nothing of value to this rank.
 	o.outstanding++
-	o.pending = append(o.pending, transports.Request{Op: transports.OpWriteImm, Peer: r.config.Prev, Imm: clearToSend | r.current})
+	r.driver.pending = append(r.driver.pending, transports.Request{Op: transports.OpWriteImm, Peer: r.config.Prev, Imm: clearToSend | r.current})
 	r.start() // the next rank may have been faster
 }
 
 func (r *Ring) prev() int { return (r.config.Rank + r.config.Ranks - 1) % r.config.Ranks }
 func (r *Ring) next() int { return (r.config.Rank + 1) % r.config.Ranks }
-
-// turn posts what can be posted, and handles what has happened.
-func (r *Ring) turn(ctx context.Context) error {
-	if err := r.postPending(ctx); err != nil {
-		return err
-	}
-	n := r.config.Endpoint.Poll(r.batch[:])
-	if n == 0 {
-		return r.config.Endpoint.Wait(ctx)
-	}
-	for _, c := range r.batch[:n] {
-		if err := r.handle(c); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-func (r *Ring) postPending(ctx context.Context) error {
-	pending := r.run.pending
-	n, err := r.config.Endpoint.Post(ctx, pending)
-	if err != nil {
-		return err
-	}
-	left := copy(pending, pending[n:])
-	clear(pending[left:])
-	r.run.pending = pending[:left]
-	return nil
-}
 
 // send posts one slice of the chunk that this rank sends in a step. Partial
 // sums go to where the next rank reduces them, results to its output.
@@ -215,7 +186,7 @@ func (r *Ring) send(step, slice int) {
 		r.run.held = append(r.run.held, request)
 		return
 	}
-	r.run.pending = append(r.run.pending, request)
+	r.driver.pending = append(r.driver.pending, request)
 }
 
 func (r *Ring) handle(c transports.Completion) error {
@@ -256,7 +227,7 @@ func (r *Ring) start() {
 		return
 	}
 	r.run.started = true
-	r.run.pending = append(r.run.pending, r.run.held...)
+	r.driver.pending = append(r.driver.pending, r.run.held...)
 	clear(r.run.held)
 	r.run.held = r.run.held[:0]
 }

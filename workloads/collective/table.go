@@ -12,13 +12,13 @@ type Measure struct {
 	Time  float64 `json:"time_us"`    // microseconds per operation
 	AlgBW float64 `json:"algbw_gbps"` // size / time in GB/s, 10^9 bytes
 	BusBW float64 `json:"busbw_gbps"` // algbw scaled to what each link carries
-	Wrong uint64  `json:"wrong"`      // elements that are not the right sum, over all ranks and iterations
+	Wrong uint64  `json:"wrong"`      // elements that are not what they must be, over all ranks and iterations
 }
 
 // Row is one line of the table.
 type Row struct {
 	Size       uint64   `json:"size"`  // bytes
-	Count      int      `json:"count"` // elements
+	Count      int      `json:"count"` // elements; of an all-to-all, from a rank to each
 	Type       string   `json:"type"`
 	RedOp      string   `json:"redop"`
 	Root       int      `json:"root"` // -1: there is none
@@ -31,10 +31,21 @@ type Row struct {
 // carries when every rank sends the least that an all-reduce allows
 // (nccl-tests, doc/PERFORMANCE.md).
 func AllReduceMeasure(size uint64, ranks int, perOperation time.Duration, wrong uint64) Measure {
+	return measure(size, 2*float64(ranks-1)/float64(ranks), perOperation, wrong)
+}
+
+// AllToAllMeasure is that of all-to-alls in which each rank has size bytes to send. The
+// bus bandwidth is algbw * (n-1)/n: a rank's own part crosses no link (nccl-tests,
+// doc/PERFORMANCE.md).
+func AllToAllMeasure(size uint64, ranks int, perOperation time.Duration, wrong uint64) Measure {
+	return measure(size, float64(ranks-1)/float64(ranks), perOperation, wrong)
+}
+
+func measure(size uint64, factor float64, perOperation time.Duration, wrong uint64) Measure {
 	m := Measure{Time: float64(perOperation) / float64(time.Microsecond), Wrong: wrong}
 	if perOperation > 0 {
 		m.AlgBW = float64(size) / float64(perOperation) // bytes per nanosecond are GB/s
-		m.BusBW = m.AlgBW * 2 * float64(ranks-1) / float64(ranks)
+		m.BusBW = m.AlgBW * factor
 	}
 	return m
 }

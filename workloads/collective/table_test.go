@@ -47,3 +47,15 @@ func TestAllReduceMeasure(t *testing.T) {
 		t.Errorf("nothing in no time: %+v", m)
 	}
 }
+
+func TestAllToAllMeasure(t *testing.T) {
+	for _, c := range []struct {
+		ranks int
+		busBW float64
+	}{{1, 0}, {2, 1}, {4, 1.5}, {8, 1.75}} {
+		m := AllToAllMeasure(2e9, c.ranks, time.Second, 0)
+		if m.Time != 1e6 || m.AlgBW != 2 || m.BusBW != c.busBW {
+			t.Errorf("2 GB over %d ranks in 1 s: %+v, want busbw %v", c.ranks, m, c.busBW)
+		}
+	}
+}

@@ -18,8 +18,11 @@ import (
 
 // What a Job can ask for.
 const (
-	AllReduce = "all-reduce"
+	AllReduce = spec.AllReduce
+	AllToAll  = spec.AllToAll
 	Ring      = "ring"
+	Direct    = "direct"
+	Pairwise  = "pairwise"
 	TCP       = "tcp"
 	RD        = "rd"
 )
@@ -28,14 +31,16 @@ const (
 type Job struct {
 	Name  string
 	Ranks []plan.Rank // in order, numbered from 0
-	// Kind, Algorithm and Transport: all-reduce, ring (default), tcp (default) or
-	// rd.
+	// Kind, Algorithm and Transport: all-reduce by ring (default), or all-to-all by
+	// direct (default) or pairwise; tcp (default) or rd.
 	Kind, Algorithm, Transport string
 	Size                       units.Bytes // of the float32 buffer: a multiple of 4 bytes
 	Iterations                 int         // timed; default 5
 	Warmup                     int         // before them, checked but not timed
-	InPlace                    bool        // do as many operations in place, after the others
-	Family                     int         // 4 (default) or 6
+	InPlace                    bool        // do as many operations in place, after the others; all-reduce alone has them
+	Skew                       int         // of all-to-all, and Seed: see collective.Skewed
+	Seed                       uint64
+	Family                     int // 4 (default) or 6
 	// Timeout bounds the whole job. Default 2 minutes.
 	Timeout time.Duration
 	// BasePort is the first of the job's ports, BasePorts(len(Ranks)) of them;
@@ -105,6 +110,9 @@ func Args() []string { return []string{"worker", "collective"} }
 
 // withDefaults fills what is not set and checks the rest.
 func (j Job) withDefaults() (Job, error) {
+	if j.Kind == AllToAll {
+		setDefault(&j.Algorithm, Direct)
+	}
 	setDefault(&j.Algorithm, Ring)
 	setDefault(&j.Transport, TCP)
 	setDefault(&j.Iterations, defaultIterations)
@@ -119,8 +127,14 @@ func (j Job) withDefaults() (Job, error) {
 	}
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if j.Kind != AllReduce || j.Algorithm != Ring || j.Transport != TCP && j.Transport != RD {
-		problem("%s by %s over %s: want %s by %s over %s or %s", j.Kind, j.Algorithm, j.Transport, AllReduce, Ring, TCP, RD)
+	if !known(j.Kind, j.Algorithm) || j.Transport != TCP && j.Transport != RD {
+		problem("%s by %s over %s: want %s by %s or %s by %s or %s, over %s or %s", j.Kind, j.Algorithm, j.Transport, AllReduce, Ring, AllToAll, Direct, Pairwise, TCP, RD)
+	}
+	if j.Kind == AllToAll && (j.InPlace || j.RD != nil && !j.RD.Droppable.IsZero()) {
+		problem("%s in place, or with bytes that may be left out: there is neither", AllToAll)
+	}
+	if j.Skew < 0 || j.Skew > 0 && j.Kind != AllToAll {
+		problem("a skew of %d of %s: want at least 0, and %s", j.Skew, j.Kind, AllToAll)
 	}
 	if len(j.Ranks) == 0 {
 		problem("no ranks")
@@ -149,13 +163,27 @@ func (j Job) withDefaults() (Job, error) {
 			problem("rank %d on %s has no IPv%d address", r.Rank, r.Node, j.Family)
 		}
 	}
-	if j.RD != nil && j.RD.Control == spec.ControlOffline && (j.Rates == nil || j.Rates.Ranks != len(j.Ranks)) {
-		problem("control: offline without rates for its %d ranks", len(j.Ranks))
+	if j.offline() {
+		if j.Rates == nil || j.Rates.Ranks != len(j.Ranks) {
+			problem("control: offline without rates for its %d ranks", len(j.Ranks))
+		} else if j.Algorithm == Direct && len(j.Rates.Phases) > 1 {
+			problem("control: offline with rates in %d phases by %s, which has one: want %s", len(j.Rates.Phases), Direct, Pairwise)
+		}
 	}
 	if err := errors.Join(problems...); err != nil {
 		return j, fmt.Errorf("run workload %s: %w", j.Name, err)
 	}
 	return j, nil
+}
+
+// known says that there is such an algorithm of a collective.
+func known(kind, algorithm string) bool {
+	return kind == AllReduce && algorithm == Ring || kind == AllToAll && (algorithm == Direct || algorithm == Pairwise)
+}
+
+// offline says that the job keeps to planned rates.
+func (j Job) offline() bool {
+	return j.Transport == RD && j.RD != nil && j.RD.Control == spec.ControlOffline
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -194,6 +222,9 @@ func (j Job) config(i int) *workerConfig {
 		Rank: i, Ranks: len(j.Ranks), NIC: r.NIC, Addr: j.addr(r), Size: j.Size,
 		Port: uint16(j.BasePort + i), PerMode: j.Warmup + j.Iterations, InPlace: j.InPlace,
 	}
+	if j.Kind == AllToAll {
+		c.Skew, c.Seed, c.Phases = j.Skew, j.Seed, j.phases(i)
+	}
 	if j.Transport == RD {
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil
 		c.Dilation, c.RD, c.Secret, c.RoundTrip = j.Dilation, j.RD, j.Secret, j.RoundTrip
@@ -201,7 +232,7 @@ func (j Job) config(i int) *workerConfig {
 			c.Arbiter = j.arbiterAt()
 		}
 		if j.Rates != nil {
-			c.Rates = j.Rates.From(i, 0)
+			c.Rates = j.Rates.Pairs(i)
 		}
 		if i < len(j.Sends) {
 			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)

@@ -19,7 +19,7 @@ func TestDroppableJob(t *testing.T) {
 	if err != nil || result.Wrong() != 0 || result.Missing() > 2*uint64(j.Size)*uint64(len(result.Operations))/10 {
 		t.Fatalf("%v: %+v", err, result)
 	}
-	l := goroutines{hooks: hooks{afterReduce: func(rank int, id operationID, result []float32) {
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []float32) {
 		if rank == 1 && id.Index == 0 {
 			result[7]--
 		}

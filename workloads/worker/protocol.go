@@ -62,6 +62,10 @@ type workerConfig struct {
 	PerMode     int            `json:"per_mode"`
 	InPlace     bool           `json:"in_place,omitempty"`
 	PeerTimeout units.Duration `json:"peer_timeout,omitzero"`
+	// Skew, Seed and the rank's Phases are of an all-to-all.
+	Skew   int                `json:"skew,omitempty"`
+	Seed   uint64             `json:"seed,omitempty"`
+	Phases []collective.Phase `json:"phases,omitempty"`
 	// RD, Rate and Overhead of the link, and Dilation are for rd.
 	RD       *spec.RD         `json:"rd,omitempty"`
 	Secret   privacy.Material `json:"secret,omitempty"` // of rd, where it encrypts
@@ -79,7 +83,7 @@ type workerConfig struct {
 	SlotTime time.Duration  `json:"slot_time,omitempty"`
 }
 
-// operationID names one all-reduce of the job.
+// operationID names one operation of the job.
 type operationID struct {
 	Index int             `json:"index"`
 	Mode  collective.Mode `json:"mode"`

@@ -8,7 +8,7 @@ import (
 	"railbed/workloads/collective"
 )
 
-// Operation is one all-reduce over all ranks.
+// Operation is one collective operation over all ranks.
 type Operation struct {
 	Index  int             `json:"index"`
 	Mode   collective.Mode `json:"mode"`
@@ -124,6 +124,10 @@ func (r *Result) summarise(job Job) {
 		Size: uint64(job.Size), Count: int(job.Size) / collective.ElementSize,
 		Type: "float", RedOp: "sum", Root: -1,
 	}
+	if job.Kind == AllToAll { // as nccl-tests has it
+		r.Row.RedOp = "none"
+		r.Row.Count /= len(job.Ranks)
+	}
 	times, measure := r.mode(job, collective.OutOfPlace)
 	r.OutOfPlace, r.Row.OutOfPlace = times, measure
 	if job.InPlace {
@@ -154,5 +158,9 @@ func (r *Result) mode(job Job, mode collective.Mode) (Times, collective.Measure)
 	if count > 0 {
 		times.Avg = total / time.Duration(count)
 	}
-	return times, collective.AllReduceMeasure(uint64(job.Size), len(job.Ranks), times.Avg, wrong)
+	measure := collective.AllReduceMeasure
+	if job.Kind == AllToAll {
+		measure = collective.AllToAllMeasure
+	}
+	return times, measure(uint64(job.Size), len(job.Ranks), times.Avg, wrong)
 }

@@ -41,8 +41,8 @@ func Main(channel Channel, stderr io.Writer) int {
 
 // hooks are for this package's tests.
 type hooks struct {
-	// afterReduce sees a result before it is checked.
-	afterReduce func(rank int, id operationID, result []float32)
+	// afterOperation sees a result before it is checked.
+	afterOperation func(rank int, id operationID, result []float32)
 }
 
 var errChannelClosed = errors.New("the channel to the coordinator closed")
@@ -84,8 +84,6 @@ type rank struct {
 	messages chan *message
 	config   workerConfig
 	endpoint endpoint
-	input    []float32
-	output   []float32
 	// peers holds the rank of each peer of the endpoint.
 	peers map[transports.Peer]int
 }
@@ -136,7 +134,7 @@ func (w *rank) work(ctx context.Context) error {
 	if w.config.Kind == arbiterKind {
 		return w.arbitrate(ctx)
 	}
-	if w.config.Kind != AllReduce || w.config.Algorithm != Ring {
+	if !known(w.config.Kind, w.config.Algorithm) {
 		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
 	}
 	endpoint, err := open(&w.config, func(p transports.Peer) int { return w.peers[p] })
@@ -162,30 +160,35 @@ func (w *rank) finish() error {
 
 // collective meets the other ranks and does the operations.
 func (w *rank) collective(ctx context.Context) error {
-	count := int(w.config.Size) / collective.ElementSize
-	w.input, w.output = make([]float32, count), make([]float32, count)
+	b := w.config.allocate()
 	own := rendezvous{Address: w.endpoint.Address()}
 	var err error
-	if own.Input, err = w.register(w.input); err != nil {
+	if own.Input, err = w.register(b.input); err != nil {
 		return err
 	}
-	if own.Output, err = w.register(w.output); err != nil {
+	if own.Output, err = w.register(b.output); err != nil {
 		return err
 	}
 	if err := w.send(message{Ready: &own}); err != nil {
 		return err
 	}
-	ring, err := w.meet(ctx)
+	m, err := w.next(ctx)
 	if err != nil {
 		return err
 	}
-	pattern := collective.NewPattern(w.config.Rank, w.config.Ranks)
+	if len(m.Table) != w.config.Ranks {
+		return fmt.Errorf("table of %d ranks, want %d", len(m.Table), w.config.Ranks)
+	}
+	p, err := w.join(m.Table, b)
+	if err != nil {
+		return err
+	}
 	for index := range w.config.operations() {
-		if err := w.operation(ctx, ring, pattern, w.config.operation(index)); err != nil {
+		if err := w.operation(ctx, p, b.output, w.config.operation(index)); err != nil {
 			return err
 		}
 	}
-	m, err := w.next(ctx)
+	m, err = w.next(ctx)
 	if err == nil && m.End == nil {
 		err = errors.New("the coordinator sent something else than the end")
 	}
@@ -203,46 +206,10 @@ func (w *rank) register(elements []float32) ([]byte, error) {
 	return region.Remote(), nil
 }
 
-// meet waits for the table and makes the ring from it.
-func (w *rank) meet(ctx context.Context) (*collective.Ring, error) {
-	m, err := w.next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	n := w.config.Ranks
-	if len(m.Table) != n {
-		return nil, fmt.Errorf("table of %d ranks, want %d", len(m.Table), n)
-	}
-	next, prev := (w.config.Rank+1)%n, (w.config.Rank+n-1)%n
-	config := collective.RingConfig{
-		Endpoint: w.endpoint, Rank: w.config.Rank, Ranks: n,
-		Input: w.input, Output: w.output,
-		NextInput: m.Table[next].Input, NextOutput: m.Table[next].Output,
-	}
-	if w.config.lossy() {
-		config.Droppable = w.config.RD.Droppable
-	}
-	w.peers = make(map[transports.Peer]int)
-	for _, neighbour := range []struct {
-		rank int
-		peer *transports.Peer
-	}{{next, &config.Next}, {prev, &config.Prev}} {
-		if *neighbour.peer, err = w.endpoint.AddPeer(m.Table[neighbour.rank].Address); err != nil {
-			return nil, err
-		}
-		w.peers[*neighbour.peer] = neighbour.rank
-	}
-	return collective.NewRing(config)
-}
-
-// operation does one all-reduce: the data before and the check after are
+// operation does one operation: the data before and the check after are
 // outside the time that it reports.
-func (w *rank) operation(ctx context.Context, ring *collective.Ring, pattern *collective.Pattern, id operationID) error {
-	if id.Mode == collective.InPlace {
-		pattern.Fill(w.output, id.Index)
-	} else {
-		pattern.Fill(w.input, id.Index)
-	}
+func (w *rank) operation(ctx context.Context, p part, output []float32, id operationID) error {
+	p.fill(id)
 	if err := w.send(message{Prepared: &id}); err != nil {
 		return err
 	}
@@ -255,30 +222,28 @@ func (w *rank) operation(ctx context.Context, ring *collective.Ring, pattern *co
 	}
 	done := &operationDone{operationID: id}
 	start := time.Now()
-	done.Traffic, err = ring.AllReduce(ctx, id.Mode)
+	done.Traffic, err = p.operate(ctx, id)
 	done.Time = time.Since(start)
 	if err != nil {
 		return err
 	}
 	done.Start = start.UnixNano()
-	if w.hooks.afterReduce != nil {
-		w.hooks.afterReduce(w.config.Rank, id, w.output)
+	if w.hooks.afterOperation != nil {
+		w.hooks.afterOperation(w.config.Rank, id, output)
 	}
-	if !w.config.lossy() {
-		done.Wrong = pattern.Wrong(w.output, id.Index)
-		return w.send(message{Done: done})
+	var lost []collective.Loss
+	if w.config.lossy() {
+		if lost, err = w.losses(ctx, p, id); err != nil {
+			return err
+		}
 	}
-	lost, err := w.losses(ctx, ring, id)
-	if err != nil {
-		return err
-	}
-	done.Wrong, done.Short = pattern.WrongBut(w.output, id.Index, lost)
+	done.Wrong, done.Short = p.check(id, lost)
 	return w.send(message{Done: done})
 }
 
 // losses tells what this rank lost and returns what all did.
-func (w *rank) losses(ctx context.Context, ring *collective.Ring, id operationID) ([]collective.Loss, error) {
-	if err := w.send(message{Reduced: &losses{operationID: id, Losses: ring.Lost()}}); err != nil {
+func (w *rank) losses(ctx context.Context, p part, id operationID) ([]collective.Loss, error) {
+	if err := w.send(message{Reduced: &losses{operationID: id, Losses: p.lost()}}); err != nil {
 		return nil, err
 	}
 	m, err := w.next(ctx)

@@ -347,7 +347,7 @@ func TestClosedChannelEndsWorkers(t *testing.T) {
 
 // TestWrongResultIsCounted damages one element on one rank.
 func TestWrongResultIsCounted(t *testing.T) {
-	l := goroutines{hooks: hooks{afterReduce: func(rank int, id operationID, result []float32) {
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []float32) {
 		if rank == 1 && id.Index == 2 {
 			result[5]++
 			result[77] = 0

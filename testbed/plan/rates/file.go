@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"railbed/fabric/units"
@@ -62,6 +63,16 @@ func (f *File) From(rank, phase int) map[int]units.Rate {
 		if e.From == rank {
 			found[e.To] = e.Rate
 		}
+	}
+	return found
+}
+
+// Pairs are the rates of one rank by whom it sends to, each of the first phase in
+// which it does.
+func (f *File) Pairs(rank int) map[int]units.Rate {
+	found := make(map[int]units.Rate)
+	for i := range slices.Backward(f.Phases) {
+		maps.Copy(found, f.From(rank, i))
 	}
 	return found
 }

@@ -1,0 +1,285 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+
+	"railbed/transports"
+)
+
+// Phase is to whom a rank sends at the same time, and from whom it receives then.
+type Phase struct {
+	To   []int `json:"to,omitempty"`
+	From []int `json:"from,omitempty"`
+}
+
+// Direct is one phase in which a rank sends to all others at once, as ncclAlltoAll
+// does; it begins with the next one, so that not all begin with the same.
+func Direct(rank, ranks int) []Phase {
+	var all Phase
+	for _, p := range Pairwise(rank, ranks) {
+		all.To, all.From = append(all.To, p.To...), append(all.From, p.From...)
+	}
+	return []Phase{all}
+}
+
+// Pairwise is ranks - 1 phases in each of which a rank sends to one and receives from
+// one: in phase p to rank + p and from rank - p, modulo ranks, as MPI's pairwise
+// exchange (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
+// Operations in MPICH", 2005).
+func Pairwise(rank, ranks int) []Phase {
+	var phases []Phase
+	for p := 1; p < ranks; p++ {
+		phases = append(phases, Phase{To: []int{(rank + p) % ranks}, From: []int{(rank - p + ranks) % ranks}})
+	}
+	return phases
+}
+
+// AllToAllConfig is one rank's place in an all-to-all and its memory. Every rank must
+// have the same Matrix, and phases that fit the others': who sends to another in one of
+// them is received from there.
+type AllToAllConfig struct {
+	Endpoint transports.Endpoint
+	Rank     int
+	// Matrix is who sends how many elements to whom; it has a row for each rank.
+	Matrix Matrix
+	// Phases are in order; each other rank is in one of them, once each way.
+	Phases []Phase
+	// Peers are the endpoint's peers, by rank; the rank's own is unused.
+	Peers []transports.Peer
+	// Input and Output are as long as the matrix says and must not overlap. Output
+	// must be registered with the endpoint for remote writing.
+	Input, Output []float32
+	// Outputs are the handles of the others' outputs, by rank.
+	Outputs [][]byte
+}
+
+// AllToAll sends a block from each rank to each one. A rank goes to its next phase when
+// it has received all of one and all that it sent in it has arrived; only then do those
+// who send to it in the next one get leave to. So whoever follows phases that are
+// matchings is never sent to by two, however far ranks are apart.
+//
+// An AllToAll needs the endpoint for itself and is not safe for concurrent use. After an
+// error it must not be used any more.
+type AllToAll struct {
+	driver  driver
+	config  AllToAllConfig
+	rankOf  map[transports.Peer]int
+	blocks  []block // by rank
+	current uint32  // operations begun
+	run     exchange
+}
+
+// block is what a rank knows of another one.
+type block struct {
+	in, out  int    // elements that come from there, and that go there
+	at       int    // where what comes begins in Output
+	from     int    // where what goes begins in Input
+	lands    uint64 // where that lands there, in bytes
+	seen     []bool // slices of the current operation that came
+	expected bool   // it has leave to send in the current operation
+	waits    bool   // for its leave
+	cleared  uint32 // the latest operation for which it gave leave
+}
+
+// exchange is the state of one operation.
+type exchange struct {
+	phase       int
+	outstanding int // requests posted or pending
+	sending     int // slices of the phase that have not arrived or not begun
+	receiving   int // slices of the phase that have not come
+	traffic     Traffic
+}
+
+// blockSlices is how many messages a block of so many elements is.
+func blockSlices(elements int) int { return (elements*ElementSize + sliceBytes - 1) / sliceBytes }
+
+// slicePart is the elements of one of them.
+func slicePart(elements, slice int) (from, to int) {
+	const each = sliceBytes / ElementSize
+	return slice * each, min((slice+1)*each, elements)
+}
+
+// NewAllToAll checks the configuration and returns the operation.
+func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
+	m, rank := config.Matrix, config.Rank
+	problem := func(format string, args ...any) (*AllToAll, error) {
+		return nil, fmt.Errorf("make all-to-all: "+format, args...)
+	}
+	if rank < 0 || rank >= len(m) {
+		return problem("rank %d of %d", rank, len(m))
+	}
+	for from, row := range m {
+		if len(row) != len(m) {
+			return problem("rank %d sends to %d ranks of %d", from, len(row), len(m))
+		}
+	}
+	if len(config.Input) != m.InputLen(rank) || len(config.Output) != m.OutputLen(rank) {
+		return problem("input of %d elements, output of %d, want %d and %d", len(config.Input), len(config.Output), m.InputLen(rank), m.OutputLen(rank))
+	}
+	if len(m) > 1 && (len(config.Peers) != len(m) || len(config.Outputs) != len(m)) {
+		return problem("%d peers and %d outputs of %d ranks", len(config.Peers), len(config.Outputs), len(m))
+	}
+	if err := checkPhases(config.Phases, rank, len(m)); err != nil {
+		return problem("%w", err)
+	}
+	a := &AllToAll{driver: driver{endpoint: config.Endpoint}, config: config, rankOf: make(map[transports.Peer]int), blocks: make([]block, len(m))}
+	for other := range m {
+		a.blocks[other] = block{
+			in: m[other][rank], out: m[rank][other], at: m.output(other, rank), from: m.input(rank, other),
+			lands: uint64(m.output(rank, other)) * ElementSize, seen: make([]bool, blockSlices(m[other][rank])),
+		}
+		if other != rank {
+			a.rankOf[config.Peers[other]] = other
+		}
+	}
+	return a, nil
+}
+
+// checkPhases holds that each other rank is met once each way.
+func checkPhases(phases []Phase, rank, ranks int) error {
+	to, from := make([]int, ranks), make([]int, ranks)
+	for i, p := range phases {
+		for _, way := range []struct {
+			ranks []int
+			count []int
+		}{{p.To, to}, {p.From, from}} {
+			for _, r := range way.ranks {
+				if r < 0 || r >= ranks {
+					return fmt.Errorf("phase %d has rank %d of %d", i, r, ranks)
+				}
+				way.count[r]++
+			}
+		}
+	}
+	for r := range ranks {
+		want := 1
+		if r == rank {
+			want = 0
+		}
+		if to[r] != want || from[r] != want {
+			return fmt.Errorf("rank %d sends %d times to rank %d and receives %d times, want %d", rank, to[r], r, from[r], want)
+		}
+	}
+	return nil
+}
+
+// Exchange does one all-to-all from Input to Output. Every rank must call it as often as
+// the others; it returns when this rank has what was sent to it and everything that it
+// sent has arrived. There is none in place: what comes would take the place of what has
+// not gone.
+func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
+	a.current = (a.current + 1) &^ clearToSend
+	a.run = exchange{phase: -1}
+	for i := range a.blocks {
+		b := &a.blocks[i]
+		clear(b.seen)
+		b.expected, b.waits = false, false
+	}
+	own := &a.blocks[a.config.Rank]
+	copy(a.config.Output[own.at:own.at+own.in], a.config.Input[own.from:])
+	a.advance()
+	for a.run.phase < len(a.config.Phases) || a.run.outstanding > 0 {
+		if err := a.driver.turn(ctx, a.handle); err != nil {
+			return a.run.traffic, fmt.Errorf("all-to-all %d on rank %d in phase %d: %w", a.current, a.config.Rank, a.run.phase, err)
+		}
+		a.advance()
+	}
+	return a.run.traffic, nil
+}
+
+// advance begins phases while there is nothing left to do in the one before.
+func (a *AllToAll) advance() {
+	for a.run.phase < len(a.config.Phases) && a.run.sending == 0 && a.run.receiving == 0 {
+		if a.run.phase++; a.run.phase < len(a.config.Phases) {
+			a.enter(a.config.Phases[a.run.phase])
+		}
+	}
+}
+
+// enter gives leave to those who send in a phase, and begins to send.
+func (a *AllToAll) enter(p Phase) {
+	for _, from := range p.From {
+		b := &a.blocks[from]
+		b.expected = true
+		if b.in == 0 {
+			continue
+		}
+		a.run.receiving += len(b.seen)
+		a.post(transports.Request{Op: transports.OpWriteImm, Peer: a.config.Peers[from], Imm: clearToSend | a.current})
+	}
+	for _, to := range p.To {
+		b := &a.blocks[to]
+		a.run.sending += blockSlices(b.out)
+		b.waits = b.out > 0
+		a.release(to)
+	}
+}
+
+func (a *AllToAll) post(r transports.Request) {
+	a.run.outstanding++
+	a.driver.pending = append(a.driver.pending, r)
+}
+
+// release sends a block that waits, once its receiver gave leave.
+func (a *AllToAll) release(to int) {
+	b := &a.blocks[to]
+	if !b.waits || b.cleared != a.current {
+		return
+	}
+	b.waits = false
+	input := a.config.Input[b.from : b.from+b.out]
+	for slice := range blockSlices(b.out) {
+		from, behind := slicePart(b.out, slice)
+		a.post(transports.Request{
+			Op: transports.OpWriteImm, Peer: a.config.Peers[to], Local: Bytes(input[from:behind]),
+			Remote: a.config.Outputs[to], Offset: b.lands + uint64(from)*ElementSize, Imm: uint32(slice),
+		})
+	}
+}
+
+func (a *AllToAll) handle(c transports.Completion) error {
+	rank, known := a.rankOf[c.Peer]
+	switch {
+	case c.Op == transports.OpPeerDown:
+		return fmt.Errorf("rank %d: %w", rank, c.Err)
+	case c.Err != nil:
+		return c.Err
+	case c.Op != transports.OpReceive:
+		a.run.outstanding--
+		if c.Bytes > 0 { // else it was a leave
+			a.run.sending--
+			a.run.traffic.Sent += uint64(c.Bytes)
+		}
+		return nil
+	case !known:
+		return fmt.Errorf("%w: from peer %d, which is no rank", errUnexpected, c.Peer)
+	}
+	b := &a.blocks[rank]
+	if c.Imm&clearToSend != 0 {
+		sequence := c.Imm &^ clearToSend
+		if sequence != (b.cleared+1)&^clearToSend || b.out == 0 {
+			return fmt.Errorf("rank %d is ready for operation %d, want %d", rank, sequence, b.cleared+1)
+		}
+		b.cleared = sequence
+		a.release(rank)
+		return nil
+	}
+	return a.receive(b, rank, c)
+}
+
+// receive takes one slice of a block.
+func (a *AllToAll) receive(b *block, rank int, c transports.Completion) error {
+	number := int(c.Imm)
+	if !b.expected || number >= len(b.seen) || b.seen[number] {
+		return fmt.Errorf("%w: number %d of %d from rank %d before its phase, or a second time", errUnexpected, number, len(b.seen), rank)
+	}
+	from, to := slicePart(b.in, number)
+	if want := (to - from) * ElementSize; c.Bytes != want || c.Missing != 0 {
+		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %d", errUnexpected, number, rank, c.Bytes, c.Missing, want)
+	}
+	b.seen[number] = true
+	a.run.receiving--
+	a.run.traffic.Received += uint64(c.Bytes)
+	return nil
+}

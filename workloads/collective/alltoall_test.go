@@ -1,0 +1,413 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/transports"
+)
+
+// exchanges is all ranks of an all-to-all in one process.
+type exchanges struct {
+	all       []*AllToAll
+	endpoints []transports.Endpoint
+}
+
+// phases are those of each rank.
+type phases func(rank, ranks int) []Phase
+
+func newExchanges(t testing.TB, m Matrix, p phases, open func() transports.Endpoint) *exchanges {
+	t.Helper()
+	w := &exchanges{}
+	n := len(m)
+	outputs, handles := make([][]float32, n), make([][]byte, n)
+	for rank := range n {
+		e := open()
+		t.Cleanup(func() { e.Close() })
+		w.endpoints = append(w.endpoints, e)
+		if outputs[rank] = make([]float32, m.OutputLen(rank)); len(outputs[rank]) > 0 {
+			handles[rank] = register(t, e, outputs[rank])
+		}
+	}
+	for rank := range n {
+		peers := make([]transports.Peer, n)
+		for other := range n {
+			if other != rank {
+				peers[other] = addPeer(t, w.endpoints[rank], w.endpoints[other])
+			}
+		}
+		a, err := NewAllToAll(AllToAllConfig{
+			Endpoint: w.endpoints[rank], Rank: rank, Matrix: m, Phases: p(rank, n), Peers: peers,
+			Input: make([]float32, m.InputLen(rank)), Output: outputs[rank], Outputs: handles,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.all = append(w.all, a)
+	}
+	return w
+}
+
+// exchange runs one operation on every rank.
+func (w *exchanges) exchange(ctx context.Context) ([]Traffic, error) {
+	traffic := make([]Traffic, len(w.all))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, a := range w.all {
+		group.Go(func() (err error) {
+			traffic[i], err = a.Exchange(ctx)
+			return err
+		})
+	}
+	return traffic, group.Wait()
+}
+
+// TestAllToAll compares with a transposition of the blocks, for data of its own, over a
+// transport without any order: every element is where its sender meant it, and each rank
+// sent what the matrix says.
+func TestAllToAll(t *testing.T) {
+	const seed = 11
+	random := rand.New(rand.NewPCG(seed, 1))
+	for _, ranks := range []int{1, 2, 3, 5, 8} {
+		matrices := map[string]Matrix{
+			"even": Even(ranks, 4096*ranks), "nothing": Even(ranks, 0), "one": Even(ranks, 1), "uneven": Even(ranks, 1023),
+			"several messages": Even(ranks, ranks*sliceBytes/ElementSize+77), "skewed": Skewed(ranks, 100_003, 2, seed), "any": make(Matrix, ranks),
+		}
+		for from := range ranks {
+			for range ranks {
+				matrices["any"][from] = append(matrices["any"][from], max(0, random.IntN(3000)-1000))
+			}
+		}
+		for name, m := range matrices {
+			for way, p := range map[string]phases{"direct": Direct, "pairwise": Pairwise, "mixed": mixedPhases} {
+				t.Run(fmt.Sprintf("ranks=%d/%s/%s", ranks, name, way), func(t *testing.T) {
+					w := newExchanges(t, m, p, openMemory(seed))
+					for range 2 {
+						checkExchange(t, w, m, random)
+					}
+				})
+			}
+		}
+	}
+}
+
+// mixedPhases meet one in the first phase, nobody in the second and all others in the
+// third.
+func mixedPhases(rank, ranks int) []Phase {
+	all := Pairwise(rank, ranks)
+	if ranks < 3 {
+		return all
+	}
+	var rest Phase
+	for _, p := range all[1:] {
+		rest.To, rest.From = append(rest.To, p.To...), append(rest.From, p.From...)
+	}
+	return []Phase{all[0], {}, rest}
+}
+
+func checkExchange(t *testing.T, w *exchanges, m Matrix, random *rand.Rand) {
+	t.Helper()
+	for _, a := range w.all {
+		for i := range a.config.Input {
+			a.config.Input[i] = random.Float32()
+		}
+		clear(a.config.Output)
+	}
+	traffic, err := w.exchange(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, a := range w.all {
+		var want []float32
+		in, out := 0, 0
+		for from, row := range m {
+			start := 0
+			for _, elements := range row[:rank] {
+				start += elements
+			}
+			want = append(want, w.all[from].config.Input[start:start+row[rank]]...)
+			if from != rank {
+				in += row[rank]
+				out += m[rank][from]
+			}
+		}
+		if !slices.Equal(a.config.Output, want) {
+			t.Fatalf("rank %d has another output than the blocks for it", rank)
+		}
+		if got := traffic[rank]; got.Sent != uint64(out*ElementSize) || got.Received != uint64(in*ElementSize) || out != m.Sends(rank) {
+			t.Errorf("rank %d: %+v, want %d and %d elements, and Sends %d", rank, got, out, in, m.Sends(rank))
+		}
+	}
+}
+
+// TestEvenBytes holds an even matrix against the formula: of the elements, (n-1)/n go to
+// others, and as many come.
+func TestEvenBytes(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 5, 8} {
+		for _, count := range []int{0, 840, 1023} {
+			m, total := Even(ranks, count), 0
+			for rank := range ranks {
+				total += m.Sends(rank)
+				if m.InputLen(rank) != count {
+					t.Errorf("%d ranks: rank %d has %d elements, want %d", ranks, rank, m.InputLen(rank), count)
+				}
+				if count%ranks == 0 && (m.Sends(rank) != count*(ranks-1)/ranks || m.OutputLen(rank) != count) {
+					t.Errorf("%d ranks: rank %d sends %d elements of %d and has %d then", ranks, rank, m.Sends(rank), count, m.OutputLen(rank))
+				}
+			}
+			if total != count*(ranks-1) { // each element goes to one receiver, who has it already once
+				t.Errorf("%d ranks, %d elements: %d cross, want %d", ranks, count, total, count*(ranks-1))
+			}
+		}
+	}
+}
+
+// TestSkewed holds shares against Zipf's law worked out by hand, and that the seed says
+// who gets them.
+func TestSkewed(t *testing.T) {
+	for _, c := range []struct {
+		ranks, count, skew int
+		shares             []int // from the most popular on
+	}{
+		{4, 25, 1, []int{12, 6, 4, 3}},           // 1 : 1/2 : 1/3 : 1/4 = 12 : 6 : 4 : 3
+		{3, 49, 2, []int{36, 9, 4}},              // 1 : 1/4 : 1/9 = 36 : 9 : 4
+		{4, 26, 1, []int{13, 6, 4, 3}},           // of 12.48, 6.24, 4.16 and 3.12 the first lacks most
+		{5, 7, 0, []int{2, 2, 1, 1, 1}},          // even
+		{2, 0, 3, []int{0, 0}},                   // nothing
+		{1, 9, 1, []int{9}},                      // all to itself
+		{2, 9_000_000, 3, []int{8e6, 1_000_000}}, // 8 : 1
+	} {
+		hot := map[int]bool{}
+		for seed := range uint64(20) {
+			m := Skewed(c.ranks, c.count, c.skew, seed)
+			for rank, row := range m {
+				sorted := slices.Sorted(slices.Values(row))
+				slices.Reverse(sorted)
+				if !slices.Equal(row, m[0]) || !slices.Equal(sorted, c.shares) || m.InputLen(rank) != c.count {
+					t.Errorf("%+v, seed %d: rank %d sends %v", c, seed, rank, row)
+				}
+			}
+			hot[slices.Index(m[0], slices.Max(m[0]))] = true
+			if !slices.Equal(m[0], Skewed(c.ranks, c.count, c.skew, seed)[0]) {
+				t.Errorf("%+v, seed %d: another matrix the second time", c, seed)
+			}
+		}
+		if (len(hot) > 1) != (c.skew > 0 && c.ranks > 1 && c.count > 0) {
+			t.Errorf("%+v: the most popular are %v", c, hot)
+		}
+	}
+}
+
+// TestBlocksNotice damages an output in one thing at a time.
+func TestBlocksNotice(t *testing.T) {
+	m := Even(4, 4096)
+	const rank, iteration = 2, 7
+	b := NewBlocks(rank, m)
+	good := make([]float32, m.OutputLen(rank))
+	for from := range m {
+		input := make([]float32, m.InputLen(from))
+		NewBlocks(from, m).Fill(input, iteration)
+		copy(good[from*1024:], input[rank*1024:][:1024])
+	}
+	if wrong := b.Wrong(good, iteration); wrong != 0 {
+		t.Fatalf("%d elements of a right output are wrong", wrong)
+	}
+	for name, c := range map[string]struct {
+		damage func(output []float32)
+		least  uint64 // random values are alike now and then
+	}{
+		"an element":                  {func(o []float32) { o[1500]++ }, 1},
+		"the last element":            {func(o []float32) { o[4095] = 0 }, 1},
+		"a block did not come":        {func(o []float32) { clear(o[1024:2048]) }, 1024},
+		"two blocks changed places":   {func(o []float32) { s := slices.Clone(o[:1024]); copy(o, o[1024:2048]); copy(o[1024:], s) }, 2040},
+		"a block that is one too far": {func(o []float32) { copy(o[1025:2048], slices.Clone(o[1024:2047])) }, 1020},
+		"a block of another receiver": {func(o []float32) {
+			in := make([]float32, 4096)
+			NewBlocks(1, m).Fill(in, iteration)
+			copy(o[1024:2048], in)
+		}, 1020},
+		"a block of another iteration": {func(o []float32) {
+			in := make([]float32, 4096)
+			NewBlocks(1, m).Fill(in, iteration-1)
+			copy(o[1024:2048], in[2048:])
+		}, 1020},
+	} {
+		bad := slices.Clone(good)
+		c.damage(bad)
+		if wrong := b.Wrong(bad, iteration); wrong < c.least || wrong > 2048 {
+			t.Errorf("%s: %d elements are wrong, want %d at least", name, wrong, c.least)
+		}
+	}
+}
+
+// TestPhasesAreMatchings holds that in each of pairwise's phases everybody sends to one
+// and receives from one, who sends to him in the same phase.
+func TestPhasesAreMatchings(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 5, 8} {
+		for p := range ranks - 1 {
+			to := map[int]bool{}
+			for rank := range ranks {
+				phase := Pairwise(rank, ranks)[p]
+				if len(phase.To) != 1 || len(phase.From) != 1 || Pairwise(phase.To[0], ranks)[p].From[0] != rank || to[phase.To[0]] {
+					t.Errorf("%d ranks, phase %d: rank %d has %+v", ranks, p, rank, phase)
+				}
+				to[phase.To[0]] = true
+			}
+		}
+	}
+}
+
+// watched notes which ranks have leave to write to a rank at the same time: from the
+// moment that the leave is posted until the last of their bytes has come.
+type watched struct {
+	transports.Endpoint
+	open, most int
+}
+
+func (w *watched) Post(ctx context.Context, requests []transports.Request) (int, error) {
+	n, err := w.Endpoint.Post(ctx, requests)
+	for _, r := range requests[:n] {
+		if r.Imm&clearToSend != 0 {
+			w.open++
+			w.most = max(w.most, w.open)
+		}
+	}
+	return n, err
+}
+
+func (w *watched) Poll(completions []transports.Completion) int {
+	n := w.Endpoint.Poll(completions)
+	for _, c := range completions[:n] {
+		if c.Op == transports.OpReceive && c.Bytes > 0 {
+			w.open--
+		}
+	}
+	return n
+}
+
+// TestOneSenderAtATime holds that whoever follows phases that are matchings is never sent
+// to by two, and that with all at once he is by all.
+func TestOneSenderAtATime(t *testing.T) {
+	const ranks = 5
+	for want, p := range map[int]phases{1: Pairwise, ranks - 1: Direct} {
+		var all []*watched
+		memory := openMemory(3)
+		w := newExchanges(t, Even(ranks, 1000), p, func() transports.Endpoint {
+			all = append(all, &watched{Endpoint: memory()})
+			return all[len(all)-1]
+		})
+		for range 20 {
+			if _, err := w.exchange(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for rank, e := range all {
+			if e.most != want || e.open != 0 {
+				t.Errorf("rank %d had %d senders at once, want %d, and has %d at the end", rank, e.most, want, e.open)
+			}
+		}
+	}
+}
+
+// TestExchangesBackToBack runs operations without any barrier between them.
+func TestExchangesBackToBack(t *testing.T) {
+	const ranks, count, rounds = 4, 100_003, 15
+	m := Even(ranks, count)
+	for name, open := range map[string]func() transports.Endpoint{"memory": openMemory(9), "tcp": openTCP(t)} {
+		for way, p := range map[string]phases{"direct": Direct, "pairwise": Pairwise} {
+			t.Run(name+"/"+way, func(t *testing.T) {
+				w := newExchanges(t, m, p, open)
+				group, ctx := errgroup.WithContext(t.Context())
+				for rank, a := range w.all {
+					group.Go(func() error {
+						blocks := NewBlocks(rank, m)
+						random := rand.New(rand.NewPCG(uint64(rank), 0))
+						for round := range rounds {
+							blocks.Fill(a.config.Input, round)
+							time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
+							if _, err := a.Exchange(ctx); err != nil {
+								return err
+							}
+							if wrong := blocks.Wrong(a.config.Output, round); wrong > 0 {
+								return fmt.Errorf("rank %d round %d: %d wrong", rank, round, wrong)
+							}
+						}
+						return nil
+					})
+				}
+				if err := group.Wait(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// TestUnexpectedBlocks sends what a wrong rank would send.
+func TestUnexpectedBlocks(t *testing.T) {
+	const ranks, slice = 3, sliceBytes / ElementSize
+	w := newExchanges(t, Even(ranks, ranks*2*slice), Pairwise, openMemory(1))
+	a := w.all[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.Exchange(ctx); err == nil { // it has begun
+		t.Fatal("an exchange without others came to its end")
+	}
+	peer := a.config.Peers
+	good := transports.Completion{Op: transports.OpReceive, Peer: peer[2], Imm: 0, Bytes: sliceBytes} // rank 0 receives from 2 first
+	if err := a.handle(good); err != nil {
+		t.Fatalf("the first slice: %v", err)
+	}
+	for name, change := range map[string]func(*transports.Completion){
+		"twice":            func(*transports.Completion) {},
+		"number":           func(c *transports.Completion) { c.Imm = 2 },
+		"length":           func(c *transports.Completion) { c.Imm, c.Bytes = 1, sliceBytes-4 },
+		"empty":            func(c *transports.Completion) { c.Imm, c.Bytes = 1, 0 },
+		"holes":            func(c *transports.Completion) { c.Imm, c.Bytes, c.Missing = 1, sliceBytes-4, 4 },
+		"before its phase": func(c *transports.Completion) { c.Peer = peer[1] },
+		"sender":           func(c *transports.Completion) { c.Peer = 77 },
+		"ready too far":    func(c *transports.Completion) { c.Imm = clearToSend | 7 },
+		"request error":    func(c *transports.Completion) { c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess },
+		"peer is not here": func(c *transports.Completion) { c.Op, c.Err = transports.OpPeerDown, transports.ErrPeerFailed },
+	} {
+		bad := good
+		change(&bad)
+		if err := a.handle(bad); err == nil {
+			t.Errorf("%s: %+v was taken", name, bad)
+		}
+	}
+}
+
+func TestNewAllToAllRefuses(t *testing.T) {
+	buffer := make([]float32, 6)
+	good := func() AllToAllConfig {
+		return AllToAllConfig{Rank: 0, Matrix: Even(3, 6), Phases: Pairwise(0, 3), Peers: []transports.Peer{0, 1, 2}, Outputs: make([][]byte, 3), Input: buffer, Output: buffer}
+	}
+	if _, err := NewAllToAll(good()); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*AllToAllConfig){
+		"rank":         func(c *AllToAllConfig) { c.Rank = 3 },
+		"short row":    func(c *AllToAllConfig) { c.Matrix = Matrix{{1, 1, 1}, {1, 1}, {1, 1, 1}} },
+		"input":        func(c *AllToAllConfig) { c.Input = buffer[:5] },
+		"output":       func(c *AllToAllConfig) { c.Output = nil },
+		"peers":        func(c *AllToAllConfig) { c.Peers = c.Peers[:2] },
+		"outputs":      func(c *AllToAllConfig) { c.Outputs = nil },
+		"phases":       func(c *AllToAllConfig) { c.Phases = c.Phases[:1] },
+		"phase twice":  func(c *AllToAllConfig) { c.Phases = append(c.Phases, c.Phases[0]) },
+		"phase of one": func(c *AllToAllConfig) { c.Phases = []Phase{{To: []int{1, 2}, From: []int{1}}} },
+		"to itself":    func(c *AllToAllConfig) { c.Phases = append(c.Phases, Phase{To: []int{0}, From: []int{0}}) },
+		"to nobody":    func(c *AllToAllConfig) { c.Phases = append(c.Phases, Phase{To: []int{3}}) },
+	} {
+		c := good()
+		change(&c)
+		if _, err := NewAllToAll(c); err == nil {
+			t.Errorf("%s: made an all-to-all", name)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package worker
+
+import (
+	"context"
+
+	"railbed/transports"
+	"railbed/workloads/collective"
+)
+
+// part is one rank's part in a collective: its data, the operation, and the check of what
+// that gave.
+type part interface {
+	// fill sets the input of an operation.
+	fill(id operationID)
+	operate(ctx context.Context, id operationID) (collective.Traffic, error)
+	// lost is what the latest operation lost at this rank, of parts of sums.
+	lost() []collective.Loss
+	// check counts the elements of the output that are wrong for what all ranks lost,
+	// and those that lack a part for that.
+	check(id operationID, lost []collective.Loss) (wrong, short uint64)
+}
+
+// buffers are a rank's memory.
+type buffers struct{ input, output []float32 }
+
+// allReduce is a part in a ring.
+type allReduce struct {
+	buffers
+	ring    *collective.Ring
+	pattern *collective.Pattern
+}
+
+func (a *allReduce) fill(id operationID) {
+	if id.Mode == collective.InPlace {
+		a.pattern.Fill(a.output, id.Index)
+	} else {
+		a.pattern.Fill(a.input, id.Index)
+	}
+}
+
+func (a *allReduce) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
+	return a.ring.AllReduce(ctx, id.Mode)
+}
+
+func (a *allReduce) lost() []collective.Loss { return a.ring.Lost() }
+
+func (a *allReduce) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
+	if len(lost) == 0 {
+		return a.pattern.Wrong(a.output, id.Index), 0
+	}
+	return a.pattern.WrongBut(a.output, id.Index, lost)
+}
+
+// allToAll is a part in an all-to-all.
+type allToAll struct {
+	buffers
+	exchange *collective.AllToAll
+	blocks   *collective.Blocks
+}
+
+func (a *allToAll) fill(id operationID) { a.blocks.Fill(a.input, id.Index) }
+
+func (a *allToAll) operate(ctx context.Context, _ operationID) (collective.Traffic, error) {
+	return a.exchange.Exchange(ctx)
+}
+
+func (a *allToAll) lost() []collective.Loss { return nil }
+
+func (a *allToAll) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
+	return a.blocks.Wrong(a.output, id.Index), 0
+}
+
+// allocate makes a rank's memory.
+func (c *workerConfig) allocate() buffers {
+	if c.Kind == AllToAll {
+		m := c.matrix()
+		return buffers{make([]float32, m.InputLen(c.Rank)), make([]float32, m.OutputLen(c.Rank))}
+	}
+	count := int(c.Size) / collective.ElementSize
+	return buffers{make([]float32, count), make([]float32, count)}
+}
+
+// matrix is what ranks send in an all-to-all.
+func (c *workerConfig) matrix() collective.Matrix {
+	return collective.Skewed(c.Ranks, int(c.Size)/collective.ElementSize, c.Skew, c.Seed)
+}
+
+// join makes this rank's part from the table of all ranks.
+func (w *rank) join(table []rendezvous, b buffers) (part, error) {
+	w.peers = make(map[transports.Peer]int)
+	if w.config.Kind == AllToAll {
+		return w.joinAllToAll(table, b)
+	}
+	n := w.config.Ranks
+	next, prev := (w.config.Rank+1)%n, (w.config.Rank+n-1)%n
+	config := collective.RingConfig{
+		Endpoint: w.endpoint, Rank: w.config.Rank, Ranks: n,
+		Input: b.input, Output: b.output,
+		NextInput: table[next].Input, NextOutput: table[next].Output,
+	}
+	if w.config.lossy() {
+		config.Droppable = w.config.RD.Droppable
+	}
+	var err error
+	if config.Next, err = w.addPeer(table, next); err != nil {
+		return nil, err
+	}
+	if config.Prev, err = w.addPeer(table, prev); err != nil {
+		return nil, err
+	}
+	ring, err := collective.NewRing(config)
+	if err != nil {
+		return nil, err
+	}
+	return &allReduce{b, ring, collective.NewPattern(w.config.Rank, n)}, nil
+}
+
+func (w *rank) joinAllToAll(table []rendezvous, b buffers) (part, error) {
+	c := &w.config
+	config := collective.AllToAllConfig{
+		Endpoint: w.endpoint, Rank: c.Rank, Matrix: c.matrix(), Phases: c.Phases, Peers: make([]transports.Peer, c.Ranks),
+		Input: b.input, Output: b.output, Outputs: make([][]byte, c.Ranks),
+	}
+	for other := range table {
+		if other == c.Rank {
+			continue
+		}
+		peer, err := w.addPeer(table, other)
+		if err != nil {
+			return nil, err
+		}
+		config.Peers[other], config.Outputs[other] = peer, table[other].Output
+	}
+	exchange, err := collective.NewAllToAll(config)
+	if err != nil {
+		return nil, err
+	}
+	return &allToAll{b, exchange, collective.NewBlocks(c.Rank, config.Matrix)}, nil
+}
+
+// addPeer makes another rank a peer.
+func (w *rank) addPeer(table []rendezvous, rank int) (transports.Peer, error) {
+	peer, err := w.endpoint.AddPeer(table[rank].Address)
+	if err == nil {
+		w.peers[peer] = rank
+	}
+	return peer, err
+}
+
+// phases are those of rank i in an all-to-all: its algorithm's, or, where rates were
+// computed before, the plan's. Pairs that a plan leaves out, such as ranks of one node,
+// come last, at once.
+func (j Job) phases(i int) []collective.Phase {
+	n := len(j.Ranks)
+	switch {
+	case j.Algorithm == Direct:
+		return collective.Direct(i, n)
+	case !j.offline():
+		return collective.Pairwise(i, n)
+	}
+	planned := make([]collective.Phase, len(j.Rates.Phases)+1)
+	at := func(from, to int) *collective.Phase {
+		if p := j.Rates.Phase(from, to); p >= 0 {
+			return &planned[p]
+		}
+		return &planned[len(planned)-1]
+	}
+	for _, p := range collective.Pairwise(i, n) { // in this order where there are several in a phase
+		to, from := at(i, p.To[0]), at(p.From[0], i)
+		to.To, from.From = append(to.To, p.To...), append(from.From, p.From...)
+	}
+	return planned
+}
