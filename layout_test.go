@@ -76,6 +76,7 @@ var levels = map[string]folder{
 		"nodes": "the conformance suite of its runtimes",
 	}},
 	"fabric/softswitch/protocoltest": {level: 0},
+	"fabric/softswitch/calculustest": {level: 1},
 	"fabric/softswitch/draw":         {level: 2},
 	"fabric/softswitch/packet":       {level: 2},
 	"fabric/softswitch/aggregate":    {level: 3},

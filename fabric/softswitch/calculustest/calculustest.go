@@ -1,0 +1,69 @@
+// Package calculustest has the curves of network calculus that tests hold token
+// buckets, queues and links against: Cruz, A Calculus for Network Delay, Part I,
+// IEEE Transactions on Information Theory 37(1), 1991, where (sigma, rho) comes from,
+// and Le Boudec and Thiran, Network Calculus, LNCS 2050, 2001, whose theorems are
+// named by their numbers.
+package calculustest
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"railbed/fabric/clock"
+)
+
+// Trace is amounts by time, bytes or packets, in order.
+type Trace struct {
+	at     []clock.Time
+	amount []int64
+}
+
+// Add adds an amount that comes at once.
+func (t *Trace) Add(at clock.Time, amount int64) {
+	t.at, t.amount = append(t.at, at), append(t.amount, amount)
+}
+
+// Len is how many amounts there are.
+func (t *Trace) Len() int { return len(t.at) }
+
+// Burst is the least b for which no interval [s, t] has more than b + rate*(t-s),
+// with the rate in amounts a second: how full a leaky bucket of that rate becomes
+// (section 1.2.2). By the definition, over all pairs of a beginning and an end:
+// the beginning that leaves most is kept.
+func (t *Trace) Burst(rate float64) (burst float64) {
+	sum, least := 0.0, math.Inf(1)
+	for i, amount := range t.amount {
+		due := rate * time.Duration(t.at[i]).Seconds()
+		least = min(least, sum-due)
+		sum += float64(amount)
+		burst = max(burst, sum-due-least)
+	}
+	return burst
+}
+
+// Arrival is a packet of a source.
+type Arrival struct {
+	At    clock.Time
+	Bytes int
+}
+
+// Source sends packets of some lengths so that no interval has more than burst +
+// rate*t bytes, with the rate in bytes a second. It is as greedy as
+// it may be, but for some pauses by chance, after which it may send up to a burst at
+// once again.
+func Source(random *rand.Rand, burst, rate float64, packets int, lengths ...int) []Arrival {
+	arrivals := make([]Arrival, 0, packets)
+	level, now := 0.0, clock.Time(0) // of a bucket that leaks at the rate
+	for range packets {
+		length := lengths[random.IntN(len(lengths))]
+		wait := time.Duration(math.Ceil(max(0, level+float64(length)-burst) / rate * 1e9))
+		if wait > 0 && random.IntN(100) == 0 {
+			wait += time.Duration(random.Int64N(int64(2 * burst / rate * 1e9)))
+		}
+		now = now.Add(wait)
+		level = max(0, level-rate*wait.Seconds()) + float64(length)
+		arrivals = append(arrivals, Arrival{At: now, Bytes: length})
+	}
+	return arrivals
+}
