@@ -88,6 +88,12 @@ func flowsPerSpine(t *testing.T, text string, family int) (flows [2]int) {
 			t.Error(err)
 		}
 	}()
+	return flowsOver(t, tb, family)
+}
+
+// flowsOver is flowsPerSpine of a testbed that is up.
+func flowsOver(t *testing.T, tb *testbed.Testbed, family int) (flows [2]int) {
+	t.Helper()
 	before := uplinks(t, tb)
 	frame := sendSize + 8 + 20 + 14 // UDP, IPv4, Ethernet
 	to := tb.Plan().Node("h1").Loopbacks[0]

@@ -28,7 +28,6 @@ func taking(bytes float64) time.Duration {
 
 // watched is how much waits at a port, at most, the frame on the line included.
 type watched struct {
-	port string
 	most map[string]int64
 	rig  *rig
 }

@@ -31,8 +31,10 @@ const (
 	Testbed Feature = "testbed"
 	Ping    Feature = "ping"
 	Tshark  Feature = "tshark"
-	Tcpdump Feature = "tcpdump"
-	Python  Feature = "python3"
+	// Traceroute is Debian's, whose options the tests use.
+	Traceroute Feature = "traceroute"
+	Tcpdump    Feature = "tcpdump"
+	Python     Feature = "python3"
 	// PythonAES is AES-GCM for the distribution's Python, /usr/bin/python3: Python has
 	// none of its own.
 	PythonAES Feature = "python3-cryptography"
@@ -51,20 +53,21 @@ const requireEnv = "RAILBED_REQUIRE"
 const probeTimeout = 20 * time.Second
 
 var probes = map[Feature]func() error{
-	Root:      probeRoot,
-	Netns:     probeNetns,
-	UserNS:    probeUserNS,
-	Testbed:   probeTestbed,
-	Ping:      program("ping", "-V"),
-	Tshark:    program("tshark", "--version"),
-	Tcpdump:   program("tcpdump", "--version"),
-	Python:    program("python3", "--version"),
-	PythonAES: program("/usr/bin/python3", "-c", "import cryptography.hazmat.primitives.ciphers.aead"),
-	Mininet:   program("mn", "--version"),
-	OpenMPI:   program("mpirun", "--version"),
-	UCX:       program("ucx_info", "-v"),
-	Docker:    program("docker", "version"),
-	VM:        probeVM,
+	Root:       probeRoot,
+	Netns:      probeNetns,
+	UserNS:     probeUserNS,
+	Testbed:    probeTestbed,
+	Ping:       program("ping", "-V"),
+	Tshark:     program("tshark", "--version"),
+	Traceroute: program("traceroute", "--version"),
+	Tcpdump:    program("tcpdump", "--version"),
+	Python:     program("python3", "--version"),
+	PythonAES:  program("/usr/bin/python3", "-c", "import cryptography.hazmat.primitives.ciphers.aead"),
+	Mininet:    program("mn", "--version"),
+	OpenMPI:    program("mpirun", "--version"),
+	UCX:        program("ucx_info", "-v"),
+	Docker:     program("docker", "version"),
+	VM:         probeVM,
 }
 
 // probed holds one sync.OnceValue per feature: a probe runs once per process.
