@@ -196,6 +196,40 @@ func TestTrimmedHint(t *testing.T) {
 	}
 }
 
+// TestTrimmedTwice holds when a packet is sent again whose second transmission was
+// trimmed, too: as soon as loss shows it, since it had its one hint.
+func TestTrimmedTwice(t *testing.T) {
+	w, a, b := sealedPair(t)
+	_, key := b.region(1 << 16)
+	a.sends(0, key, 1<<16, 4, 1)
+	w.runFor(time.Second)
+	a.onDone = nil
+	o := a.peers[0].out
+	for _, last := range []int{0, 9} { // others follow it; it is the last of all
+		first, hints := uint32(o.next-firstPSN(a.life)), b.Counters().Hints
+		g := w.watch(a, func(at uint32, n int) fate { return fate{trim: at == first+uint32(last) && n <= 2} })
+		bound, probe := o.late.bound(), o.late.probe()
+		if last == 0 {
+			// What comes until then is behind it.
+			for range 40 {
+				w.at(w.now.Add(time.Duration(w.random.Int64N(int64(100*time.Microsecond)))), func() {
+					a.post(0, Message{Op: transports.OpWrite, Local: make([]byte, 512), Key: key})
+				})
+			}
+		}
+		a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 5120), Key: key})
+		w.runFor(time.Second)
+		sent, trip := g.sent[first+uint32(last)], 2*w.net.delay
+		most := bound + 10*time.Microsecond
+		if last > 0 {
+			most = probe + endDelay + trip
+		}
+		if len(sent) != 3 || sent[1].Sub(sent[0]) != trip || sent[2].Sub(sent[1]) < bound || sent[2].Sub(sent[1]) > most || b.Counters().Hints != hints+1 {
+			t.Errorf("packet %d of 10 was sent at %v, want the third at most %v after the second; %d hints", last, sent, most, b.Counters().Hints-hints)
+		}
+	}
+}
+
 // TestHintIsNoHole holds that a forged header does not make bytes be given up of a
 // message that may have holes.
 func TestHintIsNoHole(t *testing.T) {

@@ -104,18 +104,25 @@ func (w *world) watch(a *testNode, decide func(psn uint32, n int) fate) *passage
 }
 
 // TestTrimmedIsSentAgain holds that a packet of which only the header came is sent
-// again as soon as its sender can know.
+// again as soon as its sender can know, however often that happens to it.
 func TestTrimmedIsSentAgain(t *testing.T) {
 	for _, psn := range []uint32{0, 5, 99} {
-		w := newWorld(t, 1)
-		a, b := w.pair()
-		g := w.watch(a, func(at uint32, n int) fate { return fate{trim: at == psn && n == 1} })
-		_, key := b.region(51_200)
-		a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 51_200), Key: key})
-		w.runFor(time.Second)
-		sent := g.sent[psn]
-		if len(sent) != 2 || sent[1].Sub(sent[0]) != 2*w.net.delay || a.Counters().Probes != 0 || len(b.received) != 1 {
-			t.Errorf("packet %d was sent at %v, with %d probes", psn, sent, a.Counters().Probes)
+		for trims := 1; trims <= 3; trims++ {
+			w := newWorld(t, 1)
+			a, b := w.pair()
+			g := w.watch(a, func(at uint32, n int) fate { return fate{trim: at == psn && n <= trims} })
+			_, key := b.region(51_200)
+			a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 51_200), Key: key})
+			w.runFor(time.Second)
+			sent := g.sent[psn]
+			if len(sent) != trims+1 || a.Counters().Probes != 0 || len(b.received) != 1 {
+				t.Fatalf("packet %d was sent at %v, with %d probes", psn, sent, a.Counters().Probes)
+			}
+			for i := range trims {
+				if took := sent[i+1].Sub(sent[i]); took != 2*w.net.delay {
+					t.Errorf("packet %d was sent again after %v, trimmed %d times", psn, took, i+1)
+				}
+			}
 		}
 	}
 }
