@@ -9,9 +9,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/netip"
-	"os"
 	"os/exec"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,9 +75,6 @@ type pythonEvent struct {
 // orders are what it reads; bytes travel as base64.
 type orders map[string]any
 
-// pythons counts them, so that each has an address of its own.
-var pythons atomic.Uint32
-
 // startPython starts one. It hears at an address of its own, so that its ports are
 // free; with IPv6, where there is one loopback address, in the last slot that is.
 func startPython(t *testing.T, c pythonConfig) *python {
@@ -92,9 +87,7 @@ func startPython(t *testing.T, c pythonConfig) *python {
 	}
 	var life [8]byte
 	rand.Read(life[:])
-	pid := os.Getpid()
-	at := netip.AddrFrom4([4]byte{127, byte(64 + pythons.Add(1)%128), byte(pid >> 8), byte(pid)})
-	slots := []int{0}
+	at, slots := ownLoopback(), []int{0}
 	if c.v6 {
 		at, slots = netip.IPv6Loopback(), []int{15, 14, 13, 12, 11, 10, 9, 8}
 	}

@@ -242,7 +242,10 @@ func (e *Endpoint) Engines() int { return len(e.workers) }
 // Address implements transports.Endpoint.
 func (e *Endpoint) Address() []byte { return e.self.encode() }
 
-// AddPeer implements transports.Endpoint.
+// AddPeer implements transports.Endpoint. Who had the address and ports before has
+// failed with it: so an owner who is told of a restarted peer ends what is
+// outstanding to the old one, also where packets are encrypted and nothing that
+// comes back could.
 func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	to, err := decodeAddress(raw)
 	switch {
@@ -257,21 +260,39 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	if err != nil {
 		return 0, fmt.Errorf("add peer: %w", err)
 	}
+	n, gone, err := e.addPeer(to)
+	if err != nil {
+		return 0, fmt.Errorf("add peer: %w", err)
+	}
+	for _, p := range gone {
+		e.fail(p, fmt.Errorf("%w: another endpoint has its address", transports.ErrPeerFailed))
+	}
+	return n, nil
+}
+
+// addPeer makes a peer known, and names those that had its address and ports, which
+// two endpoints cannot have at a time.
+func (e *Endpoint) addPeer(to address) (n transports.Peer, gone []transports.Peer, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return 0, fmt.Errorf("add peer: %w", transports.ErrClosed)
+		return 0, nil, transports.ErrClosed
 	}
 	if p, found := e.byLife[to.life]; found {
-		return p, nil
+		return p, nil, nil
 	}
-	n := transports.Peer(len(e.peers))
+	for i, p := range e.peers {
+		if p.at == to.at && p.port == to.port && !p.failed {
+			gone = append(gone, transports.Peer(i))
+		}
+	}
+	n = transports.Peer(len(e.peers))
 	e.peers = append(e.peers, &peer{address: to})
 	e.byLife[to.life] = n
 	for _, w := range e.workers {
 		w.addPeer(to)
 	}
-	return n, nil
+	return n, gone, nil
 }
 
 // Register implements transports.Endpoint.

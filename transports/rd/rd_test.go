@@ -3,6 +3,7 @@ package rd
 import (
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,15 @@ func open(t testing.TB, c Config) *Endpoint {
 	}
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+// loopbacks counts those that were given out.
+var loopbacks atomic.Uint32
+
+// ownLoopback is an address that no other test of any process has.
+func ownLoopback() netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, byte(64 + loopbacks.Add(1)%128), byte(pid >> 8), byte(pid)})
 }
 
 func TestConformance(t *testing.T) {
