@@ -120,6 +120,9 @@ var levels = map[string]folder{
 		"transports/rd/rate":    "it hands controllers to its engines",
 	}},
 	"transports/rd/privacy": {level: 1},
+	"transports/rd/privacy/privacytest": {level: 1, siblings: map[string]string{
+		"transports/rd/privacy": "it has one of its secrets",
+	}},
 	"transports/rd/engine": {level: 3, siblings: map[string]string{
 		"transports":         "it speaks of its completions and errors",
 		"transports/rd/path": "its packets take paths by a chooser",

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"railbed/transports"
+	"railbed/transports/rd/privacy/privacytest"
 )
 
 // TestAddressTaken holds that who is told of another endpoint at a peer's address
 // need not wait for the peer's timeout: what is outstanding to it ends at once.
 func TestAddressTaken(t *testing.T) {
-	for name, c := range map[string]Config{"clear": {}, "encrypted": {Secret: testSecret(t)}} {
+	for name, c := range map[string]Config{"clear": {}, "encrypted": {Secret: privacytest.Secret()}} {
 		t.Run(name, func(t *testing.T) {
 			c.PeerTimeout = time.Hour
 			a := open(t, c)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"railbed/transports"
+	"railbed/transports/rd/privacy/privacytest"
 )
 
 // BenchmarkGoodput is one pair on the loopback device, by message size; with CPU
@@ -18,7 +19,7 @@ func BenchmarkGoodput(b *testing.B) {
 			b.Run(fmt.Sprintf("mtu=%d/bytes=%d", mtu, size), func(b *testing.B) { goodput(b, Config{MTU: mtu}, size) })
 		}
 	}
-	for _, c := range []Config{{MTU: 4200}, {MTU: 4200, Secret: testSecret(b)}, {MTU: 4200, Secret: testSecret(b), Readable: true}} {
+	for _, c := range []Config{{MTU: 4200}, {MTU: 4200, Secret: privacytest.Secret()}, {MTU: 4200, Secret: privacytest.Secret(), Readable: true}} {
 		b.Run(fmt.Sprintf("mtu=4200/bytes=262144/encrypted=%v/readable=%v", c.Secret != nil, c.Readable), func(b *testing.B) { goodput(b, c, 256<<10) })
 	}
 	// A packet a path, four in a row, and as many as a call takes.

@@ -10,21 +10,13 @@ import (
 
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
+	"railbed/transports/rd/privacy/privacytest"
 )
-
-func testSecret(t testing.TB) *privacy.Secret {
-	t.Helper()
-	s, err := privacy.New(bytes.Repeat([]byte{0x5E}, privacy.SecretLen))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 // TestWhoEncrypts holds that an endpoint that encrypts and one that does not are
 // no peers, and that ones with other secrets take nothing of each other.
 func TestWhoEncrypts(t *testing.T) {
-	clear, sealed := open(t, Config{}), open(t, Config{Secret: testSecret(t), PeerTimeout: time.Second})
+	clear, sealed := open(t, Config{}), open(t, Config{Secret: privacytest.Secret(), PeerTimeout: time.Second})
 	if _, err := clear.AddPeer(sealed.Address()); err == nil || !strings.Contains(err.Error(), "no secret") {
 		t.Errorf("a peer that encrypts: %v", err)
 	}

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"container/heap"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -17,23 +16,9 @@ var runs = flag.Int("runs", 20_000, "random runs of the model")
 
 // delivery is a message on its way: to the switch, or to a worker.
 type delivery struct {
-	at     clock.Time
 	worker int // to or from
 	up     bool
 	data   []byte
-}
-
-type wires []delivery
-
-func (w wires) Len() int           { return len(w) }
-func (w wires) Less(i, j int) bool { return w[i].at < w[j].at }
-func (w wires) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
-func (w *wires) Push(x any)        { *w = append(*w, x.(delivery)) }
-func (w *wires) Pop() any {
-	old := *w
-	last := old[len(old)-1]
-	*w = old[:len(old)-1]
-	return last
 }
 
 // model is a switch and its workers over a network that loses, doubles and
@@ -43,7 +28,7 @@ type model struct {
 	random    *rand.Rand
 	table     *Table
 	now       clock.Time
-	wires     wires
+	wires     clock.Queue[delivery]
 	workers   []*aggregation.Worker
 	loss      float64
 	twice     float64
@@ -95,7 +80,7 @@ func (m *model) carry(worker int, up bool, data []byte) {
 	for range 2 {
 		if m.random.Float64() >= m.loss {
 			at := m.now + 1 + clock.Time(m.random.Int64N(m.spread))
-			heap.Push(&m.wires, delivery{at, worker, up, append([]byte(nil), data...)})
+			m.wires.Push(at, delivery{worker, up, append([]byte(nil), data...)})
 		}
 		if m.random.Float64() >= m.twice {
 			break
@@ -117,15 +102,14 @@ func (m *model) run() {
 			done = done && one.Done()
 			next = min(next, one.Next())
 		}
-		if len(m.wires) > 0 {
-			next = min(next, m.wires[0].at)
-		}
+		next = min(next, m.wires.Next())
 		if done || next == clock.Never {
 			return
 		}
 		m.now = max(m.now, next)
-		for len(m.wires) > 0 && m.wires[0].at <= m.now {
-			m.arrive(heap.Pop(&m.wires).(delivery))
+		for m.wires.Next() <= m.now {
+			_, d := m.wires.Pop()
+			m.arrive(d)
 		}
 	}
 	m.t.Fatalf("not done after %d messages", m.sent)

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"container/heap"
 	"os"
 	"testing"
 	"time"
@@ -131,43 +130,21 @@ func datagram(frame []byte, ecn wire.ECN) {
 // simulation is a virtual time with what is to happen in it.
 type simulation struct {
 	now   clock.Time
-	queue deeds
-	count uint64
-}
-
-type deed struct {
-	at    clock.Time
-	order uint64
-	do    func()
-}
-
-type deeds []deed
-
-func (d deeds) Len() int { return len(d) }
-func (d deeds) Less(i, j int) bool {
-	return d[i].at < d[j].at || d[i].at == d[j].at && d[i].order < d[j].order
-}
-func (d deeds) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
-func (d *deeds) Push(x any)   { *d = append(*d, x.(deed)) }
-func (d *deeds) Pop() any {
-	last := (*d)[len(*d)-1]
-	*d = (*d)[:len(*d)-1]
-	return last
+	queue clock.Queue[func()]
 }
 
 // in does something some time later; deeds of one time in the order in which they
 // were asked for.
 func (s *simulation) in(after time.Duration, do func()) {
-	s.count++
-	heap.Push(&s.queue, deed{s.now.Add(after), s.count, do})
+	s.queue.Push(s.now.Add(after), do)
 }
 
 // run lets the time pass until the end, or until nothing is left to do.
 func (s *simulation) run(until clock.Time) {
-	for len(s.queue) > 0 && s.queue[0].at <= until {
-		next := heap.Pop(&s.queue).(deed)
-		s.now = next.at
-		next.do()
+	for s.queue.Len() > 0 && s.queue.Next() <= until {
+		at, do := s.queue.Pop()
+		s.now = at
+		do()
 	}
 	s.now = until
 }

@@ -1,13 +1,17 @@
 package engine
 
-import "testing"
+import (
+	"testing"
+
+	"railbed/transports/rd/privacy/privacytest"
+)
 
 // FuzzEncrypted lets bytes forge packets, and replay genuine ones, between peers
 // that encrypt, by somebody who knows all but the secret: every message between
 // them comes, whole and once, and nobody is taken for dead.
 func FuzzEncrypted(f *testing.F) {
 	f.Add([]byte{3, 200, 0, 8, 100, 10, 0, 0, 0, 0, 0, 1, 50})
-	secret := testSecret(f)
+	secret := privacytest.Secret()
 	f.Fuzz(func(t *testing.T, script []byte) {
 		x := newAttack(t, script, secret)
 		x.talk(x.a, x.b, 2000)

@@ -338,7 +338,7 @@ func FuzzEngine(f *testing.F) {
 // lost says that a node lost a peer that nobody could take from it.
 func (x *attack) settle(t *testing.T, lost func(n *testNode) bool) {
 	t.Helper()
-	x.order = 19_000_000
+	x.most = x.events.Count() + 1_000_000
 	x.run(x.now.Add(20 * time.Second))
 	x.checkGuards()
 	for r, before := range x.closed {

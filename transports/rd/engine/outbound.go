@@ -38,6 +38,7 @@ type outbound struct {
 	unasked   int  // bytes since the controller's window asked for an acknowledgement
 
 	control rate.Controller // nil: the engine's pacer alone says what may go
+	grants  rate.Allowance  // what it said of the next packet
 	lane    lane            // of the rate that it asks for
 	told    rate.Ack        // what it is to be told of this acknowledgement
 
@@ -265,7 +266,7 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 			base.Flags |= wire.RDDroppable
 		}
 		// An answer is asked for where the sender waits for one.
-		o.asked = o.flight.count+1 >= o.room || o.full() || o.asks(int(k.size), now)
+		o.asked = o.flight.count+1 >= o.room || o.full() || o.asks(int(k.size))
 		o.ended = o.lost.count+o.long.count+o.short.count == 0
 		if o.asked {
 			base.Flags |= wire.RDAckRequest

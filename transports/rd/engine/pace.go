@@ -35,12 +35,14 @@ func (l *lane) charge(now clock.Time, bytes int, perSecond uint64) (due clock.Ti
 	return due
 }
 
-// allowed says that the controller lets the next packet go.
+// allowed says that the controller lets the next packet go, and keeps what else it
+// says of that one.
 func (o *outbound) allowed(now clock.Time) bool {
 	if o.control == nil {
 		return true
 	}
-	a := o.control.Allowed(now)
+	o.grants = o.control.Allowed(now)
+	a := &o.grants
 	if a.Window > 0 && o.flight.count > 0 && o.under+o.nextBytes()-wire.RDDataLen > a.Window {
 		o.lane.busy = false
 		return false // until an acknowledgement
@@ -63,11 +65,11 @@ func (o *outbound) allowed(now clock.Time) bool {
 // of the controller's window: it has no room for another behind it, or a quarter of
 // it has gone since one was asked for. So the window opens piece by piece, and the
 // next packets are on their way before the last have come.
-func (o *outbound) asks(bytes int, now clock.Time) bool {
+func (o *outbound) asks(bytes int) bool {
 	if o.control == nil {
 		return false
 	}
-	window := o.control.Allowed(now).Window
+	window := o.grants.Window
 	o.unasked += bytes
 	if window == 0 || o.under+2*bytes <= window && o.unasked < window/4 {
 		return false
@@ -116,10 +118,8 @@ func (e *Engine) pace(now clock.Time, o *outbound) bool {
 		}
 		due, paced = at, true
 	}
-	if o.control != nil {
-		if r := o.control.Allowed(now).Rate; r > 0 {
-			due, paced = max(due, o.lane.charge(now, bytes, r)), true
-		}
+	if r := o.grants.Rate; r > 0 {
+		due, paced = max(due, o.lane.charge(now, bytes, r)), true
 	}
 	if paced {
 		e.counters.Pace.count(now.Sub(due))

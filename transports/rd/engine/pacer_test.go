@@ -8,6 +8,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
+	"railbed/transports/rd/privacy/privacytest"
 	"railbed/transports/rd/rate"
 	"railbed/transports/wire"
 )
@@ -117,7 +118,7 @@ func TestPacerIsShared(t *testing.T) {
 // TestNothingIsAllocated holds that packets of a transfer that runs cost no memory
 // on either side.
 func TestNothingIsAllocated(t *testing.T) {
-	for name, secret := range map[string]*privacy.Secret{"plain": nil, "encrypted": testSecret(t)} {
+	for name, secret := range map[string]*privacy.Secret{"plain": nil, "encrypted": privacytest.Secret()} {
 		t.Run(name, func(t *testing.T) { nothingIsAllocated(t, secret) })
 	}
 }

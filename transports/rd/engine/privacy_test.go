@@ -8,22 +8,14 @@ import (
 
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
+	"railbed/transports/rd/privacy/privacytest"
 	"railbed/transports/wire"
 )
-
-func testSecret(t testing.TB) *privacy.Secret {
-	t.Helper()
-	s, err := privacy.New(bytes.Repeat([]byte{0x5E}, privacy.SecretLen))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 // encrypt makes nodes from now on encrypt, half of the worlds with headers that
 // can be read, and keys that do not last.
 func (w *world) encrypt() {
-	w.secret = testSecret(w)
+	w.secret = privacytest.Secret()
 	w.readable = w.random.IntN(2) == 0
 	w.keys = privacy.Limits{Packets: 20 + w.random.Uint64N(1000), Overlap: time.Millisecond}
 }
@@ -31,7 +23,7 @@ func (w *world) encrypt() {
 // sealedPair is a pair that encrypts, with keys that last.
 func sealedPair(t testing.TB) (w *world, a, b *testNode) {
 	w = newWorld(t, 1)
-	w.secret = testSecret(t)
+	w.secret = privacytest.Secret()
 	a, b = w.pair()
 	return w, a, b
 }
@@ -41,7 +33,7 @@ func sealedPair(t testing.TB) (w *world, a, b *testNode) {
 func TestKeysRotate(t *testing.T) {
 	for _, loss := range []float64{0, 0.05} {
 		w := newWorld(t, 1)
-		w.secret, w.keys = testSecret(t), privacy.Limits{Packets: 100}
+		w.secret, w.keys = privacytest.Secret(), privacy.Limits{Packets: 100}
 		w.net = weather{delay: 10 * time.Microsecond, jitter: 5 * time.Microsecond, loss: loss}
 		a, b := w.pair()
 		region, key := b.region(1 << 16)
@@ -178,7 +170,7 @@ func TestForgedRejects(t *testing.T) {
 // do nothing at all: the other's window keeps them out.
 func TestReplays(t *testing.T) {
 	w := newWorld(t, 1)
-	w.secret = testSecret(t)
+	w.secret = privacytest.Secret()
 	w.net = weather{delay: 10 * time.Microsecond, jitter: 50 * time.Microsecond, loss: 0.05, twice: 0.5}
 	a, b := w.pair()
 	type sent struct {

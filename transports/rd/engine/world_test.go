@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"container/heap"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -24,8 +23,8 @@ type world struct {
 	seed   uint64
 	random *rand.Rand
 	now    clock.Time
-	events events
-	order  uint64
+	events clock.Queue[func()]
+	most   uint64 // events, until it counts as endless
 	nodes  []*testNode
 	net    weather
 	// saw is told of every packet that is sent.
@@ -55,49 +54,26 @@ type weather struct {
 	loss, twice, trim, corrupt, mark float64
 }
 
-type event struct {
-	at    clock.Time
-	order uint64
-	do    func()
-}
-
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].order < e[j].order
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
-}
-
 func newWorld(t testing.TB, seed uint64) *world {
-	w := &world{TB: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), now: 1, net: weather{delay: 10 * time.Microsecond}}
+	w := &world{TB: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), now: 1, most: 20_000_000, net: weather{delay: 10 * time.Microsecond}}
 	w.saw = w.trace
 	return w
 }
 
-func (w *world) at(t clock.Time, do func()) {
-	w.order++
-	heap.Push(&w.events, event{t, w.order, do})
-}
+func (w *world) at(t clock.Time, do func()) { w.events.Push(t, do) }
 
 // run does what happens until nothing does, or until a moment.
 func (w *world) run(until clock.Time) {
-	for w.events.Len() > 0 && w.events[0].at <= until {
-		if w.order > 20_000_000 {
+	for w.events.Len() > 0 && w.events.Next() <= until {
+		if w.events.Count() > w.most {
 			for _, n := range w.nodes {
 				w.Logf("%v:%s", n, n.state())
 			}
 			w.Fatalf("seed %d: it never becomes quiet at %v", w.seed, w.now)
 		}
-		e := heap.Pop(&w.events).(event)
-		w.now = max(w.now, e.at)
-		e.do()
+		at, do := w.events.Pop()
+		w.now = max(w.now, at)
+		do()
 	}
 	w.now = max(w.now, until)
 }

@@ -1,7 +1,6 @@
 package path
 
 import (
-	"container/heap"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -22,10 +21,8 @@ type road struct {
 	down      func(clock.Time) bool // nil: never
 }
 
-// happening is what comes in a simulation at some moment.
+// happening is what comes in a simulation.
 type happening struct {
-	at    clock.Time
-	order int
 	path  int
 	sent  clock.Time
 	kind  int
@@ -39,20 +36,6 @@ const (
 	answered        // an acknowledgement comes by, unless the path is down
 )
 
-type agenda []happening
-
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].order < a[j].order
-}
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(happening)) }
-func (a *agenda) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
-	return last
-}
-
 // simulation is a sender that paces packets over roads in virtual time. It learns
 // of losses as a transport does: from acknowledgements of later packets, a round
 // trip after the packet at the earliest, or from a timer of four.
@@ -64,8 +47,7 @@ type simulation struct {
 	chance  *rand.Rand
 	now     clock.Time
 	send    clock.Time // when the next packet goes
-	order   int
-	agenda  agenda
+	agenda  clock.Queue[happening]
 	acked   clock.Time // the latest sent of what was acknowledged
 
 	picks     []int
@@ -97,12 +79,6 @@ func simulate(t testing.TB, kind Kind, roads []road, gap time.Duration, seed uin
 	return s
 }
 
-func (s *simulation) add(h happening) {
-	s.order++
-	h.order = s.order
-	heap.Push(&s.agenda, h)
-}
-
 // passes says that a packet that goes now gets there and, of a probe, back.
 func (s *simulation) passes(p int, bothWays bool) bool {
 	r := &s.roads[p]
@@ -124,14 +100,14 @@ func (s *simulation) data() {
 	s.send = s.now.Add(s.gap)
 	if !s.passes(p, false) {
 		s.lost[p]++
-		s.add(happening{at: s.now.Add(s.limit), path: p, sent: s.now, kind: missing})
+		s.agenda.Push(s.now.Add(s.limit), happening{path: p, sent: s.now, kind: missing})
 		return
 	}
 	event := Acked
 	if s.chance.Float64() < s.roads[p].mark {
 		event = Marked
 	}
-	s.add(happening{at: s.now.Add(s.roads[p].roundTrip * 3 / 4), path: p, sent: s.now, event: event, kind: answered, back: p})
+	s.agenda.Push(s.now.Add(s.roads[p].roundTrip*3/4), happening{path: p, sent: s.now, event: event, kind: answered, back: p})
 }
 
 func (s *simulation) probes() {
@@ -141,7 +117,7 @@ func (s *simulation) probes() {
 			return
 		}
 		if s.passes(p, true) {
-			s.add(happening{at: s.now.Add(s.roads[p].roundTrip), path: p, sent: s.now, event: ProbeReturned})
+			s.agenda.Push(s.now.Add(s.roads[p].roundTrip), happening{path: p, sent: s.now, event: ProbeReturned})
 		}
 	}
 	panic("Probe has no end")
@@ -151,11 +127,12 @@ func (s *simulation) happen(h happening) {
 	if h.kind == answered {
 		if r := &s.roads[h.back]; r.down != nil && r.down(s.now) {
 			// The next acknowledgement that comes says it too.
-			h.at, h.back = s.now.Add(10*us), s.chance.IntN(len(s.roads))
+			h.back = s.chance.IntN(len(s.roads))
+			s.agenda.Push(s.now.Add(10*us), h)
 		} else {
-			h.at, h.kind = s.now.Add(r.roundTrip/4), reported
+			h.kind = reported
+			s.agenda.Push(s.now.Add(r.roundTrip/4), h)
 		}
-		s.add(h)
 		return
 	}
 	if h.kind == missing {
@@ -165,8 +142,7 @@ func (s *simulation) happen(h happening) {
 		case s.now >= h.sent.Add(4*s.limit):
 			h.event = TimedOut
 		default:
-			h.at = s.now.Add(s.limit / 4)
-			s.add(h)
+			s.agenda.Push(s.now.Add(s.limit/4), h)
 			return
 		}
 		if h.sent >= s.watch {
@@ -182,10 +158,7 @@ func (s *simulation) happen(h happening) {
 func (s *simulation) run(until clock.Time) {
 	paths := s.chooser.Paths()
 	for {
-		next := min(s.send, s.chooser.NextProbe())
-		if len(s.agenda) > 0 {
-			next = min(next, s.agenda[0].at)
-		}
+		next := min(s.send, s.chooser.NextProbe(), s.agenda.Next())
 		if next > until {
 			s.now = until
 			return
@@ -193,8 +166,9 @@ func (s *simulation) run(until clock.Time) {
 		s.now = max(s.now, next)
 		bad := paths.Counters().Condemned
 		switch {
-		case len(s.agenda) > 0 && s.agenda[0].at <= s.now:
-			s.happen(heap.Pop(&s.agenda).(happening))
+		case s.agenda.Next() <= s.now:
+			_, h := s.agenda.Pop()
+			s.happen(h)
 		case s.send <= s.now:
 			s.data()
 		}

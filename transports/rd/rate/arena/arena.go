@@ -10,7 +10,6 @@ package arena
 
 import (
 	"cmp"
-	"container/heap"
 	"math/rand/v2"
 	"net/netip"
 	"time"
@@ -62,8 +61,7 @@ type World struct {
 	Hosts  []*Host
 	now    clock.Time
 	random *rand.Rand
-	events events
-	order  uint64
+	events clock.Queue[func()]
 	// Sent, if set, is told of each packet with payload as it leaves its host.
 	Sent func(now clock.Time, from, to int, bytes int)
 }
@@ -162,19 +160,16 @@ func (w *World) Now() clock.Time { return w.now }
 // Run goes on for some time, or until nothing happens any more.
 func (w *World) Run(d time.Duration) {
 	until := w.now.Add(d)
-	for w.events.Len() > 0 && w.events[0].at <= until {
-		e := heap.Pop(&w.events).(event)
-		w.now = max(w.now, e.at)
-		e.do()
+	for w.events.Len() > 0 && w.events.Next() <= until {
+		at, do := w.events.Pop()
+		w.now = max(w.now, at)
+		do()
 	}
 	w.now = until
 }
 
 // At does something at a moment.
-func (w *World) At(t clock.Time, do func()) {
-	w.order++
-	heap.Push(&w.events, event{max(t, w.now), w.order, do})
-}
+func (w *World) At(t clock.Time, do func()) { w.events.Push(max(t, w.now), do) }
 
 // Post sends a message of at most 1 MiB to another host, and calls done when it
 // has arrived. It is false when too many are outstanding.
@@ -318,29 +313,4 @@ func (w *World) deliver(to *Host, a engine.Arrival, after time.Duration) {
 		to.Engine.Receive(w.now, a)
 		to.drive()
 	})
-}
-
-type event struct {
-	at    clock.Time
-	order uint64
-	do    func()
-}
-
-// events is a heap of what happens.
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].order < e[j].order
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-
-// Push implements heap.Interface.
-func (e *events) Push(x any) { *e = append(*e, x.(event)) }
-
-// Pop implements heap.Interface.
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
 }

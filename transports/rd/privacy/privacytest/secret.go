@@ -1,0 +1,17 @@
+// Package privacytest has a secret for tests of who encrypts.
+package privacytest
+
+import (
+	"bytes"
+
+	"railbed/transports/rd/privacy"
+)
+
+// Secret is one, the same each time.
+func Secret() *privacy.Secret {
+	s, err := privacy.New(bytes.Repeat([]byte{0x5E}, privacy.SecretLen))
+	if err != nil {
+		panic(err) // it has the right length
+	}
+	return s
+}
