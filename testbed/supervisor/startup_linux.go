@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
@@ -18,7 +19,12 @@ type startupChannel struct {
 	writer *frame.Writer
 	// answered says that the client has heard of the end of the bring-up.
 	answered atomic.Bool
+	told     time.Time // when it last heard how far it is
 }
+
+// tellEvery is the time between two messages of progress: what people see, and
+// not one for each of a thousand steps.
+const tellEvery = 20 * time.Millisecond
 
 func openStartup() (*startupChannel, Start, error) {
 	file := os.NewFile(startupFd, "startup")
@@ -59,7 +65,12 @@ func (c *startupChannel) receive() (string, error) {
 // an error here is not news.
 func (c *startupChannel) send(message Startup) { _ = c.writer.WriteJSON(frame.Message, message) }
 
+// progress tells how much is done. It is called by one goroutine at a time.
 func (c *startupChannel) progress(phase string, done, total int) {
+	if done < total && time.Since(c.told) < tellEvery {
+		return
+	}
+	c.told = time.Now()
 	c.send(Startup{Kind: StartupProgress, Text: phase, Done: done, Total: total})
 }
 

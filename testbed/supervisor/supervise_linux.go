@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"syscall"
@@ -35,6 +36,10 @@ const (
 	startupFd = 3 // startup channel, a stream socket
 	lockFd    = 4 // the run directory's lock
 )
+
+// garbageWhileBuilding is GOGC while the testbed is built: almost all that is
+// allocated then stays, so that looking for garbage finds little.
+const garbageWhileBuilding = 400
 
 // publishDir is where ip-netns(8) looks for names.
 const publishDir = "/run/netns"
@@ -137,6 +142,7 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	s.events.add("testbed.up", s.plan.Name, fmt.Sprintf("%d nodes, %d switches, %d links",
 		len(s.plan.Nodes), len(s.plan.Switches), len(s.plan.Links)))
 	s.startup.ready()
+	go debug.FreeOSMemory() // what building needed and an idle testbed does not
 	select {
 	case <-ctx.Done():
 	case <-s.fabric.SoftEnded():
@@ -177,6 +183,7 @@ func (s *supervisor) isolate() error {
 
 // build makes everything that the plan names.
 func (s *supervisor) build(ctx context.Context) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(garbageWhileBuilding))
 	calibration, err := link.LoadCalibration(s.start.Calibration)
 	if err != nil {
 		return err
