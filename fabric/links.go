@@ -46,11 +46,12 @@ type DirectionState struct {
 	plan.Direction
 	// Up is false while the link is down, or this direction alone.
 	Up    bool        `json:"up"`
-	Burst units.Bytes `json:"burst"`
+	Burst units.Bytes `json:"burst,omitzero"`
 	// Achieved is the rate that the calibration measured with this burst, at
-	// Calibrated.
-	Achieved   units.Rate        `json:"achieved"`
-	Calibrated time.Time         `json:"calibrated"`
+	// Calibrated. What is not shaped by the kernel has none of the three, and what
+	// nobody calibrated only the first.
+	Achieved   units.Rate        `json:"achieved,omitzero"`
+	Calibrated time.Time         `json:"calibrated,omitzero"`
 	Shaper     kernel.QdiscStats `json:"shaper"`
 }
 

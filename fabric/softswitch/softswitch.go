@@ -357,11 +357,11 @@ func (e *Engine) drop(at *port, one *packet.Packet, why Reason, depth int64) {
 // being, Delivered, Consumed and Dropped what ended; the rest is in queues and
 // on links (Engine.Held).
 type Totals struct {
-	Received  uint64 // from nodes
-	Made      uint64 // replies, pauses, duplicates and copies made by the fabric
-	Delivered uint64 // to nodes
-	Consumed  uint64 // frames for the fabric itself: pauses, what was answered
-	Dropped   uint64 // for whatever reason
+	Received  uint64 `json:"received"`  // from nodes
+	Made      uint64 `json:"made"`      // replies, pauses, duplicates and copies made by the fabric
+	Delivered uint64 `json:"delivered"` // to nodes
+	Consumed  uint64 `json:"consumed"`  // frames for the fabric itself: pauses, what was answered
+	Dropped   uint64 `json:"dropped"`   // for whatever reason
 }
 
 // Totals are the counts up to now.

@@ -17,10 +17,10 @@ const UseWindow = 100 * time.Microsecond
 // INTCounters count what became of telemetry blocks at a port (PROTOCOL.md,
 // section 2.5).
 type INTCounters struct {
-	Written uint64 `json:"int-written"` // hops
-	Invalid uint64 `json:"int-invalid"` // blocks that contradict themselves
-	Full    uint64 `json:"int-full"`    // blocks without room for this hop
-	NoRoom  uint64 `json:"int-no-room"` // blocks that would have to grow
+	Written uint64 `json:"written"` // hops
+	Invalid uint64 `json:"invalid"` // blocks that contradict themselves
+	Full    uint64 `json:"full"`    // blocks without room for this hop
+	NoRoom  uint64 `json:"no_room"` // blocks that would have to grow
 }
 
 // Add adds what another port counted.

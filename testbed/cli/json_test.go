@@ -2,17 +2,27 @@ package cli_test
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"railbed/capture/report"
+	"railbed/capture/verify"
 	"railbed/testbed/cli"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
+	"railbed/testbed/plan/rates"
+	"railbed/testbed/spec"
+	"railbed/testbed/supervisor"
+	"railbed/workloads/probe"
 )
 
 // jsonCase is what a command prints with -o json.
@@ -82,9 +92,21 @@ func TestJSON(t *testing.T) {
 		}
 		args := slices.Concat(strings.Fields(c.path), c.args, []string{"-o", "json"})
 		got := do(t, args...)
-		documents, err := decodeAll(got.stdout)
+		all, err := decodeAll(got.stdout)
 		if err != nil {
 			t.Errorf("railbed %q: %v:\n%s%s", args, err, got.stdout, got.stderr)
+		}
+		documents := len(all)
+		if c.path != "schema" { // JSON Schema's own words, and the file's
+			for _, key := range strangeKeys(all) {
+				t.Errorf("railbed %q: the key %s is not in small letters with underscores", args, key)
+			}
+		}
+		if strings.Contains(got.stdout, "0001-01-01T00:00:00") {
+			t.Errorf("railbed %q: there is a time that is none", args)
+		}
+		if c.path == "inspect" {
+			shapedAtNodes(t, got.stdout)
 		}
 		if !c.lines && documents != 1 {
 			t.Errorf("railbed %q: exit %d, %d documents, want 1:\n%s%s", args, got.code, documents, got.stdout, got.stderr)
@@ -100,8 +122,33 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// decodeAll counts the JSON documents of a text.
-func decodeAll(text string) (documents int, err error) {
+// shapedAtNodes: the kernel shapes what a node sends, and not what a soft switch does;
+// nobody calibrated either, since the exact rate is the emulated NIC's.
+func shapedAtNodes(t *testing.T, document string) {
+	t.Helper()
+	var state struct {
+		Links []struct {
+			AToB map[string]any `json:"a_to_b"`
+			BToA map[string]any `json:"b_to_a"`
+		}
+	}
+	if err := json.Unmarshal([]byte(document), &state); err != nil || len(state.Links) != 2 {
+		t.Errorf("%d links, %v", len(state.Links), err)
+	}
+	for _, link := range state.Links {
+		if link.AToB["burst"] == nil || link.BToA["burst"] != nil {
+			t.Errorf("the burst is %v at a node and %v at a soft switch, want one and none", link.AToB["burst"], link.BToA["burst"])
+		}
+		for _, key := range []string{"achieved", "calibrated"} {
+			if link.AToB[key] != nil || link.BToA[key] != nil {
+				t.Errorf("%s is %v at a node and %v at a soft switch, and neither was calibrated", key, link.AToB[key], link.BToA[key])
+			}
+		}
+	}
+}
+
+// decodeAll decodes the JSON documents of a text.
+func decodeAll(text string) (documents []any, err error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	for {
 		var document any
@@ -112,8 +159,75 @@ func decodeAll(text string) (documents int, err error) {
 		if err != nil {
 			return documents, err
 		}
-		documents++
+		documents = append(documents, document)
 	}
+}
+
+// plainKey is what names of fields look like.
+var plainKey = regexp.MustCompile("^[a-z][a-z0-9_]*$")
+
+// keyedByName are the fields whose keys are names and no fields: of reasons, which
+// files and captures have like this, and of what a check measured, ports among it.
+var keyedByName = map[string]bool{"drops": true, "marks": true, "trims": true, "dropped": true, "rejected": true, "measured": true}
+
+// TestJSONFields looks at all fields of what documents are made of, those that an
+// example may lack included.
+func TestJSONFields(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	var walk func(path string, of reflect.Type)
+	walk = func(path string, of reflect.Type) {
+		for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map}, of.Kind()) {
+			of = of.Elem()
+		}
+		own := reflect.TypeFor[json.Marshaler]()
+		text := reflect.TypeFor[encoding.TextMarshaler]()
+		if of.Kind() != reflect.Struct || seen[of] || of.Implements(own) || of.Implements(text) || reflect.PointerTo(of).Implements(text) {
+			return
+		}
+		seen[of] = true
+		for field := range of.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			switch {
+			case !field.IsExported() || name == "-":
+				continue
+			case field.Anonymous && name == "": // its fields are those of the outer one
+			case !plainKey.MatchString(name):
+				t.Errorf("%s.%s of %s is %q in documents, want small letters with underscores", path, field.Name, of, name)
+			}
+			walk(path+"."+name, field.Type)
+		}
+	}
+	for _, document := range []any{
+		supervisor.State{}, supervisor.Event{}, plan.Plan{}, report.Report{}, verify.Result{}, probe.Report{}, spec.Problem{}, rates.File{},
+	} {
+		walk(reflect.TypeOf(document).String(), reflect.TypeOf(document))
+	}
+	if len(seen) < 50 {
+		t.Errorf("%d types were looked at; want all that documents have", len(seen))
+	}
+}
+
+// strangeKeys are the keys of documents, as paths, that look otherwise than fields do.
+func strangeKeys(document any) (strange []string) {
+	var walk func(path, under string, value any)
+	walk = func(path, under string, value any) {
+		switch value := value.(type) {
+		case []any:
+			for _, one := range value {
+				walk(path+"[]", under, one)
+			}
+		case map[string]any:
+			for key, one := range value {
+				if !plainKey.MatchString(key) && !keyedByName[under] && !slices.Contains(strange, path+"."+key) {
+					strange = append(strange, path+"."+key)
+				}
+				walk(path+"."+key, key, one)
+			}
+		}
+	}
+	walk("", "", document)
+	slices.Sort(strange)
+	return strange
 }
 
 // TestCaptureJSON: the counts go where the packets do not.

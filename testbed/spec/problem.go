@@ -31,8 +31,9 @@ func (p Position) String() string {
 // or with the path in place of the position for a testbed that came from no
 // file.
 type Problem struct {
-	File         string `json:"file"`
-	Line, Column int    `json:",omitempty"`
+	File   string `json:"file"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
 	// Path names the value, as in fabric.links["leaf1--spine2"].rate.
 	Path string `json:"path,omitempty"`
 	// What is wrong, as in `unknown key "rat"`.
