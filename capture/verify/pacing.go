@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"railbed/fabric/units"
@@ -38,6 +39,12 @@ const (
 // packets, and a host that holds packets up is no wrong of the limiter.
 //
 // A burst of up to 5 ms after a pause cannot be told from catching up.
+//
+// Packets that are encrypted to their header say no time. Theirs are judged at the
+// tap alone, by an envelope: what passes it in any time from s to t is at most the
+// rate times t - s, one packet, and what is made up for, 5 ms at the rate, with the
+// tolerance. A batch that the kernel cuts adds nothing: it has what is due. Up to
+// 5 ms more, which a host may have held up before the tap, prove nothing.
 type Pacing struct {
 	roles     *roles
 	options   PacingOptions
@@ -50,6 +57,7 @@ type Pacing struct {
 	full      bool
 
 	packets, unread uint64
+	untimed         uint64        // of packets, those without a timestamp to be read
 	ahead           time.Duration // by timestamps, the most
 	examples        []string
 	behind          time.Duration // at taps, the most that was made up for
@@ -77,6 +85,29 @@ type schedule struct {
 	began      float64 // what the packet that seen counts from took to the tap, by stampOffset
 	engines    [wire.RDEngines]bool
 	count      int // of these
+
+	passed  envelope
+	largest float64 // what the longest packet takes at the rate
+	untimed string  // the first packet without a timestamp, in words
+}
+
+// envelope is how much passed in the time that had the most of it beyond the rate.
+// Times are ns, and what passes is counted in the ns that it takes at the rate.
+type envelope struct {
+	last  float64
+	depth float64 // in the time that ends with the last packet
+	most  float64
+}
+
+func (e *envelope) add(at, cost float64) {
+	e.depth = max(e.depth-(at-e.last), 0) + cost
+	e.last, e.most = at, max(e.most, e.depth)
+}
+
+// beyond is what passed more than the rate times the time, and the packet that each
+// schedule of so many may have ahead.
+func (s *schedule) beyond(schedules int) time.Duration {
+	return time.Duration(max(s.passed.most-s.largest*float64(schedules), 0))
 }
 
 // stampOffset turns the timestamps of an engine's clock into times of the capture.
@@ -124,8 +155,8 @@ func (k *Pacing) Packet(p *Packet) {
 		return
 	}
 	src := p.Flow.Src.Addr()
-	if p.RD == nil || !p.RD.clear() {
-		if k.ranksAt(src) > 0 && (p.RD != nil || p.RDFault != RDSound) {
+	if p.RD == nil {
+		if k.ranksAt(src) > 0 && p.RDFault != RDSound {
 			k.unread++
 		}
 		return
@@ -167,6 +198,21 @@ func (k *Pacing) ranksAt(addr netip.Addr) (n int) {
 // judge holds a packet against its schedule.
 func (k *Pacing) judge(s *schedule, p *Packet, rank int, cost float64) {
 	seen := float64(p.Time-k.capture.First) / float64(max(k.capture.Dilation, 1))
+	s.passed.add(seen, cost)
+	s.largest = max(s.largest, cost)
+	engine := int(p.RD.Source) % wire.RDEngines
+	fresh := !s.engines[engine]
+	if fresh {
+		s.engines[engine] = true
+		s.count++
+	}
+	if !p.RD.clear() {
+		k.untimed++
+		if s.untimed == "" {
+			s.untimed = fmt.Sprintf("rank %d to %v", rank, p.Flow.Dst.Addr())
+		}
+		return
+	}
 	offset := k.offsets[p.RD.Life]
 	if offset == nil {
 		offset = &stampOffset{}
@@ -175,16 +221,12 @@ func (k *Pacing) judge(s *schedule, p *Packet, rank int, cost float64) {
 	said := offset.time(p.RD.Data.Timestamp, seen)
 	took := seen - said
 	offset.fastest = min(offset.fastest, took)
-	engine := int(p.RD.Source) % wire.RDEngines
-	if s.count == 0 {
+	switch {
+	case !fresh:
+	case s.count == 1:
 		s.said, s.seen, s.began = said, seen, took
-	}
-	if !s.engines[engine] {
-		// Each engine may have its one packet to a peer ahead.
-		s.engines[engine] = true
-		if s.count++; s.count > 1 && k.options.Rate > 0 {
-			s.seen -= cost
-		}
+	case k.options.Rate > 0:
+		s.seen -= cost // each engine may have its one packet to a peer ahead
 	}
 	if early := time.Duration(s.said - said); early > rounding && s.count == 1 {
 		k.ahead = max(k.ahead, early)
@@ -245,6 +287,7 @@ func (k *Pacing) Result() Result {
 	}
 	var unclear []string
 	taps := k.taps(&unclear)
+	beyond := k.envelopes(&unclear)
 	if k.packets == 0 {
 		unclear = append(unclear, "no packet of the workload's data was seen")
 	}
@@ -256,9 +299,44 @@ func (k *Pacing) Result() Result {
 	}
 	r.Summary = fmt.Sprintf("%d packets in %d schedules of %s; at most %v ahead by their timestamps, %v at the tap (tolerance %v); up to %v behind",
 		k.packets, len(k.schedules), k.at(), k.ahead.Round(time.Microsecond), most.Round(time.Microsecond), k.options.Tolerance, k.behind.Round(time.Microsecond))
-	r.Measured = map[string]float64{"packets": float64(k.packets), "ahead_us": float64(max(k.ahead, most)) / 1e3, "behind_us": float64(k.behind) / 1e3}
+	if k.untimed > 0 {
+		r.Summary = fmt.Sprintf("%d packets in %d schedules of %s, %d of them without a timestamp to be read; at most one packet and %v at the rate beyond it in any time (allowed %v)",
+			k.packets, len(k.schedules), k.at(), k.untimed, beyond.Round(time.Microsecond), makeUp+k.options.Tolerance)
+	}
+	r.Measured = map[string]float64{
+		"packets": float64(k.packets), "ahead_us": float64(max(k.ahead, most)) / 1e3, "behind_us": float64(k.behind) / 1e3, "beyond_us": float64(beyond) / 1e3,
+	}
 	k.capture.conclude(&r, taps, k.examples, unclear)
 	return r
+}
+
+// envelopes judges the schedules of which packets say no time, and is the most that
+// passed beyond the rate in any.
+func (k *Pacing) envelopes(unclear *[]string) (most time.Duration) {
+	allowed := makeUp + k.options.Tolerance
+	var wrong, doubtful []string
+	for _, s := range k.schedules {
+		schedules := 1
+		if k.options.Rate > 0 {
+			schedules = s.count
+		}
+		beyond := s.beyond(schedules)
+		most = max(most, beyond)
+		if s.untimed == "" || beyond <= allowed {
+			continue
+		}
+		line := fmt.Sprintf("%s: a packet and %v at %s passed the NIC beyond the rate in some time, %v are allowed", s.untimed, beyond.Round(time.Microsecond), k.at(), allowed)
+		if beyond > allowed+makeUp {
+			wrong = append(wrong, line)
+		} else {
+			doubtful = append(doubtful, line+"; a host that held packets up does that, too")
+		}
+	}
+	slices.Sort(wrong)
+	slices.Sort(doubtful)
+	k.examples = append(k.examples, wrong[:min(len(wrong), maxDetails)]...)
+	*unclear = append(*unclear, doubtful[:min(len(doubtful), maxDetails)]...)
+	return most
 }
 
 // taps are those of the ranks' NICs.

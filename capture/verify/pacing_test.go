@@ -5,7 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"railbed/fabric/clock"
+	"railbed/fabric/units"
 	"railbed/testbed/verdict"
+	"railbed/transports/rd/privacy"
+	"railbed/transports/rd/privacy/privacytest"
 	"railbed/transports/wire"
 )
 
@@ -18,6 +22,11 @@ const pacedFrame = 1146
 
 // paced plays packets of 1,000 bytes at a rate, changed by a function of their number.
 func (s *scene) paced(packets int, rate float64, change func(n int, p *pacedPacket)) {
+	s.pacedAs(packets, rate, nil, change)
+}
+
+// pacedAs plays them sealed, where there is a sealer.
+func (s *scene) pacedAs(packets int, rate float64, sealer *privacy.Sealer, change func(n int, p *pacedPacket)) {
 	s.rdRanks(4)
 	s.step = 0
 	for n := range packets {
@@ -31,6 +40,13 @@ func (s *scene) paced(packets int, rate float64, change func(n int, p *pacedPack
 		d := make(wire.RD, wire.RDDataLen+rdPayloadBytes)
 		d.EncodeData(base, &wire.RDDataFields{Key: 7, Total: 1 << 30, Timestamp: uint32(s.now), Sum: wire.RDSum(d[wire.RDDataLen:])})
 		s.now += int64(p.took)
+		if sealer != nil {
+			sealed, err := sealer.Seal(make([]byte, len(d)+wire.RDSealedLen), d[:wire.RDDataLen], d[wire.RDDataLen:], false, 0, clock.Time(n))
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			d = sealed
+		}
 		s.rd(0, 1, 0, d)
 	}
 }
@@ -83,6 +99,44 @@ func TestPacing(t *testing.T) {
 		s := newScene(t)
 		s.paced(200, rate, c.change)
 		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: rate}))
+		r := results[0]
+		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %s, want %s and %q: %s", name, r.Verdict, c.want, c.says, text)
+		}
+	}
+}
+
+// TestPacingOfEncrypted holds what is found of packets that say no time, by what
+// passes the tap in any time: each case is a run at 100 Mbit/s.
+func TestPacingOfEncrypted(t *testing.T) {
+	const rate = 100e6
+	const sealedFrame = pacedFrame + wire.RDSealedLen
+	each := time.Duration(sealedFrame * 8e9 / rate)
+	stall := func(d time.Duration) func(n int, p *pacedPacket) { // from packet 50 on
+		return func(n int, p *pacedPacket) {
+			if p.at = time.Duration(n) * each; n >= 50 {
+				p.at = max(p.at, 50*each+d)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		rate   float64
+		change func(n int, p *pacedPacket)
+		want   verdict.Verdict
+		says   string
+	}{
+		"kept":                                  {rate, func(n int, p *pacedPacket) { p.at = time.Duration(n) * each }, pass, "at most one packet and 0s at the rate beyond it in any time (allowed 6ms)"},
+		"all at once":                           {rate, func(_ int, p *pacedPacket) { p.at = 0 }, verdict.Fail, "rank 0 to "},
+		"a little too fast":                     {rate, func(n int, p *pacedPacket) { p.at = time.Duration(n) * each * 75 / 100 }, verdict.Fail, "passed the NIC beyond the rate"},
+		"late by 4 ms, and catching up":         {rate, stall(4 * time.Millisecond), pass, "at most one packet and 4ms"},
+		"late by 8 ms, and all of it":           {rate, stall(8 * time.Millisecond), unclear, "a host that held packets up does that, too"},
+		"late by 13 ms":                         {rate, stall(13 * time.Millisecond), verdict.Fail, "passed the NIC beyond the rate"},
+		"two together, where a packet is 95 ms": {1e5, func(n int, p *pacedPacket) { p.at = time.Duration(n/2) * 2 * each * 1000 }, verdict.Fail, "passed the NIC"},
+	} {
+		s := newScene(t)
+		sealer := privacy.NewSealer(privacytest.Secret(), privacy.Direction{From: 1, To: 2}, privacy.Limits{})
+		s.pacedAs(600, rate, sealer, c.change)
+		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: units.Rate(c.rate)}))
 		r := results[0]
 		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want || !strings.Contains(text, c.says) {
 			t.Errorf("%s: %s, want %s and %q: %s", name, r.Verdict, c.want, c.says, text)

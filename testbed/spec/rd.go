@@ -54,7 +54,9 @@ type RD struct {
 
 // PacingCheck holds that no packet of a workload over rd leaves more than that one
 // packet ahead of the schedule of its rate, by the timestamps in the packets and by
-// the times at the taps of the ranks' NICs.
+// the times at the taps of the ranks' NICs. Of encrypted packets, whose timestamps
+// cannot be read, what passes a tap in any time is at most the rate times it, one
+// packet, and the 5 ms that a limiter makes up for, with the tolerance.
 type PacingCheck struct {
 	// Workload is the workload's name. Default: the only one of the file.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`

@@ -218,10 +218,13 @@ func BenchmarkVersusTails(b *testing.B) {
 	})
 }
 
-// BenchmarkVersusLoss is one pair over a soft switch whose links lose packets, or
-// hold back each tenth for a while so that others overtake it: a frame takes 60 us.
-// Reliable datagrams keep to the rate of the link, as in a workload.
-func BenchmarkVersusLoss(b *testing.B) {
+// emulated is where testbeds for comparisons come up, one after the other.
+type emulated struct {
+	b                           *testing.B
+	name, file, railbed, copied string
+}
+
+func newEmulated(b *testing.B) *emulated {
 	hosttest.Need(b, hosttest.Testbed)
 	dir, err := os.MkdirTemp("/var/tmp", "versus") // nodes have a /tmp of their own
 	if err != nil {
@@ -232,31 +235,65 @@ func BenchmarkVersusLoss(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	railbed, copied := filepath.Join(dir, "railbed"), filepath.Join(dir, "ends")
-	run(b, "go", "build", "-o", railbed, "railbed")
-	run(b, "cp", self, copied)
-	name := fmt.Sprintf("versus-%d", os.Getpid())
-	b.Cleanup(func() { run(b, railbed, "down", name) })
-	const rate = 200_000_000
+	e := &emulated{b: b, name: fmt.Sprintf("versus-%d", os.Getpid()), file: filepath.Join(dir, "versus.yaml"), railbed: filepath.Join(dir, "railbed"), copied: filepath.Join(dir, "ends")}
+	run(b, "go", "build", "-o", e.railbed, "railbed")
+	run(b, "cp", self, e.copied)
+	b.Cleanup(func() { run(b, e.railbed, "down", e.name) })
+	return e
+}
+
+// up brings up a fabric with hosts h0 and h1, and is a field between them.
+func (e *emulated) up(b *testing.B, fabric string) *field {
+	if err := os.WriteFile(e.file, []byte(fmt.Sprintf("name: %s\nfabric:\n%s", e.name, fabric)), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	run(b, e.railbed, "up", e.file)
+	node := func(n string) string {
+		return strings.Fields(run(b, e.railbed, "exec", n, "-t", e.name, "--", "getent", "ahostsv4", n))[0]
+	}
+	return &field{b: b, near: node("h0"), far: node("h1"), command: func(far bool, role string) *exec.Cmd {
+		return exec.Command(e.railbed, "exec", map[bool]string{false: "h0", true: "h1"}[far], "-t", e.name, "-w", "/", "-e", roleEnv+"="+role, "--", e.copied)
+	}}
+}
+
+// emulatedRate is that of the links, at which CPU holds nobody back: a frame takes
+// 60 us. Reliable datagrams keep to it, as in a workload.
+const emulatedRate = 200_000_000
+
+func (f *field) emulated() {
+	f.contest(floodUnits, []contestant{
+		f.flood("rd", "rd", part{Size: 65536, Rate: emulatedRate}),
+		f.flood("rd-encrypted", "rd", part{Size: 65536, Encrypt: true, Rate: emulatedRate}),
+		f.flood("quic-go", "quic", part{Size: 65536}),
+	})
+}
+
+// BenchmarkVersusLoss is one pair over a soft switch whose links lose packets, or
+// hold back each tenth for a while so that others overtake it.
+func BenchmarkVersusLoss(b *testing.B) {
+	e := newEmulated(b)
 	for _, link := range []string{"loss: 0%", "loss: 0.1%", "loss: 1%", "loss: 5%", "reorder: 10%, reorder-by: 70us", "reorder: 10%, reorder-by: 100us"} {
 		b.Run(link, func(b *testing.B) {
-			file := filepath.Join(dir, "versus.yaml")
-			text := fmt.Sprintf("name: %s\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  links: {default: {rate: %dbit, delay: 20us, %s}}\n", name, rate, link)
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				b.Fatal(err)
+			e.up(b, fmt.Sprintf("  topology: single-switch\n  params: {hosts: 2}\n  links: {default: {rate: %dbit, delay: 20us, %s}}\n", emulatedRate, link)).emulated()
+		})
+	}
+}
+
+// BenchmarkVersusReordering is one pair whose packets are sprayed, each for itself,
+// over seven ways of which the longest takes so much longer than the shortest, and
+// the others lie between at equal distances: a delay drawn anew for each packet, in
+// both directions. A link alone keeps the order, whatever its jitter.
+func BenchmarkVersusReordering(b *testing.B) {
+	e := newEmulated(b)
+	for _, spread := range []time.Duration{0, 10 * time.Microsecond, 30 * time.Microsecond, 70 * time.Microsecond, 100 * time.Microsecond} {
+		b.Run(fmt.Sprintf("spread=%v", spread), func(b *testing.B) {
+			const ways = 7
+			text := fmt.Sprintf("  topology: leaf-spine\n  params: {leaves: 2, spines: %d, hosts-per-leaf: 1}\n  switch: {kind: soft, load-balance: spray}\n  links:\n    default: {rate: %dbit, delay: 20us}\n",
+				ways, emulatedRate)
+			for i := range ways {
+				text += fmt.Sprintf("    \"leaf1--spine%d\": {delay: %v}\n", i+1, 20*time.Microsecond+spread*time.Duration(i)/(ways-1))
 			}
-			run(b, railbed, "up", file)
-			node := func(n string) string {
-				return strings.Fields(run(b, railbed, "exec", n, "-t", name, "--", "getent", "ahostsv4", n))[0]
-			}
-			f := &field{b: b, near: node("h0"), far: node("h1"), command: func(far bool, role string) *exec.Cmd {
-				return exec.Command(railbed, "exec", map[bool]string{false: "h0", true: "h1"}[far], "-t", name, "-w", "/", "-e", roleEnv+"="+role, "--", copied)
-			}}
-			f.contest(floodUnits, []contestant{
-				f.flood("rd", "rd", part{Size: 65536, Rate: rate}),
-				f.flood("rd-encrypted", "rd", part{Size: 65536, Encrypt: true, Rate: rate}),
-				f.flood("quic-go", "quic", part{Size: 65536}),
-			})
+			e.up(b, text).emulated()
 		})
 	}
 }
