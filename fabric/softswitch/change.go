@@ -1,8 +1,10 @@
 package softswitch
 
 import (
+	"errors"
 	"fmt"
 
+	"railbed/fabric/softswitch/medium"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
 )
@@ -19,6 +21,9 @@ func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 	l := e.byLink[name]
 	if l == nil {
 		return fmt.Errorf("change link %s: no soft link has this name", name)
+	}
+	if err := errors.Join(medium.Check(aToB), medium.Check(bToA)); err != nil {
+		return fmt.Errorf("change link %s: %w", name, err)
 	}
 	defer e.settle()
 	all, err := e.keepFor(l, aToB, bToA)

@@ -222,6 +222,9 @@ func (e *Engine) makeLinks() error {
 		if l.a == nil || l.b == nil {
 			return fmt.Errorf("make link %s: an end is at no NIC or switch of the plan", planned.Name)
 		}
+		if err := errors.Join(medium.Check(planned.AToB), medium.Check(planned.BToA)); err != nil {
+			return fmt.Errorf("make link %s: %w", planned.Name, err)
+		}
 		l.a.join(l, l.b, medium.New(planned.AToB, medium.Seed(e.plan.Seed, planned.Name, true)))
 		l.b.join(l, l.a, medium.New(planned.BToA, medium.Seed(e.plan.Seed, planned.Name, false)))
 		e.links = append(e.links, l)

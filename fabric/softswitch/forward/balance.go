@@ -111,6 +111,10 @@ type balancer struct {
 	depths    Depths
 }
 
+// balances are the kinds that choose knows; Flow and Polarised are the hash, whose
+// seed the plan gives.
+var balances = []string{spec.Flow, spec.Polarised, spec.Flowlet, spec.Spray, spec.RoundRobin, spec.LeastQueue}
+
 // choose is the next hop for a packet. The group has a live one.
 func (b *balancer) choose(now clock.Time, g *group, one *packet.Packet) *hop {
 	if len(g.live) == 1 {

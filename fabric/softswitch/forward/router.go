@@ -1,6 +1,9 @@
 package forward
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"railbed/fabric/clock"
@@ -75,6 +78,9 @@ func newRouter(o Options, p *plan.Plan, sw *plan.Switch, pool *packet.Pool, dept
 		},
 	}
 	if sw.Soft != nil {
+		if !slices.Contains(balances, sw.Soft.LoadBalance) {
+			return nil, fmt.Errorf("load-balance is %q, want one of %s", sw.Soft.LoadBalance, strings.Join(balances, ", "))
+		}
 		r.balance.kind, r.balance.gap = sw.Soft.LoadBalance, time.Duration(sw.Soft.FlowletGap)
 	}
 	for _, port := range sw.Ports {

@@ -1,6 +1,7 @@
 package medium
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"sync"
@@ -26,6 +27,15 @@ const (
 	normalCut      = 3 // standard deviations
 	exponentialCut = 8 // means
 )
+
+// Check refuses a direction that asks for what no medium does. Uniform needs no word.
+func Check(d plan.Direction) error {
+	switch d.JitterKind {
+	case "", spec.Uniform, spec.Normal, spec.Exponential:
+		return nil
+	}
+	return fmt.Errorf("jitter-kind is %q, want %s, %s or %s", d.JitterKind, spec.Uniform, spec.Normal, spec.Exponential)
+}
 
 func newJitter(d plan.Direction) jitter {
 	j := jitter{kind: d.JitterKind, spread: time.Duration(d.Jitter)}

@@ -7,6 +7,7 @@ import (
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 )
 
 // maxAlpha bounds the terms of alpha, so that their products with a number of
@@ -90,6 +91,10 @@ func (m *Memory) check() error {
 		return fmt.Errorf("priorities %08b are lossless by both PFC and GFC, want one of them", m.pfc&m.gfc)
 	case m.lossless != 0 && m.signals == nil:
 		return fmt.Errorf("priorities %08b are lossless, and there is nobody to signal to", m.lossless)
+	case s.ECN != nil && s.ECN.Kind != spec.RED && s.ECN.Kind != spec.ECNSharp:
+		return fmt.Errorf("ecn is of kind %q, want %s or %s", s.ECN.Kind, spec.RED, spec.ECNSharp)
+	case s.GFC != nil && s.GFC.Kind != spec.GFCBuffer && s.GFC.Kind != spec.GFCTime:
+		return fmt.Errorf("gfc is of kind %q, want %s or %s", s.GFC.Kind, spec.GFCBuffer, spec.GFCTime)
 	case len(s.Scheduler.Strict) > Priorities:
 		return fmt.Errorf("%d strict priorities, want at most %d", len(s.Scheduler.Strict), Priorities)
 	}

@@ -110,7 +110,9 @@ func TestMemoryRefuses(t *testing.T) {
 		"keep 20001":      func(sw *plan.Switch) { sw.Ports[1].PFC = &plan.PortPFC{XOff: 5001, XOn: 1, Headroom: 5000} },
 		"xon <= xoff":     func(sw *plan.Switch) { sw.Ports[1].PFC = &plan.PortPFC{XOff: 1, XOn: 2} },
 		"both PFC and GF": func(sw *plan.Switch) { sw.Soft.GFC = &plan.GFC{Priorities: []int{3}} },
-		"b1 < bm":         func(sw *plan.Switch) { sw.Soft.GFC = &plan.GFC{Priorities: []int{4}} },
+		"b1 < bm":         func(sw *plan.Switch) { sw.Soft.GFC = &plan.GFC{Kind: "buffer", Priorities: []int{4}} },
+		"ecn is of kind":  func(sw *plan.Switch) { sw.Soft.ECN = &plan.ECN{Kind: "pie", Priorities: []int{1}} },
+		"gfc is of kind":  func(sw *plan.Switch) { sw.Soft.GFC = &plan.GFC{Kind: "share", Priorities: []int{4}} },
 	} {
 		sw := softSwitch(100_000, 2)
 		withPFC(sw, plan.PortPFC{XOff: 5000, XOn: 4000, Headroom: 5000}, 3)
