@@ -11,6 +11,9 @@ import (
 func TestMain(m *testing.M) {
 	parts := Parts()
 	parts[ownTablePart] = ownTableMain
+	if os.Getenv(profileEnv) != "" {
+		parts[part] = profiled(parts[part])
+	}
 	reexec.Run(parts)
 	os.Exit(hosttest.MainInUserNS(m))
 }
