@@ -22,6 +22,16 @@ func (x *attackCase) trimmedOf(psn PSN) wire.RD {
 	return p
 }
 
+// warm lets two nodes know each other, and how long a round trip takes: four
+// messages go into a region of 64 KiB.
+func (w *world) warm(a, b *testNode) (key uint64) {
+	_, key = b.region(1 << 16)
+	a.sends(0, key, 1<<16, 4, 1)
+	w.runFor(time.Second)
+	a.onDone = nil
+	return key
+}
+
 // TestForgedTrims holds what forged headers without a tag come to: at most one
 // early transmission of each packet that is outstanding, and nothing else: no
 // acknowledgement, no completion, no window moves, no path goes bad, and they
@@ -29,11 +39,7 @@ func (x *attackCase) trimmedOf(psn PSN) wire.RD {
 func TestForgedTrims(t *testing.T) {
 	w, a, b := sealedPair(t)
 	x := &attackCase{a: a, b: b}
-	// Warm: both know each other, and how long a round trip takes.
-	_, warm := b.region(1 << 16)
-	a.sends(0, warm, 1<<16, 4, 1)
-	w.runFor(time.Second)
-	a.onDone = nil
+	warm := w.warm(a, b)
 	o, in := a.peers[0].out, b.peers[0].in[0]
 	start := a.Counters()
 	quiet := b.Counters()
@@ -116,10 +122,7 @@ func TestForgedTrims(t *testing.T) {
 // its peer passes on, and that it is no evidence for the packet's path.
 func TestHintsOfOnePacket(t *testing.T) {
 	w, a, b := sealedPair(t)
-	_, key := b.region(1 << 16)
-	a.sends(0, key, 1<<16, 4, 1)
-	w.runFor(time.Second)
-	a.onDone = nil
+	key := w.warm(a, b)
 	o := a.peers[0].out
 	psn, end := o.next, w.now.Add(310*time.Microsecond)
 	w.fate = func(_, _ *testNode, p wire.RD, _ int) fate {
@@ -173,9 +176,7 @@ func (o *outbound) snapshot() outState {
 // round trip, as where nothing is encrypted.
 func TestTrimmedHint(t *testing.T) {
 	w, a, b := sealedPair(t)
-	_, key := b.region(1 << 16)
-	a.sends(0, key, 1<<16, 4, 1)
-	w.runFor(time.Second)
+	key := w.warm(a, b)
 	var first, again clock.Time
 	w.fate = func(from, _ *testNode, p wire.RD, _ int) fate {
 		f := fate{delay: w.net.delay}
@@ -188,7 +189,6 @@ func TestTrimmedHint(t *testing.T) {
 		}
 		return f
 	}
-	a.onDone = nil
 	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key})
 	w.runFor(time.Second)
 	if again.Sub(first) != 2*w.net.delay || len(b.received) != 5 || a.Counters().Probes != 0 || b.Counters().Hints != 1 {
@@ -200,10 +200,7 @@ func TestTrimmedHint(t *testing.T) {
 // trimmed, too: as soon as loss shows it, since it had its one hint.
 func TestTrimmedTwice(t *testing.T) {
 	w, a, b := sealedPair(t)
-	_, key := b.region(1 << 16)
-	a.sends(0, key, 1<<16, 4, 1)
-	w.runFor(time.Second)
-	a.onDone = nil
+	key := w.warm(a, b)
 	o := a.peers[0].out
 	for _, last := range []int{0, 9} { // others follow it; it is the last of all
 		first, hints := uint32(o.next-firstPSN(a.life)), b.Counters().Hints
@@ -235,10 +232,7 @@ func TestTrimmedTwice(t *testing.T) {
 func TestHintIsNoHole(t *testing.T) {
 	w, a, b := sealedPair(t)
 	x := &attackCase{a: a, b: b}
-	_, key := b.region(1 << 16)
-	a.sends(0, key, 1<<16, 4, 1)
-	w.runFor(time.Second)
-	a.onDone = nil
+	key := w.warm(a, b)
 	o := a.peers[0].out
 	w.net.delay = time.Millisecond
 	first := o.next
