@@ -1,11 +1,14 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
+	"railbed/fabric/clock"
 	"railbed/fabric/units"
 	"railbed/transports/wire"
 )
@@ -31,8 +34,9 @@ const (
 // A schedule begins with a packet that leaves; each moves it on by its bytes at the
 // rate. Who is behind may catch up, by 5 ms at most. It is judged twice. By the
 // timestamps that data carries, which its sender took when it let it go, nothing may
-// be ahead, where one engine sends: several may pass each other on their way to the
-// NIC. By the times at the NIC's tap, nothing may be ahead by more than a
+// be ahead. Where several engines send, which may pass each other on their way to the
+// NIC, that is held by an envelope: in any time from s to t they let go at most the
+// rate times t - s, one packet, and what is made up for. By the times at the NIC's tap, nothing may be ahead by more than a
 // tolerance, besides what the packet with which the schedule began took longer from
 // its timestamp to the tap than the fastest packet of that NIC: by that much the
 // schedule begins too late, which excuses 5 ms at most. So a sender that stamps what it likes is found by its
@@ -41,9 +45,7 @@ const (
 // A burst of up to 5 ms after a pause cannot be told from catching up.
 //
 // Packets that are encrypted to their header say no time. Theirs are judged at the
-// tap alone, by an envelope: what passes it in any time from s to t is at most the
-// rate times t - s, one packet, and what is made up for, 5 ms at the rate, with the
-// tolerance. A batch that the kernel cuts adds nothing: it has what is due. Up to
+// tap alone, by such an envelope with the tolerance. A batch that the kernel cuts adds nothing: it has what is due. Up to
 // 5 ms more, which a host may have held up before the tap, prove nothing.
 type Pacing struct {
 	roles     *roles
@@ -86,9 +88,12 @@ type schedule struct {
 	engines    [wire.RDEngines]bool
 	count      int // of these
 
+	letGo   clock.Queue[letGo] // by timestamp, the latest few
+	spoken  envelope           // of timestamps
 	passed  envelope
 	largest float64 // what the longest packet takes at the rate
-	untimed string  // the first packet without a timestamp, in words
+	untimed bool    // some packet says no time
+	name    string  // who sends to whom
 }
 
 // envelope is how much passed in the time that had the most of it beyond the rate.
@@ -104,10 +109,48 @@ func (e *envelope) add(at, cost float64) {
 	e.last, e.most = at, max(e.most, e.depth)
 }
 
-// beyond is what passed more than the rate times the time, and the packet that each
-// schedule of so many may have ahead.
-func (s *schedule) beyond(schedules int) time.Duration {
-	return time.Duration(max(s.passed.most-s.largest*float64(schedules), 0))
+// beyond is what an envelope has more than the rate times the time, and the packet
+// that each schedule of so many may have ahead.
+func (s *schedule) beyond(e *envelope, schedules int) time.Duration {
+	return time.Duration(max(e.most-s.largest*float64(schedules), 0))
+}
+
+// maxPassing is how many packets of an endpoint may pass one on their way to the NIC:
+// the batches of all engines.
+const maxPassing = 64 * wire.RDEngines
+
+// letGo is a packet by its timestamp.
+type letGo struct {
+	cost float64
+	psn  uint32
+}
+
+// speak takes a timestamp, of which those that come later may be up to maxPassing
+// packets older.
+func (k *Pacing) speak(s *schedule, said, cost float64, psn uint32) {
+	s.letGo.Push(clock.Time(said), letGo{cost, psn})
+	if s.letGo.Len() > maxPassing {
+		k.hold(s)
+	}
+}
+
+// hold holds the packet that was let go first of those that wait against its
+// schedule. One that comes later than others pass each other is left out.
+func (k *Pacing) hold(s *schedule) {
+	at, p := s.letGo.Pop()
+	said := float64(at)
+	switch {
+	case s.spoken.most == 0:
+		s.said = said
+	case said < s.spoken.last:
+		return
+	}
+	if early := time.Duration(s.said - said); early > rounding && s.count == 1 {
+		k.ahead = max(k.ahead, early)
+		k.example("%s: packet %d was let go %v ahead of %s", s.name, p.psn, early.Round(time.Microsecond), k.at())
+	}
+	s.said = max(s.said, said-float64(makeUp)) + p.cost
+	s.spoken.add(said, p.cost)
 }
 
 // stampOffset turns the timestamps of an engine's clock into times of the capture.
@@ -178,11 +221,11 @@ func (k *Pacing) Packet(p *Packet) {
 		if k.full = len(k.schedules) == maxPaced; k.full {
 			return
 		}
-		s = &schedule{}
+		s = &schedule{name: fmt.Sprintf("rank %d to %v", rank, p.Flow.Dst.Addr())}
 		k.schedules[key] = s
 	}
 	k.packets++
-	k.judge(s, p, rank, float64(p.Length+k.overhead[src])*8e9/float64(rate))
+	k.judge(s, p, float64(p.Length+k.overhead[src])*8e9/float64(rate))
 }
 
 // ranksAt is how many ranks of rd have an address.
@@ -196,7 +239,7 @@ func (k *Pacing) ranksAt(addr netip.Addr) (n int) {
 }
 
 // judge holds a packet against its schedule.
-func (k *Pacing) judge(s *schedule, p *Packet, rank int, cost float64) {
+func (k *Pacing) judge(s *schedule, p *Packet, cost float64) {
 	seen := float64(p.Time-k.capture.First) / float64(max(k.capture.Dilation, 1))
 	s.passed.add(seen, cost)
 	s.largest = max(s.largest, cost)
@@ -208,9 +251,7 @@ func (k *Pacing) judge(s *schedule, p *Packet, rank int, cost float64) {
 	}
 	if !p.RD.clear() {
 		k.untimed++
-		if s.untimed == "" {
-			s.untimed = fmt.Sprintf("rank %d to %v", rank, p.Flow.Dst.Addr())
-		}
+		s.untimed = true
 		return
 	}
 	offset := k.offsets[p.RD.Life]
@@ -224,24 +265,20 @@ func (k *Pacing) judge(s *schedule, p *Packet, rank int, cost float64) {
 	switch {
 	case !fresh:
 	case s.count == 1:
-		s.said, s.seen, s.began = said, seen, took
+		s.seen, s.began = seen, took
 	case k.options.Rate > 0:
 		s.seen -= cost // each engine may have its one packet to a peer ahead
 	}
-	if early := time.Duration(s.said - said); early > rounding && s.count == 1 {
-		k.ahead = max(k.ahead, early)
-		k.example("rank %d to %v: packet %d was let go %v ahead of %s", rank, p.Flow.Dst.Addr(), p.RD.PSN, early.Round(time.Microsecond), k.at())
-	}
+	k.speak(s, said, cost, p.RD.PSN)
 	if early := s.seen - seen; early > float64(k.options.Tolerance) && len(k.hasty) < maxHasty {
 		k.hasty = append(k.hasty, hastyPacket{ahead: early, began: s.began, life: p.RD.Life,
-			text: fmt.Sprintf("rank %d to %v: packet %d was at the NIC %%v ahead of %s", rank, p.Flow.Dst.Addr(), p.RD.PSN, k.at())})
+			text: fmt.Sprintf("%s: packet %d was at the NIC %%v ahead of %s", s.name, p.RD.PSN, k.at())})
 	} else if early < 0 && early > -float64(makeUp) {
 		k.behind = max(k.behind, time.Duration(-early))
 	}
 	if from := seen - float64(makeUp); from > s.seen {
 		s.seen, s.began = from, took
 	}
-	s.said = max(s.said, said-float64(makeUp)) + cost
 	s.seen += cost
 }
 
@@ -267,17 +304,25 @@ func (o *stampOffset) time(stamp uint32, seen float64) float64 {
 		return seen
 	}
 	const round = 1 << 32
-	said := o.at + float64(stamp-o.first)
+	said := o.at + float64(int32(stamp-o.first)) // engines pass each other
 	for seen-said > round/2 {
 		said += round
 	}
-	o.at, o.first = said, stamp
+	if said > o.at {
+		o.at, o.first = said, stamp
+	}
 	return said
 }
 
 // Result implements Check.
 func (k *Pacing) Result() Result {
 	r := Result{Name: "pacing " + k.roles.workload.Name}
+	byName := func(a, b *schedule) int { return cmp.Compare(a.name, b.name) }
+	for _, s := range slices.SortedFunc(maps.Values(k.schedules), byName) {
+		for s.letGo.Len() > 0 {
+			k.hold(s)
+		}
+	}
 	var most time.Duration
 	for _, h := range k.hasty {
 		early := time.Duration(h.ahead - min(h.began-k.offsets[h.life].fastest, float64(makeUp)))
@@ -310,8 +355,8 @@ func (k *Pacing) Result() Result {
 	return r
 }
 
-// envelopes judges the schedules of which packets say no time, and is the most that
-// passed beyond the rate in any.
+// envelopes judges the schedules of several engines and those of which packets say
+// no time, and is the most that passed a tap beyond the rate in any.
 func (k *Pacing) envelopes(unclear *[]string) (most time.Duration) {
 	allowed := makeUp + k.options.Tolerance
 	var wrong, doubtful []string
@@ -320,12 +365,15 @@ func (k *Pacing) envelopes(unclear *[]string) (most time.Duration) {
 		if k.options.Rate > 0 {
 			schedules = s.count
 		}
-		beyond := s.beyond(schedules)
+		if said := s.beyond(&s.spoken, schedules); s.count > 1 && said > makeUp+rounding {
+			wrong = append(wrong, fmt.Sprintf("%s: %d engines let go a packet and %v at %s beyond the rate in some time, %v are allowed", s.name, s.count, said.Round(time.Microsecond), k.at(), makeUp))
+		}
+		beyond := s.beyond(&s.passed, schedules)
 		most = max(most, beyond)
-		if s.untimed == "" || beyond <= allowed {
+		if !s.untimed || beyond <= allowed {
 			continue
 		}
-		line := fmt.Sprintf("%s: a packet and %v at %s passed the NIC beyond the rate in some time, %v are allowed", s.untimed, beyond.Round(time.Microsecond), k.at(), allowed)
+		line := fmt.Sprintf("%s: a packet and %v at %s passed the NIC beyond the rate in some time, %v are allowed", s.name, beyond.Round(time.Microsecond), k.at(), allowed)
 		if beyond > allowed+makeUp {
 			wrong = append(wrong, line)
 		} else {

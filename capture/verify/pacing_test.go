@@ -15,7 +15,10 @@ import (
 
 // pacedPacket is one of rank 0 to rank 1, whose schedule has it at a moment: when it
 // was let go by its timestamp, and how long later it was at the tap.
-type pacedPacket struct{ at, took time.Duration }
+type pacedPacket struct {
+	at, took time.Duration
+	engine   int
+}
 
 // pacedFrame is the length of the packets of TestPacing on the wire.
 const pacedFrame = 1146
@@ -30,12 +33,12 @@ func (s *scene) pacedAs(packets int, rate float64, sealer *privacy.Sealer, chang
 	s.rdRanks(4)
 	s.step = 0
 	for n := range packets {
-		p := pacedPacket{time.Duration(float64(n) * pacedFrame * 8e9 / rate), 30 * time.Microsecond}
+		p := pacedPacket{at: time.Duration(float64(n) * pacedFrame * 8e9 / rate), took: 30 * time.Microsecond}
 		if change != nil {
 			change(n, &p)
 		}
 		s.now = start + int64(p.at)
-		base := s.base(0, 1, 0, uint32(n))
+		base := s.base(0, 1, p.engine, uint32(n))
 		base.Length = rdPayloadBytes
 		d := make(wire.RD, wire.RDDataLen+rdPayloadBytes)
 		d.EncodeData(base, &wire.RDDataFields{Key: 7, Total: 1 << 30, Timestamp: uint32(s.now), Sum: wire.RDSum(d[wire.RDDataLen:])})
@@ -137,6 +140,47 @@ func TestPacingOfEncrypted(t *testing.T) {
 		sealer := privacy.NewSealer(privacytest.Secret(), privacy.Direction{From: 1, To: 2}, privacy.Limits{})
 		s.pacedAs(600, rate, sealer, c.change)
 		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: units.Rate(c.rate)}))
+		r := results[0]
+		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %s, want %s and %q: %s", name, r.Verdict, c.want, c.says, text)
+		}
+	}
+}
+
+// TestPacingOfEngines holds what is found of two engines that share a rate, whose
+// packets pass each other on their way: each case is a run at 100 Mbit/s.
+func TestPacingOfEngines(t *testing.T) {
+	const rate = 100e6
+	each := time.Duration(pacedFrame * 8e9 / rate)
+	// The packets of engine 1 are at the tap four others later.
+	pass4 := func(n int, p *pacedPacket) {
+		if p.engine = n / 4 % 2; p.engine == 1 {
+			p.took += 5 * each / 2
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(n int, p *pacedPacket)
+		want   verdict.Verdict
+		says   string
+	}{
+		"kept": {pass4, pass, "0s at the tap"},
+		"late by 4 ms, and catching up": {func(n int, p *pacedPacket) {
+			if n >= 50 {
+				p.at = max(p.at, 50*each+4*time.Millisecond)
+			}
+			pass4(n, p)
+		}, pass, "behind"},
+		"late by 7 ms, and all of it": {func(n int, p *pacedPacket) {
+			if n >= 50 {
+				p.at = max(p.at, 50*each+7*time.Millisecond)
+			}
+			pass4(n, p)
+		}, verdict.Fail, "2 engines let go a packet and 6.9"},
+		"five per cent too fast": {func(n int, p *pacedPacket) { p.at = p.at * 95 / 100; pass4(n, p) }, verdict.Fail, "2 engines let go"},
+	} {
+		s := newScene(t)
+		s.paced(2000, rate, c.change)
+		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: rate, Tolerance: 20 * time.Millisecond}))
 		r := results[0]
 		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want || !strings.Contains(text, c.says) {
 			t.Errorf("%s: %s, want %s and %q: %s", name, r.Verdict, c.want, c.says, text)
