@@ -230,6 +230,7 @@ func (j Job) config(i int) *workerConfig {
 		c.Dilation, c.RD, c.Secret, c.RoundTrip = j.Dilation, j.RD, j.Secret, j.RoundTrip
 		if j.arbitrated() {
 			c.Arbiter = j.arbiterAt()
+			c.SlotTime, _ = j.slotTime() // arbitrate has said what is wrong
 		}
 		if j.Rates != nil {
 			c.Rates = j.Rates.Pairs(i)

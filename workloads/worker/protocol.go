@@ -77,8 +77,8 @@ type workerConfig struct {
 	// RoundTrip is how long a full packet and its acknowledgement take at most
 	// where nobody else sends, as planned; 0 is not known.
 	RoundTrip time.Duration `json:"round_trip,omitempty"`
-	// Arbiter is where the arbiter of control: arbiter is; SlotTime is for its own
-	// process, the length of a slot in real time.
+	// Arbiter is where the arbiter of control: arbiter is, and SlotTime the length of
+	// a slot in real time.
 	Arbiter  netip.AddrPort `json:"arbiter,omitzero"`
 	SlotTime time.Duration  `json:"slot_time,omitempty"`
 }

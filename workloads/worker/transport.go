@@ -85,6 +85,10 @@ func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) 
 	return rdEndpoint{e, client}, err
 }
 
+// leastMiss is how late, in real time, a host whose cores are shared may be for its slot
+// at least: where slots are shorter it would miss most of them.
+const leastMiss = time.Millisecond
+
 // leastTarget is the least delay that reactive control aims at: what a host whose
 // cores are shared takes to run a process that waits.
 const leastTarget = 250 * time.Microsecond
@@ -113,7 +117,9 @@ func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int
 			return &rate.Fixed{Rate: uint64(c.Rates[ranks(to)]) / engines}
 		}
 	case rate.KindArbiter:
-		if client, err = arbiter.Dial(c.Addr, c.Arbiter, c.Rank, c.Ranks, config.Clock); err != nil {
+		if client, err = arbiter.Dial(c.Addr, c.Arbiter, arbiter.ClientOptions{
+			Host: c.Rank, Hosts: c.Ranks, Clock: config.Clock, Miss: clock.Dilation(c.Dilation).Passed(max(c.SlotTime, leastMiss)),
+		}); err != nil {
 			return nil, fmt.Errorf("open rd endpoint: %w", err)
 		}
 		config.Control = func(_ int, to transports.Peer) rate.Controller { return client.Controller(ranks(to)) }

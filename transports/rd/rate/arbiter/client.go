@@ -22,6 +22,7 @@ type Client struct {
 	conn  *net.UDPConn
 	clock *clock.Clock
 	host  int
+	miss  time.Duration
 	// change calls a function while no engine works.
 	change  func(func())
 	wake    chan struct{}
@@ -34,9 +35,19 @@ type Client struct {
 	slots   []*rate.Slots
 }
 
-// Dial makes a client of the arbiter at an address, for one of so many hosts, that
-// sends from an address. It asks nothing before Start.
-func Dial(from netip.Addr, server netip.AddrPort, host, hosts int, c *clock.Clock) (*Client, error) {
+// ClientOptions say whose client it is. Clock and Hosts are required.
+type ClientOptions struct {
+	// Host is one of so many Hosts, from 0.
+	Host, Hosts int
+	Clock       *clock.Clock
+	// Miss is rate.Slots', by the clock: the time of a slot, if the host can be in time for that.
+	// 0 is that no slot is missed.
+	Miss time.Duration
+}
+
+// Dial makes a client of the arbiter at an address that sends from an address. It asks
+// nothing before Start.
+func Dial(from netip.Addr, server netip.AddrPort, o ClientOptions) (*Client, error) {
 	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(server))
 	if err == nil {
 		if err = express(conn, from); err != nil {
@@ -46,13 +57,13 @@ func Dial(from netip.Addr, server netip.AddrPort, host, hosts int, c *clock.Cloc
 	if err != nil {
 		return nil, fmt.Errorf("dial arbiter at %v: %w", server, err)
 	}
-	return newClient(conn, host, hosts, c), nil
+	return newClient(conn, o), nil
 }
 
-func newClient(conn *net.UDPConn, host, hosts int, c *clock.Clock) *Client {
+func newClient(conn *net.UDPConn, o ClientOptions) *Client {
 	return &Client{
-		conn: conn, clock: c, host: host, wake: make(chan struct{}, 1),
-		wanted: make([]uint64, hosts), granted: make([]uint64, hosts), slots: make([]*rate.Slots, hosts),
+		conn: conn, clock: o.Clock, host: o.Host, miss: o.Miss, wake: make(chan struct{}, 1),
+		wanted: make([]uint64, o.Hosts), granted: make([]uint64, o.Hosts), slots: make([]*rate.Slots, o.Hosts),
 	}
 }
 
@@ -61,7 +72,7 @@ func (c *Client) Controller(to int) rate.Controller {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.slots[to] == nil {
-		c.slots[to] = &rate.Slots{Want: func(bytes int) {
+		c.slots[to] = &rate.Slots{Miss: c.miss, Want: func(bytes int) {
 			c.mu.Lock()
 			c.wanted[to] += uint64(bytes)
 			c.mu.Unlock()

@@ -23,7 +23,7 @@ func TestLossyArbiter(t *testing.T) {
 		wanted := make([]uint64, o.Hosts*o.Hosts)
 		granted := make([]uint64, o.Hosts*o.Hosts)
 		for host := range o.Hosts {
-			c := newClient(nil, host, o.Hosts, clock.At(epoch, 1))
+			c := newClient(nil, ClientOptions{Host: host, Hosts: o.Hosts, Clock: clock.At(epoch, 1)})
 			c.change = func(f func()) { f() }
 			clients = append(clients, c)
 		}
@@ -101,8 +101,7 @@ func TestSlots(t *testing.T) {
 	asked := 0
 	s := &rate.Slots{Want: func(bytes int) { asked += bytes }}
 	s.Wanted(0, 3000)
-	s.Wanted(0, 0)
-	if a := s.Allowed(5); a.From != clock.Never || asked != 3001 {
+	if a := s.Allowed(5); a.From != clock.Never || asked != 3000 {
 		t.Errorf("%+v of %d bytes", a, asked)
 	}
 	s.Grant(100, 1000)
@@ -122,7 +121,7 @@ func TestSlots(t *testing.T) {
 	}
 	s.Sent(10_000, 2000)
 	s.Lost(10_001, rate.Loss{Bytes: 700})
-	if a := s.Allowed(10_002); a.From != clock.Never || asked != 3701 {
+	if a := s.Allowed(10_002); a.From != clock.Never || asked != 3700 {
 		t.Errorf("%+v of %d bytes, at the end", a, asked)
 	}
 	for i := range clock.Time(200) { // more than it keeps
@@ -136,6 +135,74 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// TestEmptyPacketsNeedNoSlot holds that packets without payload go while nothing is
+// exceeded, whatever waits for its slot, and that what goes in their place is made good.
+func TestEmptyPacketsNeedNoSlot(t *testing.T) {
+	asked := 0
+	s := &rate.Slots{Want: func(bytes int) { asked += bytes }}
+	s.Wanted(0, 0)
+	if a := s.Allowed(0); a.From != 0 || asked != 0 {
+		t.Errorf("an empty packet waits: %+v, and %d bytes are asked for", a, asked)
+	}
+	s.Sent(0, 0)
+	if a := s.Allowed(0); a.From != clock.Never {
+		t.Errorf("after the empty packet: %+v", a)
+	}
+	s.Lost(0, rate.Loss{})
+	if a := s.Allowed(0); a.From != 0 {
+		t.Errorf("an empty packet that was lost waits: %+v", a)
+	}
+	s.Wanted(0, 1000)
+	s.Sent(0, 1000) // it stood before the empty one
+	if a := s.Allowed(0); a.From != clock.Never {
+		t.Errorf("a second packet goes before its slot: %+v", a)
+	}
+	s.Grant(10, 1000)
+	if a := s.Allowed(10); a.From != 0 {
+		t.Errorf("the empty packet waits when what went before it has its slot: %+v", a)
+	}
+	if s.Sent(10, 0); s.Allowed(10).From != clock.Never {
+		t.Error("a slot was used twice")
+	}
+}
+
+// TestMissedSlots holds that what an owner was too late for is asked for again and does
+// not go then, whether he had begun with it or not.
+func TestMissedSlots(t *testing.T) {
+	asked := 0
+	s := &rate.Slots{Miss: 50, Want: func(bytes int) { asked += bytes }}
+	s.Wanted(0, 3000)
+	s.Grant(100, 1000)
+	s.Grant(200, 2000)
+	if a := s.Allowed(150); a.From != 0 || asked != 3000 {
+		t.Errorf("at the end of a slot: %+v, %d bytes asked for", a, asked)
+	}
+	s.Sent(150, 600)
+	if a := s.Allowed(151); a.From != 200 || asked != 3400 {
+		t.Errorf("after a slot that was used in part: %+v, %d bytes asked for", a, asked)
+	}
+	if a := s.Allowed(251); a.From != clock.Never || asked != 5400 {
+		t.Errorf("after a slot that was not used: %+v, %d bytes asked for", a, asked)
+	}
+	s.Grant(300, 2400)
+	if a := s.Allowed(399); a.From != 0 {
+		t.Errorf("after a miss twice as late is in time: %+v", a)
+	}
+	s.Sent(399, 2400)
+	for _, c := range []struct {
+		from, at clock.Time
+		good     bool
+	}{{1000, 1101, false}, {2000, 2201, false}, {3000, 3400, true}, {4000, 4050, true}, {5000, 5051, false}} {
+		s.Grant(c.from, 10)
+		if a := s.Allowed(c.at); (a.From == 0) != c.good {
+			t.Errorf("a grant for %d at %d: %+v, want good %v", c.from, c.at, a, c.good)
+		}
+		if c.good {
+			s.Sent(c.at, 10)
+		}
+	}
+}
+
 // FuzzMessages holds that no message makes a server or a client fall.
 func FuzzMessages(f *testing.F) {
 	f.Add(addEntry(newMessage(nil, typeRequest, 1), 2, 500))
@@ -144,7 +211,7 @@ func FuzzMessages(f *testing.F) {
 		s := newServer(Options{Hosts: 3, Slot: 100, Time: time.Millisecond})
 		s.request(b, func(int, []byte) {})
 		s.run(1, func(int, []byte) {})
-		c := newClient(nil, 1, 3, clock.New(1))
+		c := newClient(nil, ClientOptions{Host: 1, Hosts: 3, Clock: clock.New(1)})
 		c.change = func(f func()) { f() }
 		c.Controller(2).Wanted(0, 1000)
 		c.take(b)
