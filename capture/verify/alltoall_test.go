@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"railbed/fabric/units"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
 )
 
 // TestAllToAllFormula counts what each rank sends, element by element.
@@ -57,5 +59,36 @@ func TestWithin(t *testing.T) {
 		if from, to, found := w.within(); found != c.want || found && (from.Node != to.Node || from.Rank == to.Rank) {
 			t.Errorf("%q, %q: %v, %d and %d", c.pattern, c.nodes, found, from.Rank, to.Rank)
 		}
+	}
+}
+
+// TestChecksOfAWorkload holds that a check of one workload looks at its packets alone.
+func TestChecksOfAWorkload(t *testing.T) {
+	s := softScene(t, softFile)
+	of := func(node int) Selection {
+		n := &s.plan.Nodes[node]
+		return Selection{Workload: &Workload{Name: n.Name, Ranks: []Rank{{Node: n.Name, NIC: "eth0", Addr: loopback(n), Port: 7000}}}}
+	}
+	s.cut(s.plan.Switch("leaf1").Soft.Trim.DSCP)
+	var cut, whole int // of which node's packets every one is cut, and of which none
+	if s.packet("h1:eth0", true)%2 == 0 {
+		cut = 1
+	} else {
+		whole = 1
+	}
+	s.change(func(k sighting) bool { return k.comment != "" && k.queue == 4 && k.id%2 == 0 }, func(k *sighting) { k.comment = "railbed depth=50000 late=0ns" })
+	deep, flat := &spec.Bound{Op: ">=", Limit: 40000}, &spec.Bound{Op: "<=", Limit: 1000}
+	two, none := &spec.Bound{Op: "==", Limit: 200}, &spec.Bound{Op: "==", Limit: 0}
+	results, _ := s.run(
+		NewTrims(of(cut), two), NewTrims(of(whole), none), NewTrims(Selection{}, two), NewTrims(of(whole), two), NewTrims(of(cut), none),
+		NewQueueDepth(of(cut), -1, deep, nil), NewQueueDepth(of(whole), -1, flat, nil), NewQueueDepth(Selection{}, -1, flat, nil), NewQueueDepth(of(3), -1, flat, nil),
+	)
+	for i, want := range []verdict.Verdict{pass, pass, pass, fail, fail, pass, pass, fail, unclear} {
+		if results[i].Verdict != want {
+			t.Errorf("check %d, want %s: %v", i, want, results[i])
+		}
+	}
+	if name := results[0].Name; name != "trims "+s.plan.Nodes[cut].Name {
+		t.Errorf("the check is called %q", name)
 	}
 }

@@ -47,7 +47,7 @@ func (k *QueueDepth) Packet(p *Packet) { k.Event(p) }
 
 // Event implements Watcher.
 func (k *QueueDepth) Event(p *Packet) {
-	if p.Depth < 0 || p.control() || p.Verdict == "trim" || p.Direction == In || k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) {
+	if p.Depth < 0 || p.control() || p.Verdict == "trim" || p.Direction == In || k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) || !k.of(p) {
 		return
 	}
 	k.total++

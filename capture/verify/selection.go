@@ -18,6 +18,8 @@ type Selection struct {
 	At string
 	// From and To are globs over the nodes of the flows; empty is any packet.
 	From, To string
+	// Workload is whose packets count; nil is all.
+	Workload *Workload
 }
 
 // String names the selection, for results.
@@ -28,6 +30,9 @@ func (s Selection) String() string {
 	}
 	if s.From != "" || s.To != "" {
 		words = append(words, either(s.From)+" > "+either(s.To))
+	}
+	if s.Workload != nil {
+		words = append(words, s.Workload.Name)
 	}
 	return strings.Join(words, " ")
 }
@@ -71,12 +76,19 @@ type selector struct {
 	taps    []bool // by tap index
 	flows   []int8 // by flow index: 0 not looked up, 1 meant, -1 not
 	nodes   map[netip.Addr]string
+	roles   *roles // of the workload, if one is meant
 }
 
 func (s *selector) begin(c *Capture) {
 	s.capture = c
 	s.nodes = nodesByAddr(c.Plan)
+	if s.Workload != nil {
+		s.roles = newRoles(*s.Workload)
+	}
 }
+
+// of reports whether a packet is the workload's.
+func (s *selector) of(p *Packet) bool { return s.roles == nil || s.roles.of(p).relevant }
 
 // nodesByAddr are the nodes of a plan by each of their addresses.
 func nodesByAddr(p *plan.Plan) map[netip.Addr]string {

@@ -79,9 +79,10 @@ var kinds = []kind{
 			return NewLossless(Selection{From: k.From, To: k.To}, priority(k.Priority)), nil
 		}},
 	{"trims", `{at: leaf1, count: ">= 1"}`,
-		func(p *spec.PacketsCheck) []string { return []string{p.Trims.At} },
-		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
-			return NewTrims(Selection{At: p.Trims.At}, bound(cmp.Or(p.Trims.Count, ">= 1"), spec.CountBound)), nil
+		func(p *spec.PacketsCheck) []string { return []string{p.Trims.At, p.Trims.Workload} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			w, err := s.selected(p.Trims.Workload)
+			return NewTrims(Selection{At: p.Trims.At, Workload: w}, bound(cmp.Or(p.Trims.Count, ">= 1"), spec.CountBound)), err
 		}},
 	{"pauses", `{at: leaf1, paused: ">= 10ms"}`,
 		func(p *spec.PacketsCheck) []string { return []string{p.Pauses.At} },
@@ -99,10 +100,11 @@ var kinds = []kind{
 			return NewReordering(Selection{From: k.From, To: k.To}, bound(k.Share, spec.ShareBound)), nil
 		}},
 	{"queue-depth", `{at: leaf1, max: "<= 100KB"}`,
-		func(p *spec.PacketsCheck) []string { return []string{p.QueueDepth.At} },
-		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+		func(p *spec.PacketsCheck) []string { return []string{p.QueueDepth.At, p.QueueDepth.Workload} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			k := p.QueueDepth
-			return NewQueueDepth(Selection{At: k.At}, priority(k.Priority), bound(k.Max, spec.BytesBound), bound(k.P99, spec.BytesBound)), nil
+			w, err := s.selected(k.Workload)
+			return NewQueueDepth(Selection{At: k.At, Workload: w}, priority(k.Priority), bound(k.Max, spec.BytesBound), bound(k.P99, spec.BytesBound)), err
 		}},
 	{"pacing", "{workload: ar, rate: 100mbit, tolerance: 1ms}",
 		func(p *spec.PacketsCheck) []string { return []string{p.Pacing.Workload} },
@@ -122,6 +124,15 @@ var kinds = []kind{
 			}
 			return nil, fmt.Errorf("check of packets: nothing judges that %q", p.That)
 		}},
+}
+
+// selected is the workload whose packets a check is about; nil is all.
+func (s Sources) selected(name string) (*Workload, error) {
+	if name == "" {
+		return nil, nil
+	}
+	w, err := s.Traffic(name)
+	return &w, err
 }
 
 // kindOf is the kind of a check of which exactly one field is set.

@@ -43,7 +43,7 @@ func (k *Trims) Packet(p *Packet) {
 		k.travel.note(p.ID, p.Tap.Name+" "+p.Drop)
 	case p.Tap.NIC && p.Direction == In:
 		k.travel.arrive(p.ID)
-	case !k.at(p.Tap) || p.Direction != Out || p.Tap.NIC || p.IP == 0:
+	case !k.at(p.Tap) || p.Direction != Out || p.Tap.NIC || p.IP == 0 || !k.of(p):
 	case p.Verdict == "trim":
 		k.cut(p)
 	default:

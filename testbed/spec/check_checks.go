@@ -130,6 +130,13 @@ func (c *checker) workloadNamed(path, name string) {
 	c.report(path, fmt.Sprintf("workload %q does not exist", clipped(name)), want)
 }
 
+// workloadChosen checks a workload that a check may name.
+func (c *checker) workloadChosen(path, name string) {
+	if name != "" {
+		c.workloadNamed(path, name)
+	}
+}
+
 // workloadOf checks the workload of a check, which may leave it out where there is
 // only one.
 func (c *checker) workloadOf(at, name string) {

@@ -110,6 +110,8 @@ type TrimsCheck struct {
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
 	// Count is how many were trimmed. Default ">= 1".
 	Count string `yaml:"count,omitempty" json:"count,omitempty"`
+	// Workload is whose packets count. Default: all.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 }
 
 // PausesCheck judges PFC frames, by the port that asks for the pause, and
@@ -150,6 +152,8 @@ type QueueDepthCheck struct {
 	Max string `yaml:"max,omitempty" json:"max,omitempty"`
 	// P99 is what 99 of 100 packets found at most.
 	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
+	// Workload is whose packets are looked at. Default: all.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 }
 
 // Bound is a comparison with a number: of packets, a share, bytes, or
@@ -279,6 +283,7 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 	}
 	if k := p.Trims; k != nil {
 		c.selected(at+".trims.at", k.At)
+		c.workloadChosen(at+".trims.workload", k.Workload)
 		c.bound(at+".trims.count", k.Count, CountBound)
 	}
 	if k := p.Pauses; k != nil {
@@ -298,6 +303,7 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 	}
 	if k := p.QueueDepth; k != nil {
 		c.selected(at+".queue-depth.at", k.At)
+		c.workloadChosen(at+".queue-depth.workload", k.Workload)
 		c.bound(at+".queue-depth.max", k.Max, BytesBound)
 		c.bound(at+".queue-depth.p99", k.P99, BytesBound)
 		needs(at+".queue-depth", `max: "<= 100KB"`, k.Max, k.P99)

@@ -173,6 +173,10 @@ var wrongFiles = []struct {
 	{"beside an unknown workload", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ring, beside: {workload: " + here + "rong, busbw: \">= 90%\"}}}]\n", `workload "rong" does not exist`, `did you mean "ring"?`},
 	{"beside itself", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ring, beside: {workload: " + here + "ring, busbw: \">= 90%\"}}}]\n", "a workload beside itself", "name another one"},
 	{"beside without percent", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4B}}, {workload: {name: b, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: a, beside: {workload: b, busbw: " + here + "\">= 0.9\"}}}]\n", "is no comparison", `as in ">= 90%"`},
+	{"depth of nothing", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ring, kind: all-reduce, size: 4B}\n" +
+		"checks: [{packets: {queue-depth: {max: \"<= 9KB\", workload: " + here + "rong}}}]\n", `workload "rong" does not exist`, `did you mean "ring"?`},
+	{"trims of nothing", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ring, kind: all-reduce, size: 4B}\n" +
+		"checks: [{packets: {trims: {workload: " + here + "rong}}}]\n", `workload "rong" does not exist`, `did you mean "ring"?`},
 	{"no workload", head + "checks: [{workload: {name: " + here + "ar, correct: true}}]\n", `workload "ar" does not exist`, "add a workload to the steps"},
 	{"workload twice", head + "steps:\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n  - workload: {name: " + here + "ar, kind: all-reduce, size: 8B}\n", `name "ar" is taken by steps[0].workload`, "a name of its own"},
 	{"check of one of two workloads", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n  - workload: {name: br, kind: all-reduce, size: 8B}\n" +

@@ -40,7 +40,7 @@ type ClientOptions struct {
 	// Host is one of so many Hosts, from 0.
 	Host, Hosts int
 	Clock       *clock.Clock
-	// Miss is rate.Slots', by the clock: the time of a slot, if the host can be in time for that.
+	// Miss is rate.Slots', by the clock: one slot or two, if the host can be in time for that.
 	// 0 is that no slot is missed.
 	Miss time.Duration
 }
