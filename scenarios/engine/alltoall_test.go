@@ -22,8 +22,8 @@ fabric:
   links: {default: {rate: 100mbit, mtu: 4200}}
 steps:
   - capture: {at: [all], file: run.pcapng}
-  - workload: {name: plain, kind: all-to-all, algorithm: pairwise, size: 200012B, iterations: 1, warmup: 1}
-  - workload: {name: rd, kind: all-to-all, transport: rd, size: 400004B, iterations: 1, warmup: 1, skew: 1}
+  - workload: {name: plain, kind: all-to-all, algorithm: pairwise, size: 80012B, iterations: 1, warmup: 1}
+  - workload: {name: rd, kind: all-to-all, transport: rd, size: 160004B, iterations: 1, warmup: 1, skew: 1}
 checks:
   - workload: {name: plain, correct: true}
   - workload: {name: rd, correct: true}
@@ -62,10 +62,10 @@ func TestChecksOfAllToAllsCanFail(t *testing.T) {
 		check  int
 	}{
 		"wrong elements":    {func(e *evidence) { e.workloads[1].Wrong = 1 }, 1},
-		"an even formula":   {func(e *evidence) { e.workloads[1].traffic.Ranks[1].Expected = 2 * 3 * 400004 / 4 }, 3},
-		"a rank's own part": {func(e *evidence) { e.workloads[0].traffic.Ranks[1].Expected = 2 * 200012 }, 2},
+		"an even formula":   {func(e *evidence) { e.workloads[1].traffic.Ranks[1].Expected = 2 * 3 * 160004 / 4 }, 3},
+		"a rank's own part": {func(e *evidence) { e.workloads[0].traffic.Ranks[1].Expected = 2 * 80012 }, 2},
 		"a worker's count": {func(e *evidence) {
-			reported := uint64(2 * 3 * 200012 / 4 * 101 / 100)
+			reported := uint64(2 * 3 * 80012 / 4 * 103 / 100)
 			e.workloads[0].traffic.Ranks[2].Reported = &reported
 		}, 2},
 		"another NIC":          {func(e *evidence) { e.workloads[0].traffic.Ranks[3].Node = "h0" }, 4},
