@@ -47,6 +47,8 @@ const (
 // Packets that are encrypted to their header say no time. Theirs are judged at the
 // tap alone, by such an envelope with the tolerance. A batch that the kernel cuts adds nothing: it has what is due. Up to
 // 5 ms more, which a host may have held up before the tap, prove nothing.
+// And of a limiter at the link's own rate a tap shows little, being behind the queue
+// that the link empties: a rate below it, or timestamps, show more.
 type Pacing struct {
 	roles     *roles
 	options   PacingOptions
