@@ -39,6 +39,8 @@ type Config struct {
 	// Cgroup limits the node; nil is no limit. It is made already, and closed
 	// with the node.
 	Cgroup *cgroup.Group
+	// Nice is the nice value of the node's programs, 0 to 19.
+	Nice int
 }
 
 // Node is one server of the testbed. Its methods are safe for concurrent use.
@@ -80,12 +82,13 @@ type Exit struct {
 	Signal syscall.Signal `json:"signal,omitempty"`
 }
 
-// Process is a started command, leader of a session of its own.
+// Process is a started command, leader of a process group of its own, and with a
+// terminal of a session.
 type Process interface {
 	// Pid is the process id as the supervisor sees it.
 	Pid() int
-	// Signal signals the process's whole session group. A process that has
-	// ended is no error.
+	// Signal signals the process's whole group. A process that has ended is no
+	// error.
 	Signal(signal syscall.Signal) error
 	// Wait waits for the end. It may be called by several goroutines.
 	Wait() (Exit, error)

@@ -113,3 +113,35 @@ func TestLimits(t *testing.T) {
 		t.Error("a quarter of a core gave more than 0.6 s of processor time in 1 s")
 	}
 }
+
+// TestNice: programs have the node's nice value and are no sessions, so that the
+// kernel does not give each one the share of a session.
+func TestNice(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	namespace, err := kernel.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { namespace.Close() })
+	node, err := netns.Runtime{}.Create(t.Context(), nodes.Config{
+		Testbed: "test-nice", Namespace: namespace, Nice: 7, Node: plan.Node{Name: "a", MachineID: fmt.Sprintf("%032x", 1)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	// proc_pid_stat(5): pgrp, session and nice are fields 5, 6 and 19. A session of
+	// another PID namespace is 0 here.
+	script := `read -r line < /proc/$$/stat; set -- $line; [ "$5 $6 ${19}" = "$$ 0 7" ] || { echo "$5 $6 ${19}" >&2; exit 1; }`
+	process, err := node.Start(t.Context(), nodes.Command{Args: []string{"sh", "-c", script}, Stderr: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := process.Wait(); err != nil || exit.Code != 0 {
+		t.Errorf("the program is not group leader, without a session, of nice 7: %+v, %v", exit, err)
+	}
+}

@@ -252,13 +252,20 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() {
 		dir = "/"
 	}
+	if n.config.Nice > 0 { // the thread's own, which the program inherits
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, n.config.Nice); err != nil {
+			return nil, fmt.Errorf("set nice %d: %w", n.config.Nice, err)
+		}
+	}
 	cgroupFd, useCgroup := n.config.Cgroup.Descriptor()
 	return os.StartProcess(path, command.Args, &os.ProcAttr{
 		Dir:   dir,
 		Env:   environment,
 		Files: files,
 		Sys: &syscall.SysProcAttr{
-			Setsid: true, Setctty: command.Terminal, UseCgroupFD: useCgroup, CgroupFD: cgroupFd,
+			// Without a terminal no session of its own: the kernel's autogroups would
+			// give each the share of a whole session, and the switches no more.
+			Setsid: command.Terminal, Setctty: command.Terminal, Setpgid: !command.Terminal, UseCgroupFD: useCgroup, CgroupFD: cgroupFd,
 		},
 	})
 }

@@ -43,9 +43,8 @@ func watch(p *os.Process) *process {
 // Pid implements nodes.Process.
 func (p *process) Pid() int { return p.pid }
 
-// Signal implements nodes.Process. The leader of a session is the leader of a
-// process group of the same number, which keeps its number while it has
-// members, so a late signal cannot hit a stranger's group.
+// Signal implements nodes.Process. A process group keeps its leader's number while
+// it has members, so a late signal cannot hit a stranger's group.
 func (p *process) Signal(signal syscall.Signal) error {
 	select {
 	case <-p.done:

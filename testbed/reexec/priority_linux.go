@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,10 +28,28 @@ const (
 // processor when it comes back from a system call, on a busy host up to 0.8 s;
 // and where Go waits by yielding, a real-time thread starves the ordinary one
 // that it waits for, for good. A nice value counts within a session's
-// autogroup only (sched(7)), and every worker is a session.
+// autogroup only (sched(7)).
 func RealTime(priority int) bool {
 	attributes := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: uint32(priority)}
 	return EachThread(func(id int) error { return unix.SchedSetAttr(id, attributes, 0) }) == nil
+}
+
+// ProgramNice is the nice value of a node's programs where switches of an ordinary
+// user run beside them, who may give his own programs less and no others more.
+const ProgramNice = 10
+
+// GiveWay lets other sessions go before the calling process's own where the kernel
+// groups tasks by session (sched(7), autogroup), by nice. Nothing is changed where
+// it does not. An ordinary user may change one in a tenth of a second, all users
+// together, so that it tries for some time.
+func GiveWay(nice int) {
+	for range 20 {
+		err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(nice)), 0)
+		if !errors.Is(err, unix.EAGAIN) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // EachThread calls set with every thread of the process, until it fails.

@@ -199,12 +199,17 @@ func (s *supervisor) build(ctx context.Context) error {
 	if err := s.buildFabric(ctx, calibration, groups); err != nil {
 		return err
 	}
+	nice := 0
+	if s.start.Rootless && p.Soft() { // the switches' threads are no real-time ones
+		nice = reexec.ProgramNice
+		go reexec.GiveWay(nice)
+	}
 	for i, n := range p.Nodes {
 		if err := groups[i].Make(); err != nil {
 			return fmt.Errorf("limit node %s: %w", n.Name, err)
 		}
 		node, err := netns.Runtime{}.Create(ctx, nodes.Config{
-			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name], Cgroup: groups[i],
+			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name], Cgroup: groups[i], Nice: nice,
 		})
 		if err != nil {
 			return fmt.Errorf("create node %s: %w", n.Name, err)
