@@ -30,8 +30,9 @@ type RD struct {
 	// whole. Packets are left out whole: 2% of a message of 256 KiB, the longest,
 	// are one of 4 KiB, and of one of 128 KiB none. Default 0.
 	Droppable units.Ratio `yaml:"droppable,omitempty" json:"droppable,omitzero"`
-	// Encrypt encrypts and authenticates every packet, by a secret that the workload
-	// draws for itself and that, without key-log, is written nowhere.
+	// Encrypt encrypts and authenticates every packet, and what ranks and an arbiter
+	// say to each other, by a secret that the workload draws for itself and that,
+	// without key-log, is written nowhere.
 	Encrypt bool `yaml:"encrypt,omitempty" json:"encrypt,omitempty"`
 	// ReadableHeaders leaves the headers of encrypted packets readable,
 	// authenticated: payload alone is hidden.

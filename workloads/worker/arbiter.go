@@ -10,6 +10,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/testbed/frame"
 	"railbed/testbed/spec"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate/arbiter"
 	"railbed/transports/wire"
 )
@@ -93,7 +94,7 @@ func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context
 	}
 	at := c.job.arbiterAt()
 	config := &workerConfig{
-		Job: c.job.Name, Kind: arbiterKind, Ranks: len(c.job.Ranks), Addr: at.Addr(), Port: at.Port(), SlotTime: slot,
+		Job: c.job.Name, Kind: arbiterKind, Ranks: len(c.job.Ranks), Addr: at.Addr(), Port: at.Port(), SlotTime: slot, Secret: c.job.Secret,
 	}
 	left := context.AfterFunc(ctx, func() { channel.Close() })
 	defer left()
@@ -117,10 +118,17 @@ const arbiterGrace = 2 * time.Second
 func (w *rank) arbitrate(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
+	o := arbiter.Options{Hosts: w.config.Ranks, Slot: slotBytes, Time: w.config.SlotTime}
+	if w.config.Secret != nil {
+		secret, err := privacy.New(w.config.Secret)
+		if err != nil {
+			return fmt.Errorf("serve arbiter: %w", err)
+		}
+		clear(w.config.Secret)
+		o.Secret = secret
+	}
 	if err := w.send(message{Ready: &rendezvous{}}); err != nil {
 		return err
 	}
-	return arbiter.Serve(life, netip.AddrPortFrom(w.config.Addr, w.config.Port), arbiter.Options{
-		Hosts: w.config.Ranks, Slot: slotBytes, Time: w.config.SlotTime,
-	})
+	return arbiter.Serve(life, netip.AddrPortFrom(w.config.Addr, w.config.Port), o)
 }

@@ -50,6 +50,11 @@ func TestControls(t *testing.T) {
 			t.Errorf("%v for what takes %v at its rate", result.OutOfPlace.Min, least)
 		}
 	}
+	sealed := controlledJob(spec.ControlArbiter, 0)
+	sealed.RD.Encrypt = true
+	if result, err := Run(t.Context(), sealed, goroutines{}, nil); err != nil || result.Wrong() != 0 {
+		t.Errorf("an arbiter of those who encrypt: %v, %+v", err, result)
+	}
 	j := controlledJob(spec.ControlOffline, rate)
 	j.Rates = nil
 	if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil {

@@ -123,7 +123,7 @@ func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int
 		}
 	case rate.KindArbiter:
 		if client, err = arbiter.Dial(c.Addr, c.Arbiter, arbiter.ClientOptions{
-			Host: c.Rank, Hosts: c.Ranks, Clock: config.Clock, Miss: clock.Dilation(c.Dilation).Passed(max(missSlots*c.SlotTime, leastMiss)),
+			Host: c.Rank, Hosts: c.Ranks, Clock: config.Clock, Miss: clock.Dilation(c.Dilation).Passed(max(missSlots*c.SlotTime, leastMiss)), Secret: config.Secret,
 		}); err != nil {
 			return nil, fmt.Errorf("open rd endpoint: %w", err)
 		}

@@ -90,7 +90,10 @@ type Key struct {
 }
 
 // Key derives the key of an epoch: HKDF-Expand (RFC 5869) with SHA-256.
-func (s *Secret) Key(d Direction, epoch uint16) Key {
+func (s *Secret) Key(d Direction, epoch uint16) Key { return s.derive(purpose, d, epoch) }
+
+// derive is Key for a purpose, which tells keys of different uses apart.
+func (s *Secret) derive(purpose string, d Direction, epoch uint16) Key {
 	info := make([]byte, 0, 32)
 	info = append(info, purpose...)
 	info = binary.BigEndian.AppendUint64(info, d.From)

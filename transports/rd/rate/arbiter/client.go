@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"railbed/fabric/clock"
+	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate"
 )
 
@@ -23,6 +24,8 @@ type Client struct {
 	clock *clock.Clock
 	host  int
 	miss  time.Duration
+	// Requests are sealed by one goroutine and grants opened by another, so each has an end.
+	asks, hears *channel
 	// change calls a function while no engine works.
 	change  func(func())
 	wake    chan struct{}
@@ -43,6 +46,8 @@ type ClientOptions struct {
 	// Miss is rate.Slots', by the clock: one slot or two, if the host can be in time for that.
 	// 0 is that no slot is missed.
 	Miss time.Duration
+	// Secret is what it shares with the arbiter; nil is that messages are plain.
+	Secret *privacy.Secret
 }
 
 // Dial makes a client of the arbiter at an address that sends from an address. It asks
@@ -61,8 +66,9 @@ func Dial(from netip.Addr, server netip.AddrPort, o ClientOptions) (*Client, err
 }
 
 func newClient(conn *net.UDPConn, o ClientOptions) *Client {
+	life := newLife()
 	return &Client{
-		conn: conn, clock: o.Clock, host: o.Host, miss: o.Miss, wake: make(chan struct{}, 1),
+		asks: newChannel(o.Secret, life), hears: newChannel(o.Secret, life), conn: conn, clock: o.Clock, host: o.Host, miss: o.Miss, wake: make(chan struct{}, 1),
 		wanted: make([]uint64, o.Hosts), granted: make([]uint64, o.Hosts), slots: make([]*rate.Slots, o.Hosts),
 	}
 }
@@ -110,7 +116,11 @@ func (c *Client) ask(ctx context.Context) {
 	defer timer.Stop()
 	buffer := make([]byte, 0, 1<<11)
 	for {
-		open := c.requests(buffer, func(m []byte) { _, _ = c.conn.Write(m) }) // what is lost is asked for again
+		open := c.requests(buffer, func(m []byte) {
+			if sealed := c.asks.seal(m); sealed != nil {
+				_, _ = c.conn.Write(sealed) // what is lost is asked for again
+			}
+		})
 		var later <-chan time.Time
 		if open {
 			timer.Reset(again)
@@ -168,6 +178,10 @@ func (c *Client) closed() bool {
 
 // take takes a message of grants.
 func (c *Client) take(b []byte) {
+	b, authentic := c.hears.open(b)
+	if !authentic {
+		return
+	}
 	host, valid := readMessage(b, typeGrant, grantLen)
 	if !valid || host != c.host {
 		return

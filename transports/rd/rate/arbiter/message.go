@@ -1,6 +1,10 @@
 package arbiter
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"railbed/transports/rd/privacy"
+)
 
 // Messages, in UDP, big-endian: a head of 16 bytes and entries. All amounts count
 // from the beginning and only grow, so that a message that is lost, doubled or
@@ -12,17 +16,25 @@ import "encoding/binary"
 //
 // A request's entries are: to, 4 bytes; bytes wanted so far, 8 bytes. A grant's: to, 4
 // bytes; bytes granted so far, 8 bytes; when they may go, in ns since 1970, 8 bytes.
+//
+// Where the hosts share a secret, the version is 2. Behind the head stand the sender's
+// life, 8 bytes, and a counter, 8 bytes, which are authenticated with the head, then the
+// entries, encrypted by AES-256-GCM, and the tag, 16 bytes. Keys and nonces are derived as
+// those of packets (transports/rd/PROTOCOL.md, 10.2), by "arbiter" in place of "packets", with
+// the lives of sender and receiver, the latter 0 in requests, the type for the source, and 0
+// for the destination and the epoch.
 const (
-	magic       = 0x52424152
-	version     = 1
-	typeRequest = 1
-	typeGrant   = 2
+	magic         = 0x52424152
+	version       = 1
+	sealedVersion = 2
+	typeRequest   = 1
+	typeGrant     = 2
 
 	headLen    = 16
 	requestLen = 12
 	grantLen   = 20
-	// mostEntries of the longer kind fit 1,400 bytes.
-	mostEntries = (1400 - headLen) / grantLen
+	// mostEntries of the longer kind fit 1,400 bytes, sealed or not.
+	mostEntries = (1400 - headLen - lifeLen - privacy.BoxLen) / grantLen
 )
 
 // newMessage is a head in the memory of b, without entries.
@@ -42,12 +54,15 @@ func addEntry(b []byte, to int, total uint64) []byte {
 	return binary.BigEndian.AppendUint64(b, total)
 }
 
+// hostOf is the host in a head.
+func hostOf(b []byte) int { return int(binary.BigEndian.Uint32(b[8:])) }
+
 // readMessage checks a message of a kind with entries of a length, and is its host.
 func readMessage(b []byte, kind uint8, each int) (host int, valid bool) {
 	if len(b) < headLen || binary.BigEndian.Uint32(b) != magic || b[4] != version || b[5] != kind || len(b) != headLen+entries(b)*each {
 		return 0, false
 	}
-	return int(binary.BigEndian.Uint32(b[8:])), true
+	return hostOf(b), true
 }
 
 // entry is an entry of a message.

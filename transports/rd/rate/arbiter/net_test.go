@@ -2,10 +2,13 @@ package arbiter
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"railbed/fabric/clock"
+	"railbed/transports/rd/privacy"
+	"railbed/transports/rd/privacy/privacytest"
 	"railbed/transports/rd/rate"
 )
 
@@ -13,9 +16,15 @@ import (
 // arbiter, each is granted in the end exactly what it wanted, and nobody sends to two,
 // or is sent to by two, in one slot.
 func TestLossyArbiter(t *testing.T) {
+	for _, secret := range []*privacy.Secret{nil, newSecret(t)} {
+		testLossyArbiter(t, secret)
+	}
+}
+
+func testLossyArbiter(t *testing.T, secret *privacy.Secret) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		o := Options{Hosts: 2 + r.IntN(8), Slot: 1000, Time: 100 * time.Microsecond}
+		o := Options{Hosts: 2 + r.IntN(8), Slot: 1000, Time: 100 * time.Microsecond, Secret: secret}
 		s := newServer(o)
 		epoch := time.Unix(1_700_000_000, 0)
 		now := epoch.UnixNano()
@@ -23,7 +32,7 @@ func TestLossyArbiter(t *testing.T) {
 		wanted := make([]uint64, o.Hosts*o.Hosts)
 		granted := make([]uint64, o.Hosts*o.Hosts)
 		for host := range o.Hosts {
-			c := newClient(nil, ClientOptions{Host: host, Hosts: o.Hosts, Clock: clock.At(epoch, 1)})
+			c := newClient(nil, ClientOptions{Host: host, Hosts: o.Hosts, Clock: clock.At(epoch, 1), Secret: secret})
 			c.change = func(f func()) { f() }
 			clients = append(clients, c)
 		}
@@ -35,11 +44,12 @@ func TestLossyArbiter(t *testing.T) {
 		used := map[grantKey]int{}
 		var late [][]byte // messages that are under way too long
 		deliver := func(host int, m []byte) {
+			m = s.channels[host].seal(m)
 			for range r.IntN(3) { // lost, once, twice
-				if r.IntN(4) == 0 {
-					late = append(late, append([]byte(nil), m...))
+				if again := slices.Clone(m); r.IntN(4) == 0 {
+					late = append(late, again)
 				} else {
-					clients[host].take(m)
+					clients[host].take(again)
 				}
 			}
 		}
@@ -70,14 +80,14 @@ func TestLossyArbiter(t *testing.T) {
 				wanted[host*o.Hosts+to] += uint64(bytes)
 			}
 			clients[host].requests(nil, func(m []byte) {
-				if r.IntN(3) > 0 {
-					s.request(m, send)
+				if m = clients[host].asks.seal(m); r.IntN(3) > 0 {
+					s.request(slices.Clone(m), send)
 				}
 			})
 			s.run(now, send)
 			if len(late) > 0 && r.IntN(2) == 0 {
 				for _, c := range clients {
-					c.take(late[0]) // one of them is meant
+					c.take(slices.Clone(late[0])) // one of them is meant
 				}
 				late = late[1:]
 			}
@@ -207,13 +217,30 @@ func TestMissedSlots(t *testing.T) {
 func FuzzMessages(f *testing.F) {
 	f.Add(addEntry(newMessage(nil, typeRequest, 1), 2, 500))
 	f.Add(append(addEntry(newMessage(nil, typeGrant, 1), 2, 500), 0, 0, 0, 0, 0, 0, 0, 9))
+	secret := privacytest.Secret()
+	for _, sealed := range []*privacy.Secret{secret, newSecret(f)} { // what is forged, too
+		f.Add(newChannel(sealed, 7).seal(addEntry(newMessage(nil, typeRequest, 1), 2, 500)))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := newServer(Options{Hosts: 3, Slot: 100, Time: time.Millisecond})
-		s.request(b, func(int, []byte) {})
-		s.run(1, func(int, []byte) {})
-		c := newClient(nil, ClientOptions{Host: 1, Hosts: 3, Clock: clock.New(1)})
-		c.change = func(f func()) { f() }
-		c.Controller(2).Wanted(0, 1000)
-		c.take(b)
+		for _, secret := range []*privacy.Secret{nil, secret} {
+			s := newServer(Options{Hosts: 3, Slot: 100, Time: time.Millisecond, Secret: secret})
+			answers := 0
+			s.request(slices.Clone(b), func(int, []byte) { answers++ })
+			s.run(1, func(_ int, m []byte) {
+				if answers++; len(m) > 1400 {
+					t.Fatalf("an answer of %d bytes", len(m))
+				}
+			})
+			if answers > len(b)/requestLen+3 {
+				t.Fatalf("%d answers to %d bytes", answers, len(b))
+			}
+			c := newClient(nil, ClientOptions{Host: 1, Hosts: 3, Clock: clock.New(1), Secret: secret})
+			c.change = func(f func()) { f() }
+			c.Controller(2).Wanted(0, 1000)
+			c.take(slices.Clone(b))
+			if granted := c.granted[2]; granted > 1000 || granted > 0 && secret != nil {
+				t.Fatalf("%d bytes of 1000 were granted", granted)
+			}
+		}
 	})
 }

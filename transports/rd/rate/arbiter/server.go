@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"railbed/transports/rd/privacy"
 )
 
 const (
@@ -27,6 +29,9 @@ type Options struct {
 	// real time.
 	Slot int
 	Time time.Duration
+	// Secret is what the hosts share, and the arbiter with them; nil is that nothing is
+	// authenticated.
+	Secret *privacy.Secret
 }
 
 // server is the arbiter without its socket. Times are in ns since 1970.
@@ -39,20 +44,34 @@ type server struct {
 	next      int64    // when the next slot begins
 	messages  [][]byte // to hosts, that wait to be sent
 	grants    []Grant
+	channels  []*channel // to hosts
 }
 
 func newServer(o Options) *server {
-	return &server{
+	s := &server{
 		Options: o, allocator: NewAllocator(o.Hosts, o.Slot), wanted: make([]uint64, o.Hosts*o.Hosts), granted: make([]uint64, o.Hosts*o.Hosts),
 		last: make([]int64, o.Hosts*o.Hosts), messages: make([][]byte, o.Hosts),
 	}
+	life := newLife()
+	for range o.Hosts {
+		s.channels = append(s.channels, newChannel(o.Secret, life))
+	}
+	return s
 }
 
 // request takes a request, and says whose it is. What was granted and asked for again
 // is told again.
 func (s *server) request(b []byte, send func(host int, message []byte)) (host int, valid bool) {
-	host, valid = readMessage(b, typeRequest, requestLen)
-	if !valid || host < 0 || host >= s.Hosts {
+	if len(b) < headLen {
+		return 0, false
+	}
+	if host = hostOf(b); host >= s.Hosts {
+		return 0, false
+	}
+	if b, valid = s.channels[host].open(b); !valid {
+		return 0, false
+	}
+	if _, valid = readMessage(b, typeRequest, requestLen); !valid {
 		return 0, false
 	}
 	for i := range entries(b) {
@@ -112,9 +131,16 @@ func (s *server) run(now int64, send func(host int, message []byte)) (again int6
 	return 0
 }
 
-// Serve is an arbiter at an address until the context ends. Whoever asks first in a
-// host's name is that host; its later requests may come from elsewhere. Nothing is
-// authenticated: it is for a testbed's network.
+// Serve is an arbiter at an address until the context ends. A host is where its latest
+// request came from.
+//
+// With a secret, who does not have it cannot ask, nor grant, nor turn answers elsewhere by
+// sending a request again. He can still hold up or lose messages, which costs time, and those
+// who have the secret can ask in each other's names. Without one, whoever reaches the arbiter
+// can ask in any host's name and have the answers sent to him, and whoever reaches a host can
+// grant it what it wants at a moment that he chooses: then slots are worth no more than the
+// network is closed, and what is sent is bounded by what its owner wants and by his NIC's rate.
+// Either way no message makes memory grow.
 func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 	if o.Hosts < 1 || o.Hosts > 1<<12 || o.Slot < 1 || o.Time <= 0 {
 		return fmt.Errorf("serve arbiter: %d hosts, slots of %d bytes and %v", o.Hosts, o.Slot, o.Time)
@@ -131,7 +157,9 @@ func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 	s := newServer(o)
 	from := make([]netip.AddrPort, o.Hosts)
 	send := func(host int, message []byte) {
-		_, _ = conn.WriteToUDPAddrPort(message, from[host]) // what is lost is asked for again
+		if sealed := s.channels[host].seal(message); sealed != nil {
+			_, _ = conn.WriteToUDPAddrPort(sealed, from[host]) // what is lost is asked for again
+		}
 	}
 	var again int64
 	buffer := make([]byte, 1<<11)
@@ -150,10 +178,11 @@ func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 		case err != nil:
 			return fmt.Errorf("serve arbiter: %w", err)
 		default:
-			if host, valid := readMessage(buffer[:n], typeRequest, requestLen); valid && host >= 0 && host < o.Hosts {
+			// A full message is sent by request itself: to where the host was before, or
+			// nowhere, and then it is asked for again.
+			if host, valid := s.request(buffer[:n], send); valid {
 				from[host] = who
 			}
-			s.request(buffer[:n], send)
 			again = s.run(now, send)
 		}
 	}
