@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"railbed/fabric/clock"
+	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/softswitch/queue"
 	"railbed/transports/wire"
 )
@@ -141,4 +142,32 @@ func TestForeseen(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.what, c.got, c.want)
 		}
 	}
+}
+
+// TestCopiesFindNoMemory: copies that a flood or a link cannot make are dropped by
+// the port that they were for, and counted there.
+func TestCopiesFindNoMemory(t *testing.T) {
+	r := newRig(t, single(3, "  switch: {kind: soft, forwarding: l2}\n  links: {default: {rate: 1gbit}, \"h0--leaf1\": {a-to-b: {duplicate: 100%}}}\n"))
+	var err error
+	if r.engine, err = New(r.plan, Options{Deliver: r.deliver, Memory: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	pool := r.engine.Pool()
+	var taken []*packet.Packet
+	for one := pool.Get(); one != nil; one = pool.Get() {
+		taken = append(taken, one)
+	}
+	one := taken[0]
+	one.Data = r.frame(one.Data, flow{from: 0, to: 1}, 200)
+	copy(one.Data, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}) // to both others
+	r.engine.Receive(0, one, 0)
+	r.drain(time.Second)
+	if len(r.got) != 1 || r.dropped(Memory) != 2 {
+		t.Errorf("%d frames arrived, %d copies dropped, want 1 and 2: %v", len(r.got), r.dropped(Memory), r.drops())
+	}
+	r.unforeseen()
+	for _, one := range taken[1:] {
+		pool.Put(one)
+	}
+	r.balance()
 }

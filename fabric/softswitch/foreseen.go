@@ -18,7 +18,7 @@ const allPriorities queue.Mask = 1<<queue.Priorities - 1
 func Foresee(p *plan.Plan, at plan.End, now plan.Direction) Foreseen {
 	can := Foreseen{Drops: map[Reason]queue.Mask{LinkDown: allPriorities}, Marks: map[Reason]queue.Mask{}, Trims: map[Reason]queue.Mask{}}
 	for why, drawn := range map[Reason]bool{
-		Loss: !now.Loss.IsZero(), Burst: now.GilbertElliott != (plan.GilbertElliott{}), Nth: now.DropEvery > 0 || len(now.DropList) > 0,
+		Memory: !now.Duplicate.IsZero(), Loss: !now.Loss.IsZero(), Burst: now.GilbertElliott != (plan.GilbertElliott{}), Nth: now.DropEvery > 0 || len(now.DropList) > 0,
 	} {
 		if drawn {
 			can.Drops[why] = allPriorities
@@ -55,7 +55,7 @@ func (f *Foreseen) switched(s *plan.SoftSwitch, bridge bool) {
 	drop(allPriorities&^lossless, Tail)
 	drop(lossless, Headroom)
 	if bridge {
-		drop(allPriorities, Reserved, Hairpin, FloodLimit)
+		drop(allPriorities, Reserved, Hairpin, FloodLimit, Memory)
 	} else {
 		drop(allPriorities, NoRoute, TTLExceeded, NotForUs, Martian, Unsupported)
 	}

@@ -158,14 +158,24 @@ func (p *port) send(one *packet.Packet) {
 		p.count.Corrupted++
 	}
 	if transit.Again != clock.Never {
-		if twin := e.pool.Copy(one); twin != nil {
-			e.totals.Made++
+		if twin := p.copied(one); twin != nil {
 			p.count.Duplicated++
 			twin.Flow = medium.Twin(one.Flow)
 			p.launch(twin, transit.Again)
 		}
 	}
 	p.launch(one, transit.At)
+}
+
+// copied is a second packet of the same content for this port. Without packet
+// memory it is nil, and the port has dropped the copy, which no capture shows.
+func (p *port) copied(one *packet.Packet) *packet.Packet {
+	p.engine.totals.Made++
+	twin := p.engine.pool.Copy(one)
+	if twin == nil {
+		p.dropped.add(Memory, p.station.priorityOf(one))
+	}
+	return twin
 }
 
 // launch plans a packet's arrival at the far end.
@@ -247,8 +257,7 @@ func (s *station) flood(one *packet.Packet, ingress int) {
 			continue
 		}
 		if last >= 0 {
-			if twin := e.pool.Copy(one); twin != nil {
-				e.totals.Made++
+			if twin := s.ports[last].copied(one); twin != nil {
 				s.enqueue(twin, last)
 			}
 		}

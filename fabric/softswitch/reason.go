@@ -31,7 +31,7 @@ const (
 	Reserved
 	Hairpin
 	FloodLimit
-	Memory
+	Memory      // a copy that found no packet memory
 	Aggregation // no update that counts; the table says why
 	RED         // marked, by the queue's length
 	ECNSharp    // marked, by the time in the queue
