@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,13 +30,12 @@ const (
 const (
 	nearAddr, farAddr = "10.9.0.1", "10.9.0.2"
 	compareMTU        = 4200
-	compareFor        = 2 * time.Second
 	compareRounds     = 20_000
 )
 
 // part is what an end does.
 type part struct {
-	Play    string // send, serve, ping, pong, udp-ping, udp-pong, and those of versus
+	Play    string // ping, pong, udp-ping, udp-pong, and those of versus
 	Size    int
 	Engines int
 	Grain   int
@@ -68,7 +66,7 @@ func init() {
 }
 
 // near says which end this is.
-func (o part) near() bool { return o.Play == "send" || strings.HasSuffix(o.Play, "ping") }
+func (o part) near() bool { return strings.HasSuffix(o.Play, "ping") }
 
 func (o part) play(in io.Reader, out io.Writer) error {
 	addr := netip.MustParseAddr(farAddr)
@@ -100,42 +98,10 @@ func (o part) play(in io.Reader, out io.Writer) error {
 		return err
 	}
 	request := transports.Request{Op: transports.OpWriteImm, Peer: peer, Local: make([]byte, o.Size), Remote: remote}
-	switch o.Play {
-	case "send":
-		request.Op = transports.OpWrite
-		return stream(e, request, out)
-	case "ping":
+	if o.near() {
 		return bounce(e, request, out)
 	}
-	return answer(e, request, o.Play == "pong")
-}
-
-// stream posts as much as is taken for a while and prints the bytes per second.
-func stream(e *Endpoint, request transports.Request, out io.Writer) error {
-	var done [64]transports.Completion
-	start, bytes := time.Now(), 0
-	for time.Since(start) < compareFor {
-		for {
-			n, err := e.Post(context.Background(), []transports.Request{request})
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				break
-			}
-		}
-		if err := e.Wait(context.Background()); err != nil {
-			return err
-		}
-		for _, c := range done[:e.Poll(done[:])] {
-			if c.Err != nil {
-				return c.Err
-			}
-			bytes += c.Bytes
-		}
-	}
-	_, err := fmt.Fprintf(out, "%d\n", int(float64(bytes)/time.Since(start).Seconds()))
-	return err
+	return answer(e, request)
 }
 
 // bounce prints the nanoseconds of a round trip.
@@ -174,13 +140,10 @@ func await(e *Endpoint, op transports.Op) error {
 }
 
 // answer serves until its peer closes.
-func answer(e *Endpoint, request transports.Request, back bool) error {
+func answer(e *Endpoint, request transports.Request) error {
 	for {
 		if err := await(e, transports.OpReceive); err != nil {
 			return nil // the peer has closed
-		}
-		if !back {
-			continue
 		}
 		if _, err := e.Post(context.Background(), []transports.Request{request}); err != nil {
 			return nil
@@ -333,28 +296,6 @@ func (p *pair) ours(near, far part) float64 {
 	return number
 }
 
-// theirs runs a program at both ends and returns what the pattern finds in what
-// the near one prints.
-func (p *pair) theirs(pattern string, far, near []string) float64 {
-	words := append(p.inFar(), far...)
-	server := exec.Command(words[0], words[1:]...)
-	if err := server.Start(); err != nil {
-		p.b.Fatal(err)
-	}
-	defer func() { server.Process.Kill(); server.Wait() }()
-	time.Sleep(300 * time.Millisecond)
-	output := run(p.b, near...)
-	found := regexp.MustCompile(pattern).FindAllStringSubmatch(output, -1)
-	if len(found) == 0 {
-		p.b.Fatalf("%v printed no %s:\n%s", near, pattern, output)
-	}
-	number, err := strconv.ParseFloat(found[len(found)-1][1], 64)
-	if err != nil {
-		p.b.Fatal(err)
-	}
-	return number
-}
-
 // compare measures in turn, five times each, and prints medians and ranges, and
 // the ratio of the first to each.
 func (p *pair) compare(unit string, names []string, measure []func() float64) {
@@ -368,48 +309,6 @@ func (p *pair) compare(unit string, names []string, measure []func() float64) {
 		slices.Sort(r)
 		fmt.Printf("%-28s %10.2f %s (%.2f to %.2f), first is %.2f times\n", names[i], r[2], unit, r[0], r[4], results[0][2]/r[2])
 	}
-}
-
-// BenchmarkGoodputBesidePeers is one pair at an MTU of 4,200, in Gbit/s of
-// payload.
-func BenchmarkGoodputBesidePeers(b *testing.B) {
-	for _, size := range []int{64, 4096, 65536, 1 << 20} {
-		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) { goodputBesidePeers(b, size) })
-	}
-}
-
-func goodputBesidePeers(b *testing.B, size int) {
-	p := inPair(b)
-	if p == nil {
-		return
-	}
-	for _, tool := range []string{"iperf3", "fi_pingpong"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			b.Skipf("needs %s", tool)
-		}
-	}
-	rd := func(grain int) func() float64 {
-		return func() float64 {
-			o := part{Play: "send", Size: size, Grain: grain, Paths: 8}
-			far := o
-			far.Play = "serve"
-			return p.ours(o, far) * 8 / 1e9
-		}
-	}
-	fabric := func(provider string) func() float64 {
-		return func() float64 { // MB/s
-			words := []string{"fi_pingpong", "-p", provider, "-e", "rdm", "-I", "2000", "-S", strconv.Itoa(size)}
-			return p.theirs(`(?m)\s(\d+\.\d+)\s+\d+\.\d+\s+\d+\.\d+\s*$`, words, append(slices.Clone(words), farAddr)) * 8 / 1e3
-		}
-	}
-	p.compare("Gbit/s", []string{"rd, 16 packets a path", "rd, each packet a path", "iperf3 TCP", "libfabric udp;ofi_rxd", "libfabric tcp;ofi_rxm"}, []func() float64{
-		rd(16), rd(1),
-		func() float64 {
-			return p.theirs(`(?m)"bits_per_second":\s*([0-9.e+]+)`, []string{"iperf3", "-s", "-1"},
-				[]string{"iperf3", "-c", farAddr, "-t", "2", "-J", "-l", strconv.Itoa(size)}) / 1e9
-		},
-		fabric("udp;ofi_rxd"), fabric("tcp;ofi_rxm"),
-	})
 }
 
 // BenchmarkRoundTripBesidePeers is a ping-pong of 64 bytes, in microseconds.

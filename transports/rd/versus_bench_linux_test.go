@@ -21,11 +21,12 @@ import (
 const versusFor = time.Second
 
 // field is where two ends run: command runs this executable at one of them with a
-// role.
+// role, and without one a program, whose CPU time it has if children says so.
 type field struct {
 	b         *testing.B
 	near, far string
-	command   func(far bool, role string) *exec.Cmd
+	children  bool
+	command   func(far bool, role string, program ...string) *exec.Cmd
 }
 
 func (p *pair) field() *field {
@@ -33,10 +34,13 @@ func (p *pair) field() *field {
 	if err != nil {
 		p.b.Fatal(err)
 	}
-	return &field{b: p.b, near: nearAddr, far: farAddr, command: func(far bool, role string) *exec.Cmd {
-		words := []string{self}
+	return &field{b: p.b, near: nearAddr, far: farAddr, children: true, command: func(far bool, role string, program ...string) *exec.Cmd {
+		words := program
+		if role != "" {
+			words = []string{self}
+		}
 		if far {
-			words = append(p.inFar(), self)
+			words = append(p.inFar(), words...)
 		}
 		cmd := exec.Command(words[0], words[1:]...)
 		cmd.Env = append(os.Environ(), roleEnv+"="+role)
@@ -152,10 +156,11 @@ func (f *field) flood(name, kind string, o part) contestant {
 
 var floodUnits = []string{"Gbit/s", "ns/KiB"}
 
-// BenchmarkVersusSizes is one pair by the size of what is written at once, with the
-// CPU time of both processes. quic-go encrypts, has packets of 1,452 bytes at
-// most, and a stream; so reliable datagrams are there encrypted and at an MTU of
-// 1,500 too.
+// BenchmarkVersusSizes is one pair on a link with an MTU of 4,200 by the size of
+// what is written at once, with the CPU time of both processes. quic-go encrypts,
+// has packets of 1,452 bytes at most, and a stream; so reliable datagrams are there
+// encrypted and at an MTU of 1,500 too. By spray they take a path for each packet,
+// else for 16 at a time.
 func BenchmarkVersusSizes(b *testing.B) {
 	for _, size := range []int{64, 1024, 4096, 65536, 1 << 20, 16 << 20} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
@@ -165,9 +170,15 @@ func BenchmarkVersusSizes(b *testing.B) {
 			}
 			f := p.field()
 			f.contest(floodUnits, []contestant{
-				f.flood("rd", "rd", part{Size: size, Grain: 16}),
-				f.flood("rd-encrypted", "rd", part{Size: size, Grain: 16, Encrypt: true}),
-				f.flood("rd-mtu-4200", "rd", part{Size: size, Grain: 16, MTU: compareMTU}),
+				f.flood("rd", "rd", part{Size: size, Grain: 16, MTU: compareMTU}),
+				f.flood("rd-spray", "rd", part{Size: size, Grain: 1, MTU: compareMTU}),
+				f.flood("rd-encrypted", "rd", part{Size: size, Grain: 16, MTU: compareMTU, Encrypt: true}),
+				f.iperf3("tcp", size, 1),
+				p.offloaded(f.iperf3("tcp-tso", size, 1)),
+				f.libfabric("udp;ofi_rxd", size),
+				f.libfabric("tcp;ofi_rxm", size),
+				f.flood("rd-mtu-1500", "rd", part{Size: size, Grain: 16}),
+				f.flood("rd-mtu-1500-encrypted", "rd", part{Size: size, Grain: 16, Encrypt: true}),
 				f.flood("quic-go", "quic", part{Size: size}),
 			})
 		})
@@ -190,6 +201,7 @@ func BenchmarkVersusPeers(b *testing.B) {
 			f.contest(floodUnits, []contestant{
 				f.flood("rd", "rd", part{Size: 65536, Grain: 16, Peers: peers}),
 				f.flood("quic-go", "quic", part{Size: 65536, Peers: peers}),
+				f.iperf3("tcp", 65536, peers),
 			})
 		})
 	}
@@ -251,8 +263,12 @@ func (e *emulated) up(b *testing.B, fabric string) *field {
 	node := func(n string) string {
 		return strings.Fields(run(b, e.railbed, "exec", n, "-t", e.name, "--", "getent", "ahostsv4", n))[0]
 	}
-	return &field{b: b, near: node("h0"), far: node("h1"), command: func(far bool, role string) *exec.Cmd {
-		return exec.Command(e.railbed, "exec", map[bool]string{false: "h0", true: "h1"}[far], "-t", e.name, "-w", "/", "-e", roleEnv+"="+role, "--", e.copied)
+	return &field{b: b, near: node("h0"), far: node("h1"), command: func(far bool, role string, program ...string) *exec.Cmd {
+		words := []string{"exec", map[bool]string{false: "h0", true: "h1"}[far], "-t", e.name, "-w", "/", "-e", roleEnv + "=" + role, "--"}
+		if role != "" {
+			program = []string{e.copied}
+		}
+		return exec.Command(e.railbed, append(words, program...)...)
 	}}
 }
 
@@ -265,6 +281,7 @@ func (f *field) emulated() {
 		f.flood("rd", "rd", part{Size: 65536, Rate: emulatedRate}),
 		f.flood("rd-encrypted", "rd", part{Size: 65536, Encrypt: true, Rate: emulatedRate}),
 		f.flood("quic-go", "quic", part{Size: 65536}),
+		f.iperf3("tcp", 65536, 1),
 	})
 }
 

@@ -186,7 +186,7 @@ func (o part) sink(in *bufio.Reader, out io.Writer) error {
 		}
 		if o.Play == "versus-rd-pong" {
 			request := transports.Request{Op: transports.OpWriteImm, Peer: peer, Local: make([]byte, o.Size), Remote: remote}
-			go func() { _ = answer(e, request, true) }()
+			go func() { _ = answer(e, request) }()
 		}
 	}
 	_, err := io.Copy(io.Discard, in)
