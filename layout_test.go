@@ -50,6 +50,7 @@ var levels = map[string]folder{
 	"testbed/hosttest": {level: 0},
 
 	"testbed/hosttest/vmtest": {level: 1},
+	"transports/infiniband":   {level: 1},
 
 	"testbed/spec": {level: 1},
 	"testbed/plan": {level: 1, siblings: map[string]string{

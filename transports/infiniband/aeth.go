@@ -1,0 +1,80 @@
+package infiniband
+
+import "fmt"
+
+// AETHLen is the bytes of an acknowledge extended transport header.
+const AETHLen = 4
+
+// AETH is an acknowledge extended transport header (9.3.5).
+type AETH []byte
+
+// AETHFields are the fields of an AETH.
+type AETHFields struct {
+	Syndrome Syndrome
+	// MSN is how many messages the responder has completed, modulo 2^24.
+	MSN uint32
+}
+
+// Valid says that the bytes hold an AETH.
+func (h AETH) Valid() bool { return len(h) >= AETHLen }
+
+// Fields reads all fields.
+func (h AETH) Fields() AETHFields { return AETHFields{Syndrome: Syndrome(h[0]), MSN: uint24(h[1:])} }
+
+// Encode writes the header.
+func (h AETH) Encode(f *AETHFields) {
+	_ = h[AETHLen-1]
+	h[0] = uint8(f.Syndrome)
+	putUint24(h[1:], f.MSN)
+}
+
+// Syndrome says what an acknowledgement is, in bits 5 and 6, and more of it in the
+// five below (9.7.5.2.2, table 43).
+type Syndrome uint8
+
+// Kinds of acknowledgements.
+const (
+	Ack    Syndrome = 0x00
+	RNRNak Syndrome = 0x20 // receiver not ready: with a timer's code
+	Nak    Syndrome = 0x60 // with a reason
+
+	syndromeKind  Syndrome = 0x60
+	syndromeValue Syndrome = 0x1F
+)
+
+// Syndromes that are whole.
+const (
+	// AckUnlimited has the credit count that stands for no limit, which is what
+	// responders without end-to-end credits say.
+	AckUnlimited = Ack | 0x1F
+
+	NakSequence     = Nak + 0 // a PSN was left out
+	NakInvalid      = Nak + 1 // invalid request
+	NakAccess       = Nak + 2 // remote access error
+	NakOperation    = Nak + 3 // remote operational error
+	NakInvalidRDReq = Nak + 4 // of reliable datagrams
+)
+
+// Kind is Ack, RNRNak, Nak, or one that is reserved.
+func (s Syndrome) Kind() Syndrome { return s & syndromeKind }
+
+// Value is the credit count of an Ack, the timer's code of an RNRNak and the
+// reason of a Nak.
+func (s Syndrome) Value() uint8 { return uint8(s & syndromeValue) }
+
+var nakNames = [...]string{"sequence error", "invalid request", "remote access error", "remote operational error", "invalid RD request"}
+
+// String is the syndrome in words.
+func (s Syndrome) String() string {
+	switch value := s.Value(); s.Kind() {
+	case Ack:
+		return "ACK"
+	case RNRNak:
+		return fmt.Sprintf("RNR NAK %v", RNRTimer(value))
+	case Nak:
+		if int(value) < len(nakNames) {
+			return "NAK " + nakNames[value]
+		}
+	}
+	return fmt.Sprintf("syndrome %#02x", uint8(s))
+}

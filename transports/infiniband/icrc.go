@@ -1,0 +1,64 @@
+package infiniband
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"railbed/transports/wire"
+)
+
+const (
+	// HeadersIPv4 and HeadersIPv6 are the bytes of the headers that stand before a
+	// packet and are in its ICRC: of IP, without options or extensions, and UDP.
+	HeadersIPv4 = wire.IPv4MinLen + wire.UDPLen
+	HeadersIPv6 = wire.IPv6Len + wire.UDPLen
+
+	// crcOfLRH is the state of the CRC behind 8 bytes of ones, which stand for the
+	// local routing header that RoCE has not.
+	crcOfLRH = 0xDEBB20E3
+)
+
+// What routers and network cards may change is all ones in the ICRC (A17.3.3): the
+// type of service, time to live and checksum of IPv4; the traffic class, flow label
+// and hop limit of IPv6; the checksum of UDP; and the byte of FECN and BECN.
+var (
+	maskIPv4 = [HeadersIPv4]byte{1: 0xFF, 8: 0xFF, 10: 0xFF, 11: 0xFF, 26: 0xFF, 27: 0xFF}
+	maskIPv6 = [HeadersIPv6]byte{0: 0x0F, 1: 0xFF, 2: 0xFF, 3: 0xFF, 7: 0xFF, 46: 0xFF, 47: 0xFF}
+	maskBTH  = [BTHLen]byte{bthCongestion: 0xFF}
+)
+
+// ICRC computes the invariant CRC of a packet behind its headers of IP and UDP,
+// which are HeadersIPv4 or HeadersIPv6 bytes, as they are sent: the identification
+// of IPv4 is in it (9.2.8, A17.3.3). It is CRC-32 as of Ethernet. The packet is
+// whole, its last four bytes are not looked at. It panics for headers of another
+// length, and for a packet without BTH and ICRC.
+func ICRC(headers []byte, p Packet) uint32 {
+	crc := uint32(crcOfLRH)
+	switch len(headers) {
+	case HeadersIPv4:
+		crc = masked(crc, headers, maskIPv4[:])
+	case HeadersIPv6:
+		crc = masked(crc, headers, maskIPv6[:])
+	default:
+		panic("infiniband: headers of neither IPv4 nor IPv6 with UDP")
+	}
+	crc = masked(crc, p[:BTHLen], maskBTH[:])
+	return crc32.Update(^crc, crc32.IEEETable, p[BTHLen:len(p)-ICRCLen])
+}
+
+// masked goes on with the state of a CRC over bytes with some bits set. It is by the
+// byte: what crc32.Update gets escapes to the heap, a copy of the headers, too.
+func masked(crc uint32, b, mask []byte) uint32 {
+	for i, m := range mask {
+		crc = crc32.IEEETable[byte(crc)^(b[i]|m)] ^ crc>>8
+	}
+	return crc
+}
+
+// ICRCValid says that the packet has its ICRC behind these headers.
+func (p Packet) ICRCValid(headers []byte) bool { return p.ICRC() == ICRC(headers, p) }
+
+// Seal computes the ICRC and writes it, lowest byte first.
+func (p Packet) Seal(headers []byte) {
+	binary.LittleEndian.PutUint32(p[len(p)-ICRCLen:], ICRC(headers, p))
+}

@@ -1,0 +1,177 @@
+package infiniband
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+const (
+	// ICRCLen is the bytes of the invariant CRC, behind all else.
+	ICRCLen     = 4
+	cnpReserved = 16 // A17.9.3
+	// CNPLen is the bytes of a congestion notification packet.
+	CNPLen = BTHLen + cnpReserved + ICRCLen
+	// MaxOverhead is the most bytes that a packet has beside its payload: headers,
+	// padding and ICRC.
+	MaxOverhead = BTHLen + AtomicETHLen + 3 + ICRCLen
+)
+
+// Packet is a transport packet, whole: what a UDP datagram to Port carries, from
+// the BTH to the ICRC.
+type Packet []byte
+
+// Fields are what the headers of a packet say. Those of headers that the opcode has
+// not are zero where they are read, and not looked at where they are written.
+type Fields struct {
+	BTH        BTHFields
+	DETH       DETHFields
+	RETH       RETHFields
+	AtomicETH  AtomicETHFields
+	AETH       AETHFields
+	Original   uint64 // of an AtomicAckETH
+	Imm        uint32
+	Invalidate uint32 // the R_Key of an IETH
+}
+
+// Pad is how many bytes of padding a payload gets: packets are a multiple of four
+// bytes long (9.2.4).
+func Pad(payload int) int { return -payload & 3 }
+
+// Len is the length in bytes of a packet with a payload, padding and ICRC included.
+func Len(o Opcode, payload int) int { return o.HeaderLen() + payload + Pad(payload) + ICRCLen }
+
+// Valid says that the bytes are a packet of version 0 with a Known opcode, with all
+// its headers and no payload where it has none, and a multiple of four bytes long.
+// The ICRC may be wrong.
+func (p Packet) Valid() bool { return p.Begins(len(p)) }
+
+// Begins says that the bytes are the beginning of a packet of so many bytes that is
+// Valid, with all its headers at least: what a capture may have. BTH, the extended
+// headers and Fields may be called on them.
+func (p Packet) Begins(length int) bool {
+	if len(p) < BTHLen || len(p) > length || length%4 != 0 {
+		return false
+	}
+	b := BTH(p)
+	o := b.Opcode()
+	payload := p.PayloadLen(length)
+	return o.Known() && b.Version() == 0 && len(p) >= o.HeaderLen() && payload >= 0 && (payload == 0 && b.Pad() == 0 || o.HasPayload())
+}
+
+// PayloadLen is the bytes of payload of a packet that has so many bytes and begins
+// like this.
+func (p Packet) PayloadLen(length int) int {
+	return length - p.Opcode().HeaderLen() - ICRCLen - BTH(p).Pad()
+}
+
+// Opcode is the packet's.
+func (p Packet) Opcode() Opcode { return BTH(p).Opcode() }
+
+// BTH is the base transport header.
+func (p Packet) BTH() BTH { return BTH(p[:BTHLen]) }
+
+// header is one of the extended headers, nil where the opcode has none such.
+func (p Packet) header(h Header) []byte {
+	l := &layouts[p[bthOpcode]]
+	if l.headers&h == 0 {
+		return nil
+	}
+	i := bits.TrailingZeros8(uint8(h))
+	return p[l.at[i] : int(l.at[i])+headerLens[i]]
+}
+
+// DETH is nil where the opcode has none.
+func (p Packet) DETH() DETH { return p.header(HasDETH) }
+
+// RETH is nil where the opcode has none.
+func (p Packet) RETH() RETH { return p.header(HasRETH) }
+
+// AtomicETH is nil where the opcode has none.
+func (p Packet) AtomicETH() AtomicETH { return p.header(HasAtomicETH) }
+
+// AETH is nil where the opcode has none.
+func (p Packet) AETH() AETH { return p.header(HasAETH) }
+
+// AtomicAckETH is nil where the opcode has none.
+func (p Packet) AtomicAckETH() AtomicAckETH { return p.header(HasAtomicAckETH) }
+
+// ImmDt is nil where the opcode has none.
+func (p Packet) ImmDt() ImmDt { return p.header(HasImmDt) }
+
+// IETH is nil where the opcode has none.
+func (p Packet) IETH() IETH { return p.header(HasIETH) }
+
+// Payload is the payload, without its padding.
+func (p Packet) Payload() []byte {
+	return p[p.Opcode().HeaderLen() : len(p)-ICRCLen-BTH(p).Pad()]
+}
+
+// ICRC is the invariant CRC as it stands.
+func (p Packet) ICRC() uint32 { return binary.LittleEndian.Uint32(p[len(p)-ICRCLen:]) }
+
+// Fields reads the headers.
+func (p Packet) Fields() (f Fields) {
+	f.BTH = p.BTH().Fields()
+	switch o := f.BTH.Opcode; {
+	case o.Has(HasAETH):
+		f.AETH = p.AETH().Fields()
+		if o.Has(HasAtomicAckETH) {
+			f.Original = p.AtomicAckETH().Original()
+		}
+		return f
+	case o.Has(HasAtomicETH):
+		f.AtomicETH = p.AtomicETH().Fields()
+		return f
+	case o.Has(HasRETH):
+		f.RETH = p.RETH().Fields()
+	case o.Has(HasDETH):
+		f.DETH = p.DETH().Fields()
+	case o.Has(HasIETH):
+		f.Invalidate = p.IETH().RKey()
+	}
+	if f.BTH.Opcode.Has(HasImmDt) {
+		f.Imm = p.ImmDt().Imm()
+	}
+	return f
+}
+
+// Encode writes the headers of a packet with so many bytes of payload, the pad
+// count and the padding; payload and ICRC are left to the caller, who has Payload
+// and Seal. The packet must be Len bytes long, and its opcode Known; the pad count
+// in the fields is not looked at.
+func (p Packet) Encode(f *Fields, payload int) {
+	o := f.BTH.Opcode
+	_ = p[Len(o, payload)-1]
+	bth := f.BTH
+	bth.Pad = uint8(Pad(payload))
+	BTH(p).Encode(&bth)
+	if h := p.DETH(); h != nil {
+		h.Encode(&f.DETH)
+	}
+	if h := p.RETH(); h != nil {
+		h.Encode(&f.RETH)
+	}
+	if h := p.AtomicETH(); h != nil {
+		h.Encode(&f.AtomicETH)
+	}
+	if h := p.AETH(); h != nil {
+		h.Encode(&f.AETH)
+	}
+	if h := p.AtomicAckETH(); h != nil {
+		h.Encode(f.Original)
+	}
+	if h := p.ImmDt(); h != nil {
+		h.Encode(f.Imm)
+	}
+	if h := p.IETH(); h != nil {
+		h.Encode(f.Invalidate)
+	}
+	clear(p.header(hasReserved))
+	clear(p[o.HeaderLen()+payload : len(p)-ICRCLen])
+}
+
+// EncodeCNP writes a congestion notification packet for a queue pair, CNPLen bytes,
+// but for its ICRC.
+func (p Packet) EncodeCNP(destination QPN) {
+	p.Encode(&Fields{BTH: BTHFields{Opcode: CNP, PKey: PKey, BECN: true, DestQP: destination}}, 0)
+}
