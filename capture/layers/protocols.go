@@ -4,6 +4,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
+	"railbed/transports/infiniband"
 	"railbed/transports/wire"
 )
 
@@ -20,7 +21,11 @@ var (
 	LayerTypeAggregation = gopacket.RegisterLayerType(1612, gopacket.LayerTypeMetadata{
 		Name: "Aggregation", Decoder: decoder(func() decodingLayer { return new(Aggregation) }),
 	})
-	LayerTypeRD = gopacket.RegisterLayerType(1613, gopacket.LayerTypeMetadata{Name: "RD", Decoder: gopacket.DecodeFunc(decodeRD)})
+	LayerTypeRD   = gopacket.RegisterLayerType(1613, gopacket.LayerTypeMetadata{Name: "RD", Decoder: gopacket.DecodeFunc(decodeRD)})
+	LayerTypeRoCE = gopacket.RegisterLayerType(1614, gopacket.LayerTypeMetadata{Name: "RoCE", Decoder: gopacket.DecodeFunc(decodeRoCE)})
+	LayerTypeMAD  = gopacket.RegisterLayerType(1615, gopacket.LayerTypeMetadata{
+		Name: "MAD", Decoder: decoder(func() decodingLayer { return new(MAD) }),
+	})
 )
 
 func init() {
@@ -29,6 +34,7 @@ func init() {
 	}
 	golayers.RegisterUDPPortLayerType(wire.PortINT, LayerTypeINT)
 	golayers.RegisterUDPPortLayerType(wire.PortAggregation, LayerTypeAggregation)
+	golayers.RegisterUDPPortLayerType(infiniband.Port, LayerTypeRoCE)
 	for port := range wire.PortsRD {
 		golayers.RegisterUDPPortLayerType(golayers.UDPPort(wire.PortRD+port), LayerTypeRD)
 	}

@@ -267,8 +267,14 @@ func FuzzLayers(f *testing.F) {
 	for _, name := range rdExampleNames {
 		f.Add(protocoltest.Example(f, name))
 	}
+	for _, ip := range roceVectors(f) {
+		f.Add(ip[headersOf(ip):])
+	}
+	for _, sample := range madSamples() {
+		f.Add(build(f, &sample.mad))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, kind := range []gopacket.LayerType{LayerTypeMACControl, LayerTypeINT, LayerTypeAggregation, LayerTypeRD} {
+		for _, kind := range []gopacket.LayerType{LayerTypeMACControl, LayerTypeINT, LayerTypeAggregation, LayerTypeRD, LayerTypeRoCE, LayerTypeMAD} {
 			layer, ok := gopacket.NewPacket(data, kind, gopacket.DecodeOptions{NoCopy: true}).Layer(kind).(gopacket.SerializableLayer)
 			if !ok {
 				continue

@@ -1,0 +1,103 @@
+package layers
+
+import (
+	"fmt"
+
+	"github.com/google/gopacket"
+	golayers "github.com/google/gopacket/layers"
+
+	"railbed/transports/infiniband"
+)
+
+// MAD is a management datagram. Of communication management the message is read that
+// its attribute names, all others are nil.
+type MAD struct {
+	golayers.BaseLayer
+	infiniband.MADFields
+
+	REQ  *infiniband.REQFields
+	REP  *infiniband.REPFields
+	RTU  *infiniband.RTUFields
+	REJ  *infiniband.REJFields
+	MRA  *infiniband.MRAFields
+	DREQ *infiniband.DREQFields
+	DREP *infiniband.DREPFields
+}
+
+// LayerType is LayerTypeMAD.
+func (m *MAD) LayerType() gopacket.LayerType { return LayerTypeMAD }
+
+// CanDecode is LayerTypeMAD.
+func (m *MAD) CanDecode() gopacket.LayerClass { return LayerTypeMAD }
+
+// NextLayerType is none.
+func (m *MAD) NextLayerType() gopacket.LayerType { return gopacket.LayerTypeZero }
+
+// DecodeFromBytes reads the layer. It keeps data, all of which are its contents.
+func (m *MAD) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
+	d := infiniband.MAD(data)
+	if !d.Valid() {
+		if len(data) < infiniband.MADLen {
+			df.SetTruncated()
+		}
+		return fmt.Errorf("decode mad: %d bytes are none", len(data))
+	}
+	*m = MAD{BaseLayer: golayers.BaseLayer{Contents: data}, MADFields: d.Fields()}
+	if !d.IsCM() {
+		return nil
+	}
+	switch b := d.CM(); m.Attribute {
+	case infiniband.AttributeREQ:
+		m.REQ = read(infiniband.REQ(b).Fields)
+	case infiniband.AttributeREP:
+		m.REP = read(infiniband.REP(b).Fields)
+	case infiniband.AttributeRTU:
+		m.RTU = read(infiniband.RTU(b).Fields)
+	case infiniband.AttributeREJ:
+		m.REJ = read(infiniband.REJ(b).Fields)
+	case infiniband.AttributeMRA:
+		m.MRA = read(infiniband.MRA(b).Fields)
+	case infiniband.AttributeDREQ:
+		m.DREQ = read(infiniband.DREQ(b).Fields)
+	case infiniband.AttributeDREP:
+		m.DREP = read(infiniband.DREP(b).Fields)
+	}
+	return nil
+}
+
+func read[F any](fields func() F) *F {
+	f := fields()
+	return &f
+}
+
+// SerializeTo writes a message of communication management; b is to hold nothing.
+func (m *MAD) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
+	if n := len(b.Bytes()); n > 0 {
+		return fmt.Errorf("write mad: %d bytes behind it", n)
+	}
+	bytes, err := b.PrependBytes(infiniband.MADLen)
+	if err != nil {
+		return err
+	}
+	d := infiniband.MAD(bytes)
+	d.EncodeCM(m.Attribute, m.Transaction)
+	switch body := d.CM(); {
+	case m.Attribute == infiniband.AttributeREQ && m.REQ != nil:
+		infiniband.REQ(body).Encode(m.REQ)
+	case m.Attribute == infiniband.AttributeREP && m.REP != nil:
+		infiniband.REP(body).Encode(m.REP)
+	case m.Attribute == infiniband.AttributeRTU && m.RTU != nil:
+		infiniband.RTU(body).Encode(m.RTU)
+	case m.Attribute == infiniband.AttributeREJ && m.REJ != nil:
+		infiniband.REJ(body).Encode(m.REJ)
+	case m.Attribute == infiniband.AttributeMRA && m.MRA != nil:
+		infiniband.MRA(body).Encode(m.MRA)
+	case m.Attribute == infiniband.AttributeDREQ && m.DREQ != nil:
+		infiniband.DREQ(body).Encode(m.DREQ)
+	case m.Attribute == infiniband.AttributeDREP && m.DREP != nil:
+		infiniband.DREP(body).Encode(m.DREP)
+	default:
+		return fmt.Errorf("write mad: no message of attribute %v", m.Attribute)
+	}
+	return nil
+}
