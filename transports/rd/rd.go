@@ -3,9 +3,11 @@
 // PROTOCOL.md beside it fixes what it speaks.
 //
 // An endpoint has engines, each with a thread, a socket to hear with, sockets to
-// send from and sequence spaces of its own; nothing on a packet's way is shared
-// among them. There are no connections: a message goes to a peer when it is
-// posted, in packets that take any path and land in place in any order. What
+// send from and sequence spaces of its own. On a packet's way they share no lock:
+// regions and peers are looked up without one, and so is the pacer of the NIC.
+// Where a message ends they do: what they report waits in one queue, which a round
+// of a worker takes once. There are no connections: a message goes to a peer when
+// it is posted, in packets that take any path and land in place in any order. What
 // they do is package engine's; this package drives engines over UDP sockets.
 package rd
 
@@ -15,6 +17,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -98,11 +101,15 @@ type Endpoint struct {
 	turn        atomic.Uint32 // which engine takes the next message
 	running     sync.WaitGroup
 
-	mu      sync.RWMutex
-	closed  bool
-	peers   []*peer
-	byLife  map[uint64]transports.Peer
-	regions map[uint64]*region
+	// What engines and posts look up without a lock. It changes under mu.
+	regions atomic.Pointer[map[uint64]*region] // by key; each change makes another map
+	known   atomic.Int32                       // peers that all engines have
+	closed  atomic.Bool
+
+	// mu is taken before a worker's, and by no engine at work.
+	mu     sync.Mutex
+	peers  []*peer
+	byLife map[uint64]transports.Peer
 }
 
 // peer is another endpoint, as this one was told.
@@ -138,7 +145,8 @@ func Open(config Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("open rd endpoint: %d engines of %d paths at an MTU of %d: want 1 to %d engines, at most %d paths of all together, and an MTU above %d",
 			config.Engines, config.Paths, config.MTU, wire.RDEngines, blocks, config.MTU-payload)
 	}
-	e := &Endpoint{config: config, completions: completion.New(), byLife: make(map[uint64]transports.Peer), regions: make(map[uint64]*region)}
+	e := &Endpoint{config: config, completions: completion.New(), byLife: make(map[uint64]transports.Peer)}
+	e.regions.Store(&map[uint64]*region{})
 	if err := e.open(payload); err != nil {
 		for _, w := range e.workers {
 			w.socket.close()
@@ -275,7 +283,7 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 func (e *Endpoint) addPeer(to address) (n transports.Peer, gone []transports.Peer, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return 0, nil, transports.ErrClosed
 	}
 	if p, found := e.byLife[to.life]; found {
@@ -292,6 +300,7 @@ func (e *Endpoint) addPeer(to address) (n transports.Peer, gone []transports.Pee
 	for _, w := range e.workers {
 		w.addPeer(to)
 	}
+	e.known.Store(int32(len(e.peers)))
 	return n, gone, nil
 }
 
@@ -302,12 +311,14 @@ func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Re
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
 	}
+	regions := maps.Clone(*e.regions.Load())
 	r := &region{endpoint: e, Region: engine.Region{Memory: buf, Writable: access&transports.RemoteWrite != 0}}
-	r.key = transports.NewKey(func(key uint64) bool { return e.regions[key] != nil })
-	e.regions[r.key] = r
+	r.key = transports.NewKey(func(key uint64) bool { return regions[key] != nil })
+	regions[r.key] = r
+	e.regions.Store(&regions)
 	return r, nil
 }
 
@@ -324,11 +335,14 @@ func (r *region) Remote() []byte { return binary.BigEndian.AppendUint64(nil, r.k
 // Close implements transports.Region. Messages that were on their way into the
 // region are refused.
 func (r *region) Close() error {
-	r.endpoint.mu.Lock()
-	delete(r.endpoint.regions, r.key)
-	r.endpoint.mu.Unlock()
+	e := r.endpoint
+	e.mu.Lock()
+	regions := maps.Clone(*e.regions.Load())
+	delete(regions, r.key)
+	e.regions.Store(&regions)
+	e.mu.Unlock()
 	r.Closed.Store(true)
-	for _, w := range r.endpoint.workers {
+	for _, w := range e.workers {
 		w.pass() // whoever has it may be placing bytes
 	}
 	return nil
@@ -343,13 +357,10 @@ func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
 	if err := r.Check(); err != nil {
 		return false, err
 	}
-	e.mu.RLock()
-	closed, known := e.closed, int(r.Peer) < len(e.peers)
-	e.mu.RUnlock()
 	switch {
-	case closed:
+	case e.closed.Load():
 		return false, transports.ErrClosed
-	case !known:
+	case int64(r.Peer) >= int64(e.known.Load()):
 		return false, fmt.Errorf("no peer %d", r.Peer)
 	}
 	m := engine.Message{
@@ -398,7 +409,7 @@ func (e *Endpoint) Counters() engine.Counters {
 func (e *Endpoint) fail(n transports.Peer, err error) {
 	e.mu.Lock()
 	p := e.peers[n]
-	again := p.failed || e.closed
+	again := p.failed || e.closed.Load()
 	p.failed = true
 	e.mu.Unlock()
 	if again {
@@ -413,12 +424,11 @@ func (e *Endpoint) fail(n transports.Peer, err error) {
 // Close implements transports.Endpoint.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
-	if e.closed {
+	if e.closed.Swap(true) { // from here on Post, AddPeer and Register refuse
 		e.mu.Unlock()
 		e.running.Wait()
 		return nil
 	}
-	e.closed = true // from here on Post, AddPeer and Register refuse
 	peers := len(e.peers)
 	e.mu.Unlock()
 	// Nobody is to hear the answer to another one's goodbye. Then each completes

@@ -62,10 +62,7 @@ func (w *worker) chooser() path.Chooser {
 
 // Region implements engine.Host.
 func (w *worker) Region(key uint64) *engine.Region {
-	e := w.endpoint
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	if r := e.regions[key]; r != nil {
+	if r := (*w.endpoint.regions.Load())[key]; r != nil {
 		return &r.Region
 	}
 	return nil
@@ -263,10 +260,7 @@ func (w *worker) run() {
 // giveUp fails all peers: the sockets cannot be used.
 func (w *worker) giveUp() {
 	e := w.endpoint
-	e.mu.RLock()
-	peers := len(e.peers)
-	e.mu.RUnlock()
-	for n := range peers {
+	for n := range e.known.Load() {
 		e.fail(transports.Peer(n), fmt.Errorf("%w: %w", transports.ErrPeerFailed, w.err))
 	}
 }
