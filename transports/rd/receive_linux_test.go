@@ -73,6 +73,98 @@ func testJoined(t *testing.T, at netip.Addr, joins bool) {
 	}
 }
 
+// TestKernelCutsNothing sends packets over sockets for which the kernel refuses to cut
+// any out of one, as it does for some devices: each goes by itself, and none is lost
+// or comes twice.
+func TestKernelCutsNothing(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	sockets, slot, err := openSockets(&Config{Addr: at, Slot: -1, Engines: 1, Paths: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sockets[0]
+	t.Cleanup(func() { s.close() })
+	if err := unix.SetsockoptInt(s.paths[0], unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+		t.Fatal(err)
+	}
+	in := newArrivals(batch, 2000, s.joins)
+	for round := range 2 {
+		var packets []engine.Packet
+		var want [][]byte
+		for i, n := range []int{90, 1000, 1000, 1000, 300, 1000, 1000} { // as up to three messages
+			payload := bytes.Repeat([]byte{byte(0x80 | i)}, n)
+			packets = append(packets, engine.Packet{Peer: -1, To: at, Port: uint8(slot * wire.RDEngines), Payload: payload})
+			want = append(want, payload)
+		}
+		if err := s.send(packets, nil); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		checkArrivals(t, s, in, want, s.firstPath, false)
+		if !s.whole {
+			t.Fatal("the kernel cut them")
+		}
+	}
+}
+
+// TestControlTakesAllPaths holds that what may go by any path goes by all in turn.
+func TestControlTakesAllPaths(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	sockets, slot, err := openSockets(&Config{Addr: at, Slot: -1, Engines: 1, Paths: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sockets[0]
+	t.Cleanup(func() { s.close() })
+	came := make(map[uint16]int)
+	in := newArrivals(batch, 2000, s.joins)
+	for range 6 {
+		p := engine.Packet{Peer: -1, To: at, Port: uint8(slot * wire.RDEngines), Path: -1, Control: true, Header: []byte{0x80}}
+		if err := s.send([]engine.Packet{p}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(2 * time.Second); len(in.list) == 0 && time.Now().Before(end); {
+			if err := s.receive(in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, a := range in.list {
+			came[a.Path-s.firstPath]++
+		}
+		in.list = in.list[:0]
+	}
+	if len(came) != 3 || came[0] != 2 || came[1] != 2 {
+		t.Errorf("by path %v", came)
+	}
+}
+
+// FuzzArrivals holds that whatever comes in one, and however long the kernel says that
+// each of those is that it joined, is taken apart without a byte more or less but for
+// the telemetry in front of each.
+func FuzzArrivals(f *testing.F) {
+	block := make([]byte, wire.INTLen)
+	wire.INT(block).Encode(&wire.INTFields{})
+	f.Add(append(block, 0x91, 0, 1), 0)
+	f.Add([]byte{0x91, 1, 2, 0x92, 3}, 3)
+	f.Add([]byte{0x91, 1, 2, 0x92, 3, 4}, 3)
+	f.Add([]byte{}, 1)
+	f.Fuzz(func(t *testing.T, data []byte, each int) {
+		a := arrivals{}
+		a.add(engine.Arrival{Path: 7}, bytes.Clone(data), each)
+		for i, got := range a.list {
+			piece := data
+			if last := i == len(a.list)-1; !last {
+				piece, data = data[:each], data[each:]
+			} else if each > 0 && len(piece) > each || i > 0 && len(piece) == 0 {
+				t.Fatalf("%d pieces, and %d bytes are the last of %d each", len(a.list), len(piece), each)
+			}
+			plain := len(piece) == 0 || piece[0]&0x80 != 0
+			if !bytes.HasSuffix(piece, got.Data) || plain && len(got.Data) != len(piece) || got.Path != 7 {
+				t.Fatalf("piece %d is %x, want %x or its end", i, got.Data, piece)
+			}
+		}
+	})
+}
+
 // checkArrivals receives until there is as much as there should be.
 func checkArrivals(t *testing.T, s *socket, in *arrivals, want [][]byte, path uint16, marked bool) {
 	t.Helper()

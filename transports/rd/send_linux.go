@@ -27,8 +27,9 @@ type sendBatch struct {
 	names    [batch]unix.RawSockaddrInet6
 	vectors  [2 * batch]unix.Iovec
 	controls [batch]sendControl
-	count    int // of headers
-	used     int // of vectors
+	first    [batch + 1]int // by header, the first of its packets; behind the last, how many there are
+	count    int            // of headers
+	used     int            // of vectors
 }
 
 // sendControl is the control messages of one datagram or of one that the kernel
@@ -74,9 +75,11 @@ func (s *socket) pathOf(p *engine.Packet) int {
 func (s *socket) sendBy(fd int, packets []engine.Packet, peers []rawSockaddr) error {
 	b := &s.batch
 	b.count, b.used = 0, 0
-	for len(packets) > 0 {
-		packets = packets[s.add(packets, peers):]
+	for at := 0; at < len(packets); {
+		b.first[b.count] = at
+		at += s.add(packets[at:], peers)
 	}
+	b.first[b.count] = len(packets)
 	order.BeforeWrite()
 	for sent := 0; sent < b.count; {
 		n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.headers[sent])), uintptr(b.count-sent), 0, 0, 0)
@@ -90,6 +93,9 @@ func (s *socket) sendBy(fd int, packets []engine.Packet, peers []rawSockaddr) er
 			if n, err := unix.Ppoll(fds[:], &timeout, nil); err == nil && n == 0 {
 				return nil
 			}
+		case !s.whole && b.first[sent+1]-b.first[sent] > 1 && cutsNothing(errno):
+			s.whole = true
+			return s.sendBy(fd, packets[b.first[sent]:], peers)
 		case refusedByNetwork(errno):
 			sent++
 		default:
@@ -97,6 +103,14 @@ func (s *socket) sendBy(fd int, packets []engine.Packet, peers []rawSockaddr) er
 		}
 	}
 	return nil
+}
+
+// cutsNothing are the errors of a message that the kernel is to cut into datagrams and
+// cannot: of one that does not know how (before Linux 4.18), and of a device that
+// leaves checksums to the kernel (before 6.11) or encrypts (IPsec). Where a datagram
+// alone has the error, too, sending it says so.
+func cutsNothing(err unix.Errno) bool {
+	return err == unix.EIO || err == unix.EINVAL || err == unix.EMSGSIZE
 }
 
 // refusedByNetwork are errors of one packet, which is lost.
@@ -110,7 +124,7 @@ func refusedByNetwork(err unix.Errno) bool {
 }
 
 // add makes one message of the first packets, as many as the kernel can cut out
-// of one, and returns their number.
+// of one, or of the first where it cuts nothing, and returns their number.
 func (s *socket) add(packets []engine.Packet, peers []rawSockaddr) int {
 	b, first := &s.batch, &packets[0]
 	h, name := &b.headers[b.count], &b.names[b.count]
@@ -136,7 +150,7 @@ func (s *socket) add(packets []engine.Packet, peers []rawSockaddr) int {
 		b.vector(p.Payload)
 		bytes += length
 		n++
-		if first.Control || length < size { // a shorter one ends it
+		if first.Control || s.whole || length < size { // a shorter one ends it
 			break
 		}
 	}

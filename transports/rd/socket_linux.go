@@ -39,6 +39,7 @@ type socket struct {
 	deviceBound bool
 	v6          bool
 	joins       bool // one that comes may be several datagrams, joined by the kernel
+	whole       bool // each that goes is one, since the kernel was seen to cut none
 	turn        int
 	batch       sendBatch
 }
