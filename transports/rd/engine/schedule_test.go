@@ -22,8 +22,12 @@ var (
 // doubled, cut, damaged or overtaken, each byte is where it belongs before the
 // immediate comes and the sender hears of it, each comes once, and nothing is
 // written after.
-func TestSchedules(t *testing.T) {
-	first, last := uint64(1), *seeds
+func TestSchedules(t *testing.T) { everySeed(t, 1, schedule) }
+
+// everySeed plays the schedules of so many times the seeds that are asked for, and says
+// how to play one that failed again.
+func everySeed(t *testing.T, times uint64, schedule func(t *testing.T, seed uint64)) {
+	first, last := uint64(1), times**seeds
 	if testing.Short() {
 		last = min(last, 200)
 	}
@@ -33,7 +37,7 @@ func TestSchedules(t *testing.T) {
 	for seed := first; seed <= last; seed++ {
 		schedule(t, seed)
 		if t.Failed() {
-			t.Fatalf("repeat it: go test -run TestSchedules ./transports/rd/engine -seed %d", seed)
+			t.Fatalf("repeat it: go test -run '^%s$' ./transports/rd/engine -seed %d", t.Name(), seed)
 		}
 	}
 }

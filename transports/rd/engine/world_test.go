@@ -139,9 +139,9 @@ func (w *world) pair(change ...func(*Config)) (a, b *testNode) {
 }
 
 // restart is a new life at a node's address and port, which knows nobody.
-func (n *testNode) restart() *testNode {
+func (n *testNode) restart(change ...func(*Config)) *testNode {
 	n.dead = true
-	again := n.w.node(func(c *Config) { c.Port += 128 })
+	again := n.w.node(change...)
 	again.addr, again.config.Port = n.addr, n.config.Port
 	return again
 }
@@ -189,6 +189,11 @@ const (
 
 func (n *testNode) region(size int) (*Region, uint64) {
 	key := n.w.random.Uint64()
+	return n.regionAs(key, size), key
+}
+
+// regionAs is region with a key that somebody else may have had.
+func (n *testNode) regionAs(key uint64, size int) *Region {
 	memory := make([]byte, guard+size+guard)
 	for i := range guard {
 		memory[i], memory[guard+size+i] = guarded, guarded
@@ -196,7 +201,7 @@ func (n *testNode) region(size int) (*Region, uint64) {
 	n.w.memories = append(n.w.memories, memory)
 	r := &Region{Memory: memory[guard:][:size], Writable: true}
 	n.regions[key] = r
-	return r, key
+	return r
 }
 
 // checkGuards fails the test when anything was written beside a region.
@@ -329,10 +334,11 @@ func (w *world) chances() fate {
 	return f
 }
 
-// deliver hands a packet to a node after a while.
+// deliver hands a packet to a node after a while, or to who has its address and port
+// by then.
 func (w *world) deliver(to *testNode, a Arrival, after time.Duration) {
 	w.at(w.now.Add(after), func() {
-		if to.dead {
+		if to = w.listener(to.addr, to.config.Port); to.dead {
 			return
 		}
 		b := bytes.Clone(a.Data) // what is kept of it would be seen
