@@ -1,10 +1,16 @@
 package engine
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"railbed/transports/rd/privacy"
 )
 
 // TestDocumentNamesTests holds that the tests exist that the document says hold
@@ -36,5 +42,51 @@ func TestDocumentNamesTests(t *testing.T) {
 		if !regexp.MustCompile("(?m)^func " + string(name[1]) + `\(`).Match(sources) {
 			t.Errorf("there is no %s", name[1])
 		}
+	}
+}
+
+// TestDocumentNumbers holds that the numbers of section 9 are those of this package
+// and of package privacy, whose own are held there.
+func TestDocumentNumbers(t *testing.T) {
+	document, err := os.ReadFile("../PROTOCOL.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(document), "\n## 9. Numbers\n")
+	section, _, _ := strings.Cut(rest, "\n## 10.")
+	duration := func(d time.Duration) string {
+		text := strings.Replace(d.String(), "µs", "us", 1)
+		return regexp.MustCompile(`([0-9])([mu]?s)$`).ReplaceAllString(text, "$1 $2")
+	}
+	thousands := func(n int) string { return fmt.Sprintf("%d,%03d", n/1000, n%1000) }
+	want := []string{
+		thousands(Window) + " packets of the window",
+		fmt.Sprintf("%d messages outstanding in a sequence", Messages),
+		fmt.Sprintf("%d packets in a turn", quantum),
+		fmt.Sprintf("%d, %s, %s ACKs (section 5.4)", ackEvery, duration(ackDelay), duration(endDelay)),
+		fmt.Sprintf("%d the least Room", minRoom),
+		duration(activity) + " for which a sender shares Room",
+		duration(firstProbe) + " first PROBE, when no round trip is known",
+		duration(leastProbe) + " least silence before a PROBE",
+		duration(mostProbe) + " most silence between PROBEs",
+		duration(defaultPeerTimeout) + " peer timeout",
+		duration(slack) + " slack of the bound",
+		fmt.Sprintf("%s to %s a `busy` packet waits", duration(leastBusy), duration(mostBusy)),
+		fmt.Sprintf("%s to %s pause for a `stranger`", duration(leastPause), duration(mostPause)),
+		fmt.Sprintf("%d times that a packet is lost", mostTries),
+		fmt.Sprintf("%d answers that wait to be sent in an engine", len(ring{}.entries)),
+		duration(behind) + " that a pacer makes up for",
+		"2^22 packets, 10 min of a key",
+		"2^32 packets of a key whose successor the peer cannot know",
+		"1 s for which the epoch before is opened",
+		thousands(privacy.Window) + " counters that are told apart",
+		fmt.Sprintf("%d in %s hints of a peer", hints, duration(hintTime)),
+	}
+	var got []string
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \|.*\|$`).FindAllStringSubmatch(section, -1) {
+		got = append(got, row[1]+" "+row[2])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("section 9 has\n%s\nand the code\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

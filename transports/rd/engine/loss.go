@@ -22,9 +22,10 @@ const (
 	// owner does not take its immediates.
 	leastBusy = 100 * time.Microsecond
 	mostBusy  = 10 * time.Millisecond
-	// mostPause bounds the doubling of pauses for a peer that was not told of
+	// leastPause and mostPause bound the pauses for a peer that was not told of
 	// this endpoint.
-	mostPause = 50 * time.Millisecond
+	leastPause = time.Millisecond
+	mostPause  = 50 * time.Millisecond
 	// mostTries is how often a packet is sent that is lost again each time though
 	// others come, and that nobody refuses: the peer cannot read it. Where 90 %
 	// are lost by chance, that happens to one packet in 4 x 10^11.
@@ -221,7 +222,7 @@ func (o *outbound) pause(now clock.Time) {
 		return
 	}
 	o.sendAgain(&o.flight)
-	o.pauseUntil = now.Add(min(time.Millisecond<<min(o.pauses, 10), mostPause))
+	o.pauseUntil = now.Add(min(leastPause<<min(o.pauses, 10), mostPause))
 	o.pauses++
 	o.schedule(now)
 }

@@ -261,6 +261,22 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestDefaults holds that the limits are those of the document's section 9.
+func TestDefaults(t *testing.T) {
+	document, err := os.ReadFile("../PROTOCOL.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := (Limits{}).withDefaults(); l != (Limits{Packets: 1 << 22, Age: 10 * time.Minute, Overlap: time.Second, Most: 1 << 32}) || Window != 4096 {
+		t.Errorf("%+v, a window of %d", l, Window)
+	}
+	for _, row := range []string{"2^22 packets, 10 min | of a key |", "2^32 packets | of a key whose", "1 s | for which the epoch before is opened", "4,096 | counters"} {
+		if !bytes.Contains(document, []byte("\n| "+row)) {
+			t.Errorf("the document has no row %q", row)
+		}
+	}
+}
+
 // TestUsedUp holds that a key seals no more than it may, and that there is no epoch
 // behind the last.
 func TestUsedUp(t *testing.T) {
