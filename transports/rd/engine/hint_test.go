@@ -227,6 +227,23 @@ func TestTrimmedTwice(t *testing.T) {
 	}
 }
 
+// TestShortHint holds that what is shorter than an encrypted packet can be is no
+// trimmed one.
+func TestShortHint(t *testing.T) {
+	w, a, b := sealedPair(t)
+	w.warm(a, b)
+	x := &attackCase{a: a, b: b}
+	next := a.peers[0].out.next
+	for psn, length := range []int{24, 35, 36, 51, 52, 64} {
+		before := b.Counters()
+		b.Receive(b.clock(), Arrival{Data: x.trimmedOf(next + PSN(psn))[:length], Path: wire.PortRDPath, From: a.addr})
+		after := b.Counters()
+		if hint := after.Hints > before.Hints; hint != (length >= 52) || hint == (after.Corrupt > before.Corrupt) {
+			t.Errorf("%d bytes: %d hints, %d corrupt", length, after.Hints-before.Hints, after.Corrupt-before.Corrupt)
+		}
+	}
+}
+
 // TestHintIsNoHole holds that a forged header does not make bytes be given up of a
 // message that may have holes.
 func TestHintIsNoHole(t *testing.T) {

@@ -69,15 +69,16 @@ func (e *Engine) open(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock
 		c.Hostile++
 		return nil, false
 	}
+	if len(b) < wire.RDSealedLeast+wire.RDTagLen {
+		c.Corrupt++
+		return nil, false
+	}
 	if b.SealedTrimmed() {
-		e.hint(p, b, base, a, now)
+		e.hint(p, base, a, now)
 		return nil, false
 	}
 	k := e.pairing(p, base.Source)
-	heard := uint8(0)
-	if len(b) >= wire.RDSealedLeast {
-		heard = b.Security().Heard
-	}
+	heard := b.Security().Heard
 	plain, what := k.open.Open(b, now)
 	switch what {
 	case privacy.Opened:
@@ -98,9 +99,9 @@ func (e *Engine) open(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock
 // hint takes a trimmed header, which has lost its tag: anybody may have made it.
 // It says no more than that a packet which has not come may be sent again
 // soon; once for each, and not often.
-func (e *Engine) hint(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock.Time) {
+func (e *Engine) hint(p *peer, base wire.RDBase, a Arrival, now clock.Time) {
 	e.counters.Trimmed++
-	if p.err != nil || len(b) < wire.RDSealedLeast {
+	if p.err != nil {
 		return
 	}
 	in := e.inbound(p, base.Source)

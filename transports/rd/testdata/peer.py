@@ -307,7 +307,7 @@ class Endpoint:
         """Sends by a path, the next in turn if none is named, with the marks of section 1.2."""
         if path is None:
             path, self.turn = self.turn // 4 % len(self.paths), self.turn + 1
-        tos = (35 if data else 51) << 2 | 2  # ECT(0)
+        tos = 35 << 2 | 2 if data else 51 << 2  # of data ECT(0)
         mark = (socket.IPPROTO_IPV6, socket.IPV6_TCLASS) if ":" in self.ip else (socket.IPPROTO_IP, socket.IP_TOS)
         try:
             self.paths[path].sendmsg([packet], [(*mark, struct.pack("i", tos))], 0, (ip, PORT + destination))
@@ -364,7 +364,7 @@ class Endpoint:
                 self_flags |= HOLES
             p = self.base(SKIP, self_flags, peer.life, destination, psn)
             p += struct.pack(">IIIIIII", 1, m.number, m.total, imm, ts, k.length, k.position)
-            return self.emit(self.protect(peer, destination, seal(p, 52), 52), peer.ip, destination, path=path)
+            return self.emit(self.protect(peer, destination, seal(p, 52), 52), peer.ip, destination, True, path)
         self_flags |= HOLES if m.droppable > 0 else 0
         full = len(to.flying) >= to.room or behind(to.next, to.limit) >= 0 or behind(to.next, to.una) >= 1024
         piece = m.data[k.position:k.position + k.length]
