@@ -38,6 +38,9 @@ func TestChecksOfReliableDatagramsCanFail(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, rdRing)
 	_, held := runAndHold(t, o)
+	t.Run("Wireshark", func(t *testing.T) {
+		wiresharkAgrees(t, filepath.Join(o.Out, "run.pcapng"), wire.RDData, wire.RDAck, wire.RDClose)
+	})
 	// A busy machine may make the sender believe that a packet is lost, so the run's own
 	// verdict of the last check is not asked for.
 	checks := rejudge(t, o, held)

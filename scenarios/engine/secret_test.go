@@ -172,6 +172,9 @@ checks:
 func TestKeyLogOpensRecordings(t *testing.T) {
 	o := options(t, rdKeys)
 	_, held := runAndHold(t, o)
+	t.Run("Wireshark", func(t *testing.T) { // of trimmed and of encrypted packets
+		wiresharkAgrees(t, filepath.Join(o.Out, "run.pcapng"), wire.RDData, wire.RDAck, wire.RDNack)
+	})
 	verdicts := func(checks []report.Check) (all [3]verdict.Verdict) {
 		for i, c := range checks {
 			all[i] = c.Verdict
