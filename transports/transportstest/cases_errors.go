@@ -117,9 +117,10 @@ func testRevokedRegion(r *rig) {
 	r.holds(target.buf, 1)
 }
 
-// flood posts to a peer that stops polling until the sender is held back, and
-// returns how many requests were taken. Each has a place of its own: there is no
-// order among messages that write the same bytes.
+// flood posts to a peer that stops polling until the sender is held back, and not
+// just for as long as a busy machine does not run the peer, and returns how many
+// requests were taken. Each has a place of its own: there is no order among messages
+// that write the same bytes.
 func (n *node) flood(to *node, peer transports.Peer) int {
 	n.rig.Helper()
 	const size, places = 1 << 13, 1 << 11
@@ -127,7 +128,7 @@ func (n *node) flood(to *node, peer transports.Peer) int {
 	local := make([]byte, size)
 	to.deaf = true
 	posted := 0
-	for refused := time.Now(); time.Since(refused) < 100*time.Millisecond; n.rig.pollAll() {
+	for refused := time.Now(); time.Since(refused) < 300*time.Millisecond; n.rig.pollAll() {
 		taken, err := n.Post(context.Background(), []transports.Request{{ID: uint64(posted), Op: transports.OpWriteImm,
 			Peer: peer, Local: local, Remote: target.remote, Offset: uint64(posted % places * size)}})
 		if err != nil {
