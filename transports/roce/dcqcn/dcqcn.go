@@ -1,0 +1,252 @@
+// Package dcqcn is the congestion control of RoCEv2 NICs, Data Center Quantized
+// Congestion Notification (Zhu et al., "Congestion Control for Large-Scale RDMA
+// Deployments", SIGCOMM 2015): the receiver's notification point tells the sender
+// by CNPs that packets came marked, and the sender's reaction point turns these
+// into a rate. Switches mark, as RED does.
+//
+// The rules are those of the paper's section 3; where its text leaves the bounds
+// of a stage open they are those of csg-htsim: the first F events of either
+// counter are fast recovery.
+//
+// Nothing here has a clock or a goroutine, and nothing is allocated: who drives
+// it tells the time. The same calls give the same answers.
+package dcqcn
+
+import (
+	"fmt"
+	"time"
+
+	"railbed/fabric/clock"
+)
+
+// Params are the numbers of both points. Defaults fills in what is zero.
+type Params struct {
+	// Line is the rate of the NIC, bit/s: where a flow starts and what it never
+	// exceeds.
+	Line uint64
+	// Gain is g, the weight of one period in the estimate alpha. Default 1/256.
+	Gain float64
+	// AlphaPeriod is K: without a CNP in it alpha falls. Default 55 us.
+	AlphaPeriod time.Duration
+	// IncreasePeriod is the period of the timer that raises the rate. Default 55
+	// us.
+	IncreasePeriod time.Duration
+	// IncreaseBytes is the byte counter's: so many bytes sent raise the rate, too.
+	// Default 10 MB.
+	IncreaseBytes int64
+	// Stages is F, the events of fast recovery. Default 5.
+	Stages int
+	// Additive is R_AI and Hyper R_HAI, bit/s. Defaults: a twentieth and a tenth of
+	// Line, csg-htsim's; the paper's 40 Mbit/s are for 40 Gbit/s NICs.
+	Additive, Hyper uint64
+	// Least is the rate that no CNP goes below, bit/s. Default: a thousandth of
+	// Line.
+	Least uint64
+	// NotificationGap is the least time between two CNPs of one flow. Default 50
+	// us.
+	NotificationGap time.Duration
+}
+
+// Defaults is p with defaults for what is zero.
+func (p Params) Defaults() Params {
+	or(&p.Gain, 1.0/256)
+	or(&p.AlphaPeriod, 55*time.Microsecond)
+	or(&p.IncreasePeriod, 55*time.Microsecond)
+	or(&p.IncreaseBytes, 10_000_000)
+	or(&p.Stages, 5)
+	or(&p.Additive, max(p.Line/20, 1))
+	or(&p.Hyper, max(p.Line/10, 1))
+	or(&p.Least, max(p.Line/1000, 1))
+	or(&p.NotificationGap, 50*time.Microsecond)
+	return p
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Check is why numbers, with their defaults, cannot be.
+func (p Params) Check() error {
+	switch {
+	case p.Line == 0:
+		return fmt.Errorf("dcqcn: no line rate")
+	case !(p.Gain > 0 && p.Gain <= 1):
+		return fmt.Errorf("dcqcn: gain %v, want above 0 and at most 1", p.Gain)
+	case p.AlphaPeriod <= 0 || p.IncreasePeriod <= 0 || p.NotificationGap < 0:
+		return fmt.Errorf("dcqcn: periods %v and %v and gap %v, want positive ones", p.AlphaPeriod, p.IncreasePeriod, p.NotificationGap)
+	case p.IncreaseBytes <= 0 || p.Stages <= 0:
+		return fmt.Errorf("dcqcn: byte counter of %d and %d stages, want positive ones", p.IncreaseBytes, p.Stages)
+	case p.Least > p.Line:
+		return fmt.Errorf("dcqcn: least rate %d bit/s above the line's %d", p.Least, p.Line)
+	}
+	return nil
+}
+
+// Stage is how a rate rises.
+type Stage uint8
+
+// Stages, in the order in which a flow that gets no more CNPs passes them.
+const (
+	// Unlimited: no CNP came yet, or the flow is back at line rate.
+	Unlimited Stage = iota
+	FastRecovery
+	AdditiveIncrease
+	HyperIncrease
+)
+
+var stageNames = [...]string{"unlimited", "fast recovery", "additive increase", "hyper increase"}
+
+// String is the paper's name of the stage.
+func (s Stage) String() string {
+	if int(s) < len(stageNames) {
+		return stageNames[s]
+	}
+	return "unknown"
+}
+
+// ReactionPoint is the rate of one flow at its sender. It is not safe for
+// concurrent use.
+type ReactionPoint struct {
+	params Params
+
+	limited         bool
+	current, target float64 // R_C and R_T, bit/s
+	alpha           float64
+	alphaAt         clock.Time // when alpha falls
+	timerAt         clock.Time // when the timer raises the rate
+	timer, counter  int        // T and BC, events since the CNP
+	bytes           int64      // towards the next of the counter's
+}
+
+// NewReactionPoint is that of a flow which starts at line rate.
+func NewReactionPoint(p Params) (*ReactionPoint, error) {
+	p = p.Defaults()
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	r := &ReactionPoint{params: p}
+	r.release()
+	return r, nil
+}
+
+// release ends the limit: the flow has the line's rate, and forgets.
+func (r *ReactionPoint) release() {
+	line := float64(r.params.Line)
+	r.limited, r.current, r.target, r.alpha = false, line, line, 1
+}
+
+// Notified takes in a CNP: the rate falls by alpha/2 of it, and its old value is
+// where recovery goes.
+func (r *ReactionPoint) Notified(now clock.Time) {
+	r.Advance(now)
+	p := &r.params
+	r.limited = true
+	r.target = r.current
+	r.current = max(r.current*(1-r.alpha/2), float64(p.Least))
+	r.alpha = (1-p.Gain)*r.alpha + p.Gain
+	r.alphaAt, r.timerAt = now.Add(p.AlphaPeriod), now.Add(p.IncreasePeriod)
+	r.timer, r.counter, r.bytes = 0, 0, 0
+}
+
+// Sent takes in bytes that went, with their headers.
+func (r *ReactionPoint) Sent(now clock.Time, bytes int) {
+	r.Advance(now)
+	if !r.limited {
+		return
+	}
+	for r.bytes += int64(bytes); r.limited && r.bytes >= r.params.IncreaseBytes; r.bytes -= r.params.IncreaseBytes {
+		r.counter++
+		r.raise()
+	}
+}
+
+// Advance does what the timers ask for until now.
+func (r *ReactionPoint) Advance(now clock.Time) {
+	for r.limited {
+		next := min(r.alphaAt, r.timerAt)
+		if next > now {
+			return
+		}
+		if r.alphaAt == next {
+			r.alpha *= 1 - r.params.Gain
+			r.alphaAt = r.alphaAt.Add(r.params.AlphaPeriod)
+		}
+		if r.timerAt == next {
+			r.timerAt = r.timerAt.Add(r.params.IncreasePeriod)
+			r.timer++
+			r.raise()
+		}
+	}
+}
+
+// raise is one event of the timer or the byte counter.
+func (r *ReactionPoint) raise() {
+	p := &r.params
+	switch r.Stage() {
+	case AdditiveIncrease:
+		r.target += float64(p.Additive)
+	case HyperIncrease:
+		r.target += float64(min(r.timer, r.counter)-p.Stages) * float64(p.Hyper)
+	}
+	line := float64(p.Line)
+	r.target = min(r.target, line)
+	r.current = (r.current + r.target) / 2
+	// Halving the distance never ends; within a thousandth it has.
+	if r.target == line && line-r.current <= line/1000 {
+		r.release()
+	}
+}
+
+// Stage is how the next event raises the rate, or how the latest did.
+func (r *ReactionPoint) Stage() Stage {
+	switch f := r.params.Stages; {
+	case !r.limited:
+		return Unlimited
+	case max(r.timer, r.counter) <= f:
+		return FastRecovery
+	case min(r.timer, r.counter) > f:
+		return HyperIncrease
+	}
+	return AdditiveIncrease
+}
+
+// Rate is what the flow may send now, bit/s.
+func (r *ReactionPoint) Rate() uint64 { return uint64(r.current) }
+
+// Target is the rate that recovery goes to, bit/s.
+func (r *ReactionPoint) Target() uint64 { return uint64(r.target) }
+
+// Alpha is the estimate of congestion, 0 to 1.
+func (r *ReactionPoint) Alpha() float64 { return r.alpha }
+
+// Deadline is when Advance has something to do; clock.Never at line rate.
+func (r *ReactionPoint) Deadline() clock.Time {
+	if !r.limited {
+		return clock.Never
+	}
+	return min(r.alphaAt, r.timerAt)
+}
+
+// NotificationPoint says when the receiver of one flow sends a CNP.
+type NotificationPoint struct {
+	gap  time.Duration
+	next clock.Time // the earliest of the next one
+}
+
+// NewNotificationPoint is that of a flow of which nothing came yet.
+func NewNotificationPoint(p Params) *NotificationPoint {
+	return &NotificationPoint{gap: p.Defaults().NotificationGap}
+}
+
+// Marked takes in a packet with congestion experienced, and says whether a CNP is
+// to go for it.
+func (n *NotificationPoint) Marked(now clock.Time) bool {
+	if now < n.next {
+		return false
+	}
+	n.next = now.Add(n.gap)
+	return true
+}
