@@ -1,0 +1,282 @@
+// Package queuepair is one end of a reliable connection of RoCEv2 (RC): the state
+// of a queue pair's requester and responder, by the rules of the InfiniBand
+// Architecture Specification, volume 1, release 1.4, section 9.7 (IBTA). It has no
+// socket, no goroutine and no clock: who drives it hands it packets with the time
+// of their arrival, takes packets from it, and comes back at its deadline. So it
+// runs the same in a test that invents the network and the time.
+//
+// # Requests
+//
+// Requests are carried out in the order in which they were posted, and complete in
+// it. A packet that is lost brings its successors back, too: the responder takes
+// packets in order only (go-back-N). With Config.Selective, which both ends must
+// have, the responder keeps what came early, says which packet it was, and only
+// what is missing is sent again, as in IRN (Mittal et al., "Revisiting Network
+// Support for RDMA", SIGCOMM 2018).
+//
+// # Errors
+//
+// A queue pair that meets an error it cannot retry is broken: the request at fault
+// completes with it, all others with ErrFlushed, and nothing more is sent but the
+// answer that tells the peer.
+//
+// # Memory
+//
+// The memory of a request belongs to the queue pair until its completion, that of
+// a receive until its own. Remote memory is found by R_Key, and bounds and rights
+// are checked before a byte of a packet is placed.
+//
+// A QP is not safe for concurrent use.
+package queuepair
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports/infiniband"
+	"railbed/transports/roce/dcqcn"
+)
+
+// Errors that a caller tells apart with errors.Is.
+var (
+	// ErrRetries: the peer did not answer, however often it was asked (IBTA 9.9.2,
+	// transport retry counter exceeded).
+	ErrRetries = errors.New("no answer to any retry")
+	// ErrRNRRetries: the peer had no receive for it, however often it was asked.
+	ErrRNRRetries = errors.New("the peer posted no receive")
+	// ErrAccess: the peer refused key, rights or bounds.
+	ErrAccess = errors.New("remote access error")
+	// ErrInvalid: the peer takes the request for invalid.
+	ErrInvalid = errors.New("remote invalid request")
+	// ErrOperation: the peer failed to carry it out.
+	ErrOperation = errors.New("remote operational error")
+	// ErrResponse: what the peer answered cannot be an answer.
+	ErrResponse = errors.New("bad response")
+	// ErrLength: a message is longer than the receive that it came for.
+	ErrLength = errors.New("message longer than its receive")
+	// ErrFlushed: the queue pair broke, or was closed, before this was done.
+	ErrFlushed = errors.New("flushed")
+)
+
+// Config is what both ends agree on before they talk, and what each has for
+// itself. Number, Remote and MTU are required.
+type Config struct {
+	Number, Remote infiniband.QPN
+	// MTU is the payload bytes of a packet: 256, 512, 1,024, 2,048 or 4,096.
+	MTU int
+	// SendPSN is the PSN of the first request, ReceivePSN that of the peer's.
+	SendPSN, ReceivePSN infiniband.PSN
+	// Rights is what the peer may do here at most.
+	Rights Rights
+	// Timeout is how long an answer may take. Default 67 ms, code 14 of IBTA
+	// 9.7.6.1.3.
+	Timeout time.Duration
+	// Retries is how often silence and sequence errors in a row are answered by
+	// sending again, RNRRetries the same of a receiver that is not ready; 7 of these
+	// is without end. Negative is 0, and the default 7.
+	Retries, RNRRetries int
+	// RNRTimer is the code of the time that a peer waits when no receive is posted
+	// here (IBTA 9.7.5.2.8). Default 12, 0.64 ms.
+	RNRTimer uint8
+	// Reads is how many READs and atomic operations are under way at most, and
+	// RemoteReads how many of the peer's are kept for their repetition. Default 16.
+	Reads, RemoteReads int
+	// Window is how many packets are under way at most. Default 128.
+	Window int
+	// AckEvery is after how many packets an acknowledgement is asked for at the
+	// latest. Default a quarter of Window.
+	AckEvery int
+	// Selective says that both ends repeat only what is missing.
+	Selective bool
+	// Congestion, where it is set, has the rate follow marks of the fabric.
+	Congestion *dcqcn.Params
+	// Overhead is the bytes that the rate counts for each packet besides those of
+	// the InfiniBand packet. Default 42: Ethernet, IPv4 and UDP.
+	Overhead int
+}
+
+const (
+	endless = 7 // of RNRRetries
+	// maxMessages bounds what is posted and not complete.
+	maxMessages = 8192
+)
+
+func (c *Config) defaults() error {
+	or(&c.Timeout, infiniband.AckTimeout(14))
+	or(&c.Retries, 7)
+	or(&c.RNRRetries, endless)
+	or(&c.RNRTimer, 12)
+	or(&c.Reads, 16)
+	or(&c.RemoteReads, 16)
+	or(&c.Window, 128)
+	or(&c.AckEvery, max(c.Window/4, 1))
+	or(&c.Overhead, 42)
+	switch {
+	case infiniband.MTUCode(c.MTU) == 0:
+		return fmt.Errorf("MTU %d, want 256, 512, 1024, 2048 or 4096", c.MTU)
+	case c.Number > infiniband.MaxQPN || c.Remote > infiniband.MaxQPN:
+		return fmt.Errorf("queue pairs %d and %d, want numbers of 24 bits", c.Number, c.Remote)
+	case c.SendPSN > infiniband.MaxPSN || c.ReceivePSN > infiniband.MaxPSN:
+		return fmt.Errorf("PSNs %d and %d, want numbers of 24 bits", c.SendPSN, c.ReceivePSN)
+	case c.Timeout < 0 || c.Reads < 0 || c.RemoteReads < 0 || c.Window < 0 || c.AckEvery < 0 || c.RNRTimer > 31:
+		return fmt.Errorf("negative or too large numbers: %+v", *c)
+	case c.Window > maxWindow:
+		return fmt.Errorf("window of %d packets, want at most %d", c.Window, maxWindow)
+	}
+	return nil
+}
+
+// maxWindow keeps windows far below half of all PSNs.
+const maxWindow = 1 << 16
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Host is what a queue pair needs of its endpoint. It is called from the queue
+// pair's methods, and must not call back.
+type Host interface {
+	// Region finds registered memory by its R_Key; nil is none.
+	Region(rkey uint32) *Region
+	// Complete reports the end of a request or of a receive.
+	Complete(c Completion)
+}
+
+// QP is one queue pair, ready to send and to receive.
+type QP struct {
+	config   Config
+	host     Host
+	err      error
+	counters Counters
+
+	requester
+	responder
+	reaction     *dcqcn.ReactionPoint
+	notification *dcqcn.NotificationPoint
+}
+
+// Counters count packets since the queue pair was made.
+type Counters struct {
+	Sent, Received uint64 // requests and responses
+	Resent         uint64 // requests, again
+	Duplicates     uint64 // requests that came again
+	Early          uint64 // requests that came before their turn
+	Naks, RNRNaks  uint64 // that were sent
+	Timeouts       uint64
+	CNPsSent       uint64
+	CNPsReceived   uint64
+	Ignored        uint64 // packets that mean nothing here
+}
+
+// New makes a queue pair that is connected.
+func New(config Config, host Host) (*QP, error) {
+	if err := config.defaults(); err != nil {
+		return nil, fmt.Errorf("queue pair: %w", err)
+	}
+	q := &QP{config: config, host: host}
+	q.requester.start(config.SendPSN)
+	q.responder.start(config.ReceivePSN)
+	if config.Congestion != nil {
+		var err error
+		if q.reaction, err = dcqcn.NewReactionPoint(*config.Congestion); err != nil {
+			return nil, fmt.Errorf("queue pair: %w", err)
+		}
+		q.notification = dcqcn.NewNotificationPoint(*config.Congestion)
+	}
+	return q, nil
+}
+
+// Err is why the queue pair is broken, nil while it is not.
+func (q *QP) Err() error { return q.err }
+
+// Counters are the counts up to now.
+func (q *QP) Counters() Counters { return q.counters }
+
+// Rate is what may be sent now in bit/s; 0 is no limit.
+func (q *QP) Rate() uint64 {
+	if q.reaction == nil {
+		return 0
+	}
+	return q.reaction.Rate()
+}
+
+// Receive takes in a packet that is Valid, whose ICRC is right, and that came from
+// the peer for this queue pair. marked says that it met congestion (RFC 3168).
+func (q *QP) Receive(now clock.Time, p infiniband.Packet, marked bool) {
+	q.counters.Received++
+	o := p.Opcode()
+	if o == infiniband.CNP {
+		q.counters.CNPsReceived++
+		if q.reaction != nil {
+			q.reaction.Notified(now)
+		}
+		return
+	}
+	if marked && q.notification != nil && q.notification.Marked(now) {
+		q.notify()
+	}
+	switch {
+	case o.Service() != infiniband.RC || q.err != nil:
+		q.counters.Ignored++
+	case o.Request():
+		q.serve(now, p)
+	default:
+		q.answered(now, p)
+	}
+}
+
+// Next writes a packet that is to go now, but for its ICRC, and returns its length;
+// 0 is nothing for now. The memory has room for MTU and infiniband.MaxOverhead.
+func (q *QP) Next(now clock.Time, into []byte) int {
+	if n := q.respond(into); n > 0 {
+		q.counters.Sent++
+		return n
+	}
+	if q.err != nil {
+		return 0
+	}
+	n := q.request(now, into)
+	if n > 0 {
+		q.counters.Sent++
+	}
+	return n
+}
+
+// Deadline is when Expire has something to do, or Next may have; clock.Never is
+// not by itself.
+func (q *QP) Deadline() clock.Time {
+	if q.err != nil {
+		return clock.Never
+	}
+	at := q.timer
+	if q.waits() {
+		at = min(at, max(q.ready, q.paced))
+	}
+	return at
+}
+
+// Expire does what is due.
+func (q *QP) Expire(now clock.Time) {
+	if q.err == nil && now >= q.timer {
+		q.silent(now)
+	}
+}
+
+// Close flushes all requests and receives. The peer is not told.
+func (q *QP) Close() { q.fail(fmt.Errorf("closed: %w", ErrFlushed)) }
+
+// fail breaks the queue pair: the oldest request completes with err, if it is the
+// one at fault, and the rest is flushed.
+func (q *QP) fail(err error) {
+	if q.err != nil {
+		return
+	}
+	q.err = err
+	q.requester.flush(q.host, err)
+	q.responder.flush(q.host)
+}

@@ -1,0 +1,396 @@
+package queuepair
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports/infiniband"
+)
+
+// requester is the half that sends requests. PSNs go round: una is the oldest that
+// is not over, tx the next to be sent, top the first that never was, and end that
+// of the next request to be posted.
+type requester struct {
+	queue               []work // in order, the oldest first
+	una, tx, top, end   infiniband.PSN
+	unasked             int // packets since one asked for an acknowledgement
+	retries, rnrRetries int // in a row
+	reread              bool
+	timer               clock.Time // when silence has lasted
+	ready               clock.Time // when a receiver that was not ready may be asked again
+	paced               clock.Time // when the rate lets the next packet go
+
+	recovery
+}
+
+func (r *requester) start(psn infiniband.PSN) {
+	r.una, r.tx, r.top, r.end = psn, psn, psn, psn
+	r.timer = clock.Never
+	r.served = psn
+}
+
+// flush completes what is posted: the oldest with err.
+func (r *requester) flush(host Host, err error) {
+	for i := range r.queue {
+		w := &r.queue[i]
+		if i > 0 {
+			err = ErrFlushed
+		}
+		host.Complete(Completion{ID: w.ID, Op: w.Op, Err: err})
+	}
+	r.queue, r.recovery = nil, recovery{served: r.end}
+	r.una, r.tx, r.top, r.timer = r.end, r.end, r.end, clock.Never
+}
+
+// at is the request that a PSN belongs to, which is not before una nor from end on.
+func (r *requester) at(psn infiniband.PSN) *work {
+	i := sort.Search(len(r.queue), func(i int) bool { return r.queue[i].end().From(r.una) > psn.From(r.una) })
+	return &r.queue[i]
+}
+
+// waits says that something could be sent, were it not for the time.
+func (q *QP) waits() bool { return q.choose() != nil }
+
+// choose is where the next packet is, nil where there is none: a PSN that moves on
+// when it was sent.
+func (q *QP) choose() *infiniband.PSN {
+	if again := q.missing(); again != nil {
+		return again
+	}
+	if q.tx == q.end || q.tx.From(q.una) >= q.config.Window {
+		return nil
+	}
+	if w := q.at(q.tx); w.Op.answers() && q.tx.From(q.top) >= 0 && q.reading() >= q.config.Reads {
+		return nil
+	}
+	return &q.tx
+}
+
+// reading is how many requests that are answered with data are under way.
+func (q *QP) reading() (n int) {
+	for i := range q.queue {
+		w := &q.queue[i]
+		if w.first.From(q.top) >= 0 {
+			break
+		}
+		if w.Op.answers() {
+			n++
+		}
+	}
+	return n
+}
+
+// request writes the next packet of the requester.
+func (q *QP) request(now clock.Time, into []byte) int {
+	if now < q.ready || now < q.paced {
+		return 0
+	}
+	place := q.choose()
+	if place == nil {
+		return 0
+	}
+	psn := *place
+	n, next := q.write(into, q.at(psn), psn)
+	if psn.From(q.top) < 0 {
+		q.counters.Resent++
+	}
+	*place = next
+	if next.From(q.top) > 0 {
+		q.top = next
+	}
+	if q.timer == clock.Never {
+		q.timer = now.Add(q.config.Timeout)
+	}
+	q.pace(now, n)
+	return n
+}
+
+// pace moves the schedule of the rate on, which nobody is ahead of by more than a
+// packet, nor behind.
+func (q *QP) pace(now clock.Time, bytes int) {
+	if q.reaction == nil {
+		return
+	}
+	bytes += q.config.Overhead
+	q.reaction.Sent(now, bytes)
+	took := time.Duration(uint64(bytes) * 8 * uint64(time.Second) / max(q.reaction.Rate(), 1))
+	q.paced = max(q.paced, now).Add(took)
+}
+
+// write writes one packet of a request, and returns its length and the PSN that
+// follows it.
+func (q *QP) write(into []byte, w *work, psn infiniband.PSN) (length int, next infiniband.PSN) {
+	f := infiniband.Fields{BTH: infiniband.BTHFields{PKey: infiniband.PKey, DestQP: q.config.Remote, PSN: psn}, Imm: w.Imm}
+	index := psn.From(w.first)
+	at := index * q.config.MTU
+	if w.Op.answers() {
+		next = w.end()
+		f.BTH.AckReq = true
+		if w.Op == Read {
+			next = q.readUntil(psn, next)
+			f.BTH.Opcode = infiniband.ReadRequest
+			length := min(next.From(psn)*q.config.MTU, w.size-at)
+			f.RETH = infiniband.RETHFields{VA: w.Address + uint64(at), RKey: w.RKey, Length: uint32(length)}
+		} else {
+			f.BTH.Opcode = infiniband.FetchAdd
+			if w.Op == CompareSwap {
+				f.BTH.Opcode = infiniband.CompareSwap
+			}
+			f.AtomicETH = infiniband.AtomicETHFields{VA: w.Address, RKey: w.RKey, SwapAdd: w.Operand, Compare: w.Compare}
+		}
+		q.unasked = 0
+		n := infiniband.Len(f.BTH.Opcode, 0)
+		infiniband.Packet(into[:n]).Encode(&f, 0)
+		return n, next
+	}
+	next = psn.Add(1)
+	last := index == w.packets-1
+	f.BTH.Opcode = opcodeOf(w.Op, index == 0, last)
+	f.BTH.Solicited = last && w.Solicited
+	f.RETH = infiniband.RETHFields{VA: w.Address, RKey: w.RKey, Length: uint32(w.size)}
+	q.unasked++
+	if last || q.unasked >= q.config.AckEvery || next.From(q.una) >= q.config.Window {
+		f.BTH.AckReq, q.unasked = true, 0
+	}
+	payload := min(w.size-at, q.config.MTU)
+	p := infiniband.Packet(into[:infiniband.Len(f.BTH.Opcode, payload)])
+	p.Encode(&f, payload)
+	gather(p.Payload(), w.Local, at)
+	return len(p), next
+}
+
+// opcodeOf is the opcode of a packet that carries a request's bytes.
+func opcodeOf(op Op, first, last bool) infiniband.Opcode {
+	write, imm := op == Write || op == WriteImm, op == SendImm || op == WriteImm
+	pick := func(send, wrote infiniband.Opcode) infiniband.Opcode {
+		if write {
+			return wrote
+		}
+		return send
+	}
+	switch {
+	case first && last && imm:
+		return pick(infiniband.SendOnlyImm, infiniband.WriteOnlyImm)
+	case first && last:
+		return pick(infiniband.SendOnly, infiniband.WriteOnly)
+	case last && imm:
+		return pick(infiniband.SendLastImm, infiniband.WriteLastImm)
+	case last:
+		return pick(infiniband.SendLast, infiniband.WriteLast)
+	case first:
+		return pick(infiniband.SendFirst, infiniband.WriteFirst)
+	}
+	return pick(infiniband.SendMiddle, infiniband.WriteMiddle)
+}
+
+// answered takes in a response.
+func (q *QP) answered(now clock.Time, p infiniband.Packet) {
+	psn := p.BTH().PSN()
+	if psn.From(q.una) < 0 || psn.From(q.top) >= 0 {
+		q.counters.Ignored++ // late, or of nobody
+		return
+	}
+	switch p.Opcode() {
+	case infiniband.Acknowledge:
+		q.acknowledgement(now, psn, p.AETH().Fields())
+	case infiniband.AtomicAcknowledge:
+		q.atomicResult(now, psn, p)
+	default:
+		q.readResponse(now, psn, p)
+	}
+}
+
+func (q *QP) acknowledgement(now clock.Time, psn infiniband.PSN, f infiniband.AETHFields) {
+	switch s := f.Syndrome; s.Kind() {
+	case infiniband.Ack:
+		if !q.advance(now, psn.Add(1)) {
+			q.lostResponse()
+		}
+	case infiniband.RNRNak:
+		if !q.advance(now, psn) {
+			q.lostResponse()
+			return
+		}
+		if q.config.RNRRetries < endless {
+			if q.rnrRetries++; q.rnrRetries > max(q.config.RNRRetries, 0) {
+				q.fail(fmt.Errorf("%v: %w", q.queue[0].Op, ErrRNRRetries))
+				return
+			}
+		}
+		q.ready = now.Add(infiniband.RNRTimer(s.Value()))
+		q.timer = q.ready.Add(q.config.Timeout)
+		q.goBack()
+	case infiniband.Nak:
+		q.refused(now, psn, f)
+	default:
+		q.counters.Ignored++
+	}
+}
+
+// refused takes in a NAK, which acknowledges what is before its PSN.
+func (q *QP) refused(now clock.Time, psn infiniband.PSN, f infiniband.AETHFields) {
+	if f.Syndrome == nakSelective {
+		q.selectedEarly(now, psn, infiniband.PSN(f.MSN))
+		return
+	}
+	if !q.advance(now, psn) {
+		q.lostResponse()
+		return
+	}
+	var why error
+	switch f.Syndrome {
+	case infiniband.NakSequence:
+		if q.again() {
+			q.goBack()
+		}
+		return
+	case infiniband.NakInvalid:
+		why = ErrInvalid
+	case infiniband.NakAccess:
+		why = ErrAccess
+	case infiniband.NakOperation:
+		why = ErrOperation
+	default:
+		q.counters.Ignored++
+		return
+	}
+	q.fail(fmt.Errorf("%v: %w", q.queue[0].Op, why))
+}
+
+// advance takes everything before a PSN for received, and says whether it could be:
+// not where an answer with data has not come.
+func (q *QP) advance(now clock.Time, to infiniband.PSN) bool {
+	q.carriedOut(to)
+	before, done := q.una, 0
+	for ; done < len(q.queue); done++ {
+		w := &q.queue[done]
+		if w.Op.answers() || w.end().From(to) > 0 {
+			if !w.Op.answers() && to.From(q.una) > 0 {
+				q.una = to
+			}
+			break
+		}
+		q.una = w.end()
+		q.host.Complete(Completion{ID: w.ID, Op: w.Op, Bytes: w.size})
+	}
+	q.queue = slices.Delete(q.queue, 0, done)
+	q.progress(now, before)
+	return to.From(q.una) <= 0
+}
+
+// progress sets the timer anew when something is over.
+func (q *QP) progress(now clock.Time, before infiniband.PSN) {
+	if q.una == before {
+		return
+	}
+	q.retries, q.rnrRetries, q.reread = 0, 0, false
+	if q.tx.From(q.una) < 0 {
+		q.tx = q.una
+	}
+	q.timer = clock.Never
+	if q.una != q.top {
+		q.timer = now.Add(q.config.Timeout)
+	}
+	q.forget(before)
+}
+
+// goBack sends everything again that is not over.
+func (q *QP) goBack() { q.tx = q.una }
+
+// again counts a retry, and breaks the queue pair when there were enough.
+func (q *QP) again() bool {
+	if q.retries++; q.retries > max(q.config.Retries, 0) {
+		q.fail(fmt.Errorf("%v: %w", q.queue[0].Op, ErrRetries))
+		return false
+	}
+	return true
+}
+
+// lostResponse is called when an answer shows that an earlier one with data was
+// lost: it is asked for again, once until there is progress (IBTA 9.7.5.1.1).
+func (q *QP) lostResponse() {
+	if q.reread || q.config.Selective {
+		return
+	}
+	if q.reread = true; q.again() {
+		q.goBack()
+	}
+}
+
+// silent is called when nothing came for the timeout.
+func (q *QP) silent(now clock.Time) {
+	q.counters.Timeouts++
+	q.reread = false
+	q.timer = now.Add(q.config.Timeout)
+	if !q.again() {
+		return
+	}
+	if q.config.Selective {
+		q.restart()
+		return
+	}
+	q.goBack()
+}
+
+// readResponse takes in a part of what a READ asked for.
+func (q *QP) readResponse(now clock.Time, psn infiniband.PSN, p infiniband.Packet) {
+	w := q.at(psn)
+	if w.Op != Read {
+		q.counters.Ignored++
+		return
+	}
+	index, payload := psn.From(w.first), p.Payload()
+	if want := min(w.size-index*q.config.MTU, q.config.MTU); len(payload) != want {
+		q.fail(fmt.Errorf("READ: %w: %d bytes in part %d, want %d", ErrResponse, len(payload), index, want))
+		return
+	}
+	first := w.first
+	q.advance(now, first) // what is before it was carried out
+	if w = q.at(psn); psn == q.una {
+		scatter(w.Local, index*q.config.MTU, payload)
+		q.arrived(now)
+	} else if !q.config.Selective {
+		q.lostResponse()
+	} else if q.early(w, psn) {
+		scatter(w.Local, index*q.config.MTU, payload)
+	}
+}
+
+func (q *QP) atomicResult(now clock.Time, psn infiniband.PSN, p infiniband.Packet) {
+	w := q.at(psn)
+	if !w.Op.atomic() {
+		q.counters.Ignored++
+		return
+	}
+	original := p.AtomicAckETH().Original()
+	q.advance(now, psn)
+	if w = q.at(psn); psn == q.una {
+		w.original = original
+		q.arrived(now)
+	} else if !q.config.Selective {
+		q.lostResponse()
+	} else if q.early(w, psn) {
+		w.original = original
+	}
+}
+
+// arrived moves una over the answer with data that came for it, and those that
+// came early behind it.
+func (q *QP) arrived(now clock.Time) {
+	before := q.una
+	q.una = q.una.Add(1)
+	for {
+		if w := &q.queue[0]; q.una == w.end() {
+			q.host.Complete(Completion{ID: w.ID, Op: w.Op, Bytes: w.size, Original: w.original})
+			q.queue = slices.Delete(q.queue, 0, 1)
+		}
+		if len(q.queue) == 0 || !q.queue[0].Op.answers() || !q.take(q.una) {
+			break
+		}
+		q.una = q.una.Add(1)
+	}
+	q.progress(now, before)
+}

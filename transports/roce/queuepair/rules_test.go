@@ -1,0 +1,320 @@
+package queuepair
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"railbed/transports/infiniband"
+)
+
+// script is a queue pair of which the test is the peer.
+type script struct {
+	*end
+	t      testing.TB
+	region *Region
+}
+
+func newScript(t testing.TB, change ...func(*Config)) *script {
+	w := newWorld(t, 3, change...)
+	s := &script{end: w.ends[0], t: t}
+	s.region = s.end.region(1, 4*mtu, RemoteWrite|RemoteRead|RemoteAtomic)
+	return s
+}
+
+// part is a packet of a peer: of so many bytes, and of a message of so many.
+type part struct {
+	opcode  infiniband.Opcode
+	ahead   int // of what is expected
+	bytes   int
+	message int
+	ask     bool
+}
+
+// give hands a packet to the queue pair, and takes what it answers.
+func (s *script) give(p part) []infiniband.Fields {
+	b := infiniband.Packet(make([]byte, infiniband.Len(p.opcode, p.bytes)))
+	b.Encode(&infiniband.Fields{
+		BTH:  infiniband.BTHFields{Opcode: p.opcode, PKey: infiniband.PKey, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(p.ahead), AckReq: p.ask},
+		RETH: infiniband.RETHFields{VA: s.region.Base, RKey: 1, Length: uint32(p.message)}, AtomicETH: infiniband.AtomicETHFields{VA: s.region.Base, RKey: 1, SwapAdd: 1},
+	}, p.bytes)
+	copy(b.Payload(), bytes.Repeat([]byte{0xEE}, p.bytes))
+	s.Receive(s.w.now, b, false)
+	return s.take()
+}
+
+// take is what the queue pair sends now.
+func (s *script) take() (sent []infiniband.Fields) {
+	for {
+		memory := make([]byte, mtu+infiniband.MaxOverhead)
+		n := s.Next(s.w.now, memory)
+		if n == 0 {
+			return sent
+		}
+		sent = append(sent, infiniband.Packet(memory[:n]).Fields())
+	}
+}
+
+// tell hands an acknowledgement to the queue pair.
+func (s *script) tell(ahead int, syndrome infiniband.Syndrome) {
+	b := infiniband.Packet(make([]byte, infiniband.Len(infiniband.Acknowledge, 0)))
+	b.Encode(&infiniband.Fields{
+		BTH:  infiniband.BTHFields{Opcode: infiniband.Acknowledge, PKey: infiniband.PKey, DestQP: s.config.Number, PSN: s.config.SendPSN.Add(ahead)},
+		AETH: infiniband.AETHFields{Syndrome: syndrome},
+	}, 0)
+	s.Receive(s.w.now, b, false)
+}
+
+// TestMessagesThatCannotBe: parts that do not follow each other, or whose lengths
+// are not those of their message, are refused before a byte of them is placed (IBTA
+// 9.7.4.1.3 to 9.7.4.1.5).
+func TestMessagesThatCannotBe(t *testing.T) {
+	for what, parts := range map[string][]part{
+		"a middle at the beginning":    {{opcode: infiniband.WriteMiddle, bytes: mtu}},
+		"a last at the beginning":      {{opcode: infiniband.SendLast, bytes: 1}},
+		"a first after a first":        {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}},
+		"a SEND within a WRITE":        {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.SendLast, bytes: mtu}},
+		"a READ within a WRITE":        {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.ReadRequest, message: 1}},
+		"an atomic within a SEND":      {{opcode: infiniband.SendFirst, bytes: mtu}, {opcode: infiniband.FetchAdd}},
+		"a short first":                {{opcode: infiniband.WriteFirst, bytes: mtu - 4, message: 2 * mtu}},
+		"a short first of a SEND":      {{opcode: infiniband.SendFirst, bytes: mtu - 4}},
+		"an empty last":                {{opcode: infiniband.SendFirst, bytes: mtu}, {opcode: infiniband.SendLast}},
+		"an only beyond the MTU":       {{opcode: infiniband.WriteOnly, bytes: mtu + 4, message: mtu + 4}},
+		"more than the message":        {{opcode: infiniband.WriteOnly, bytes: 8, message: 4}},
+		"less than the message":        {{opcode: infiniband.WriteOnly, bytes: 4, message: 8}},
+		"a first that is all":          {{opcode: infiniband.WriteFirst, bytes: mtu, message: mtu}},
+		"a first with more":            {{opcode: infiniband.WriteFirst, bytes: mtu, message: 4}},
+		"a last with less":             {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.WriteLast, bytes: 4}},
+		"a message of 2 GiB and more":  {{opcode: infiniband.WriteFirst, bytes: mtu, message: 1<<31 + 1}},
+		"a SEND that invalidates":      {{opcode: infiniband.SendOnlyInvalidate, bytes: 4}},
+		"a READ of 2 GiB and more":     {{opcode: infiniband.ReadRequest, message: 1<<31 + 1}},
+		"an atomic that is not at 8 n": {{opcode: infiniband.FetchAdd}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newScript(t)
+			if what == "an atomic that is not at 8 n" {
+				s.region.Base += 4
+			}
+			if err := s.PostReceive(1, [][]byte{make([]byte, 3*mtu)}); err != nil {
+				t.Fatal(err)
+			}
+			for i, p := range parts {
+				p.ahead = i
+				before := bytes.Clone(s.region.Memory)
+				got := s.give(p)
+				if i < len(parts)-1 {
+					if s.Err() != nil {
+						t.Fatalf("part %d: %v", i, s.Err())
+					}
+					continue
+				}
+				if len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakInvalid || got[0].BTH.PSN != s.config.ReceivePSN.Add(i) || !errors.Is(s.Err(), ErrInvalid) {
+					t.Errorf("answered %+v, %v", got, s.Err())
+				}
+				if !bytes.Equal(s.region.Memory, before) {
+					t.Error("something was placed")
+				}
+			}
+		})
+	}
+}
+
+// TestRightsOfTheQueuePair: what the queue pair does not let its peer do no region
+// does.
+func TestRightsOfTheQueuePair(t *testing.T) {
+	for o, rights := range map[infiniband.Opcode]Rights{infiniband.WriteOnly: RemoteWrite, infiniband.ReadRequest: RemoteRead, infiniband.CompareSwap: RemoteAtomic} {
+		for _, allowed := range []bool{false, true} {
+			s := newScript(t, func(c *Config) {
+				if c.Rights = rights; !allowed {
+					c.Rights ^= RemoteWrite | RemoteRead | RemoteAtomic
+				}
+			})
+			p := part{opcode: o, message: 4, ask: true}
+			if o.HasPayload() {
+				p.bytes = 4
+			}
+			if got := s.give(p); len(got) != 1 || (got[0].AETH.Syndrome == infiniband.NakAccess) == allowed || (s.Err() == nil) != allowed {
+				t.Errorf("%v, allowed %v: %+v, %v", o, allowed, got, s.Err())
+			}
+		}
+	}
+}
+
+// TestSequence: of packets before their turn the first is answered by a NAK with
+// what is expected, others by nothing until that came; what comes again is
+// acknowledged again, up to the latest.
+func TestSequence(t *testing.T) {
+	s := newScript(t)
+	write := func(ahead int) []infiniband.Fields {
+		return s.give(part{opcode: infiniband.WriteOnly, bytes: 4, message: 4, ahead: ahead, ask: true})
+	}
+	for i, c := range []struct {
+		ahead    int
+		answered bool
+		syndrome infiniband.Syndrome
+		psn      int
+		msn      uint32
+	}{
+		{0, true, infiniband.AckUnlimited, 0, 1},
+		{2, true, infiniband.NakSequence, 1, 1},
+		{3, false, 0, 0, 0},
+		{1, true, infiniband.AckUnlimited, 1, 2},
+		{3, true, infiniband.NakSequence, 2, 2},
+		{0, true, infiniband.AckUnlimited, 1, 2},
+		{-1, true, infiniband.AckUnlimited, 1, 2},
+		{2, true, infiniband.AckUnlimited, 2, 3},
+	} {
+		got := write(c.ahead)
+		if !c.answered {
+			if len(got) != 0 {
+				t.Errorf("step %d: answered %+v", i, got)
+			}
+			continue
+		}
+		if len(got) != 1 || got[0].AETH.Syndrome != c.syndrome || got[0].AETH.MSN != c.msn || got[0].BTH.PSN != s.config.ReceivePSN.Add(c.psn) {
+			t.Errorf("step %d: answered %+v, want %+v", i, got, c)
+		}
+	}
+}
+
+// TestWindow: no more packets than the window are under way, the last of them asks
+// for an acknowledgement, and no more READs than agreed.
+func TestWindow(t *testing.T) {
+	s := newScript(t, func(c *Config) { c.Window, c.AckEvery, c.Reads = 8, 100, 3 })
+	s.post(Request{Op: Write, Local: [][]byte{make([]byte, 20*mtu)}, RKey: 1})
+	got := s.take()
+	if len(got) != 8 || !got[7].BTH.AckReq || slices.ContainsFunc(got[:7], func(f infiniband.Fields) bool { return f.BTH.AckReq }) {
+		t.Errorf("%d packets, %+v", len(got), got)
+	}
+	s.tell(4, infiniband.AckUnlimited)
+	if got = s.take(); len(got) != 5 || !got[4].BTH.AckReq {
+		t.Errorf("%d packets after five were acknowledged", len(got))
+	}
+	s = newScript(t, func(c *Config) { c.Window, c.Reads = 32, 3 })
+	for range 5 {
+		s.post(Request{Op: Read, Local: [][]byte{make([]byte, 4)}, RKey: 1})
+	}
+	if got = s.take(); len(got) != 3 {
+		t.Errorf("%d READs under way, want 3", len(got))
+	}
+}
+
+// TestRetriesStartAnew: progress gives all retries back.
+func TestRetriesStartAnew(t *testing.T) {
+	s := newScript(t, func(c *Config) { c.Retries = 2 })
+	s.post(Request{Op: Write, Local: [][]byte{make([]byte, 10*mtu)}, RKey: 1})
+	for i := range 9 {
+		for range 2 {
+			s.take()
+			s.w.now = s.Deadline()
+			s.Expire(s.w.now)
+		}
+		s.take()
+		s.tell(i, infiniband.AckUnlimited)
+		if s.Err() != nil {
+			t.Fatalf("after packet %d: %v", i, s.Err())
+		}
+	}
+	for range 3 {
+		s.take()
+		s.w.now = s.Deadline()
+		s.Expire(s.w.now)
+	}
+	if !errors.Is(s.Err(), ErrRetries) {
+		t.Errorf("after three timeouts in a row: %v", s.Err())
+	}
+}
+
+// TestBoundedMemory: packets far ahead are not kept, nor more of them than the
+// window; a READ that is asked for again and again is answered once at a time; and
+// a peer with more READs under way than it may have is refused.
+func TestBoundedMemory(t *testing.T) {
+	s := newScript(t, func(c *Config) { c.Selective = true })
+	for _, ahead := range []int{1, 31, 32, 1000, 1 << 22} {
+		s.give(part{opcode: infiniband.WriteOnly, bytes: 4, message: 4, ahead: ahead})
+	}
+	if len(s.stash) != 2 {
+		t.Errorf("%d packets are kept, want those 1 and 31 ahead", len(s.stash))
+	}
+	for _, selective := range []bool{false, true} {
+		s = newScript(t, func(c *Config) { c.Selective = selective })
+		read := infiniband.Packet(make([]byte, infiniband.Len(infiniband.ReadRequest, 0)))
+		send := func(ahead int) {
+			read.Encode(&infiniband.Fields{
+				BTH:  infiniband.BTHFields{Opcode: infiniband.ReadRequest, PKey: infiniband.PKey, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)},
+				RETH: infiniband.RETHFields{VA: s.region.Base, RKey: 1, Length: 4},
+			}, 0)
+			s.Receive(s.w.now, read, false)
+		}
+		for range 1000 {
+			send(0)
+		}
+		if got := s.take(); len(got) != 1 || got[0].BTH.Opcode != infiniband.ReadResponseOnly {
+			t.Errorf("selective %v: %d answers to a READ a thousand times", selective, len(got))
+		}
+		for ahead := 1; s.Err() == nil && ahead < 1000; ahead++ {
+			send(ahead)
+		}
+		if !errors.Is(s.Err(), ErrInvalid) || len(s.take()) > 2*s.config.RemoteReads+1 {
+			t.Errorf("selective %v: a thousand READs under way: %v", selective, s.Err())
+		}
+	}
+}
+
+// TestRegionGoes: from when a region is no more no byte of it is written or read,
+// whatever of a message came before.
+func TestRegionGoes(t *testing.T) {
+	s := newScript(t)
+	s.give(part{opcode: infiniband.WriteFirst, bytes: mtu, message: 3 * mtu})
+	delete(s.regions, 1)
+	before := bytes.Clone(s.region.Memory)
+	got := s.give(part{opcode: infiniband.WriteMiddle, bytes: mtu, ahead: 1})
+	if len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakAccess || !errors.Is(s.Err(), ErrAccess) || !bytes.Equal(s.region.Memory, before) {
+		t.Errorf("a part of a WRITE afterwards: %+v, %v", got, s.Err())
+	}
+	s = newScript(t)
+	read := infiniband.Packet(make([]byte, infiniband.Len(infiniband.ReadRequest, 0)))
+	read.Encode(&infiniband.Fields{
+		BTH:  infiniband.BTHFields{Opcode: infiniband.ReadRequest, PKey: infiniband.PKey, DestQP: s.config.Number, PSN: s.config.ReceivePSN},
+		RETH: infiniband.RETHFields{VA: s.region.Base, RKey: 1, Length: 3 * mtu},
+	}, 0)
+	s.Receive(s.w.now, read, false)
+	memory := make([]byte, mtu+infiniband.MaxOverhead)
+	if n := s.Next(s.w.now, memory); infiniband.Packet(memory[:n]).Opcode() != infiniband.ReadResponseFirst {
+		t.Fatalf("answered %x", memory[:n])
+	}
+	delete(s.regions, 1)
+	if got := s.take(); len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakAccess || got[0].BTH.PSN != s.config.ReceivePSN.Add(1) || !errors.Is(s.Err(), ErrAccess) {
+		t.Errorf("the rest of a READ afterwards: %+v, %v", got, s.Err())
+	}
+}
+
+// TestAtomicAgain: an atomic operation that is asked for again answers what it
+// found then, and is not carried out again.
+func TestAtomicAgain(t *testing.T) {
+	s := newScript(t)
+	for range 3 {
+		got := s.give(part{opcode: infiniband.FetchAdd})
+		if len(got) != 1 || got[0].BTH.Opcode != infiniband.AtomicAcknowledge || got[0].Original != 0 || s.region.Memory[0]+s.region.Memory[7] != 1 {
+			t.Errorf("%+v, memory %v", got, s.region.Memory[:8])
+		}
+	}
+}
+
+// TestConfig: numbers that cannot be are refused.
+func TestConfig(t *testing.T) {
+	for what, c := range map[string]Config{
+		"MTU":    {MTU: 1500},
+		"number": {MTU: mtu, Number: 1 << 24},
+		"PSN":    {MTU: mtu, SendPSN: 1 << 24},
+		"window": {MTU: mtu, Window: 1 << 20},
+		"time":   {MTU: mtu, Timeout: -time.Second},
+		"timer":  {MTU: mtu, RNRTimer: 32},
+	} {
+		if _, err := New(c, nil); err == nil {
+			t.Errorf("%s: taken", what)
+		}
+	}
+}
