@@ -144,6 +144,11 @@ var levels = map[string]folder{
 		"transports/rd/rate":   "it compares modes of control",
 	}},
 	"transports/rd/path": {level: 3},
+	"transports/roce/cm":    {level: 3},
+	"transports/roce/dcqcn": {level: 3},
+	"transports/roce/queuepair": {level: 3, siblings: map[string]string{
+		"transports/roce/dcqcn": "its rate follows marks by it",
+	}},
 	"transports/tcp": {level: 3, siblings: map[string]string{
 		"transports":            "it is one of its endpoints",
 		"transports/completion": "what it reports waits there",

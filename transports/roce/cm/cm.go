@@ -1,0 +1,387 @@
+// Package cm connects queue pairs by communication management as rdma_cm speaks it
+// over RoCEv2: REQ, REP and RTU between the general services (QP1) of two
+// addresses, with an IP port for the service (InfiniBand Architecture
+// Specification, volume 1, release 1.4, chapter 12 and Annex A11). It has no
+// socket, no goroutine and no clock: who drives a Manager hands it management
+// datagrams with the time of their arrival, takes others from it, and comes back at
+// its deadline.
+//
+// # Connecting
+//
+// Connect offers a queue pair to who listens at a port of an address; there the
+// host is told by Requested and answers with Accept or Reject, at once or later.
+// Both are told by Connected, who asked when it was granted and who granted when the
+// other is known to be ready, or by Ended when it came to nothing. A message that
+// is not answered is sent again.
+//
+// # Ending
+//
+// Disconnect tells the peer, whose host is told by Ended.
+//
+// A Manager is not safe for concurrent use.
+package cm
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports/infiniband"
+)
+
+// Errors of Ended.
+var (
+	// ErrTimeout: nobody answered.
+	ErrTimeout = errors.New("no answer")
+	// ErrRejected: the peer rejected the connection; a *RejectError says why.
+	ErrRejected = errors.New("rejected")
+	// ErrDisconnected: the peer has ended the connection.
+	ErrDisconnected = errors.New("disconnected by the peer")
+)
+
+// RejectError is a REJ of the peer's. It is ErrRejected.
+type RejectError struct {
+	Reason  uint16 // infiniband.RejectNoQP and so on
+	Private []byte
+}
+
+func (e *RejectError) Error() string { return fmt.Sprintf("%v, reason %d", ErrRejected, e.Reason) }
+
+// Unwrap is ErrRejected.
+func (e *RejectError) Unwrap() error { return ErrRejected }
+
+// Conn names a connection at this end.
+type Conn uint32
+
+// Offer is what one end of a connection tells the other of its queue pair.
+type Offer struct {
+	QPN infiniband.QPN
+	PSN infiniband.PSN // the first that it will send
+	// Resources is how many READs and atomics it takes at once, Depth how many it
+	// wants to have under way.
+	Resources, Depth uint8
+	// Retries, which only who asks says, and RNRRetries are of 3 bits; 7 RNR retries
+	// are without end.
+	Retries, RNRRetries uint8
+	// AckTimeout is a code of infiniband.AckTimeout and MTU one of infiniband.MTU;
+	// who asks says them.
+	AckTimeout, MTU uint8
+	// Private is the user's: at most MaxRequestPrivate bytes of who asks, and
+	// infiniband.REPPrivate of who grants. It arrives with zeros behind it.
+	Private []byte
+}
+
+// MaxRequestPrivate is the bytes of private data in a request, behind those of
+// rdma_cm.
+const MaxRequestPrivate = infiniband.REQPrivate - infiniband.IPServiceLen
+
+// Host is told what happens. Its methods are called from the Manager's, and may
+// call Accept, Reject and Disconnect.
+type Host interface {
+	// Requested says that somebody asks for a connection at a port that is
+	// listened at.
+	Requested(c Conn, from netip.AddrPort, port uint16, offer Offer)
+	// Connected says that a connection is ready. The offer is the peer's; at the end
+	// that granted it is the one of Requested.
+	Connected(c Conn, offer Offer)
+	// Ended says that a connection is no more, or will not be. It is the last that is
+	// heard of it.
+	Ended(c Conn, why error)
+}
+
+// Config is what a Manager is told. Addr is required.
+type Config struct {
+	Addr netip.Addr
+	// GUID names the adapter. Default 0.
+	GUID uint64
+	// Timeout is after how long a message is sent again, and Retries how often, at
+	// most 15. Defaults: 67 ms, the least code of which is what peers are told, and
+	// 15, which is rdma_cm's.
+	Timeout time.Duration
+	Retries int
+	// Most is how many connections there are at once, asked for ones included.
+	// Default 4,096.
+	Most int
+	// First is the first connection's name at this end. Names should be unlike those
+	// of an earlier life, so that its late messages mean nothing.
+	First Conn
+}
+
+// state of a connection.
+type state uint8
+
+const (
+	asking    state = iota // a REQ is sent
+	asked                  // a REQ came, and the host has not answered
+	granted                // a REP is sent
+	connected              // both are ready
+	leaving                // a DREQ is sent
+)
+
+// conn is one connection.
+type conn struct {
+	state       state
+	to          netip.Addr
+	local       Conn
+	remote      uint32
+	transaction uint64
+	message     [infiniband.MADLen]byte // the latest that went, to be sent again
+	offer       Offer                   // the peer's
+	tries       int
+	timer       clock.Time
+}
+
+// outgoing is a datagram to be sent.
+type outgoing struct {
+	to      netip.Addr
+	message [infiniband.MADLen]byte
+}
+
+// Manager is the communication manager of one address.
+type Manager struct {
+	config Config
+	host   Host
+	next   Conn
+	conns  map[Conn]*conn
+	asked  map[origin]*conn // by who asked for them, until they end
+	ports  map[uint16]bool
+	out    []outgoing
+}
+
+// origin is how a REQ is known when it comes again.
+type origin struct {
+	addr netip.Addr
+	comm uint32
+}
+
+const (
+	defaultTimeout = 67108864 * time.Nanosecond // code 14
+	mostRetries    = 15
+	// mostOut bounds the answers that wait to be sent: what would be more is sent
+	// when it is asked for again.
+	mostOut = 1024
+)
+
+// New makes a manager.
+func New(config Config, host Host) (*Manager, error) {
+	if !config.Addr.IsValid() {
+		return nil, errors.New("communication manager: no address")
+	}
+	if config.Timeout == 0 {
+		config.Timeout = defaultTimeout
+	}
+	if config.Retries == 0 {
+		config.Retries = mostRetries
+	}
+	if config.Most == 0 {
+		config.Most = 4096
+	}
+	if config.Timeout < 0 || config.Retries < 0 || config.Retries > mostRetries || config.Most < 0 {
+		return nil, fmt.Errorf("communication manager: timeout %v, %d retries (0 to %d), %d connections", config.Timeout, config.Retries, mostRetries, config.Most)
+	}
+	return &Manager{config: config, host: host, next: config.First, conns: map[Conn]*conn{}, asked: map[origin]*conn{}, ports: map[uint16]bool{}}, nil
+}
+
+// Listen lets peers ask for connections at a port.
+func (m *Manager) Listen(port uint16) { m.ports[port] = true }
+
+// Connect asks for a connection with who listens at an address and port; from is
+// the port that it comes from, which means nothing but to the peer's user.
+func (m *Manager) Connect(now clock.Time, to netip.AddrPort, from uint16, offer Offer) (Conn, error) {
+	if len(offer.Private) > MaxRequestPrivate {
+		return 0, fmt.Errorf("connect: %d bytes of private data, limit %d", len(offer.Private), MaxRequestPrivate)
+	}
+	if to.Addr().Is4() != m.config.Addr.Is4() {
+		return 0, fmt.Errorf("connect: %v from %v: not of one family", to, m.config.Addr)
+	}
+	c, err := m.add(to.Addr(), asking)
+	if err != nil {
+		return 0, err
+	}
+	c.transaction = uint64(c.local)<<32 | uint64(c.local)
+	f := infiniband.REQFields{
+		LocalComm: uint32(c.local), Service: infiniband.TCPService | uint64(to.Port()), CAGUID: m.config.GUID, QPN: offer.QPN, PSN: offer.PSN,
+		Resources: offer.Resources, Depth: offer.Depth, Retries: offer.Retries, RNRRetries: offer.RNRRetries, PKey: infiniband.PKey, MTU: offer.MTU,
+		RemoteTimeout: timeoutCode(m.config.Timeout), LocalTimeout: timeoutCode(m.config.Timeout), MaxRetries: uint8(m.config.Retries),
+		Primary: infiniband.Path{LocalGID: m.config.Addr.As16(), RemoteGID: to.Addr().As16(), LocalLID: 0xFFFF, RemoteLID: 0xFFFF, HopLimit: 64, AckTimeout: offer.AckTimeout},
+	}
+	service := infiniband.IPServiceFields{Version: 6, Port: from, Source: m.config.Addr.As16(), Destination: to.Addr().As16()}
+	if to.Addr().Is4() {
+		service.Version, service.Source, service.Destination = 4, four(m.config.Addr), four(to.Addr())
+	}
+	infiniband.IPService(f.Private[:]).Encode(&service)
+	copy(f.Private[infiniband.IPServiceLen:], offer.Private)
+	mad := infiniband.MAD(c.message[:])
+	mad.EncodeCM(infiniband.AttributeREQ, c.transaction)
+	infiniband.REQ(mad.CM()).Encode(&f)
+	m.sendAgain(now, c)
+	return c.local, nil
+}
+
+// four is an IPv4 address as an IPService has it.
+func four(a netip.Addr) (b [16]byte) {
+	v := a.As4()
+	copy(b[12:], v[:])
+	return b
+}
+
+// timeoutCode is the least code of a timeout that is not shorter.
+func timeoutCode(d time.Duration) uint8 {
+	code := uint8(1)
+	for code < 31 && infiniband.AckTimeout(code) < d {
+		code++
+	}
+	return code
+}
+
+func (m *Manager) add(to netip.Addr, s state) (*conn, error) {
+	if len(m.conns) >= m.config.Most {
+		return nil, fmt.Errorf("%d connections, limit %d", len(m.conns), m.config.Most)
+	}
+	for m.conns[m.next] != nil {
+		m.next++
+	}
+	c := &conn{state: s, to: to, local: m.next, timer: clock.Never}
+	m.conns[c.local] = c
+	m.next++
+	return c, nil
+}
+
+// Accept grants what Requested told of. It does nothing for other connections.
+func (m *Manager) Accept(now clock.Time, name Conn, offer Offer) error {
+	c := m.conns[name]
+	if c == nil || c.state != asked {
+		return fmt.Errorf("accept connection %d: it is not asked for", name)
+	}
+	if len(offer.Private) > infiniband.REPPrivate {
+		return fmt.Errorf("accept connection %d: %d bytes of private data, limit %d", name, len(offer.Private), infiniband.REPPrivate)
+	}
+	f := infiniband.REPFields{
+		LocalComm: uint32(c.local), RemoteComm: c.remote, QPN: offer.QPN, PSN: offer.PSN, Resources: offer.Resources, Depth: offer.Depth,
+		RNRRetries: offer.RNRRetries, CAGUID: m.config.GUID, AckDelay: offer.AckTimeout,
+	}
+	copy(f.Private[:], offer.Private)
+	mad := infiniband.MAD(c.message[:])
+	mad.EncodeCM(infiniband.AttributeREP, c.transaction)
+	infiniband.REP(mad.CM()).Encode(&f)
+	c.state = granted
+	m.sendAgain(now, c)
+	return nil
+}
+
+// Reject refuses what Requested told of. It does nothing for other connections.
+func (m *Manager) Reject(name Conn, reason uint16) {
+	if c := m.conns[name]; c != nil && c.state == asked {
+		m.reject(c.to, c.transaction, infiniband.REJFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}, Reason: reason})
+		m.remove(c)
+	}
+}
+
+// Established says that the peer is known to be ready, because something came over
+// the connection, although its RTU did not.
+func (m *Manager) Established(name Conn) {
+	if c := m.conns[name]; c != nil && c.state == granted {
+		m.ready(c)
+	}
+}
+
+// Disconnect ends a connection, or gives up to ask for one. The host is not told.
+func (m *Manager) Disconnect(now clock.Time, name Conn, remote infiniband.QPN) {
+	c := m.conns[name]
+	if c == nil || c.state == leaving {
+		return
+	}
+	if c.state == asking || c.state == asked {
+		m.reject(c.to, c.transaction, infiniband.REJFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}, Reason: infiniband.RejectConsumer, About: infiniband.AboutOther})
+		m.remove(c)
+		return
+	}
+	mad := infiniband.MAD(c.message[:])
+	mad.EncodeCM(infiniband.AttributeDREQ, c.transaction)
+	infiniband.DREQ(mad.CM()).Encode(&infiniband.DREQFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}, QPN: remote})
+	c.state = leaving
+	m.sendAgain(now, c)
+}
+
+// sendAgain sends a message that is to be answered, for the first time.
+func (m *Manager) sendAgain(now clock.Time, c *conn) {
+	c.tries, c.timer = 0, now.Add(m.config.Timeout)
+	m.send(c.to, &c.message)
+}
+
+func (m *Manager) send(to netip.Addr, message *[infiniband.MADLen]byte) {
+	if len(m.out) < mostOut {
+		m.out = append(m.out, outgoing{to, *message})
+	}
+}
+
+// answer sends a message that is not answered.
+func (m *Manager) answer(to netip.Addr, a infiniband.Attribute, transaction uint64, encode func(cm []byte)) {
+	var message [infiniband.MADLen]byte
+	mad := infiniband.MAD(message[:])
+	mad.EncodeCM(a, transaction)
+	encode(mad.CM())
+	m.send(to, &message)
+}
+
+func (m *Manager) reject(to netip.Addr, transaction uint64, f infiniband.REJFields) {
+	m.answer(to, infiniband.AttributeREJ, transaction, func(b []byte) { infiniband.REJ(b).Encode(&f) })
+}
+
+// Next takes a datagram that is to be sent now, and to whom. It is false when there
+// is none.
+func (m *Manager) Next(into *[infiniband.MADLen]byte) (to netip.Addr, ok bool) {
+	if len(m.out) == 0 {
+		return netip.Addr{}, false
+	}
+	to, *into = m.out[0].to, m.out[0].message
+	m.out = append(m.out[:0], m.out[1:]...)
+	return to, true
+}
+
+// Deadline is when Expire has something to do; clock.Never is not by itself.
+func (m *Manager) Deadline() clock.Time {
+	at := clock.Never
+	for _, c := range m.conns {
+		at = min(at, c.timer)
+	}
+	return at
+}
+
+// Expire sends again what is due, and gives up what was sent often enough.
+func (m *Manager) Expire(now clock.Time) {
+	for _, c := range m.conns {
+		if c.timer > now {
+			continue
+		}
+		if c.tries++; c.tries > m.config.Retries {
+			m.end(c, fmt.Errorf("%v: %w", c.to, ErrTimeout))
+			continue
+		}
+		c.timer = now.Add(m.config.Timeout)
+		m.send(c.to, &c.message)
+	}
+}
+
+// end forgets a connection, and tells the host unless it is who left.
+func (m *Manager) end(c *conn, why error) {
+	m.remove(c)
+	if c.state != leaving {
+		m.host.Ended(c.local, why)
+	}
+}
+
+func (m *Manager) remove(c *conn) {
+	delete(m.conns, c.local)
+	if at := (origin{c.to, c.remote}); m.asked[at] == c {
+		delete(m.asked, at)
+	}
+}
+
+// ready is called when both ends are.
+func (m *Manager) ready(c *conn) {
+	c.state, c.timer = connected, clock.Never
+	m.host.Connected(c.local, c.offer)
+}
