@@ -1,0 +1,112 @@
+package queuepair
+
+import (
+	"slices"
+
+	"railbed/transports/infiniband"
+)
+
+// answer is what is to be sent: an acknowledgement, the answer to a READ or an
+// atomic operation, or a CNP.
+type answer struct {
+	kind     infiniband.Opcode // Acknowledge, AtomicAcknowledge, ReadResponseFirst for any part of a READ's, or CNP
+	psn      infiniband.PSN
+	syndrome infiniband.Syndrome
+	msn      uint32
+	original uint64
+	at       uint64 // of a READ, where the rest is
+	rkey     uint32
+	bytes    int // of the rest
+	packets  int // of them, that are left
+	begun    bool
+}
+
+// data says that the answer is one to a READ or an atomic operation.
+func (a *answer) data() bool {
+	return a.kind == infiniband.ReadResponseFirst || a.kind == infiniband.AtomicAcknowledge
+}
+
+// notify sends a CNP.
+func (q *QP) notify() {
+	if len(q.pending) >= q.pendingBound() {
+		return
+	}
+	q.counters.CNPsSent++
+	q.pending = slices.Insert(q.pending, 0, answer{kind: infiniband.CNP})
+}
+
+// pendingBound is how many answers wait at most; what would be more is dropped, and
+// asked for again.
+func (q *QP) pendingBound() int { return q.config.Window + 2*q.config.RemoteReads }
+
+// push puts an answer behind the others. Of acknowledgements that follow each
+// other the later says what the earlier would have.
+func (q *QP) push(a answer) {
+	if n := len(q.pending); n > 0 && a.kind == infiniband.Acknowledge {
+		if l := &q.pending[n-1]; l.kind == infiniband.Acknowledge && l.syndrome == infiniband.AckUnlimited && a.syndrome != nakSelective {
+			*l = a
+			return
+		}
+	}
+	if len(q.pending) < q.pendingBound() {
+		q.pending = append(q.pending, a)
+	}
+}
+
+// respond writes the next answer.
+func (q *QP) respond(into []byte) int {
+	if len(q.pending) == 0 {
+		return 0
+	}
+	a := &q.pending[0]
+	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: a.kind, PKey: infiniband.PKey, DestQP: q.config.Remote, PSN: a.psn}}
+	f.AETH = infiniband.AETHFields{Syndrome: a.syndrome, MSN: a.msn}
+	if a.kind != infiniband.Acknowledge {
+		f.AETH.Syndrome = infiniband.AckUnlimited
+	}
+	f.Original = a.original
+	var memory []byte
+	switch a.kind {
+	case infiniband.CNP:
+		p := infiniband.Packet(into[:infiniband.CNPLen])
+		p.EncodeCNP(q.config.Remote)
+		q.drop()
+		return len(p)
+	case infiniband.ReadResponseFirst:
+		if a.bytes > 0 {
+			if memory = q.memory(a.rkey, a.at, min(a.bytes, q.config.MTU), RemoteRead); memory == nil { // the region is gone
+				q.counters.Naks++
+				q.pending = []answer{{kind: infiniband.Acknowledge, psn: a.psn, syndrome: infiniband.NakAccess, msn: q.msn}}
+				q.fail(accessError(infiniband.ReadRequest))
+				return q.respond(into)
+			}
+		}
+		f.BTH.Opcode = partOf(!a.begun, a.packets == 1)
+	}
+	p := infiniband.Packet(into[:infiniband.Len(f.BTH.Opcode, len(memory))])
+	p.Encode(&f, len(memory))
+	if len(memory) > 0 {
+		copy(p.Payload(), memory)
+	}
+	if a.packets > 1 {
+		a.begun, a.packets, a.bytes, a.at, a.psn = true, a.packets-1, a.bytes-len(memory), a.at+uint64(len(memory)), a.psn.Add(1)
+	} else {
+		q.drop()
+	}
+	return len(p)
+}
+
+func (q *QP) drop() { q.pending = slices.Delete(q.pending, 0, 1) }
+
+// partOf is the opcode of a part of a READ's answer.
+func partOf(first, last bool) infiniband.Opcode {
+	switch {
+	case first && last:
+		return infiniband.ReadResponseOnly
+	case first:
+		return infiniband.ReadResponseFirst
+	case last:
+		return infiniband.ReadResponseLast
+	}
+	return infiniband.ReadResponseMiddle
+}
