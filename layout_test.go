@@ -112,6 +112,7 @@ var levels = map[string]folder{
 	"transports/completion": {level: 3, siblings: map[string]string{
 		"transports": "it queues its completions",
 	}},
+	"transports/datagram": {level: 1},
 	"transports/order": {level: 0},
 	"transports/rd": {level: 3, siblings: map[string]string{
 		"transports":            "it is one of its endpoints",

@@ -3,29 +3,21 @@ package rd
 import (
 	"fmt"
 	"math/bits"
-	"net/netip"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"railbed/transports/order"
+	"railbed/transports/datagram"
 	"railbed/transports/rd/engine"
 	"railbed/transports/wire"
 )
 
-// mmsghdr is struct mmsghdr of recvmmsg(2).
-type mmsghdr struct {
-	unix.Msghdr
-	n uint32
-	_ [4]byte
-}
-
 // arrivals is memory for what one call receives.
 type arrivals struct {
 	list     []engine.Arrival
-	headers  []mmsghdr
+	headers  []datagram.Header
 	vectors  []unix.Iovec
-	names    []unix.RawSockaddrInet6
+	names    []datagram.Name
 	controls []receiveControl
 	buffers  []byte
 	size     int // of one
@@ -47,7 +39,7 @@ func newArrivals(n, size int, joins bool) *arrivals {
 		stride = size + 69*64
 	}
 	a := &arrivals{
-		list: make([]engine.Arrival, 0, n), headers: make([]mmsghdr, n), vectors: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet6, n),
+		list: make([]engine.Arrival, 0, n), headers: make([]datagram.Header, n), vectors: make([]unix.Iovec, n), names: make([]datagram.Name, n),
 		controls: make([]receiveControl, n), buffers: make([]byte, n*stride), size: size, stride: stride,
 	}
 	for i := range n {
@@ -62,35 +54,23 @@ func newArrivals(n, size int, joins bool) *arrivals {
 	return a
 }
 
-// receive takes what is there. This call and those of wait and send never wait,
-// and are made without telling Go's runtime: it would wake its monitor each time,
-// which took a third of the CPU time on a slow link.
+// receive takes what is there.
 func (s *socket) receive(a *arrivals) error {
 	a.list = a.list[:0]
 	for i := range a.headers {
 		a.headers[i].Namelen = unix.SizeofSockaddrInet6
 		a.headers[i].SetControllen(len(receiveControl{}))
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.hears), uintptr(unsafe.Pointer(&a.headers[0])), uintptr(len(a.headers)), 0, 0, 0)
-	switch errno {
-	case 0:
-	case unix.EAGAIN, unix.EINTR:
-		return nil
-	default:
+	n, errno := datagram.Receive(s.hears, a.headers)
+	if errno != 0 {
 		return fmt.Errorf("receive: %w", errno)
 	}
-	order.AfterRead()
-	for i := range int(n) {
+	for i := range n {
 		h := &a.headers[i]
-		arrival := engine.Arrival{Path: bits.ReverseBytes16(a.names[i].Port)}
-		if s.v6 {
-			arrival.From = netip.AddrFrom16(a.names[i].Addr)
-		} else {
-			arrival.From = netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&a.names[i])).Addr)
-		}
+		arrival := engine.Arrival{From: datagram.AddrOf(&a.names[i]), Path: bits.ReverseBytes16(a.names[i].Port)}
 		var each int
 		arrival.Marked, each = a.controls[i].read(int(h.Controllen))
-		a.add(arrival, a.buffers[i*a.stride:][:h.n:h.n], each)
+		a.add(arrival, a.buffers[i*a.stride:][:h.N:h.N], each)
 	}
 	return nil
 }

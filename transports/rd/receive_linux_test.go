@@ -65,8 +65,8 @@ func testJoined(t *testing.T, at netip.Addr, joins bool) {
 					t.Fatal(err)
 				}
 				checkArrivals(t, s, in, want, s.firstPath+uint16(path), path == 1)
-				if several := int(in.headers[0].n) > len(packets[0].Header)+lengths[0]; several != (joins && len(lengths) > 1) {
-					t.Errorf("lengths %v: the first that was received has %d bytes", lengths, in.headers[0].n)
+				if several := int(in.headers[0].N) > len(packets[0].Header)+lengths[0]; several != (joins && len(lengths) > 1) {
+					t.Errorf("lengths %v: the first that was received has %d bytes", lengths, in.headers[0].N)
 				}
 			}
 		}

@@ -1,7 +1,6 @@
 package rd
 
 import (
-	"errors"
 	"fmt"
 	"math/bits"
 	"unsafe"
@@ -9,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/testbed/spec"
-	"railbed/transports/order"
+	"railbed/transports/datagram"
 	"railbed/transports/rd/engine"
 	"railbed/transports/wire"
 )
@@ -23,8 +22,8 @@ const (
 
 // sendBatch is memory for one call of sendmmsg.
 type sendBatch struct {
-	headers  [batch]mmsghdr
-	names    [batch]unix.RawSockaddrInet6
+	headers  [batch]datagram.Header
+	names    [batch]datagram.Name
 	vectors  [2 * batch]unix.Iovec
 	controls [batch]sendControl
 	first    [batch + 1]int // by header, the first of its packets; behind the last, how many there are
@@ -47,7 +46,7 @@ func (b *sendBatch) init() {
 
 // send sends packets to the peers that they name. What the network refuses is lost; only what concerns the
 // sockets themselves is an error.
-func (s *socket) send(packets []engine.Packet, peers []rawSockaddr) error {
+func (s *socket) send(packets []engine.Packet, peers []datagram.Name) error {
 	for len(packets) > 0 {
 		path := s.pathOf(&packets[0])
 		n := 1
@@ -72,7 +71,7 @@ func (s *socket) pathOf(p *engine.Packet) int {
 }
 
 // sendBy sends packets by one path.
-func (s *socket) sendBy(fd int, packets []engine.Packet, peers []rawSockaddr) error {
+func (s *socket) sendBy(fd int, packets []engine.Packet, peers []datagram.Name) error {
 	b := &s.batch
 	b.count, b.used = 0, 0
 	for at := 0; at < len(packets); {
@@ -80,24 +79,14 @@ func (s *socket) sendBy(fd int, packets []engine.Packet, peers []rawSockaddr) er
 		at += s.add(packets[at:], peers)
 	}
 	b.first[b.count] = len(packets)
-	order.BeforeWrite()
 	for sent := 0; sent < b.count; {
-		n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.headers[sent])), uintptr(b.count-sent), 0, 0, 0)
+		n, errno := datagram.Send(fd, b.headers[sent:b.count])
+		sent += n
 		switch {
 		case errno == 0:
-			sent += int(n)
-		case errno == unix.EINTR:
-		case errno == unix.EAGAIN:
-			fds := [...]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-			timeout := unix.NsecToTimespec(int64(sendWait))
-			if n, err := unix.Ppoll(fds[:], &timeout, nil); err == nil && n == 0 {
-				return nil
-			}
 		case !s.whole && b.first[sent+1]-b.first[sent] > 1 && cutsNothing(errno):
 			s.whole = true
 			return s.sendBy(fd, packets[b.first[sent]:], peers)
-		case refusedByNetwork(errno):
-			sent++
 		default:
 			return fmt.Errorf("send: %w", errno)
 		}
@@ -113,28 +102,18 @@ func cutsNothing(err unix.Errno) bool {
 	return err == unix.EIO || err == unix.EINVAL || err == unix.EMSGSIZE
 }
 
-// refusedByNetwork are errors of one packet, which is lost.
-func refusedByNetwork(err unix.Errno) bool {
-	for _, e := range []unix.Errno{unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EADDRNOTAVAIL} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
 // add makes one message of the first packets, as many as the kernel can cut out
 // of one, or of the first where it cuts nothing, and returns their number.
-func (s *socket) add(packets []engine.Packet, peers []rawSockaddr) int {
+func (s *socket) add(packets []engine.Packet, peers []datagram.Name) int {
 	b, first := &s.batch, &packets[0]
 	h, name := &b.headers[b.count], &b.names[b.count]
 	if first.Peer >= 0 {
 		*name = peers[first.Peer]
 	} else {
-		*name = rawAddr(first.To, 0)
+		*name = datagram.NameOf(first.To, 0)
 	}
 	name.Port = bits.ReverseBytes16(wire.PortRD + uint16(first.Port))
-	h.Namelen = s.addrLen()
+	h.Namelen = datagram.NameLen(s.v6)
 	h.Iov = &b.vectors[b.used]
 	h.Control = nil
 	h.SetControllen(0)
@@ -176,7 +155,7 @@ func (b *sendBatch) vector(data []byte) {
 	}
 }
 
-func (s *socket) control(h *mmsghdr, c *sendControl, level, kind int32, size int) {
+func (s *socket) control(h *datagram.Header, c *sendControl, level, kind int32, size int) {
 	c.header.Level, c.header.Type = level, kind
 	c.header.SetLen(unix.CmsgLen(size))
 	h.Control = (*byte)(unsafe.Pointer(c))

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
-	"time"
-	"unsafe"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"railbed/testbed/spec"
+	"railbed/transports/datagram"
 	"railbed/transports/wire"
 )
 
@@ -21,20 +21,13 @@ const (
 	wantedRoom = 8 << 20
 	// ecnCapable is ECT(0), RFC 3168.
 	ecnCapable = 2
-	// sendWait is how long a full send buffer is waited for. What does not go
-	// then is lost, and found to be.
-	sendWait = time.Millisecond
 )
 
 // socket is what an engine hears with and sends from.
 type socket struct {
 	hears       int
 	paths       []int
-	alarm       int // an eventfd that wakes
-	timer       int // a timerfd that does
-	ready       *readiness
-	alarmAt     unix.ItimerSpec
-	count       [8]byte
+	waiter      *datagram.Waiter
 	firstPath   uint16
 	deviceBound bool
 	v6          bool
@@ -72,7 +65,7 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 		return nil, fmt.Errorf("slot %d: want 0 to %d", slot, slots-1)
 	}
 	for i := range c.Engines {
-		s := &socket{hears: -1, alarm: -1, timer: -1, v6: c.Addr.Is6(), firstPath: wire.PortRDPath + uint16(slot*wire.PortsRDPath/slots+i*c.Paths)}
+		s := &socket{hears: -1, v6: c.Addr.Is6(), firstPath: wire.PortRDPath + uint16(slot*wire.PortsRDPath/slots+i*c.Paths)}
 		sockets = append(sockets, s)
 		if s.hears, err = s.open(c, wire.PortRD+uint16(slot*wire.RDEngines+i)); err != nil {
 			return sockets, err
@@ -88,13 +81,7 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 			}
 			s.paths = append(s.paths, fd)
 		}
-		if s.alarm, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			return sockets, fmt.Errorf("open eventfd: %w", err)
-		}
-		if s.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
-			return sockets, fmt.Errorf("open timerfd: %w", err)
-		}
-		if s.ready, err = newReadiness(s.hears, s.alarm, s.timer); err != nil {
+		if s.waiter, err = datagram.NewWaiter(s.hears); err != nil {
 			return sockets, err
 		}
 		s.batch.init()
@@ -164,33 +151,17 @@ func (s *socket) room(payload int) int {
 	return size / each
 }
 
-// rawSockaddr is an address as system calls take it.
-type rawSockaddr = unix.RawSockaddrInet6
-
-// raw is the address, without a port.
-func (a address) raw() rawSockaddr { return rawAddr(a.at, 0) }
-
-// rawAddr is an address as system calls take it; an IPv4 one has its first 16
-// bytes.
-func rawAddr(at netip.Addr, port uint16) (raw unix.RawSockaddrInet6) {
-	if at.Is4() {
-		four := (*unix.RawSockaddrInet4)(unsafe.Pointer(&raw))
-		four.Family, four.Addr, four.Port = unix.AF_INET, at.As4(), bits.ReverseBytes16(port)
-		return raw
+// close closes the descriptors.
+func (s *socket) close() error {
+	var errs []error
+	if s.waiter != nil {
+		errs = append(errs, s.waiter.Close())
 	}
-	raw.Family, raw.Addr, raw.Port = unix.AF_INET6, at.As16(), bits.ReverseBytes16(port)
-	return raw
-}
-
-func (s *socket) addrLen() uint32 {
-	if s.v6 {
-		return unix.SizeofSockaddrInet6
+	for _, fd := range append(slices.Clone(s.paths), s.hears) {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
 	}
-	return unix.SizeofSockaddrInet4
-}
-
-// wake ends a wait, or the next one.
-func (s *socket) wake() {
-	one := [8]byte{1}
-	_, _ = unix.Write(s.alarm, one[:]) // a full counter wakes as well
+	s.waiter, s.paths, s.hears = nil, nil, -1
+	return errors.Join(errs...)
 }

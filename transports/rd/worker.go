@@ -9,6 +9,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports"
+	"railbed/transports/datagram"
 	"railbed/transports/rd/engine"
 	"railbed/transports/rd/path"
 )
@@ -32,7 +33,7 @@ type worker struct {
 	mu     sync.Mutex
 	engine *engine.Engine
 	done   []transports.Completion // of this round
-	peers  []rawSockaddr           // where they hear
+	peers  []datagram.Name         // where they hear
 	posted bool                    // since the engine was last asked what to send
 	failed []failure
 	deaf   bool // nothing that comes is taken any more
@@ -86,7 +87,7 @@ func (w *worker) addPeer(a address) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.engine.AddPeer(a.peer())
-	w.peers = append(w.peers, a.raw())
+	w.peers = append(w.peers, datagram.NameOf(a.at, 0))
 }
 
 // pass returns when whoever has the engine now has given it back.
@@ -172,7 +173,7 @@ func (w *worker) send() bool {
 	if w.socket.send(r.send, r.peers) != nil || len(r.send) == batch {
 		return false
 	}
-	return w.socket.arm(w.endpoint.config.Clock, r.deadline)
+	return w.socket.waiter.Arm(w.endpoint.config.Clock, r.deadline)
 }
 
 // close closes the sockets of a worker that has ended.
@@ -185,7 +186,7 @@ func (w *worker) close() error {
 
 func (w *worker) wake() {
 	if w.asleep.CompareAndSwap(true, false) {
-		w.socket.wake()
+		w.socket.waiter.Wake()
 	}
 }
 
@@ -268,7 +269,7 @@ func (w *worker) giveUp() {
 // round is what one round of a worker gives.
 type round struct {
 	send     []engine.Packet
-	peers    []rawSockaddr
+	peers    []datagram.Name
 	deadline clock.Time
 	ending   bool
 	reported bool // completions
@@ -315,9 +316,9 @@ func (w *worker) sleep(deadline clock.Time) {
 	w.mu.Lock()
 	ready := w.posted || w.ending
 	w.mu.Unlock()
-	if !ready && w.socket.arm(w.endpoint.config.Clock, deadline) {
+	if !ready && w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
 		w.io.Unlock()
-		w.socket.wait()
+		w.socket.waiter.Wait()
 		w.io.Lock()
 	}
 	w.asleep.Store(false)

@@ -1,0 +1,112 @@
+package datagram
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/clock"
+)
+
+// open is a UDP socket at a loopback address, with its port.
+func open(t *testing.T, at netip.Addr) (fd int, port uint16) {
+	t.Helper()
+	family, name := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	if at.Is6() {
+		family, name = unix.AF_INET6, &unix.SockaddrInet6{Addr: at.As16()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, name); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch b := bound.(type) {
+	case *unix.SockaddrInet4:
+		return fd, uint16(b.Port)
+	case *unix.SockaddrInet6:
+		return fd, uint16(b.Port)
+	}
+	t.Fatalf("bound to %v", bound)
+	return 0, 0
+}
+
+// TestBatch: what is sent in one call arrives, with the sender's address, over IPv4
+// and IPv6; what is too long ends the call behind what went.
+func TestBatch(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1", "::1"} {
+		at := netip.MustParseAddr(addr)
+		from, _ := open(t, at)
+		to, port := open(t, at)
+		if err := unix.SetsockoptInt(from, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO); err != nil {
+			t.Fatal(err)
+		}
+		name := NameOf(at, port)
+		headers, vectors := make([]Header, 3), make([]unix.Iovec, 3)
+		for i, size := range []int{10, 20, 70_000} {
+			vectors[i].Base = &make([]byte, size)[0]
+			vectors[i].SetLen(size)
+			h := &headers[i]
+			h.Name, h.Namelen, h.Iov = (*byte)(unsafe.Pointer(&name)), NameLen(at.Is6()), &vectors[i]
+			h.SetIovlen(1)
+		}
+		if n, errno := Send(from, headers); n != 2 || errno != unix.EMSGSIZE {
+			t.Fatalf("sent %d, %v; want 2 and %v", n, errno, unix.EMSGSIZE)
+		}
+		names := make([]Name, 3)
+		for i := range headers {
+			headers[i].Name, headers[i].Namelen = (*byte)(unsafe.Pointer(&names[i])), unix.SizeofSockaddrInet6
+		}
+		n, errno := Receive(to, headers)
+		if n != 2 || errno != 0 || headers[0].N != 10 || headers[1].N != 20 || AddrOf(&names[0]) != at {
+			t.Errorf("received %d, %v: %d and %d bytes from %v", n, errno, headers[0].N, headers[1].N, AddrOf(&names[0]))
+		}
+		if n, errno := Receive(to, headers); n != 0 || errno != 0 {
+			t.Errorf("received %d, %v of nothing", n, errno)
+		}
+	}
+}
+
+// TestWaiter: a wait ends by a datagram, by the moment that is armed and not before
+// it, and by Wake, also if it came first.
+func TestWaiter(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	fd, port := open(t, at)
+	w, err := NewWaiter(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	c := clock.New(2)
+	if w.Arm(c, c.Now()) {
+		t.Error("a moment that has come was armed")
+	}
+	began := time.Now()
+	if until := c.Now().Add(5 * time.Millisecond); !w.Arm(c, until) {
+		t.Error("a moment to come was not armed")
+	}
+	if w.Wait(); time.Since(began) < 10*time.Millisecond {
+		t.Errorf("5 ms at dilation 2 were over after %v", time.Since(began))
+	}
+	w.Arm(c, clock.Never)
+	w.Wake()
+	w.Wait()
+	go func() { time.Sleep(time.Millisecond); w.Wake() }()
+	w.Wait()
+	if err := unix.Sendto(fd, []byte{1}, 0, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)}); err != nil {
+		t.Fatal(err)
+	}
+	w.Wait()
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
