@@ -128,6 +128,7 @@ type tcp struct {
 	flow     int
 	ttl      uint8
 	datagram []byte // then it is UDP
+	tos      uint8  // of a datagram
 }
 
 // frame builds the segment. Its payload depends on the sequence number.
@@ -283,7 +284,7 @@ func (s *scene) write() []byte {
 			if s.untapped[name] {
 				continue
 			}
-			i, err := w.AddInterface(pcapng.Interface{Name: name, Description: port.Link, Hardware: hardware, LinkType: 1, SnapLen: 200})
+			i, err := w.AddInterface(pcapng.Interface{Name: name, Description: port.Link, Hardware: hardware, LinkType: 1, SnapLen: uint32(cmp.Or(s.snap, 200))})
 			if err != nil {
 				s.t.Fatal(err)
 			}

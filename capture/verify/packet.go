@@ -8,6 +8,7 @@ import (
 
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
+	"railbed/transports/infiniband"
 	"railbed/transports/wire"
 )
 
@@ -76,6 +77,10 @@ type Packet struct {
 	// where RDFault says why there is none that can be read.
 	RD      *RD
 	RDFault RDFault
+	// RoCE is the packet of RoCEv2 that the packet carries, nil for others and where
+	// RoCEFault says why there is none that can be read.
+	RoCE      *RoCE
+	RoCEFault RoCEFault
 
 	key flowKey
 	pfc wire.PFCFields
@@ -115,6 +120,7 @@ const ordinalsKept = 1 << 16
 type decoder struct {
 	capture  *Capture
 	packet   Packet
+	roce     RoCE // of the packet
 	flows    map[flowKey]*Flow
 	ordinals *layers.Ordinals
 
@@ -253,6 +259,8 @@ func (d *decoder) headers(length int) {
 			p.key.sport, p.key.dport = uint16(d.udp.SrcPort), uint16(d.udp.DstPort)
 			if wire.IsPortRD(p.key.dport) {
 				d.datagram(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))
+			} else if p.key.dport == infiniband.Port {
+				d.transport(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
+	"railbed/transports/infiniband"
 	"railbed/transports/wire"
 )
 
@@ -31,12 +32,12 @@ func (s *scene) udpFrame(k tcp, ttl uint8, src, dst plan.MAC) []byte {
 	datagram := &golayers.UDP{SrcPort: golayers.UDPPort(k.src.Port()), DstPort: golayers.UDPPort(k.dst.Port())}
 	stack := []gopacket.SerializableLayer{ethernet}
 	if k.src.Addr().Is4() {
-		ip := &golayers.IPv4{Version: 4, TTL: ttl, Id: uint16(s.ids), Protocol: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
+		ip := &golayers.IPv4{Version: 4, TTL: ttl, TOS: k.tos, Id: uint16(s.ids), Protocol: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
 		_ = datagram.SetNetworkLayerForChecksum(ip) // IP is what it takes
 		stack = append(stack, ip)
 	} else {
 		ethernet.EthernetType = golayers.EthernetTypeIPv6
-		ip := &golayers.IPv6{Version: 6, HopLimit: ttl, NextHeader: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
+		ip := &golayers.IPv6{Version: 6, HopLimit: ttl, TrafficClass: k.tos, NextHeader: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
 		_ = datagram.SetNetworkLayerForChecksum(ip) // IP is what it takes
 		stack = append(stack, ip)
 	}
@@ -44,7 +45,11 @@ func (s *scene) udpFrame(k tcp, ttl uint8, src, dst plan.MAC) []byte {
 	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, append(stack, datagram, gopacket.Payload(k.datagram))...); err != nil {
 		s.t.Fatal(err)
 	}
-	return bytes.Clone(buffer.Bytes())
+	frame := bytes.Clone(buffer.Bytes())
+	if k.dst.Port() == infiniband.Port {
+		seal(frame)
+	}
+	return frame
 }
 
 // rdLife is a rank's; its PSNs wrap soon.

@@ -113,6 +113,11 @@ var kinds = []kind{
 			w, err := s.Traffic(k.Workload)
 			return NewPacing(w, PacingOptions{Rate: k.Rate, Tolerance: time.Duration(k.Tolerance)}), err
 		}},
+	{"roce", "{rule: icrc}",
+		func(p *spec.PacketsCheck) []string { return []string{p.RoCE.Rule} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			return newRoCE(p.RoCE.Rule, time.Duration(p.RoCE.Within))
+		}},
 	{"that", strconv.Quote(spec.ThatRDPlaced),
 		func(p *spec.PacketsCheck) []string { return []string{p.That} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {

@@ -128,6 +128,10 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			_, err := verify.New(&spec.PacketsCheck{That: value}, verify.Sources{})
 			return err
 		},
+		"RoCECheck.rule": func(value string) error {
+			_, err := verify.New(&spec.PacketsCheck{RoCE: &spec.RoCECheck{Rule: value}}, verify.Sources{})
+			return err
+		},
 		"Workload.ip":           only("4", "6"),
 		"Node.runtime":          only("netns"),
 		"Capture.events":        only("none", "all"),

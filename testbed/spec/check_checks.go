@@ -157,6 +157,7 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 	if k := p.Pacing; k != nil {
 		c.workloadOf(at+".pacing", k.Workload)
 	}
+	c.roceCheck(at+".roce", p.RoCE)
 	if p.RankNIC != "" {
 		c.workloadNamed(at+".rank-nic", p.RankNIC)
 	}

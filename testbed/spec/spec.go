@@ -336,6 +336,8 @@ type PacketsCheck struct {
 	QueueDepth *QueueDepthCheck `yaml:"queue-depth,omitempty" json:"queue-depth,omitempty"`
 	// Pacing holds that rd sends nothing ahead of the schedule of its rate.
 	Pacing *PacingCheck `yaml:"pacing,omitempty" json:"pacing,omitempty"`
+	// RoCE holds a rule of RoCEv2 over every connection.
+	RoCE *RoCECheck `yaml:"roce,omitempty" json:"roce,omitempty"`
 	// That is a sentence about the packets of rd, which holds or not. They are
 	// followed from NIC to NIC.
 	That string `yaml:"that,omitempty" json:"that,omitempty" jsonschema:"enum=every rd message is placed exactly once,enum=no rd packet is sent again without need"`

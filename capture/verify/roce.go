@@ -1,0 +1,124 @@
+package verify
+
+import (
+	"fmt"
+	"time"
+
+	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
+)
+
+// RoCE is the packet of RoCEv2 that a packet carries. Its lengths agree; its ICRC
+// may be wrong.
+type RoCE struct {
+	infiniband.Fields
+	// Payload is the bytes of the message that the packet carries, whatever was
+	// captured of them.
+	Payload int
+	// Bytes begin with the BTH. They end where the capture cut the packet off, and are
+	// valid until the check returns.
+	Bytes infiniband.Packet
+
+	headers []byte // of IP and UDP, nil where the ICRC is not over them
+	whole   bool
+	icrc    ICRC
+}
+
+// ICRC says what is known of an invariant CRC.
+type ICRC uint8
+
+// What is known of an ICRC.
+const (
+	ICRCUnknown ICRC = iota // the capture cut the packet off, or IP has options
+	ICRCRight
+	ICRCWrong
+)
+
+// RoCEFault says why a packet to the port of RoCEv2 has none.
+type RoCEFault uint8
+
+// Faults of packets of RoCEv2.
+const (
+	RoCESound   RoCEFault = iota
+	RoCEDamaged           // its lengths do not agree, or nobody knows its opcode
+	RoCECut               // the capture, or a fragment, has too little of it
+)
+
+// ICRC compares the packet's ICRC with what it ought to be, once.
+func (r *RoCE) ICRC() ICRC {
+	if r.icrc == ICRCUnknown && r.whole && r.headers != nil {
+		r.icrc = ICRCWrong
+		if r.Bytes.ICRCValid(r.headers) {
+			r.icrc = ICRCRight
+		}
+	}
+	return r.icrc
+}
+
+// transport reads a packet of RoCEv2; captured is what the capture has of the UDP
+// payload, which had so many bytes on the wire.
+func (d *decoder) transport(captured []byte, length int) {
+	p := &d.packet
+	if p.Fragment {
+		p.RoCEFault = RoCECut
+		return
+	}
+	d.roce = RoCE{}
+	if p.RoCEFault = d.roce.read(captured[:min(len(captured), length)], length); p.RoCEFault != RoCESound {
+		return
+	}
+	p.RoCE = &d.roce
+	switch {
+	case p.IP == 4 && d.ipv4.IHL == 5 && cap(d.ipv4.Contents) >= infiniband.HeadersIPv4:
+		d.roce.headers = d.ipv4.Contents[:infiniband.HeadersIPv4]
+	case p.IP == 6 && d.ipv6.NextHeader == protoUDP && cap(d.ipv6.Contents) >= infiniband.HeadersIPv6:
+		d.roce.headers = d.ipv6.Contents[:infiniband.HeadersIPv6]
+	}
+}
+
+func (r *RoCE) read(captured []byte, length int) RoCEFault {
+	b := infiniband.Packet(captured)
+	if !b.Begins(length) {
+		if len(captured) < length && (len(captured) < infiniband.BTHLen || len(captured) < b.Opcode().HeaderLen()) {
+			return RoCECut
+		}
+		return RoCEDamaged
+	}
+	r.Fields, r.Bytes, r.whole, r.Payload = b.Fields(), b, len(captured) == length, b.PayloadLen(length)
+	return RoCESound
+}
+
+// roceKey names who sends to which queue pair: one direction of a connection.
+type roceKey struct {
+	src, dst [16]byte
+	qp       infiniband.QPN
+}
+
+// roceKey is that of a packet.
+func (p *Packet) roceKey() roceKey {
+	return roceKey{src: p.key.src, dst: p.key.dst, qp: p.RoCE.BTH.DestQP}
+}
+
+// newRoCE makes the check of a rule; within is 0 for its default.
+func newRoCE(rule string, within time.Duration) (Check, error) {
+	switch rule {
+	case spec.RoCERuleICRC:
+		return NewRoCEICRC(), nil
+	case spec.RoCERulePSN:
+		return NewRoCEPSN(), nil
+	case spec.RoCERuleAcks:
+		return NewRoCEAcks(), nil
+	case spec.RoCERuleWrites:
+		return NewRoCEWrites(), nil
+	case spec.RoCERuleGoBack:
+		return NewRoCEGoBack(), nil
+	case spec.RoCERuleCNP:
+		return NewRoCECNP(within), nil
+	case spec.RoCERuleRate:
+		return NewRoCERate(within), nil
+	}
+	return nil, fmt.Errorf("check of packets: nothing judges rule %q of RoCEv2", rule)
+}
+
+// roceName is what the check of a rule is called.
+func roceName(rule string) string { return "roce " + rule }

@@ -1,0 +1,239 @@
+package verify
+
+import (
+	"fmt"
+
+	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
+)
+
+// RoCEAcks holds the rules of a responder's answers (IBTA, 9.7.5):
+//
+//   - it acknowledges only what came: every PSN up to that of an acknowledgement, and
+//     before that of a NAK, came whole to its NIC;
+//   - a NAK of a sequence error is sent only when something behind its PSN came;
+//   - its message sequence number counts messages: of any two answers the numbers
+//     differ by no less than the messages that the later one acknowledges and the
+//     earlier one did not, and by no more than those that came;
+//   - what asked for an acknowledgement gets one, perhaps with others in one answer
+//     (coalesced), as long as nothing before it is missing.
+//
+// It looks at reliable connections where requests come to their receiver's NIC and
+// answers leave it, and applies to those of which it is known what answers what: by
+// the messages that made them, or by an answer whose PSN only one flow awaits. It is
+// no matter whether the responder throws away what came behind a gap, or when it
+// answers. At taps that are no NICs, answers may have overtaken each other or be lost:
+// there a message sequence number out of order, and a request without an answer, are
+// INCONCLUSIVE.
+type RoCEAcks struct {
+	roceFlows[ackFlow]
+	linger                         int64
+	requests, answers, naks, rnr   uint64
+	acked, coalesced               uint64 // requests that were, and those by an answer of another's PSN
+	early, needless, miscounted    uint64 // answers that break a rule
+	unanswered, waiting, unordered uint64
+	found                          findings
+}
+
+// ackFlow is what is known of a responder.
+type ackFlow struct {
+	missing infiniband.PSN // the first that has not come
+	// done are the messages that came, ended those that were acknowledged.
+	done, ended uint32
+	// The message sequence number less that of messages is within these, by all answers
+	// so far.
+	bounded    bool
+	base       uint32 // low is 0 behind it
+	low, high  int
+	refused    infiniband.PSN // of the last NAK
+	hasRefused bool
+}
+
+// NewRoCEAcks makes the check.
+func NewRoCEAcks() *RoCEAcks { return &RoCEAcks{roceFlows: newRoCEFlows[ackFlow](atResponder)} }
+
+// Begin implements Check.
+func (k *RoCEAcks) Begin(c *Capture) {
+	k.begin(c)
+	k.linger = lingers(c)
+}
+
+// Packet implements Check.
+func (k *RoCEAcks) Packet(p *Packet) {
+	if !k.sees(p) {
+		return
+	}
+	if p.RoCE.BTH.Opcode.Response() {
+		if f := k.answer(p); f != nil {
+			k.judge(f, p)
+		}
+		return
+	}
+	if !p.RoCE.BTH.Opcode.Request() || p.RoCE.BTH.Opcode.Service() == infiniband.UC {
+		return
+	}
+	f, place := k.request(p)
+	switch place {
+	case roceNone:
+		return
+	case roceFirst:
+		f.own = ackFlow{missing: f.base}
+	}
+	k.requests++
+	k.advance(f)
+}
+
+// advance moves on over what has come, and counts the messages that it ends. A READ
+// counts when its request has come (C9-148).
+func (k *RoCEAcks) advance(f *roceFlow[ackFlow]) {
+	own := &f.own
+	if own.missing.From(f.base) < 0 {
+		own.missing = f.base
+	}
+	for s := f.at(own.missing); s != nil && s.seen; s = f.at(own.missing) {
+		if read := s.opcode.Operation() == infiniband.ReadRequest; read && s.head || !read && s.ends {
+			own.done++
+		}
+		own.missing = own.missing.Add(1)
+	}
+}
+
+// judge holds an answer against what came before it left.
+func (k *RoCEAcks) judge(f *roceFlow[ackFlow], p *Packet) {
+	r := p.RoCE
+	k.answers++
+	k.advance(f) // a READ's PSNs may be known only now
+	upTo, syndrome := acknowledged(r), r.AETH.Syndrome
+	hasAETH := r.BTH.Opcode.Has(infiniband.HasAETH)
+	refuses := hasAETH && syndrome.Kind() != infiniband.Ack
+	if refuses {
+		k.naks++
+		f.own.refused, f.own.hasRefused = r.BTH.PSN, true
+	}
+	if refuses && syndrome.Kind() == infiniband.RNRNak {
+		k.rnr++
+	}
+	if upTo.From(f.own.missing) > 0 {
+		k.early++
+		k.found.exemplify("%s: %v of PSN %d left at %s, and %d has not come", f.name, nameOf(r), r.BTH.PSN, clockTime(p.Time), f.own.missing)
+		return
+	}
+	if syndrome == infiniband.NakSequence && refuses && r.BTH.PSN == f.next {
+		k.needless++
+		k.found.exemplify("%s: %v of PSN %d left at %s, and nothing behind it has come", f.name, nameOf(r), r.BTH.PSN, clockTime(p.Time))
+	}
+	if !refuses && r.BTH.PSN.From(f.una) >= 0 {
+		f.own.hasRefused = false
+	}
+	gone := f.acknowledge(upTo)
+	for i, s := range gone {
+		k.acked++
+		if i < len(gone)-1 && !refuses {
+			k.coalesced++
+		}
+		if s.ends {
+			f.own.ended++
+		}
+	}
+	if hasAETH {
+		k.count(f, p)
+	}
+}
+
+// count holds the message sequence number against the messages.
+func (k *RoCEAcks) count(f *roceFlow[ackFlow], p *Packet) {
+	own, msn := &f.own, p.RoCE.AETH.MSN
+	if !own.bounded {
+		own.bounded, own.base, own.low, own.high = true, msn-own.done, 0, int(own.done-own.ended)
+		return
+	}
+	// By this answer the number was ahead of the messages by low to high.
+	low := infiniband.PSN((msn - own.done - own.base) & uint32(infiniband.MaxPSN)).From(0)
+	high := infiniband.PSN((msn - own.ended - own.base) & uint32(infiniband.MaxPSN)).From(0)
+	if low > own.high || high < own.low {
+		if k.foreign() {
+			k.unordered++
+		} else {
+			k.miscounted++
+		}
+		k.found.exemplify("%s: %v of PSN %d at %s has MSN %d; by those before and %d messages that came since it is %d to %d", f.name, nameOf(p.RoCE), p.RoCE.BTH.PSN,
+			clockTime(p.Time), msn, own.done, (own.base+uint32(own.low)+own.ended)&uint32(infiniband.MaxPSN), (own.base+uint32(own.high)+own.done)&uint32(infiniband.MaxPSN))
+		return
+	}
+	own.low, own.high = max(own.low, low), min(own.high, high)
+}
+
+// nameOf is what an answer is called.
+func nameOf(r *RoCE) string {
+	if o := r.BTH.Opcode; o.Operation() == infiniband.Acknowledge {
+		return r.AETH.Syndrome.String()
+	}
+	return r.BTH.Opcode.String()
+}
+
+// waits counts what asked for an acknowledgement and got none.
+func (k *RoCEAcks) waits(f *roceFlow[ackFlow]) {
+	for i := range f.sent {
+		s, psn := &f.sent[i], f.base.Add(i)
+		switch {
+		case psn.From(f.una) < 0 || psn.From(f.own.missing) >= 0 || !s.asks || f.own.hasRefused && psn.From(f.own.refused) >= 0:
+		case k.capture.End-s.time < k.linger:
+			k.waiting++
+		default:
+			k.unanswered++
+			k.found.exemplify("%s: PSN %d came at %s, asked for an acknowledgement and got none", f.name, psn, clockTime(s.time))
+		}
+	}
+}
+
+// Result implements Check.
+func (k *RoCEAcks) Result() Result {
+	r := Result{Name: roceName(spec.RoCERuleAcks)}
+	unclear := k.doubts()
+	judged, apart := 0, 0
+	for _, f := range k.ordered {
+		if !f.paired {
+			apart++
+			continue
+		}
+		judged++
+		k.waits(f)
+	}
+	k.found.count(k.early, "answers acknowledge what had not come")
+	k.found.count(k.needless, "NAKs of a sequence error were sent with nothing behind them")
+	k.found.count(k.miscounted, "message sequence numbers do not count the messages")
+	wrong := k.found.lines
+	lost := findings{}
+	lost.count(k.unanswered, "requests asked for an acknowledgement and got none")
+	certain := !k.capture.lossy(k.rests()) && k.orphans == 0
+	if !certain {
+		wrong, unclear = nil, append(unclear, wrong...)
+	}
+	if certain && !k.foreign() {
+		wrong = append(wrong, lost.lines...)
+	} else {
+		unclear = append(unclear, lost.lines...)
+	}
+	if k.unordered > 0 {
+		unclear = append(unclear, fmt.Sprintf("%d message sequence numbers do not count the messages, or answers overtook each other", k.unordered))
+	}
+	if apart > 0 {
+		unclear = append(unclear, notApplicable("of %d queue pairs it is not known what answers them", apart))
+	}
+	if k.answers == 0 {
+		unclear = append(unclear, notApplicable("no answer of a reliable connection was seen; %d requests were", k.requests))
+	}
+	if len(wrong) > 0 {
+		wrong = append(wrong, k.found.examples...)
+	} else {
+		r.Details = append(r.Details, k.found.examples...)
+	}
+	r.Measured = map[string]float64{
+		"flows": float64(judged), "requests": float64(k.requests), "answers": float64(k.answers), "naks": float64(k.naks - k.rnr), "rnr-naks": float64(k.rnr),
+		"acknowledged": float64(k.acked), "coalesced": float64(k.coalesced), "waiting": float64(k.waiting), "not-applicable": float64(apart),
+	}
+	r.Summary = fmt.Sprintf("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of them with another's; %d NAKs, %d of them that the receiver was not ready",
+		k.answers, judged, k.acked, k.coalesced, k.naks, k.rnr)
+	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	return r
+}

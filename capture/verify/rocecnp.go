@@ -1,0 +1,185 @@
+package verify
+
+import (
+	"fmt"
+	"time"
+
+	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
+	"railbed/transports/wire"
+)
+
+// RoCECNP holds that receivers tell of congestion (IBTA, A17.9.3): for each packet of
+// a connection that comes to a NIC with Congestion Experienced, a congestion
+// notification packet for the queue pair that sent it leaves no earlier and no later
+// than the interval, so that one may stand for all marks of an interval; and none
+// leaves without a mark in the interval before it.
+//
+// It applies to receivers that sent a CNP at all: the kernel's rdma_rxe looks at no
+// mark and sends none. Of others the marks are counted, and the check is
+// INCONCLUSIVE when there is nobody else. It needs ECN-capable packets.
+type RoCECNP struct {
+	roceFlows[cnpFlow]
+	interval                 int64 // ns of the testbed's clock
+	speakers                 map[[16]byte]bool
+	capable, marked, cnps    uint64
+	unheard, baseless, heard uint64
+	pending                  uint64 // marks at the end
+	strange                  uint64 // CNPs of which it is not known whom they are about
+	overfull                 bool
+	found                    findings
+}
+
+// cnpFlow is what a receiver owes a sender.
+type cnpFlow struct {
+	marks   uint64 // that await a CNP, or will never have one
+	owed    []int64
+	missed  []int64 // the first few that had none
+	late    uint64
+	cnpAt   int64
+	markAt  int64
+	spoke   bool
+	hasMark bool
+}
+
+// maxOwed bounds the marks of a flow that await a CNP.
+const maxOwed = 1 << 16
+
+// DefaultCNPInterval is what network cards keep between two CNPs of a queue pair, in
+// the model of DCQCN (Zhu et al., SIGCOMM 2015).
+const DefaultCNPInterval = 50 * time.Microsecond
+
+// NewRoCECNP makes the check; the interval is of the testbed's clock, 0 is
+// DefaultCNPInterval.
+func NewRoCECNP(interval time.Duration) *RoCECNP {
+	if interval <= 0 {
+		interval = DefaultCNPInterval
+	}
+	return &RoCECNP{roceFlows: newRoCEFlows[cnpFlow](atResponder), interval: int64(interval), speakers: map[[16]byte]bool{}}
+}
+
+// Begin implements Check.
+func (k *RoCECNP) Begin(c *Capture) {
+	k.begin(c)
+	k.interval *= int64(c.Dilation)
+}
+
+// Packet implements Check.
+func (k *RoCECNP) Packet(p *Packet) {
+	if !k.sees(p) {
+		return
+	}
+	switch o := p.RoCE.BTH.Opcode; {
+	case o == infiniband.CNP:
+		k.notify(p)
+		return
+	case o.Response():
+		k.answer(p)
+		return
+	}
+	f, place := k.request(p)
+	if place == roceNone || p.ECN == wire.NotECT {
+		return
+	}
+	k.capable++
+	if p.ECN != wire.CE {
+		return
+	}
+	k.marked++
+	own := &f.own
+	own.marks++
+	own.hasMark, own.markAt = true, p.Time
+	own.expire(p.Time - k.interval)
+	if own.spoke && p.Time-own.cnpAt < k.interval {
+		k.heard++
+		return
+	}
+	if k.overfull = k.overfull || len(own.owed) >= maxOwed; !k.overfull {
+		own.owed = append(own.owed, p.Time)
+	}
+}
+
+// notify takes a CNP that leaves its receiver.
+func (k *RoCECNP) notify(p *Packet) {
+	k.cnps++
+	if len(k.speakers) < maxRoCEFlows {
+		k.speakers[p.key.src] = true
+	}
+	f := k.answered(p)
+	if f == nil {
+		k.strange++
+		return
+	}
+	own := &f.own
+	own.expire(p.Time - k.interval)
+	if !own.hasMark || p.Time-own.markAt > k.interval {
+		k.baseless++
+		k.found.exemplify("%s: a CNP left at %s, and no packet with a mark came in the %v before", f.name, clockTime(p.Time), k.shown())
+	}
+	k.heard += uint64(len(own.owed))
+	own.owed = own.owed[:0]
+	own.spoke, own.cnpAt = true, p.Time
+}
+
+// expire gives up marks from before a time.
+func (own *cnpFlow) expire(before int64) {
+	n := 0
+	for n < len(own.owed) && own.owed[n] < before {
+		n++
+	}
+	own.late += uint64(n)
+	own.missed = append(own.missed, own.owed[:min(n, max(0, 2-len(own.missed)))]...)
+	own.owed = own.owed[n:]
+}
+
+// shown is the interval in the testbed's time.
+func (k *RoCECNP) shown() time.Duration {
+	return time.Duration(k.interval / int64(max(k.capture.Dilation, 1)))
+}
+
+// Result implements Check.
+func (k *RoCECNP) Result() Result {
+	r := Result{Name: roceName(spec.RoCERuleCNP)}
+	var dumb uint64
+	for _, f := range k.ordered {
+		f.own.expire(k.capture.End - k.interval)
+		if !k.speakers[f.key.dst] {
+			dumb += f.own.marks
+			continue
+		}
+		k.pending += uint64(len(f.own.owed))
+		k.unheard += f.own.late
+		for _, at := range f.own.missed {
+			k.found.exemplify("%s: a packet with a mark came at %s, and no CNP left in %v", f.name, clockTime(at), k.shown())
+		}
+	}
+	unclear := k.doubts()
+	if k.strange > 0 {
+		unclear = append(unclear, fmt.Sprintf("of %d CNPs it is not known whom they are about", k.strange))
+	}
+	if k.overfull {
+		unclear = append(unclear, "more marks at once than are remembered")
+	}
+	k.found.count(k.unheard, "packets with a mark had no CNP in time")
+	k.found.count(k.baseless, "CNPs had no packet with a mark before them")
+	wrong := k.found.all()
+	if k.capture.lossy(k.rests()) || k.strange > 0 {
+		wrong, unclear = nil, append(unclear, wrong...)
+	}
+	switch {
+	case k.capable == 0:
+		unclear = append(unclear, notApplicable("no request of a connection was ECN-capable"))
+	case k.marked == 0:
+		unclear = append(unclear, notApplicable("none of %d ECN-capable packets carried a mark", k.capable))
+	case dumb == k.marked:
+		unclear = append(unclear, notApplicable("%d packets with a mark came to receivers that sent no CNP at all, as rdma_rxe does", dumb))
+	}
+	r.Measured = map[string]float64{
+		"ecn-capable": float64(k.capable), "marked": float64(k.marked), "cnps": float64(k.cnps), "heard": float64(k.heard), "unheard": float64(k.unheard),
+		"waiting": float64(k.pending), "not-applicable": float64(dumb),
+	}
+	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets came with a mark: %d had a CNP within %v, %d had none, %d came to receivers that send none; %d CNPs",
+		k.marked, k.capable, k.heard, k.shown(), k.unheard, dumb, k.cnps)
+	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	return r
+}

@@ -1,0 +1,181 @@
+package verify
+
+import (
+	"fmt"
+
+	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
+)
+
+// RoCEGoBack holds that requesters repair losses by going back (go-back-N; IBTA,
+// 9.7.5.1.1 and 9.9.2): what is sent again begins with a PSN that is not behind the
+// first that is not acknowledged, and from there on each request has the PSN that
+// follows, none left out but what was acknowledged meanwhile, through to where it
+// was and on. After a NAK of a sequence error the requester goes back to its PSN, or
+// to one before it.
+//
+// It looks at reliable connections where requests leave their sender's NIC and answers
+// come to it, and applies to queue pairs that sent something again or got such a NAK.
+// Selective repeat, as of IRN or newer network cards, fails it. At taps that are no
+// NICs a packet may have been lost before the tap, so that what breaks a rule there is
+// INCONCLUSIVE.
+type RoCEGoBack struct {
+	roceFlows[backFlow]
+	linger            int64
+	sent, again, naks uint64
+	rounds, byNak     uint64 // of going back, and those that a NAK asked for
+	beyond, leaps     uint64 // went back to behind what is missing, left PSNs out
+	ignored, waiting  uint64 // NAKs, and those at the end
+	found             findings
+}
+
+// backFlow is what is known of a requester.
+type backFlow struct {
+	cursor  infiniband.PSN // behind what was sent last
+	back    bool           // some of it was sent before
+	nak     infiniband.PSN // that was not heeded yet
+	nakAt   int64
+	pending bool
+	judged  bool
+}
+
+// NewRoCEGoBack makes the check.
+func NewRoCEGoBack() *RoCEGoBack {
+	return &RoCEGoBack{roceFlows: newRoCEFlows[backFlow](atRequester)}
+}
+
+// Begin implements Check.
+func (k *RoCEGoBack) Begin(c *Capture) {
+	k.begin(c)
+	k.linger = lingers(c)
+}
+
+// Packet implements Check.
+func (k *RoCEGoBack) Packet(p *Packet) {
+	if !k.sees(p) {
+		return
+	}
+	if p.RoCE.BTH.Opcode.Response() {
+		if f := k.answer(p); f != nil {
+			k.heed(f, p)
+		}
+		return
+	}
+	if p.RoCE.BTH.Opcode.Request() && p.RoCE.BTH.Opcode.Service() == infiniband.UC {
+		return // repairs nothing
+	}
+	f, place := k.request(p)
+	switch place {
+	case roceNone:
+		return
+	case roceFirst:
+		f.own = backFlow{cursor: f.next}
+		k.sent++
+		return
+	}
+	k.sent++
+	k.step(f, p, place)
+}
+
+// heed takes an answer that comes to a requester.
+func (k *RoCEGoBack) heed(f *roceFlow[backFlow], p *Packet) {
+	r, own := p.RoCE, &f.own
+	f.acknowledge(acknowledged(r))
+	if own.pending && f.una.From(own.nak) > 0 {
+		own.pending = false
+	}
+	if r.BTH.Opcode.Operation() != infiniband.Acknowledge || r.AETH.Syndrome != infiniband.NakSequence {
+		return
+	}
+	k.naks++
+	own.judged = true
+	if psn := r.BTH.PSN; psn.From(f.una) >= 0 && psn.From(f.next) < 0 {
+		own.pending, own.nak, own.nakAt = true, psn, p.Time
+	}
+}
+
+// step takes a request that is not its flow's first.
+func (k *RoCEGoBack) step(f *roceFlow[backFlow], p *Packet, place rocePlace) {
+	own, psn := &f.own, p.RoCE.BTH.PSN
+	if place == roceAgain {
+		k.again++
+		own.judged = true
+	}
+	switch ahead := psn.From(own.cursor); {
+	case ahead < 0:
+		k.rounds++
+		if own.pending && psn.From(own.nak) <= 0 {
+			k.byNak++
+		}
+		if psn.From(f.una) > 0 {
+			k.beyond++
+			k.found.exemplify("%s: it went back to PSN %d at %s, and %d is not acknowledged", f.name, psn, clockTime(p.Time), f.una)
+		}
+	case ahead > 0 && own.back && psn.From(f.una) > 0:
+		k.leaps++
+		k.found.exemplify("%s: PSN %d left at %s behind %d, which was sent again, and %d is not acknowledged", f.name, psn, clockTime(p.Time), own.cursor.Add(-1), f.una)
+	}
+	if own.pending && psn.From(own.nak) <= 0 {
+		own.pending = false
+	}
+	own.cursor = f.behind(p.RoCE)
+	own.back = own.cursor != f.next
+}
+
+// behind is the PSN after those of a request.
+func (f *roceFlow[S]) behind(r *RoCE) infiniband.PSN {
+	psn := r.BTH.PSN
+	if r.BTH.Opcode.Operation() != infiniband.ReadRequest {
+		return psn.Add(1)
+	}
+	if f.mtu > 0 {
+		return psn.Add(readPSNs(r.RETH.Length, f.mtu))
+	}
+	s := f.at(psn)
+	for s != nil && !s.ends {
+		psn = psn.Add(1)
+		if s = f.at(psn); s == nil {
+			return f.next
+		}
+	}
+	return psn.Add(1)
+}
+
+// Result implements Check.
+func (k *RoCEGoBack) Result() Result {
+	r := Result{Name: roceName(spec.RoCERuleGoBack)}
+	unclear := k.doubts()
+	judged := 0
+	for _, f := range k.ordered {
+		if f.own.judged {
+			judged++
+		}
+		switch {
+		case !f.own.pending:
+		case k.capture.End-f.own.nakAt < k.linger:
+			k.waiting++
+		default:
+			k.ignored++
+			k.found.exemplify("%s: the NAK of PSN %d that came at %s was not heeded", f.name, f.own.nak, clockTime(f.own.nakAt))
+		}
+	}
+	still := len(k.ordered) - judged
+	k.found.count(k.beyond, "times it went back to a PSN behind the first that was missing")
+	k.found.count(k.leaps, "times PSNs were left out of what was sent again")
+	k.found.count(k.ignored, "NAKs were not heeded")
+	wrong := k.found.all()
+	if k.capture.lossy(k.rests()) || k.orphans > 0 || k.foreign() {
+		wrong, unclear = nil, append(unclear, wrong...)
+	}
+	if judged == 0 {
+		unclear = append(unclear, notApplicable("none of %d queue pairs sent anything again or got a NAK", len(k.ordered)))
+	}
+	r.Measured = map[string]float64{
+		"flows": float64(judged), "sent": float64(k.sent), "again": float64(k.again), "naks": float64(k.naks), "rounds": float64(k.rounds),
+		"rounds-by-nak": float64(k.byNak), "waiting": float64(k.waiting), "not-applicable": float64(still),
+	}
+	r.Summary = fmt.Sprintf("%d of %d requests were sent again, in %d rounds, %d of them asked for by %d NAKs; %d queue pairs lost nothing",
+		k.again, k.sent, k.rounds, k.byNak, k.naks, still)
+	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	return r
+}

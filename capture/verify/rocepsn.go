@@ -1,0 +1,152 @@
+package verify
+
+import (
+	"fmt"
+
+	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
+)
+
+// RoCEPSN holds that each queue pair numbers its requests one after the other, modulo
+// 2^24, and that what it sends again is what it sent before (IBTA, 9.7.3.1, 9.7.5.1.1):
+// the packet has the opcode and the length that it had, and a READ that is asked for
+// again asks for no more than the rest. It counts what was sent again, and what of all
+// that came.
+//
+// It looks at requests of connections where they leave their sender's NIC. It applies
+// to flows of which two requests were seen. Taps that are no NICs may miss what was
+// lost before them: what they show of that is INCONCLUSIVE.
+type RoCEPSN struct {
+	roceFlows[psnFlow]
+	sent, bytes         uint64
+	again, againBytes   uint64
+	forgotten           uint64 // of these, what is not remembered
+	came                uint64
+	gaps, left, changed uint64 // gaps, PSNs in them, and what was sent again as something else
+	found               findings
+}
+
+// psnFlow counts one flow.
+type psnFlow struct{ sent, again, missing uint64 }
+
+// NewRoCEPSN makes the check.
+func NewRoCEPSN() *RoCEPSN { return &RoCEPSN{roceFlows: newRoCEFlows[psnFlow](atRequester)} }
+
+// Begin implements Check.
+func (k *RoCEPSN) Begin(c *Capture) { k.begin(c) }
+
+// Packet implements Check.
+func (k *RoCEPSN) Packet(p *Packet) {
+	if r := p.RoCE; r != nil && p.Tap.NIC && p.Direction == In && p.Drop == "" && r.BTH.Opcode.Request() && r.ICRC() != ICRCWrong && !r.BTH.Opcode.Has(infiniband.HasDETH) {
+		k.came++
+	}
+	if !k.sees(p) {
+		return
+	}
+	if f := k.answer(p); f != nil {
+		f.acknowledge(acknowledged(p.RoCE))
+		return
+	}
+	psn := p.RoCE.BTH.PSN
+	var before roceSent
+	known := k.flows[p.roceKey()]
+	var expected infiniband.PSN
+	if known != nil {
+		expected = known.next
+		if s := known.at(psn); s != nil {
+			before = *s
+		}
+	}
+	f, place := k.request(p)
+	if place == roceNone {
+		return
+	}
+	k.sent++
+	k.bytes += uint64(p.RoCE.Payload)
+	f.own.sent++
+	switch place {
+	case roceGap:
+		k.gaps++
+		missing := uint64(psn.From(expected))
+		k.left += missing
+		f.own.missing += missing
+		k.found.exemplify("%s: PSN %d left at %s where %d was to come", f.name, psn, clockTime(p.Time), expected)
+	case roceAgain:
+		k.repeat(f, p, before)
+	}
+}
+
+// repeat takes a request whose PSN was there before.
+func (k *RoCEPSN) repeat(f *roceFlow[psnFlow], p *Packet, before roceSent) {
+	r := p.RoCE
+	if f.at(r.BTH.PSN) != nil && !before.seen {
+		f.own.missing-- // a gap is filled
+		k.left--
+		return
+	}
+	k.again++
+	k.againBytes += uint64(r.Payload)
+	f.own.again++
+	o := r.BTH.Opcode
+	switch {
+	case !before.seen:
+		k.forgotten++
+	case before.opcode == o && o.Operation() == infiniband.ReadRequest && (!before.head || r.RETH.Length <= before.length):
+	case before.opcode == o && before.payload == int32(r.Payload) && before.length == r.RETH.Length:
+	default:
+		k.changed++
+		k.found.exemplify("%s: PSN %d was %v with %d bytes and is %v with %d at %s", f.name, r.BTH.PSN, before.opcode, before.payload, o, r.Payload, clockTime(p.Time))
+	}
+}
+
+// acknowledged is the PSN before which an answer says that all came: a NAK names the
+// one that it refuses, all others the last that they answer (IBTA, 9.7.5.2).
+func acknowledged(r *RoCE) infiniband.PSN {
+	if r.BTH.Opcode.Has(infiniband.HasAETH) && r.AETH.Syndrome.Kind() != infiniband.Ack {
+		return r.BTH.PSN
+	}
+	return r.BTH.PSN.Add(1)
+}
+
+// Result implements Check.
+func (k *RoCEPSN) Result() Result {
+	r := Result{Name: roceName(spec.RoCERulePSN)}
+	unclear := k.doubts()
+	single := 0
+	for _, f := range k.ordered {
+		if f.own.sent < 2 {
+			single++
+		}
+		if f.own.again > 0 {
+			r.Details = append(r.Details, fmt.Sprintf("%s: %d requests left, %d of them again", f.name, f.own.sent, f.own.again))
+		}
+	}
+	gaps := findings{}
+	gaps.count(k.gaps, "times requests left with PSNs left out")
+	k.found.count(k.changed, "requests were sent again as something else")
+	wrong := k.found.lines
+	if k.foreign() {
+		if k.left > 0 {
+			unclear = append(unclear, fmt.Sprintf("%d PSNs were not seen: lost before the tap, or left out", k.left))
+		}
+	} else {
+		wrong = append(wrong, gaps.lines...)
+	}
+	if len(wrong) > 0 {
+		wrong = append(wrong, k.found.examples...)
+	}
+	if single == len(k.ordered) {
+		unclear = append(unclear, notApplicable("no queue pair sent two requests: %d sent one", single))
+	}
+	r.Measured = map[string]float64{
+		"flows": float64(len(k.ordered)), "sent": float64(k.sent), "bytes": float64(k.bytes), "again": float64(k.again), "again-bytes": float64(k.againBytes),
+		"left-out": float64(k.left), "came": float64(k.came), "not-applicable": float64(single),
+	}
+	came := ""
+	if !k.foreign() {
+		came = fmt.Sprintf("; %d came", k.came)
+	}
+	r.Summary = fmt.Sprintf("%d requests of %d queue pairs left, %d of them again (%d bytes)%s; %d PSNs were left out", k.sent, len(k.ordered), k.again, k.againBytes, came, k.left)
+	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	return r
+}

@@ -1,0 +1,195 @@
+package verify
+
+import (
+	"fmt"
+	"time"
+
+	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
+)
+
+// RoCERate holds that senders slow down when they are told to: in the window after
+// the first CNP of a train, a queue pair sends fewer bytes than in the window before
+// it. DCQCN (Zhu et al., SIGCOMM 2015) cuts the rate at once, at first by half, and
+// comes back to it only step by step, so that a window of a few of its timers shows
+// the cut.
+//
+// It looks at requests of connections where they leave their sender's NIC, and at CNPs
+// where they come to it. It applies to CNPs before which the queue pair sent at least
+// eight packets in the window, with no other CNP in it, and after which the capture
+// goes on for a window. One in ten of them may be without effect: what the sender had
+// to send, and where packets fall into the windows, is not known.
+type RoCERate struct {
+	roceFlows[rateFlow]
+	window                                 int64 // ns of the testbed's clock
+	packets, bytes, cnps                   uint64
+	slower, same, train, idle, last, stray uint64 // CNPs, by what became of them
+	before, after                          float64
+	found                                  findings
+}
+
+// busyPackets is how many packets make a rate.
+const busyPackets = 8
+
+// rateFlow is the last window of a sender.
+type rateFlow struct {
+	sent  []sentBytes
+	cnpAt int64
+	told  bool
+	// A CNP that is judged when its window is over.
+	open   bool
+	openAt int64
+	before uint64 // bytes
+	after  uint64
+}
+
+type sentBytes struct {
+	at    int64
+	bytes int
+}
+
+// DefaultRateWindow is several of DCQCN's timers.
+const DefaultRateWindow = time.Millisecond
+
+// NewRoCERate makes the check; the window is of the testbed's clock, 0 is
+// DefaultRateWindow.
+func NewRoCERate(window time.Duration) *RoCERate {
+	if window <= 0 {
+		window = DefaultRateWindow
+	}
+	return &RoCERate{roceFlows: newRoCEFlows[rateFlow](atRequester), window: int64(window)}
+}
+
+// Begin implements Check.
+func (k *RoCERate) Begin(c *Capture) {
+	k.begin(c)
+	k.window *= int64(c.Dilation)
+}
+
+// Packet implements Check.
+func (k *RoCERate) Packet(p *Packet) {
+	if !k.sees(p) {
+		return
+	}
+	switch o := p.RoCE.BTH.Opcode; {
+	case o == infiniband.CNP:
+		if k.came(p) {
+			k.slowDown(p)
+		}
+		return
+	case o.Response():
+		if f := k.answer(p); f != nil {
+			f.acknowledge(acknowledged(p.RoCE))
+		}
+		return
+	}
+	f, place := k.request(p)
+	if place == roceNone {
+		return
+	}
+	k.packets++
+	k.bytes += uint64(p.Length)
+	own := &f.own
+	own.forget(p.Time - k.window)
+	own.sent = append(own.sent, sentBytes{p.Time, p.Length})
+	if own.open && p.Time-own.openAt <= k.window {
+		own.after += uint64(p.Length)
+	} else if own.open {
+		k.judge(f)
+	}
+}
+
+// forget drops what was sent before a time.
+func (own *rateFlow) forget(before int64) {
+	n := 0
+	for n < len(own.sent) && own.sent[n].at < before {
+		n++
+	}
+	own.sent = own.sent[n:]
+}
+
+// slowDown takes a CNP that comes to its sender.
+func (k *RoCERate) slowDown(p *Packet) {
+	k.cnps++
+	f := k.answered(p)
+	if f == nil {
+		k.stray++
+		return
+	}
+	own := &f.own
+	if own.open && p.Time-own.openAt > k.window {
+		k.judge(f)
+	}
+	train := own.told && p.Time-own.cnpAt <= k.window
+	own.told, own.cnpAt = true, p.Time
+	own.forget(p.Time - k.window)
+	switch {
+	case train:
+		k.train++
+	case len(own.sent) < busyPackets:
+		k.idle++
+	default:
+		own.open, own.openAt, own.before, own.after = true, p.Time, 0, 0
+		for _, s := range own.sent {
+			own.before += uint64(s.bytes)
+		}
+	}
+}
+
+// judge compares the windows around a CNP.
+func (k *RoCERate) judge(f *roceFlow[rateFlow]) {
+	own := &f.own
+	own.open = false
+	k.before += float64(own.before)
+	k.after += float64(own.after)
+	if own.after < own.before {
+		k.slower++
+		return
+	}
+	k.same++
+	k.found.exemplify("%s: %d bytes left in the %v before the CNP of %s, and %d in the one after it", f.name, own.before, k.shown(), clockTime(own.openAt), own.after)
+}
+
+// shown is the window in the testbed's time.
+func (k *RoCERate) shown() time.Duration {
+	return time.Duration(k.window / int64(max(k.capture.Dilation, 1)))
+}
+
+// Result implements Check.
+func (k *RoCERate) Result() Result {
+	r := Result{Name: roceName(spec.RoCERuleRate)}
+	for _, f := range k.ordered {
+		if f.own.open && k.capture.End-f.own.openAt < k.window {
+			k.last++
+		} else if f.own.open {
+			k.judge(f)
+		}
+	}
+	unclear := k.doubts()
+	judged, apart := k.slower+k.same, k.train+k.idle+k.last+k.stray
+	var wrong []string
+	if k.same*10 > judged {
+		k.found.count(k.same, fmt.Sprintf("of %d CNPs were without effect", judged))
+		wrong = k.found.all()
+	} else {
+		r.Details = append(r.Details, k.found.examples...)
+	}
+	if k.capture.lossy(k.rests()) {
+		wrong, unclear = nil, append(unclear, wrong...)
+	}
+	if judged == 0 {
+		unclear = append(unclear, notApplicable("%d CNPs came: %d behind others, %d to queue pairs that sent less than %d packets in %v, %d at the end, %d of which it is not known whom they are for",
+			k.cnps, k.train, k.idle, busyPackets, k.shown(), k.last, k.stray))
+	}
+	rest := 0.0
+	if k.before > 0 {
+		rest = k.after / k.before
+	}
+	r.Measured = map[string]float64{
+		"packets": float64(k.packets), "bytes": float64(k.bytes), "cnps": float64(k.cnps), "slower": float64(k.slower), "without-effect": float64(k.same),
+		"rest": rest, "not-applicable": float64(apart),
+	}
+	r.Summary = fmt.Sprintf("after %d of %d CNPs that could be judged the sender was slower, at %s of its rate over %v; %d could not", k.slower, judged, percent(rest), k.shown(), apart)
+	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	return r
+}

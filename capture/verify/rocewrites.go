@@ -1,0 +1,185 @@
+package verify
+
+import (
+	"fmt"
+
+	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
+)
+
+// RoCEWrites holds that the packets of a WRITE are the message that its RETH
+// announces, and are cut as IBTA 9.7.4 to 9.7.6 want it: a message of no more than
+// the path MTU is one packet, a longer one begins with FIRST and ends with LAST; FIRST
+// and MIDDLE carry exactly the path MTU, one of 256 to 4,096 bytes and the same one
+// for all messages of a queue pair; LAST carries at least a byte; the payloads of a
+// WRITE are together as long as its RETH says, no longer than 2^31 bytes; and padding
+// is zeros. The cut of SENDs is judged alike.
+//
+// It looks at the requests of connections, each once, where they leave their sender's
+// NIC. It applies to messages of which every packet was seen.
+type RoCEWrites struct {
+	roceFlows[writeFlow]
+	writes, sends, bytes      uint64
+	order, size, total, extra uint64 // faults, by kind
+	padding                   uint64
+	partial                   uint64 // messages of which packets are missing
+	found                     findings
+}
+
+// writeFlow is a message that is being sent.
+type writeFlow struct {
+	inside bool
+	lost   bool // a packet of it was not seen
+	write  bool
+	length uint64 // that is announced
+	sum    uint64
+	psn    infiniband.PSN // of its first packet
+}
+
+// NewRoCEWrites makes the check.
+func NewRoCEWrites() *RoCEWrites {
+	return &RoCEWrites{roceFlows: newRoCEFlows[writeFlow](atRequester)}
+}
+
+// Begin implements Check.
+func (k *RoCEWrites) Begin(c *Capture) { k.begin(c) }
+
+// Packet implements Check.
+func (k *RoCEWrites) Packet(p *Packet) {
+	if !k.sees(p) {
+		return
+	}
+	if f := k.answer(p); f != nil {
+		f.acknowledge(acknowledged(p.RoCE))
+		return
+	}
+	f, place := k.request(p)
+	switch place {
+	case roceNone, roceAgain:
+		return
+	case roceFirst:
+		f.own = writeFlow{lost: !p.RoCE.BTH.Opcode.Starts()}
+		if f.own.lost {
+			f.own.inside = true
+		}
+	case roceGap:
+		if f.own.inside || !p.RoCE.BTH.Opcode.Starts() {
+			f.own.lost, f.own.inside = true, true
+		}
+	}
+	if o := p.RoCE.BTH.Opcode; o.HasPayload() {
+		k.piece(f, p)
+		k.pad(f, p)
+	} else if f.own.inside && !f.own.lost {
+		k.order++
+		k.found.exemplify("%s: PSN %d is %v within a message", f.name, p.RoCE.BTH.PSN, o)
+		f.own.inside = false
+	}
+}
+
+// piece takes a packet of a message.
+func (k *RoCEWrites) piece(f *roceFlow[writeFlow], p *Packet) {
+	r, m := p.RoCE, &f.own
+	o := r.BTH.Opcode
+	switch {
+	case o.Starts() && m.inside && m.lost: // the end of the one before was not seen
+		k.partial++
+	case o.Starts() == m.inside || m.inside && !m.lost && o.IsWrite() != m.write:
+		k.order++
+		k.found.exemplify("%s: PSN %d is %v, and a message was under way %t", f.name, r.BTH.PSN, o, m.inside)
+		m.inside = !o.Ends()
+		m.lost = m.inside
+		return
+	}
+	if o.Starts() {
+		*m = writeFlow{inside: true, write: o.IsWrite(), length: uint64(r.RETH.Length), psn: r.BTH.PSN}
+	}
+	m.sum += uint64(r.Payload)
+	k.cut(f, r)
+	if !o.Ends() {
+		return
+	}
+	k.whole(f, r)
+	m.inside, m.lost = false, false
+}
+
+// cut judges the length of a packet by itself.
+func (k *RoCEWrites) cut(f *roceFlow[writeFlow], r *RoCE) {
+	o, mtu := r.BTH.Opcode, f.mtu
+	if mtu == 0 {
+		mtu = infiniband.MTU(5)
+	}
+	wrong := ""
+	switch {
+	case !o.Ends() && infiniband.MTUCode(r.Payload) == 0:
+		wrong = "which is no path MTU"
+	case !o.Ends() && r.Payload != mtu:
+		wrong = fmt.Sprintf("where others carry %d", mtu)
+	case r.Payload > mtu:
+		wrong = fmt.Sprintf("more than the path MTU, %d", mtu)
+	case o.Ends() && !o.Starts() && r.Payload == 0:
+		wrong = "at least one is due"
+	default:
+		return
+	}
+	k.size++
+	k.found.exemplify("%s: PSN %d, %v, carries %d bytes, %s", f.name, r.BTH.PSN, o, r.Payload, wrong)
+}
+
+// whole judges a message with its last packet.
+func (k *RoCEWrites) whole(f *roceFlow[writeFlow], r *RoCE) {
+	m := &f.own
+	switch {
+	case m.lost:
+		k.partial++
+		return
+	case !m.write:
+		k.sends++
+		return
+	}
+	k.writes++
+	k.bytes += m.sum
+	if m.sum != m.length {
+		k.total++
+		k.found.exemplify("%s: the WRITE of PSNs %d to %d carries %d bytes, its RETH says %d", f.name, m.psn, r.BTH.PSN, m.sum, m.length)
+	}
+	if m.length > infiniband.MaxMessage {
+		k.extra++
+		k.found.exemplify("%s: the WRITE of PSN %d has a RETH of %d bytes", f.name, m.psn, m.length)
+	}
+}
+
+// pad looks for padding that is not zeros.
+func (k *RoCEWrites) pad(f *roceFlow[writeFlow], p *Packet) {
+	r := p.RoCE
+	if n := int(r.BTH.Pad); n > 0 && r.whole {
+		end := len(r.Bytes) - infiniband.ICRCLen
+		for _, b := range r.Bytes[end-n : end] {
+			if b != 0 {
+				k.padding++
+				k.found.exemplify("%s: PSN %d is padded with other bytes than zeros", f.name, r.BTH.PSN)
+				return
+			}
+		}
+	}
+}
+
+// Result implements Check.
+func (k *RoCEWrites) Result() Result {
+	r := Result{Name: roceName(spec.RoCERuleWrites)}
+	unclear := k.doubts()
+	k.found.count(k.total, "WRITEs carry other than the bytes that their RETH says")
+	k.found.count(k.extra, "WRITEs announce more than 2^31 bytes")
+	k.found.count(k.size, "packets are longer or shorter than the path MTU allows")
+	k.found.count(k.order, "packets are out of the order FIRST, MIDDLE, LAST")
+	k.found.count(k.padding, "packets have padding that is not zeros")
+	if k.writes+k.sends == 0 {
+		unclear = append(unclear, notApplicable("no WRITE or SEND was seen whole; of %d packets were missing", k.partial))
+	}
+	r.Measured = map[string]float64{
+		"writes": float64(k.writes), "sends": float64(k.sends), "bytes": float64(k.bytes), "not-applicable": float64(k.partial),
+	}
+	r.Summary = fmt.Sprintf("%d WRITEs of %d bytes and %d SENDs were seen whole, %d not", k.writes, k.bytes, k.sends, k.partial)
+	k.capture.conclude(&r, k.rests(), k.found.all(), unclear)
+	return r
+}
