@@ -113,7 +113,7 @@ var levels = map[string]folder{
 		"transports": "it queues its completions",
 	}},
 	"transports/datagram": {level: 1},
-	"transports/order": {level: 0},
+	"transports/order":    {level: 0},
 	"transports/rd": {level: 3, siblings: map[string]string{
 		"transports":            "it is one of its endpoints",
 		"transports/completion": "what it reports waits there",
@@ -144,7 +144,7 @@ var levels = map[string]folder{
 		"transports/rd/path":   "its engines have paths",
 		"transports/rd/rate":   "it compares modes of control",
 	}},
-	"transports/rd/path": {level: 3},
+	"transports/rd/path":    {level: 3},
 	"transports/roce/cm":    {level: 3},
 	"transports/roce/dcqcn": {level: 3},
 	"transports/roce/queuepair": {level: 3, siblings: map[string]string{

@@ -22,7 +22,8 @@ import (
 // answers leave it, and applies to those of which it is known what answers what: by
 // the messages that made them, or by an answer whose PSN only one flow awaits. It is
 // no matter whether the responder throws away what came behind a gap, or when it
-// answers. At taps that are no NICs, answers may have overtaken each other or be lost:
+// answers; the number in an answer whose syndrome is reserved, as of selective repeat,
+// is not judged. At taps that are no NICs, answers may have overtaken each other or be lost:
 // there a message sequence number out of order, and a request without an answer, are
 // INCONCLUSIVE.
 type RoCEAcks struct {
@@ -32,6 +33,7 @@ type RoCEAcks struct {
 	acked, coalesced               uint64 // requests that were, and those by an answer of another's PSN
 	early, needless, miscounted    uint64 // answers that break a rule
 	unanswered, waiting, unordered uint64
+	reserved                       uint64 // answers
 	found                          findings
 }
 
@@ -135,7 +137,11 @@ func (k *RoCEAcks) judge(f *roceFlow[ackFlow], p *Packet) {
 			f.own.ended++
 		}
 	}
-	if hasAETH {
+	switch {
+	case !hasAETH:
+	case syndrome.Reserved():
+		k.reserved++ // who knows what stands in its number
+	default:
 		k.count(f, p)
 	}
 }
@@ -222,6 +228,9 @@ func (k *RoCEAcks) Result() Result {
 	}
 	if k.answers == 0 {
 		unclear = append(unclear, notApplicable("no answer of a reliable connection was seen; %d requests were", k.requests))
+	}
+	if k.reserved > 0 {
+		r.Details = append(r.Details, fmt.Sprintf("%d answers have a syndrome that IBTA reserves; their message sequence numbers are not judged", k.reserved))
 	}
 	if len(wrong) > 0 {
 		wrong = append(wrong, k.found.examples...)

@@ -60,6 +60,10 @@ too. A check is written as under "packets:" in a scenario file; for example:
 
   ` + strings.Join(verify.Examples(), "\n  ") + `
 
+The rules of roce, over connections of RoCEv2 in anybody's recording, are icrc, psn,
+acks, writes, go-back-n, cnp and rate-decrease; one that has nothing to be applied to is
+INCONCLUSIVE and says NOT-APPLICABLE.
+
 Those of a workload, bytes-per-rank and rank-nic, need --workload; most others need
 the cluster. With --keys those of reliable datagrams read encrypted packets, as far as
 the capture has them whole. A check whose evidence is missing or incomplete is INCONCLUSIVE, exit

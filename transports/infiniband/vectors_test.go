@@ -204,6 +204,9 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("timeouts %v and %v", AckTimeout(14), AckTimeout(0))
 	}
 	for syndrome, want := range map[Syndrome]string{0x1F: "ACK", 0x60: "NAK sequence error", 0x62: "NAK remote access error", 0x2E: "RNR NAK 1.28ms", 0x7F: "syndrome 0x7f", 0x40: "syndrome 0x40"} {
+		if syndrome.Reserved() != strings.HasPrefix(want, "syndrome") || !(syndrome | 0x80).Reserved() {
+			t.Errorf("%#02x is reserved %v", uint8(syndrome), syndrome.Reserved())
+		}
 		if syndrome.String() != want {
 			t.Errorf("%#02x is %q, want %q", uint8(syndrome), syndrome, want)
 		}
