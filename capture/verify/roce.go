@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"railbed/capture/layers"
 	"railbed/testbed/spec"
 	"railbed/transports/infiniband"
 )
@@ -21,18 +22,8 @@ type RoCE struct {
 
 	headers []byte // of IP and UDP, nil where the ICRC is not over them
 	whole   bool
-	icrc    ICRC
+	icrc    layers.ICRCState
 }
-
-// ICRC says what is known of an invariant CRC.
-type ICRC uint8
-
-// What is known of an ICRC.
-const (
-	ICRCUnknown ICRC = iota // the capture cut the packet off, or IP has options
-	ICRCRight
-	ICRCWrong
-)
 
 // RoCEFault says why a packet to the port of RoCEv2 has none.
 type RoCEFault uint8
@@ -44,12 +35,13 @@ const (
 	RoCECut               // the capture, or a fragment, has too little of it
 )
 
-// ICRC compares the packet's ICRC with what it ought to be, once.
-func (r *RoCE) ICRC() ICRC {
-	if r.icrc == ICRCUnknown && r.whole && r.headers != nil {
-		r.icrc = ICRCWrong
+// ICRC compares the packet's ICRC with what it ought to be, once. It is unknown where
+// the capture cut the packet off, or IP has options.
+func (r *RoCE) ICRC() layers.ICRCState {
+	if r.icrc == layers.ICRCUnknown && r.whole && r.headers != nil {
+		r.icrc = layers.ICRCWrong
 		if r.Bytes.ICRCValid(r.headers) {
-			r.icrc = ICRCRight
+			r.icrc = layers.ICRCRight
 		}
 	}
 	return r.icrc

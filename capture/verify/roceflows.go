@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/capture/layers"
 	"railbed/transports/infiniband"
 )
 
@@ -155,7 +156,7 @@ func (v *roceFlows[S]) foreign() bool { return len(v.homes) > 0 }
 // came says that a packet is whole as far as its receiver can tell. It counts those
 // that are not.
 func (v *roceFlows[S]) came(p *Packet) bool {
-	if p.RoCE.ICRC() == ICRCWrong {
+	if p.RoCE.ICRC() == layers.ICRCWrong {
 		v.damaged++
 		return false
 	}

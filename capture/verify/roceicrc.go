@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"railbed/capture/layers"
 	"railbed/testbed/spec"
 )
 
@@ -40,10 +41,10 @@ func (k *RoCEICRC) Packet(p *Packet) {
 		return
 	}
 	switch p.RoCE.ICRC() {
-	case ICRCRight:
+	case layers.ICRCRight:
 		k.right++
 		return
-	case ICRCUnknown:
+	case layers.ICRCUnknown:
 		k.unknown++
 		return
 	}

@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"railbed/capture/layers"
 	"railbed/testbed/spec"
 	"railbed/transports/infiniband"
 )
@@ -37,7 +38,7 @@ func (k *RoCEPSN) Begin(c *Capture) { k.begin(c) }
 
 // Packet implements Check.
 func (k *RoCEPSN) Packet(p *Packet) {
-	if r := p.RoCE; r != nil && p.Tap.NIC && p.Direction == In && p.Drop == "" && r.BTH.Opcode.Request() && r.ICRC() != ICRCWrong && !r.BTH.Opcode.Has(infiniband.HasDETH) {
+	if r := p.RoCE; r != nil && p.Tap.NIC && p.Direction == In && p.Drop == "" && r.BTH.Opcode.Request() && r.ICRC() != layers.ICRCWrong && !r.BTH.Opcode.Has(infiniband.HasDETH) {
 		k.came++
 	}
 	if !k.sees(p) {
