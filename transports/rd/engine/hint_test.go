@@ -244,6 +244,34 @@ func TestShortHint(t *testing.T) {
 	}
 }
 
+// TestHintsInTime holds that a receiver passes on no hint of a packet that has come,
+// and that a sender takes none that is sooner than the header can have come back.
+func TestHintsInTime(t *testing.T) {
+	w, a, b := sealedPair(t)
+	key := w.warm(a, b)
+	o := a.peers[0].out
+	first := o.next
+	w.fate = func(from, _ *testNode, p wire.RD, _ int) fate {
+		return fate{delay: w.net.delay, lost: from == b || p.Base().PSN == uint32(first)}
+	}
+	a.post(0, Message{Op: transports.OpWrite, Local: make([]byte, 1024), Key: key})
+	w.runFor(w.net.delay)
+	x := &attackCase{a: a, b: b}
+	for psn, want := range []uint64{1, 1} { // the first has not come, the second has
+		b.Receive(b.clock(), Arrival{Data: x.trimmedOf(first + PSN(psn)), Path: wire.PortRDPath, From: a.addr})
+		if got := b.Counters().Hints; got != want {
+			t.Errorf("%d hints of packet %d, want %d", got, psn, want)
+		}
+	}
+	k := &o.packets[first.slot()]
+	for _, sooner := range []time.Duration{1, 0} {
+		at := k.sent.Add(o.late.shortest/2 - sooner)
+		if o.hinted(first.slot(), at); k.hinted == (sooner > 0) {
+			t.Errorf("a hint %v after it was sent, of %v: taken %v", at.Sub(k.sent), o.late.shortest, k.hinted)
+		}
+	}
+}
+
 // TestHintIsNoHole holds that a forged header does not make bytes be given up of a
 // message that may have holes.
 func TestHintIsNoHole(t *testing.T) {

@@ -42,6 +42,9 @@ func (l *lateness) reset() { *l = lateness{margin: 1} }
 // trip takes a measured round trip: of the packet that took longest among those
 // that one acknowledgement is about.
 func (l *lateness) trip(d time.Duration, now clock.Time) {
+	if !l.known {
+		l.began = now
+	}
 	l.samples++
 	if l.samples > leastSamples && now.Sub(l.began) > max(leastPeriod, 8*l.longest[0]) {
 		l.longest[1], l.longest[0], l.began, l.samples = l.longest[0], 0, now, 1

@@ -229,6 +229,30 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// TestCloseIsSaidOnce holds that each engine that sent here is told once, also where
+// something went back to it.
+func TestCloseIsSaidOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	a, b := w.pair()
+	_, keyA := a.region(512)
+	_, keyB := b.region(512)
+	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: keyB})
+	b.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: keyA})
+	w.runFor(time.Second)
+	closes := 0
+	w.saw = func(from, _ *testNode, p wire.RD) {
+		if p.Type() == wire.RDClose {
+			closes++
+		}
+	}
+	b.Goodbye()
+	b.drive()
+	w.runFor(time.Second)
+	if closes != 1 || len(a.failed) != 1 {
+		t.Errorf("%d times, failed %v", closes, a.failed)
+	}
+}
+
 // TestRejects holds which rejects are believed, and what each does.
 func TestRejects(t *testing.T) {
 	for name, c := range map[string]struct {
