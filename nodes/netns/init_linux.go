@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -33,12 +32,7 @@ type initConfig struct {
 }
 
 func initConfigOf(config nodes.Config) initConfig {
-	var hosts strings.Builder
-	hosts.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")
-	for _, entry := range config.Hosts {
-		fmt.Fprintf(&hosts, "%s %s\n", entry.Addr, entry.Name)
-	}
-	return initConfig{Hostname: config.Node.Name, MachineID: config.Node.MachineID, Hosts: hosts.String()}
+	return initConfig{Hostname: config.Node.Name, MachineID: config.Node.MachineID, Hosts: nodes.HostsFile(config.Hosts)}
 }
 
 // Main is the node's init: PID 1 of the node's PID namespace. It builds the
@@ -105,7 +99,7 @@ func overlayFiles(config initConfig) error {
 		"/etc/hostname":                   config.Hostname + "\n",
 		"/etc/machine-id":                 config.MachineID + "\n",
 		"/var/lib/dbus/machine-id":        config.MachineID + "\n",
-		"/etc/resolv.conf":                "# no name server is reachable from an emulated node\n",
+		"/etc/resolv.conf":                nodes.NoResolver,
 		"/proc/sys/kernel/random/boot_id": bootID,
 	} {
 		// A symlink (resolv.conf often is one, into /run) is followed, and

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -134,7 +133,7 @@ func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
 		return nil, err
 	}
 	defer null.Close()
-	err = onLastThread(func() (err error) {
+	err = reexec.OnLastThread(func() (err error) {
 		if err := unix.Setns(n.config.Namespace.Fd(), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter network namespace: %w", err)
 		}
@@ -185,7 +184,7 @@ func (v *view) close() {
 // namespaces.
 func (n *node) spawn(command nodes.Command) (*process, error) {
 	var started *os.Process
-	err := onLastThread(func() (err error) {
+	err := reexec.OnLastThread(func() (err error) {
 		started, err = n.spawnHere(command)
 		return err
 	})
@@ -203,24 +202,6 @@ func defaultOOM(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("0"), 0)
 }
 
-// onLastThread runs fn on a thread that ends with it: a thread that has
-// entered a mount or PID namespace cannot leave it cleanly. The main thread
-// never ends, and /proc shows its namespaces as the process's, so it must not
-// be the one; held locked, it makes the second goroutine run elsewhere.
-func onLastThread(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			done <- onLastThread(fn)
-			runtime.UnlockOSThread()
-			return
-		}
-		done <- fn()
-	}()
-	return <-done
-}
-
 func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	// Before the node's mount namespace hides the control files.
 	if err := n.config.Cgroup.Enter(); err != nil {
@@ -229,13 +210,13 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	if err := n.enter(); err != nil {
 		return nil, err
 	}
-	environment := n.environment(command.Env)
+	environment := nodes.Environment(n.config, command.Env)
 	// Between clone and exec the child shares our memory, so the /proc of its
 	// PID namespace names our executable as its own, wherever the file lies.
 	path := reexec.Self
 	if !command.Self {
 		var err error
-		if path, err = lookPath(command.Args[0], command.Dir, environment); err != nil {
+		if path, err = nodes.LookPath(command.Args[0], command.Dir, environment); err != nil {
 			return nil, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,7 +22,7 @@ func LeaveMountTree() error {
 	}
 	// Somewhere above lies a mount that the host shares with this namespace. A
 	// mount on it would appear on the host, so it comes first.
-	if err := onOtherThread(enslaveAbove); err != nil {
+	if err := OnLastThread(enslaveAbove); err != nil {
 		return err
 	}
 	root, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
@@ -67,23 +66,4 @@ func enslaveAbove() error {
 		return fmt.Errorf("leave the chroot: %w", err)
 	}
 	return enslave()
-}
-
-// onOtherThread runs f on a thread that ends with it. It is not the first
-// thread of the process, which cannot end alone and whose root directory
-// /proc/PID/root shows.
-func onOtherThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked
-		if unix.Gettid() != os.Getpid() {
-			done <- f()
-			return
-		}
-		// While this goroutine holds the first thread, others get another.
-		err := onOtherThread(f)
-		runtime.UnlockOSThread()
-		done <- err
-	}()
-	return <-done
 }

@@ -1,0 +1,105 @@
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"railbed/testbed/plan"
+)
+
+// NoResolver is a node's /etc/resolv.conf.
+const NoResolver = "# no name server is reachable from an emulated node\n"
+
+// HostsFile is the hosts file of every node of a testbed.
+func HostsFile(entries []plan.HostEntry) string {
+	var hosts strings.Builder
+	hosts.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")
+	for _, entry := range entries {
+		fmt.Fprintf(&hosts, "%s %s\n", entry.Addr, entry.Name)
+	}
+	return hosts.String()
+}
+
+// Environment is the environment of a command in the node: the node's own, the
+// file's over it, and the command's entries over both. It is sorted.
+func Environment(config Config, extra []string) []string {
+	nics := make([]string, len(config.Node.NICs))
+	for i, nic := range config.Node.NICs {
+		nics[i] = nic.Name
+	}
+	names := strings.Join(nics, ",")
+	environment := []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", "LANG=C.UTF-8",
+		"RAILBED_TESTBED=" + config.Testbed, "RAILBED_NODE=" + config.Node.Name,
+	}
+	if names != "" {
+		// The NICs that the stacks may use. Without this UCX and OpenMPI would
+		// also try the node's loopback address.
+		environment = append(environment, "UCX_NET_DEVICES="+names,
+			"OMPI_MCA_btl_tcp_if_include="+names, "OMPI_MCA_oob_tcp_if_include="+names,
+			"GLOO_SOCKET_IFNAME="+nics[0], "NCCL_SOCKET_IFNAME="+names)
+	}
+	for name, value := range config.Node.Env {
+		environment = set(environment, name, value)
+	}
+	for _, entry := range extra {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			environment = set(environment, name, value)
+		}
+	}
+	slices.Sort(environment)
+	return environment
+}
+
+func set(environment []string, name, value string) []string {
+	for i, entry := range environment {
+		if strings.HasPrefix(entry, name+"=") {
+			environment[i] = name + "=" + value
+			return environment
+		}
+	}
+	return append(environment, name+"="+value)
+}
+
+// LookPath finds a program in the mount namespace of the calling thread, along
+// the PATH that the program will have. What is not there wraps ErrNotFound.
+func LookPath(name, dir string, environment []string) (string, error) {
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join("/", dir, name)
+		}
+		return name, executable(name)
+	}
+	var path string
+	for _, entry := range environment {
+		if value, ok := strings.CutPrefix(entry, "PATH="); ok {
+			path = value
+		}
+	}
+	for _, directory := range filepath.SplitList(path) {
+		candidate := filepath.Join("/", directory, name)
+		if executable(candidate) == nil {
+			return candidate, nil
+		}
+	}
+	return "", fmt.Errorf("%w: no %q in PATH %s", ErrNotFound, name, path)
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: no file %s (a node has its own /tmp and /run)", ErrNotFound, path)
+	case err != nil:
+		return err
+	case info.IsDir() || info.Mode()&0o111 == 0:
+		return fmt.Errorf("%w: %s is not an executable file", ErrNotFound, path)
+	}
+	return nil
+}
