@@ -47,7 +47,12 @@ var levels = map[string]folder{
 	"testbed/frame":    {level: 0},
 	"testbed/reexec":   {level: 0},
 	"testbed/verdict":  {level: 0},
-	"testbed/hosttest": {level: 0},
+	"testbed/hosttest": {level: 0, siblings: map[string]string{
+		"nodes/vm/image": "whether there is a kernel for VMs",
+	}},
+	"nodes/vm/image": {level: 0, siblings: map[string]string{
+		"testbed/verdict": "it says what the host lacks",
+	}},
 
 	"testbed/hosttest/vmtest": {level: 1},
 	"transports/infiniband":   {level: 1},
@@ -72,6 +77,11 @@ var levels = map[string]folder{
 	"nodes/cgroup": {level: 2},
 	"nodes/netns": {level: 3, siblings: map[string]string{
 		"nodes": "it is one of its runtimes",
+	}},
+	"nodes/vm": {level: 3, siblings: map[string]string{
+		"nodes":       "it is one of its runtimes",
+		"fabric":      "a guest's stack is set up as other nodes' are",
+		"fabric/port": "its NICs are taps",
 	}},
 	"nodes/nodestest": {level: 3, siblings: map[string]string{
 		"nodes": "the conformance suite of its runtimes",

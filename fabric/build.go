@@ -327,9 +327,14 @@ const carrierPatience = 15 * time.Second
 // settle waits until the host's links have their carrier, and compares all of
 // the host with the plan. The calling thread is in the host's namespace.
 func (f *Fabric) settle(ctx context.Context, h *host) error {
+	return settleBy(ctx, func() (*differences, error) { return f.compare(h, false) })
+}
+
+// settleBy compares until nothing is waited for.
+func settleBy(ctx context.Context, compare func() (*differences, error)) error {
 	deadline := time.Now().Add(carrierPatience)
 	for {
-		found, err := f.compare(h, false)
+		found, err := compare()
 		if err != nil {
 			return err
 		}

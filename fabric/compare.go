@@ -118,13 +118,18 @@ func (f *Fabric) compare(h *host, sysctls bool) (*differences, error) {
 	if err := f.compareLinks(h, conn, got, d); err != nil {
 		return d, err
 	}
+	f.compareStack(h, got, d)
+	return d, nil
+}
+
+// compareStack looks at what there is above the links.
+func (f *Fabric) compareStack(h *host, got reading, d *differences) {
 	f.compareAddresses(h, got, d)
 	f.compareLocal(h, got, d)
 	f.compareNeighbors(h, got, d)
 	f.compareRoutes(h, got, d)
 	f.compareConnected(h, got, d)
 	compareRules(h, got.rules, d)
-	return d, nil
 }
 
 // cut reports whether the port's end of its link is set down by SetLinkState.

@@ -152,6 +152,9 @@ func queuesOf(qdiscs []kernel.Qdisc, index int) []kernel.Qdisc {
 // compareQueues lists how the queueing disciplines of one end differ from what
 // is asked for.
 func (f *Fabric) compareQueues(l *planLink, atA bool, have []kernel.Qdisc) []error {
+	if h, _ := l.end(atA); h.guest {
+		have = withoutIngress(have)
+	}
 	if !l.isCut(atA) {
 		return f.shaping(l, atA).Compare(have)
 	}

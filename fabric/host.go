@@ -24,6 +24,7 @@ type host struct {
 	node      bool
 	router    bool
 	bridge    bool
+	guest     bool // a node whose stack is not here: see guestSide
 	ports     []port
 	portIndex map[string]int // interface index by name
 	loopbacks []kernel.Address
@@ -90,11 +91,15 @@ func newHosts(p *plan.Plan, namespaces map[string]*kernel.Namespace) ([]*host, e
 		return h
 	}
 	for _, n := range p.Nodes {
+		guest := n.Runtime == spec.VM
+		sysctls, err := nodeSysctls(n) // wrong ones of a guest's are told here, too
+		if guest {
+			n, sysctls = guestSide(n), kernelswitch.SilentSysctls()
+		}
 		h := add(n.Name, n.NICs)
-		sysctls, err := nodeSysctls(n)
 		errs = append(errs, err, h.setRouting(n.Loopbacks, n.Routes, n.Rules))
 		h.dilate(clock.Dilation(p.Dilation))
-		h.sysctls, h.node = sysctls, true
+		h.sysctls, h.node, h.guest = sysctls, true, guest
 	}
 	for _, s := range p.Switches {
 		h := add(s.Name, s.Ports)

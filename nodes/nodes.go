@@ -39,6 +39,11 @@ type Config struct {
 	// Cgroup limits the node; nil is no limit. It is made already, and closed
 	// with the node.
 	Cgroup *cgroup.Group
+	// Dilation is the plan's, for a node whose kernel is not the host's.
+	Dilation uint64
+	// Trace gets each change of the node's network as the ip or tc line that equals
+	// it; nil traces nothing.
+	Trace func(line string)
 	// Nice is the nice value of the node's programs, 0 to 19.
 	Nice int
 }
@@ -85,7 +90,8 @@ type Exit struct {
 // Process is a started command, leader of a process group of its own, and with a
 // terminal of a session.
 type Process interface {
-	// Pid is the process id as the supervisor sees it.
+	// Pid is the process id as the supervisor sees it, or as a kernel of the node's
+	// own does.
 	Pid() int
 	// Signal signals the process's whole group. A process that has ended is no
 	// error.

@@ -34,6 +34,7 @@ import (
 	"railbed/fabric/softswitch/live"
 	"railbed/nodes"
 	"railbed/nodes/netns"
+	"railbed/nodes/vm"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
@@ -63,7 +64,7 @@ var ErrNoAnswer = errors.New("no answer from the testbed's supervisor")
 // Init runs the part of Railbed that this process was started for, if any, and
 // then does not return. Parts are added to the supervisor's and the node's own.
 func Init(parts ...reexec.Parts) {
-	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main}
+	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main, vm.Part: vm.Main, vm.GuestPart: vm.GuestMain}
 	for _, more := range append(parts, capture.Parts(), live.Parts()) {
 		for name, run := range more {
 			all[name] = run

@@ -86,8 +86,12 @@ func upPlan(t *testing.T, text string) *testbed.Testbed {
 
 func TestCommand(t *testing.T) {
 	tb := up(t, "go-command")
+	commands(t, tb, tb.Node("h0"))
+}
+
+// commands is what holds for the commands of every node, whatever it is made of.
+func commands(t *testing.T, tb *testbed.Testbed, h0 *testbed.Node) {
 	ctx := t.Context()
-	h0 := tb.Node("h0")
 
 	t.Run("outputs are apart", func(t *testing.T) {
 		var stdout, stderr bytes.Buffer
@@ -232,7 +236,7 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func noProcesses(t *testing.T, tb *testbed.Testbed) {
 	t.Helper()
 	var running []string
-	for range 300 {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		state, err := tb.Inspect(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -31,6 +31,8 @@ const downTimeout = 30 * time.Second
 type Options struct {
 	// Progress is told how the bring-up proceeds.
 	Progress func(phase string, done, total int)
+	// Warn is told what works, but not as one would hope.
+	Warn func(text string)
 	// Trace is given each host change as the ip or tc line that it equals.
 	Trace func(line string)
 	// File is the path of the file that the plan comes from, for people.
@@ -99,7 +101,7 @@ func (t *Testbed) startSupervisor(lock *os.File) error {
 	}
 	t.process = &exec.Cmd{
 		Path: reexec.Self, Args: reexec.Argv(supervisor.Part, t.dir.Name), Dir: "/",
-		Env:    []string{"PATH=" + os.Getenv("PATH")},
+		Env:    supervisorEnvironment(),
 		Stdout: log, Stderr: log, ExtraFiles: []*os.File{theirs, lock}, SysProcAttr: attributes,
 	}
 	if err := t.process.Start(); err != nil {
@@ -114,6 +116,16 @@ func (t *Testbed) startSupervisor(lock *os.File) error {
 		process.Wait() // its log says how it ended
 	}()
 	return nil
+}
+
+// supervisorEnvironment is what a supervisor is told of its user: where programs
+// are, and the kernels of virtual machines (package image).
+func supervisorEnvironment() []string {
+	environment := []string{"PATH=" + os.Getenv("PATH")}
+	if cache, err := os.UserCacheDir(); err == nil {
+		environment = append(environment, "XDG_CACHE_HOME="+cache)
+	}
+	return environment
 }
 
 // await sends the plan and follows the bring-up to its end.
@@ -159,6 +171,10 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 		case supervisor.StartupTrace:
 			if o.Trace != nil {
 				o.Trace(message.Text)
+			}
+		case supervisor.StartupWarning:
+			if o.Warn != nil {
+				o.Warn(message.Text)
 			}
 		case supervisor.StartupFailed:
 			return failureError(supervisor.Failure{Error: message.Text, Unsupported: message.Unsupported})

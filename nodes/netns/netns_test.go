@@ -46,7 +46,7 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		return node
-	})
+	}, nodestest.Options{})
 }
 
 // TestLimits holds a node's memory and processor limits: a process that wants

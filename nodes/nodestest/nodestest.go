@@ -20,9 +20,29 @@ import (
 // closes it.
 type Make func(t *testing.T, name string) nodes.Node
 
+// Options are what the suite has to know of a runtime. The zero value is one whose
+// nodes cost little and share the host's kernel.
+type Options struct {
+	// OwnKernel says that nodes have kernels of their own, whose namespaces have
+	// the same numbers.
+	OwnKernel bool
+	// Few says that nodes are costly: what needs no fresh node shares one.
+	Few bool
+}
+
 // Run runs the suite.
-func Run(t *testing.T, makeNode Make) {
-	suite := &suite{make: makeNode}
+func Run(t *testing.T, makeNode Make, o Options) {
+	suite := &suite{make: makeNode, options: o}
+	if o.Few {
+		suite.shared = map[string]nodes.Node{}
+		defer func() {
+			for name, node := range suite.shared {
+				if err := node.Close(); err != nil {
+					t.Errorf("close node %s: %v", name, err)
+				}
+			}
+		}()
+	}
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T)
@@ -43,10 +63,20 @@ func Run(t *testing.T, makeNode Make) {
 	}
 }
 
-type suite struct{ make Make }
+type suite struct {
+	make    Make
+	options Options
+	shared  map[string]nodes.Node // by name, with Options.Few
+}
 
 func (s *suite) node(t *testing.T, name string) nodes.Node {
 	t.Helper()
+	if s.shared != nil {
+		if s.shared[name] == nil {
+			s.shared[name] = s.make(t, name)
+		}
+		return s.shared[name]
+	}
 	node := s.make(t, name)
 	t.Cleanup(func() {
 		if err := node.Close(); err != nil {
@@ -54,6 +84,17 @@ func (s *suite) node(t *testing.T, name string) nodes.Node {
 		}
 	})
 	return node
+}
+
+// last is a node that the test closes itself: with Options.Few one that the suite
+// needs no more.
+func (s *suite) last(t *testing.T, name string) nodes.Node {
+	t.Helper()
+	if node := s.shared[name]; node != nil {
+		delete(s.shared, name)
+		return node
+	}
+	return s.make(t, name)
 }
 
 // start starts a command and returns it with the file that it writes to.
@@ -199,14 +240,21 @@ func (s *suite) identity(t *testing.T) {
 	}
 }
 
-// identityFiles are what programs tell hosts apart by.
-const identityFiles = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; for n in net ipc uts mnt pid; do readlink /proc/self/ns/$n; done"
+// What programs tell hosts apart by.
+const (
+	identityFiles      = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id"
+	identityNamespaces = "for n in net ipc uts mnt pid; do readlink /proc/self/ns/$n; done"
+)
 
 func (s *suite) twoHosts(t *testing.T) {
 	a, b := s.node(t, "a"), s.node(t, "b")
-	ofA, ofB := strings.Split(shell(t, a, identityFiles), "\n"), strings.Split(shell(t, b, identityFiles), "\n")
-	if len(ofA) != 8 || len(ofB) != 8 {
-		t.Fatalf("identity has %d and %d lines, want 8: %q %q", len(ofA), len(ofB), ofA, ofB)
+	script, lines := identityFiles+"; "+identityNamespaces, 8
+	if s.options.OwnKernel {
+		script, lines = identityFiles, 3
+	}
+	ofA, ofB := strings.Split(shell(t, a, script), "\n"), strings.Split(shell(t, b, script), "\n")
+	if len(ofA) != lines || len(ofB) != lines {
+		t.Fatalf("identity has %d and %d lines, want %d: %q %q", len(ofA), len(ofB), lines, ofA, ofB)
 	}
 	for i := range ofA {
 		if ofA[i] == ofB[i] {
@@ -258,7 +306,7 @@ func (s *suite) orphans(t *testing.T) {
 }
 
 func (s *suite) closeKills(t *testing.T) {
-	node := s.make(t, "a")
+	node := s.last(t, "b")
 	process, output := start(t, node, nodes.Command{
 		Args: []string{"sh", "-c", "setsid sh -c 'trap \"\" TERM HUP; echo ready; sleep 1000' & sleep 1000"},
 	})
@@ -331,7 +379,7 @@ func (s *suite) manyAtOnce(t *testing.T) {
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	var err error
-	for range 200 {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		if err = check(); err == nil {
 			return
 		}

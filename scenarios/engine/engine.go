@@ -151,7 +151,7 @@ func (r *run) carryOut(ctx context.Context) error {
 	began := time.Now()
 	tb, err := testbed.Up(ctx, r.Plan, testbed.Options{File: r.Path, Trace: r.Trace, Progress: func(phase string, done, total int) {
 		r.Progress(Update{Phase: "bring-up: " + phase, Done: done, Total: total})
-	}})
+	}, Warn: func(text string) { r.Progress(Update{Line: "warning: " + text}) }})
 	if err != nil {
 		return err
 	}

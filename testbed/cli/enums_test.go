@@ -133,7 +133,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			return err
 		},
 		"Workload.ip":           only("4", "6"),
-		"Node.runtime":          only("netns"),
+		"Node.runtime":          only("netns", "vm"),
 		"Capture.events":        only("none", "all"),
 		"LinkChange.state":      only("up", "down"),
 		"Check.fidelity":        only("faithful", "degraded"),

@@ -60,7 +60,10 @@ func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
 	defer a.onInterrupt("undoing what was made of "+p.Name, a.killStarted)()
 	start := time.Now()
 	line := newProgressLine(a.stderr)
-	options := testbed.Options{File: file, Progress: line.show}
+	options := testbed.Options{File: file, Progress: line.show, Warn: func(text string) {
+		line.clear()
+		fmt.Fprintf(a.stderr, "warning: %s\n", text)
+	}}
 	if a.trace {
 		options.Trace = func(text string) { fmt.Fprintln(a.stderr, text) }
 	}

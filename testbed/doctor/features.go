@@ -1,6 +1,10 @@
 package doctor
 
-import "os"
+import (
+	"os"
+
+	"railbed/nodes/vm/image"
+)
 
 // place is where a feature is tried.
 type place int
@@ -130,7 +134,7 @@ func linkFeatures() []feature {
 		},
 		{
 			name: "tap", place: inNamespaces, rootless: worksRootless, tried: "open /dev/net/tun and make a tap",
-			gates: "user-space switches and virtual machines (no command needs it yet)", remedy: "modprobe tun; chmod 666 /dev/net/tun, as udev does, for ordinary users; in a container: --device /dev/net/tun", try: tryTap,
+			gates: "NICs of virtual machines", remedy: "modprobe tun; chmod 666 /dev/net/tun, as udev does, for ordinary users; in a container: --device /dev/net/tun", try: tryTap,
 		},
 		{
 			name: "vxlan", place: inNamespaces, tried: "add one",
@@ -249,16 +253,20 @@ func hostFeatures() []feature {
 			remedy: "apt-get install docker.io, and the group docker for an ordinary user", try: tryDocker,
 		},
 		{
-			name: "kvm", tried: "open /dev/kvm and make an empty machine", gates: "fast virtual machines as nodes (no command needs it yet)",
+			name: "kvm", tried: "open /dev/kvm and make an empty machine", gates: "fast virtual machines as nodes, where one boots with it; else they are 10 to 20 times slower",
 			remedy: "a host with virtualisation, and the group kvm for an ordinary user", try: tryKVM,
 		},
 		{
-			name: "qemu", tried: "run it", gates: "virtual machines as nodes (no command needs it yet)",
+			name: "qemu", tried: "run it", gates: "virtual machines as nodes (runtime: vm)",
 			remedy: "apt-get install qemu-system-x86", try: tryQEMU,
 		},
 		{
+			name: "vm-kernel", tried: "look for a kernel with modules that a guest can boot", gates: "virtual machines as nodes (runtime: vm)",
+			remedy: image.Remedy, try: tryVMKernel,
+		},
+		{
 			name: "rdma-rxe", tried: "look for the loaded module, then for its file", gates: "kernel RoCE in nodes (no command needs it yet)",
-			remedy: "modprobe rdma_rxe; " + remedyModules, try: tryRXE,
+			remedy: "modprobe rdma_rxe; " + remedyModules + "; or a node with a kernel of its own: runtime: vm, modules: [rdma_rxe]", try: tryRXE,
 		},
 		{
 			name: "tshark", tried: "run it", gates: "reading captures on a terminal; some tests",

@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/nodes/vm/image"
+	"railbed/testbed/verdict"
 )
 
 func tryNamespace(name string) func() (string, error) {
@@ -323,6 +326,19 @@ func tryQEMU() (string, error) {
 		return "", fmt.Errorf("uname: %w", err)
 	}
 	return tryProgram("qemu-system-"+unix.ByteSliceToString(name.Machine[:]), "--version")()
+}
+
+// tryVMKernel says which kernel it is.
+func tryVMKernel() (string, error) {
+	kernel, err := image.FindKernel()
+	if err != nil {
+		var lacking *verdict.UnsupportedError
+		if errors.As(err, &lacking) {
+			return "", errors.New(lacking.Reason)
+		}
+		return "", err
+	}
+	return kernel.Image, nil
 }
 
 // tryRXE does not load the module: that would change the host.

@@ -43,6 +43,8 @@ const (
 	UCX       Feature = "ucx"
 	Docker    Feature = "docker"
 	VM        Feature = "vm"
+	// Tap is the right to make a tap in a namespace of one's own.
+	Tap Feature = "tap"
 )
 
 // requireEnv names the features whose absence is a failure.
@@ -68,6 +70,7 @@ var probes = map[Feature]func() error{
 	UCX:        program("ucx_info", "-v"),
 	Docker:     program("docker", "version"),
 	VM:         probeVM,
+	Tap:        probeTap,
 }
 
 // probed holds one sync.OnceValue per feature: a probe runs once per process.

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"railbed/fabric/topology"
 	"railbed/testbed/spec"
@@ -25,9 +26,11 @@ func (c *compiler) addNodes() {
 		if len(host.Ports) == 0 {
 			c.wrong(fmt.Sprintf("fabric.hosts[%d]", i), fmt.Sprintf("want an entry of fabric.connect such as %q", host.Name+" -- SWITCH"), "node %s has no link", host.Name)
 		}
+		c.checkGuest(host.Name, settings)
 		node := Node{
 			Name: host.Name, Runtime: settings.Runtime, MachineID: c.machineID(host.Name),
 			Sysctls: maps.Clone(settings.Sysctls), Env: maps.Clone(settings.Env), CPU: settings.CPU, Memory: settings.Memory,
+			Modules: slices.Clone(settings.Modules),
 		}
 		for _, name := range host.Ports {
 			ordinal++

@@ -135,8 +135,10 @@ type Node struct {
 	// Sysctls are those of the file, beside what every node has.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	CPU     float64           `json:"cpu,omitempty"`
-	Memory  units.Bytes       `json:"memory,omitempty"`
+	// Modules are loaded into the kernel of a vm.
+	Modules []string    `json:"modules,omitempty"`
+	CPU     float64     `json:"cpu,omitempty"`
+	Memory  units.Bytes `json:"memory,omitempty"`
 	// NICQueue is what each of the eight priorities of a NIC can queue before its
 	// link to a soft switch.
 	NICQueue units.Bytes `json:"nic_queue,omitempty"`

@@ -15,6 +15,7 @@ func (c *compiler) addRequirements() {
 	for i, feature := range c.t.Requires {
 		c.require(feature, "the file requires it", fmt.Sprintf("requires[%d]", i))
 	}
+	c.requireGuests()
 	if c.plan.Soft() {
 		return // its links delay, lose and change packets by themselves
 	}

@@ -7,10 +7,7 @@ func softFile(settings string, lines ...string) string {
 }
 
 // wrongSoftFiles are as wrongFiles, about soft switches and what only they have.
-var wrongSoftFiles = []struct {
-	name, text string
-	want       []string
-}{
+var wrongSoftFiles = []wrongFile{
 	{"soft among routers", leafSpineFile("  switch: {kind: router}", "  switches:", "    spine*: {kind: soft}"), []string{
 		`f:7:20: switch spine1 is a soft switch and leaf1 a router; want one kind for all switches`}},
 	{"bridge among soft", softFile("buffer: 4MB", "  switches:", "    leaf2: {kind: bridge}"), []string{

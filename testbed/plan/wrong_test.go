@@ -29,10 +29,12 @@ func leafSpineFile(lines ...string) string {
 	return "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n" + strings.Join(lines, "\n") + "\n"
 }
 
-var wrongFiles = []struct {
+type wrongFile struct {
 	name, text string
 	want       []string // every problem
-}{
+}
+
+var wrongFiles = []wrongFile{
 	{"missing parameters", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2}\n", []string{
 		`f:4:3: leaf-spine needs the parameter "spines", spine switches; want a whole number from 1 to 256`,
 		`f:4:3: leaf-spine needs the parameter "hosts-per-leaf", hosts on each leaf; want a whole number from 1 to 1024`}},
@@ -150,7 +152,7 @@ var wrongFiles = []struct {
 
 // TestWrongFiles requires every problem of a file at its place and in its words.
 func TestWrongFiles(t *testing.T) {
-	for _, c := range slices.Concat(wrongFiles, wrongSoftFiles) {
+	for _, c := range slices.Concat(wrongFiles, wrongSoftFiles, wrongGuestFiles) {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := compileText(c.text)
 			var problems spec.Problems

@@ -27,7 +27,7 @@ const (
 	defaultNICQueue   = units.Bytes(256 << 10)
 	defaultMemory     = units.Bytes(256 << 20)
 	defaultRanks      = 1
-	defaultRuntime    = "netns"
+	defaultRuntime    = Netns
 	DefaultLoopbacks4 = "10.0.0.0/16"
 	DefaultLinks4     = "10.128.0.0/10"
 	DefaultLoopbacks6 = "fd00:a1::/64"
@@ -156,6 +156,9 @@ func (t *Testbed) NodeFor(name string) Node {
 	merged := Node{Runtime: defaultRuntime, Ranks: defaultRanks, NICQueue: defaultNICQueue}
 	settings(t.Nodes, name, "", func(n Node) {
 		merged.Runtime = cmp.Or(n.Runtime, merged.Runtime)
+		if n.Modules != nil {
+			merged.Modules = n.Modules
+		}
 		merged.NICs = cmp.Or(n.NICs, merged.NICs)
 		merged.Ranks = over(n.Ranks, merged.Ranks, n.Zero&ZeroRanks != 0)
 		merged.CPU = over(n.CPU, merged.CPU, n.Zero&ZeroCPU != 0)

@@ -143,19 +143,30 @@ type Link struct {
 	BToA *Direction `yaml:"b-to-a,omitempty" json:"b-to-a,omitempty"`
 }
 
+// Runtimes of a node.
+const (
+	Netns = "netns"
+	VM    = "vm"
+)
+
 // Node is the settings of a node.
 type Node struct {
-	// Runtime is what the node is made of: netns (default).
-	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns"`
+	// Runtime is what the node is made of: netns (default), namespaces of the host's
+	// kernel, or vm, a virtual machine with a kernel of its own.
+	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns,enum=vm"`
+	// Modules are loaded into the kernel of a vm, each after those that it depends on.
+	Modules []string `yaml:"modules,omitempty" json:"modules,omitempty"`
 	// NICs is how many NICs an explicit node has; generators fix it and
 	// refuse another number.
 	NICs int `yaml:"nics,omitempty" json:"nics,omitempty" jsonschema:"minimum=1,maximum=64"`
 	// Ranks is how many ranks a workload places on the node. Rank r of a node
 	// uses its NIC r modulo NICs. Default 1.
 	Ranks int `yaml:"ranks,omitempty" json:"ranks,omitempty" jsonschema:"minimum=0,maximum=256"`
-	// CPU limits the node to this many cores; 0 (default) is no limit.
+	// CPU limits the node to this many cores; 0 (default) is no limit. A vm has as
+	// many processors, rounded up, and one by default.
 	CPU float64 `yaml:"cpu,omitempty" json:"cpu,omitempty" jsonschema:"minimum=0,maximum=4096"`
-	// Memory limits the node's memory; 0B (default) is no limit.
+	// Memory limits the node's memory; 0B (default) is no limit. A vm has this much,
+	// at least 256MiB, and 512MiB by default.
 	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
 	// NICQueue is what each of the eight priorities of a NIC can queue before the
 	// link to a soft switch. Default 256KiB.

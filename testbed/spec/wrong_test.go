@@ -85,7 +85,7 @@ var wrongFiles = []struct {
 	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n", `topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
 	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
 	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want soft or router or bridge"},
-	{"runtime", head + "nodes: {default: {runtime: " + here + "docker}}\n", `runtime "docker" does not exist`, "want netns"},
+	{"runtime", head + "nodes: {default: {runtime: " + here + "docker}}\n", `runtime "docker" does not exist`, "want netns or vm"},
 	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n", `kind "allgather" does not exist`, "want all-reduce or all-to-all"},
 	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" does not exist`, "want ring or direct or pairwise"},
 	{"algorithm of another kind", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: " + here + "ring, size: 4B}}]\n", `algorithm "ring" of all-to-all`, "want direct or pairwise"},

@@ -67,7 +67,8 @@ type StartupKind string
 const (
 	StartupProgress StartupKind = "progress"
 	StartupTrace    StartupKind = "trace"
-	StartupFailed   StartupKind = "failed" // last
+	StartupWarning  StartupKind = "warning" // what works, but not as one would hope
+	StartupFailed   StartupKind = "failed"  // last
 	StartupReady    StartupKind = "ready"
 )
 

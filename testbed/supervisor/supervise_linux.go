@@ -24,7 +24,7 @@ import (
 	"railbed/fabric/link"
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
-	"railbed/nodes/netns"
+	"railbed/nodes/vm"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
@@ -57,6 +57,7 @@ type supervisor struct {
 
 	namespaces map[string]*kernel.Namespace // by node and switch
 	nodes      map[string]nodes.Node
+	guests     vm.Runtime
 	fabric     *fabric.Fabric
 	taken      map[string]bool // published names that were somebody else's
 
@@ -191,7 +192,6 @@ func (s *supervisor) build(ctx context.Context) error {
 	if err := s.receivePlan(ctx); err != nil {
 		return err
 	}
-	p := s.plan
 	groups, err := s.planCgroups()
 	if err != nil {
 		return err
@@ -199,24 +199,7 @@ func (s *supervisor) build(ctx context.Context) error {
 	if err := s.buildFabric(ctx, calibration, groups); err != nil {
 		return err
 	}
-	nice := 0
-	if s.start.Rootless && p.Soft() { // the switches' threads are no real-time ones
-		nice = reexec.ProgramNice
-		go reexec.GiveWay(nice)
-	}
-	for i, n := range p.Nodes {
-		if err := groups[i].Make(); err != nil {
-			return fmt.Errorf("limit node %s: %w", n.Name, err)
-		}
-		node, err := netns.Runtime{}.Create(ctx, nodes.Config{
-			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name], Cgroup: groups[i], Nice: nice,
-		})
-		if err != nil {
-			return fmt.Errorf("create node %s: %w", n.Name, err)
-		}
-		s.nodes[n.Name] = node
-	}
-	return nil
+	return s.createNodes(ctx, groups)
 }
 
 // buildFabric makes the network, and meanwhile publishes the names: that is
@@ -233,19 +216,6 @@ func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibrat
 	var err error
 	s.fabric, err = fabric.Build(ctx, s.plan, s.namespaces, options)
 	return errors.Join(err, group.Wait())
-}
-
-// planCgroups finds out where the limits of each node go.
-func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
-	groups := make([]*cgroup.Group, len(s.plan.Nodes))
-	for i, n := range s.plan.Nodes {
-		var err error
-		groups[i], err = cgroup.Plan(s.plan.Name, n.Name, cgroup.Limits{CPU: n.CPU, Memory: n.Memory})
-		if err != nil {
-			return nil, fmt.Errorf("limit node %s: %w", n.Name, err)
-		}
-	}
-	return groups, nil
 }
 
 // receivePlan reads the plan, makes the namespaces meanwhile, and gives each
@@ -356,7 +326,7 @@ func (s *supervisor) close() error {
 	for _, node := range s.nodes {
 		group.Go(node.Close)
 	}
-	failures = errors.Join(failures, group.Wait())
+	failures = errors.Join(failures, group.Wait(), s.guests.Close())
 	failures = errors.Join(failures, s.sessions.Wait())
 	if s.fabric != nil {
 		failures = errors.Join(failures, s.fabric.Close())

@@ -87,7 +87,7 @@ func TestGuestsThatGoWrong(t *testing.T) {
 		want string
 	}{
 		{"too long", Options{Timeout: 500 * time.Millisecond}, []string{"true"}, "not done after 500ms"},
-		{"no such module", Options{Modules: []string{"no_such"}}, []string{"true"}, "has no module no_such"},
+		{"no such module", Options{Modules: []string{"no_such"}}, []string{"true"}, "load module no_such: the kernel has no such module"},
 		{"panic", Options{}, []string{"sh", "-c", "echo before; sleep 1; echo c > /proc/sysrq-trigger; sleep 60"}, "the guest ended before its program did"},
 	} {
 		result, err := run(t.TempDir(), c.o.withDefaults(), c.argv)

@@ -1,0 +1,141 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/fabric/kernel"
+	"railbed/testbed/plan"
+)
+
+// guestSide is a node that is a virtual machine as this host's kernel has it: its
+// NICs, whose frames go on to the guest, and nothing that would answer for it.
+func guestSide(n plan.Node) plan.Node {
+	n.Loopbacks, n.Routes, n.Rules, n.Sysctls = nil, nil, nil, nil
+	n.NICs = slices.Clone(n.NICs)
+	for i := range n.NICs {
+		n.NICs[i].Addrs, n.NICs[i].Neighbors = nil, nil
+	}
+	return n
+}
+
+// withoutIngress leaves out what hands a guest its frames (nodes/vm): it is no
+// part of a link.
+func withoutIngress(qdiscs []kernel.Qdisc) []kernel.Qdisc {
+	return slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool { return q.Parent == kernel.Ingress })
+}
+
+// ConfigureGuest does with a whole kernel, whose first process calls it, what Build
+// does with a node's namespace: settings, names, MTUs, offloads, addresses,
+// neighbours, routes and rules, each read back. The node's NICs come with appear,
+// and are known by their hardware addresses. Links are shaped on the host.
+func ConfigureGuest(n plan.Node, dilation uint64, appear func() error) error {
+	h := &host{name: n.Name, node: true, portIndex: map[string]int{"lo": loopbackIndex}}
+	f := &Fabric{}
+	for i, nic := range n.NICs {
+		h.ports = append(h.ports, port{Interface: nic, link: i})
+		h.portIndex[nic.Name] = 0 // until it is there
+		f.links = append(f.links, &planLink{Link: plan.Link{MTU: nic.MTU}})
+	}
+	var err error
+	if h.sysctls, err = nodeSysctls(n); err != nil {
+		return err
+	}
+	if err := kernel.SetSysctls(h.early()); err != nil {
+		return err
+	}
+	if err := appear(); err != nil {
+		return err
+	}
+	if err := h.nameNICs(); err != nil {
+		return err
+	}
+	if err := h.setRouting(n.Loopbacks, n.Routes, n.Rules); err != nil {
+		return err
+	}
+	h.dilate(clock.Dilation(dilation))
+	if err := f.configure(h); err != nil {
+		return err
+	}
+	return settleBy(context.Background(), func() (*differences, error) { return f.compareGuest(h) })
+}
+
+// compareGuest is compare in the guest, whose NICs have no peers that it knows.
+func (f *Fabric) compareGuest(h *host) (*differences, error) {
+	d := &differences{}
+	conn, err := kernel.Open()
+	if err != nil {
+		return d, err
+	}
+	defer conn.Close()
+	f.compareSysctls(h, d)
+	got, err := read(conn)
+	if err != nil {
+		return d, err
+	}
+	f.compareLoopback(h, got.byIndex[loopbackIndex], d)
+	for _, p := range h.ports {
+		l := got.byIndex[p.index]
+		f.comparePort(h, p, l, d)
+		if err := f.compareOffloads(h, p, l, conn, d); err != nil {
+			return d, err
+		}
+	}
+	f.compareStack(h, got, d)
+	return d, nil
+}
+
+// nicPatience is how long a NIC may take to appear once its driver is there.
+const nicPatience = time.Minute
+
+// nameNICs finds the NICs, and gives them their names and MTUs.
+func (h *host) nameNICs() error {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for deadline := time.Now().Add(nicPatience); ; time.Sleep(2 * time.Millisecond) {
+		missing, err := h.findNICs(conn)
+		if err != nil {
+			return err
+		}
+		if missing == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("name NICs of %s: kernel has none with the address of %s", h.name, missing)
+		}
+	}
+	batch := kernel.NewBatch(h.name, nil)
+	for _, p := range h.ports { // two may have each other's name
+		batch.SetName(p.Name, p.index, fmt.Sprintf("if%d", p.index))
+	}
+	for _, p := range h.ports {
+		batch.SetName(p.Name, p.index, p.Name)
+		batch.SetMTU(p.Name, p.index, p.MTU)
+		batch.SetMaxSegments(p.Name, p.index, (&Fabric{}).shaping(&planLink{}, true).MaxSegments())
+	}
+	return conn.Do(batch)
+}
+
+// findNICs fills in the indexes, and returns the first NIC that is not there.
+func (h *host) findNICs(conn *kernel.Conn) (missing string, err error) {
+	links, err := conn.Links(false)
+	if err != nil {
+		return "", err
+	}
+	for i := range h.ports {
+		p := &h.ports[i]
+		at := slices.IndexFunc(links, func(l kernel.Link) bool { return l.MAC == kernel.MAC(p.MAC) })
+		if at < 0 {
+			return p.Name, nil
+		}
+		p.index = links[at].Index
+		h.portIndex[p.Name] = p.index
+	}
+	return "", nil
+}

@@ -1,0 +1,301 @@
+package vm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/yamux"
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric"
+	"railbed/nodes"
+	"railbed/testbed/frame"
+)
+
+// Places in the guest before its root is there.
+const (
+	devDir   = "/dev"
+	lowerDir = "/lower"
+	upperDir = "/upper"
+	rootDir  = "/root"
+)
+
+// devicePatience is how long a device may take to appear once its driver is
+// there; on a busy host it has been seen to take a second.
+const devicePatience = time.Minute
+
+// GuestMain is the guest's first process. It never returns: the end of the guest
+// is a restart, which QEMU takes for its own end.
+func GuestMain([]string) int {
+	if err := guest(); err != nil {
+		fmt.Println("railbed:", err) // on the console
+	}
+	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART); err != nil {
+		panic(err) // the end of the first process is the kernel's panic, and the same
+	}
+	return 1
+}
+
+// guest serves the host until it hangs up.
+func guest() error {
+	a := newAgent()
+	loaded := a.loadModules()
+	if err := unix.Mount("devtmpfs", devDir, "devtmpfs", 0, ""); err != nil {
+		return errors.Join(loaded, fmt.Errorf("mount /dev: %w", err))
+	}
+	port, err := openPort()
+	if err != nil {
+		return errors.Join(loaded, err)
+	}
+	session, err := yamux.Server(port, sessionConfig())
+	if err != nil {
+		return err
+	}
+	for {
+		stream, err := session.AcceptStream()
+		if err != nil {
+			return fmt.Errorf("the host hung up: %w", err)
+		}
+		go a.serve(stream, loaded)
+	}
+}
+
+// loadModules loads what the initramfs has, but for the NICs' driver: NICs take over
+// settings when they appear. Some may have been loaded by others.
+func (a *agent) loadModules() error {
+	order, err := os.ReadFile(moduleOrder)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range strings.Fields(string(order)) {
+		file, err := os.Open(path)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if filepath.Base(path) == nicDriver+".ko" {
+			a.nics = file
+			continue
+		}
+		errs = append(errs, load(file), file.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// nicDriver is the module that the NICs come with.
+const nicDriver = "virtio_net"
+
+// load loads a module from its open file, and does nothing for none, as where it
+// is built into the kernel.
+func load(file *os.File) error {
+	if file == nil {
+		return nil
+	}
+	if err := unix.FinitModule(int(file.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("load module %s: %w", strings.TrimSuffix(filepath.Base(file.Name()), ".ko"), err)
+	}
+	return nil
+}
+
+// openPort opens the channel once the host's end is open, too: before that it
+// reads as if it had ended.
+func openPort() (*os.File, error) {
+	var port *os.File
+	err := await("open the channel", func() error {
+		ports, err := filepath.Glob(devDir + "/vport*p*")
+		if err != nil || len(ports) != 1 {
+			return errors.Join(err, unix.ENOENT)
+		}
+		port, err = os.OpenFile(ports[0], os.O_RDWR, 0)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := port.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	err = await("wait for the host", func() (err error) {
+		poll := []unix.PollFd{{Events: unix.POLLOUT}}
+		if wrong := raw.Control(func(fd uintptr) {
+			poll[0].Fd = int32(fd)
+			_, err = unix.Poll(poll, 0)
+		}); wrong != nil {
+			return wrong
+		}
+		if err == nil && poll[0].Revents&unix.POLLHUP != 0 {
+			err = unix.ENXIO
+		}
+		return err
+	})
+	return port, err
+}
+
+// await tries again while a device is not there yet.
+func await(what string, try func() error) error {
+	for start := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		soon := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EINTR)
+		if !soon || time.Since(start) > devicePatience {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+}
+
+// configure makes the guest the node.
+func (a *agent) configure(id identityOf) error {
+	if err := enterRoot(); err != nil {
+		return err
+	}
+	if err := mountKernel(); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(id.Node.Name)); err != nil {
+		return fmt.Errorf("set hostname: %w", err)
+	}
+	if err := writeIdentity(id); err != nil {
+		return err
+	}
+	return fabric.ConfigureGuest(id.Node, id.Dilation, func() error { return load(a.nics) })
+}
+
+// enterRoot makes the host's files, with what the guest writes over them, the
+// root of all processes, as switch_root(8) does.
+func enterRoot() error {
+	err := await("mount the host's files", func() error {
+		return unix.Mount(rootTag, lowerDir, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,cache=loose,msize=262144")
+	})
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", upperDir, "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount tmpfs: %w", err)
+	}
+	upper, work := upperDir+"/files", upperDir+"/work"
+	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
+		return err
+	}
+	if err := unix.Mount("overlay", rootDir, "overlay", 0, "lowerdir="+lowerDir+",upperdir="+upper+",workdir="+work); err != nil {
+		return fmt.Errorf("mount overlay: %w", err)
+	}
+	if err := unix.Mount(devDir, rootDir+devDir, "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move /dev: %w", err)
+	}
+	if err := unix.Chdir(rootDir); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move %s to /: %w", rootDir, err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("enter the root directory: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+// mountKernel mounts what the kernel gives, and what everybody may write to.
+func mountKernel() error {
+	for _, m := range []struct {
+		kind, target, data string
+		flags              uintptr
+	}{
+		{"proc", "/proc", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		{"sysfs", "/sys", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		{"cgroup2", "/sys/fs/cgroup", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		{"devpts", "/dev/pts", "ptmxmode=666", unix.MS_NOSUID | unix.MS_NOEXEC},
+		{"tmpfs", "/dev/shm", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
+		{"tmpfs", "/tmp", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
+		{"tmpfs", "/run", "mode=755", unix.MS_NOSUID | unix.MS_NODEV},
+	} {
+		if err := os.MkdirAll(m.target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.kind, m.target, m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("mount %s on %s: %w", m.kind, m.target, err)
+		}
+	}
+	if err := os.Chmod("/var/tmp", 0o1777); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// writeIdentity writes the node's own files over the host's.
+func writeIdentity(id identityOf) error {
+	for path, content := range map[string]string{
+		"/etc/hosts":       id.Hosts,
+		"/etc/hostname":    id.Node.Name + "\n",
+		"/etc/machine-id":  id.Node.MachineID + "\n",
+		"/etc/resolv.conf": nodes.NoResolver,
+	} {
+		// What is a link on the host may lead to a folder that is not there.
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configured answers what came of it.
+func (a *agent) configured(id identityOf, loaded error, to *frame.Writer) error {
+	err := loaded
+	if err == nil {
+		err = a.configure(id)
+	}
+	if err != nil {
+		return refuse(to, err)
+	}
+	a.ready.Store(true)
+	return to.WriteJSON(frame.Started, started{PID: os.Getpid()})
+}
+
+func refuse(to *frame.Writer, err error) error {
+	return to.WriteJSON(frame.Failure, refusal{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound)})
+}
+
+// serve does what the host opened a stream for.
+func (a *agent) serve(stream *yamux.Stream, loaded error) {
+	var h hello
+	kind, payload, err := frame.NewReader(stream).Read()
+	if err == nil && kind == frame.Message {
+		err = json.Unmarshal(payload, &h)
+	}
+	if err != nil {
+		stream.Close()
+		return
+	}
+	if h.Carry != nil { // closed by whom it is for
+		a.deliver(*h.Carry, stream)
+		return
+	}
+	defer stream.Close()
+	to := frame.NewWriter(stream)
+	switch { // the host may be gone when it is answered
+	case h.Configure != nil:
+		_ = a.configured(*h.Configure, loaded, to)
+	case !a.ready.Load():
+		_ = refuse(to, errors.New("the guest is not configured"))
+	case h.Count:
+		if count, err := countProcesses(); err != nil {
+			_ = refuse(to, err)
+		} else {
+			_ = to.WriteJSON(frame.Message, count)
+		}
+	case h.Start != nil:
+		a.command(*h.Start, stream, to)
+	}
+}

@@ -1,0 +1,227 @@
+package vm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/kernel"
+	"railbed/fabric/port"
+	"railbed/nodes"
+	"railbed/testbed/plan"
+)
+
+// tapName is the tap of a NIC, beside the NIC. No NIC can be called so.
+func tapName(nic int) string { return fmt.Sprintf("@vm%d", nic) }
+
+// tapQueue is what waits for a guest in each tap, in bytes: one without KVM may
+// not run for some milliseconds.
+const tapQueue = 4 << 20
+
+func net48(mac plan.MAC) string { return net.HardwareAddr(mac[:]).String() }
+
+// openTaps makes a tap for each NIC of the node and joins the two. The taps go
+// with their last descriptors.
+func openTaps(config nodes.Config) (taps []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(taps)
+			taps = nil
+		}
+	}()
+	err = config.Namespace.Do(func() error {
+		conn, err := kernel.Open()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		batch := kernel.NewBatch(config.Node.Name, config.Trace)
+		for i, nic := range config.Node.NICs {
+			handle, err := port.Open(port.Tap, tapName(i), port.Options{MTU: nic.MTU, RingBytes: tapQueue})
+			if err != nil {
+				return err
+			}
+			closeAll(handle.Files[1:]) // counters, which nobody reads
+			taps = append(taps, handle.Files[0])
+			if config.Trace != nil {
+				config.Trace(fmt.Sprintf("ip -n %s tuntap add %s mode tap", config.Node.Name, tapName(i)))
+			}
+			batch.SetUp(tapName(i), handle.Description.Index, true)
+		}
+		return conn.Do(batch)
+	})
+	if err == nil {
+		_, err = join(config)
+	}
+	if err == nil && config.Trace != nil {
+		for i, nic := range config.Node.NICs {
+			config.Trace(kernel.RedirectLine(config.Node.Name, nic.Name, tapName(i)))
+			config.Trace(kernel.RedirectLine(config.Node.Name, tapName(i), nic.Name))
+		}
+	}
+	return taps, err
+}
+
+func closeAll(files []*os.File) {
+	for _, file := range files {
+		file.Close()
+	}
+}
+
+// join sees to it that frames go from each NIC to its tap and back, and returns
+// which NICs have their carrier.
+func join(config nodes.Config) (carrier []bool, err error) {
+	conn, err := kernel.OpenIn(config.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	links, err := conn.Links(false)
+	if err != nil {
+		return nil, err
+	}
+	find := func(name string) (kernel.Link, error) {
+		at := slices.IndexFunc(links, func(l kernel.Link) bool { return l.Name == name })
+		if at < 0 {
+			return kernel.Link{}, fmt.Errorf("join NICs of %s: kernel has no %s", config.Node.Name, name)
+		}
+		return links[at], nil
+	}
+	for i, nic := range config.Node.NICs {
+		outside, err := find(nic.Name)
+		if err != nil {
+			return nil, err
+		}
+		tap, err := find(tapName(i))
+		if err != nil {
+			return nil, err
+		}
+		carrier = append(carrier, outside.Up && outside.Carrier)
+		for _, way := range [][2]int{{outside.Index, tap.Index}, {tap.Index, outside.Index}} {
+			if err := kernel.Redirect(config.Namespace, way[0], way[1]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return carrier, nil
+}
+
+// cables passes on to the guest what happens to its NICs: carriers, and links that
+// were made anew. Its zero value is none.
+type cables struct {
+	config  nodes.Config
+	monitor *monitor
+	events  *os.File
+	done    sync.WaitGroup
+	plugged []bool
+}
+
+// watchCables begins. QEMU's NICs have their carrier at first.
+func watchCables(config nodes.Config, m *monitor) (*cables, error) {
+	c := &cables{config: config, monitor: m, plugged: slices.Repeat([]bool{true}, len(config.Node.NICs))}
+	if len(config.Node.NICs) == 0 {
+		return c, nil
+	}
+	var err error
+	if c.events, err = kernel.LinkEvents(config.Namespace); err != nil {
+		return nil, err
+	}
+	if err := c.look(); err != nil {
+		return nil, errors.Join(err, c.events.Close())
+	}
+	c.done.Go(c.follow)
+	return c, nil
+}
+
+func (c *cables) follow() {
+	buffer := make([]byte, 16<<10)
+	for {
+		if _, err := c.events.Read(buffer); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return // closed
+		}
+		// A link that is being made anew is not there for a moment; its coming is
+		// another event.
+		_ = c.look()
+	}
+}
+
+func (c *cables) look() error {
+	carrier, err := join(c.config)
+	if err != nil {
+		return err
+	}
+	for i, has := range carrier {
+		if has == c.plugged[i] {
+			continue
+		}
+		if err := c.monitor.setLink(netdev(i), has); err != nil {
+			return err
+		}
+		c.plugged[i] = has
+	}
+	return nil
+}
+
+func (c *cables) close() {
+	if c.events != nil {
+		c.events.Close()
+		c.done.Wait()
+	}
+}
+
+// monitor speaks QMP, QEMU's machine protocol: JSON objects both ways.
+type monitor struct {
+	to   *json.Encoder
+	from *json.Decoder
+}
+
+// openMonitor reads the greeting and leaves negotiation.
+func openMonitor(channel *os.File) (*monitor, error) {
+	m := &monitor{to: json.NewEncoder(channel), from: json.NewDecoder(channel)}
+	var greeting struct{ QMP *json.RawMessage }
+	err := m.from.Decode(&greeting)
+	if err == nil && greeting.QMP == nil {
+		err = errors.New("no greeting")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open monitor of QEMU: %w", err)
+	}
+	return m, m.do("qmp_capabilities", nil)
+}
+
+// do executes a command and waits for its answer, past events.
+func (m *monitor) do(command string, arguments any) error {
+	request := map[string]any{"execute": command}
+	if arguments != nil {
+		request["arguments"] = arguments
+	}
+	if err := m.to.Encode(request); err != nil {
+		return fmt.Errorf("%s: %w", command, err)
+	}
+	for {
+		var answer struct {
+			Return *json.RawMessage
+			Error  *struct{ Desc string }
+		}
+		if err := m.from.Decode(&answer); err != nil {
+			return fmt.Errorf("%s: %w", command, err)
+		}
+		switch {
+		case answer.Error != nil:
+			return fmt.Errorf("%s: %s", command, answer.Error.Desc)
+		case answer.Return != nil:
+			return nil
+		}
+	}
+}
+
+// setLink gives a NIC its carrier, or takes it away.
+func (m *monitor) setLink(nic string, up bool) error {
+	return m.do("set_link", map[string]any{"name": nic, "up": up})
+}

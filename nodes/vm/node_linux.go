@@ -1,0 +1,323 @@
+package vm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"railbed/fabric/units"
+	"railbed/nodes"
+	"railbed/nodes/vm/image"
+	"railbed/testbed/frame"
+	"railbed/testbed/reexec"
+)
+
+// bootPatience bounds a guest's boot. Without KVM it takes four seconds of an idle
+// core; several guests and a race detector may share two.
+const bootPatience = 3 * time.Minute
+
+// Places in the initramfs. The program is called as its part, by which it knows
+// what to do.
+var initName = reexec.Argv(GuestPart)[0]
+
+const (
+	moduleDir   = "/modules"
+	moduleOrder = moduleDir + "/order"
+	rootTag     = "root"
+)
+
+// bootModules are what every guest needs, the channel's first.
+var bootModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net", "virtio_rng"}
+
+// kvmPath is KVM's device.
+const kvmPath = "/dev/kvm"
+
+// processor decides between KVM and TCG: at most once for all nodes, by booting.
+func (r *Runtime) processor(ctx context.Context, config nodes.Config) (string, error) {
+	if r.Processor != "" {
+		return r.Processor, nil
+	}
+	r.accel.Do(func() { r.chosen, r.refused = r.choose(ctx, config) })
+	return r.chosen, nil
+}
+
+// choose boots a guest with KVM if there is one that QEMU's user may use.
+func (r *Runtime) choose(ctx context.Context, config nodes.Config) (string, error) {
+	const patience = 20 * time.Second
+	info, err := os.Stat(kvmPath)
+	if err == nil && root() && info.Mode().Perm()&0o060 != 0o060 {
+		err = fmt.Errorf("%s is for its owner alone: %v", kvmPath, info.Mode())
+	} else if err == nil {
+		var file *os.File
+		if file, err = os.OpenFile(kvmPath, os.O_RDWR, 0); err == nil {
+			file.Close()
+		}
+	}
+	if err != nil {
+		return TCG, err
+	}
+	trial := config
+	trial.Node.NICs, trial.Node.Modules, trial.Cgroup = nil, nil, nil
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
+	defer cancel()
+	n, err := r.boot(ctx, trial, KVM)
+	if err != nil {
+		return TCG, fmt.Errorf("boot a guest with KVM: %w", err)
+	}
+	return KVM, n.Close()
+}
+
+// node is a guest that has booted.
+type node struct {
+	config  nodes.Config
+	qemu    *qemu
+	session *yamux.Session
+	cables  *cables
+	ids     atomic.Uint64
+
+	mu     sync.Mutex // guards closed
+	closed bool
+	ending sync.Once
+	ended  error
+}
+
+// boot boots a guest and makes it the node.
+func (r *Runtime) boot(ctx context.Context, config nodes.Config, processor string) (_ *node, err error) {
+	kernel, initrd, err := r.files(config.Node.Modules)
+	if err != nil {
+		return nil, fmt.Errorf("boot %s: %w", config.Node.Name, err)
+	}
+	taps, err := openTaps(config)
+	if err != nil {
+		return nil, fmt.Errorf("boot %s: %w", config.Node.Name, err)
+	}
+	n := &node{config: config}
+	n.qemu, err = startQEMU(config, processor, kernel, initrd, taps)
+	closeAll(taps)
+	if err != nil {
+		return nil, fmt.Errorf("boot %s: %w", config.Node.Name, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, bootPatience, fmt.Errorf("not up after %s", bootPatience))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = n.qemu.process.Kill() })
+	err = n.connect()
+	if !stop() {
+		err = awaited(ctx, err)
+	}
+	if err != nil {
+		err = fmt.Errorf("boot %s: %w; %s", config.Node.Name, err, n.qemu.words())
+		return nil, errors.Join(err, n.end())
+	}
+	return n, nil
+}
+
+// connect waits for the guest's first process and tells it what it is.
+func (n *node) connect() (err error) {
+	if n.session, err = yamux.Client(n.qemu.serial, sessionConfig()); err != nil {
+		return err
+	}
+	monitor, err := openMonitor(n.qemu.monitor)
+	if err != nil {
+		return err
+	}
+	c := n.config
+	stream, err := n.open(hello{Configure: &identityOf{Node: c.Node, Hosts: nodes.HostsFile(c.Hosts), Dilation: c.Dilation}})
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	if err := answer(frame.NewReader(stream), frame.Started, &started{}); err != nil {
+		return err
+	}
+	n.cables, err = watchCables(c, monitor)
+	return err
+}
+
+// open opens a stream.
+func (n *node) open(h hello) (*yamux.Stream, error) {
+	stream, err := n.session.OpenStream()
+	if err != nil {
+		return nil, err
+	}
+	if err := frame.NewWriter(stream).WriteJSON(frame.Message, h); err != nil {
+		return nil, errors.Join(err, stream.Close())
+	}
+	return stream, nil
+}
+
+// answer reads one frame of a kind, or a failure.
+func answer(from *frame.Reader, want frame.Type, into any) error {
+	kind, payload, err := from.Read()
+	switch {
+	case err != nil:
+		return err
+	case kind == want:
+		return json.Unmarshal(payload, into)
+	case kind != frame.Failure:
+		return fmt.Errorf("guest sent a frame of type %d, want %d", kind, want)
+	}
+	var refused refusal
+	if err := json.Unmarshal(payload, &refused); err != nil {
+		return err
+	}
+	if refused.NotFound {
+		return notFound(refused.Error)
+	}
+	return errors.New(refused.Error)
+}
+
+// notFound is a guest's error that wraps nodes.ErrNotFound, whose text it has.
+type notFound string
+
+func (n notFound) Error() string        { return string(n) }
+func (n notFound) Is(target error) bool { return target == nodes.ErrNotFound }
+
+// files are the kernel and the initramfs with these modules.
+func (r *Runtime) files(modules []string) (kernel, initrd *os.File, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kernel == nil {
+		found, err := image.FindKernel()
+		if err != nil {
+			return nil, nil, err
+		}
+		r.kernel = &found
+	}
+	kernel, err = r.kept("kernel", func() ([]byte, error) { return os.ReadFile(r.kernel.Image) })
+	if err != nil {
+		return nil, nil, err
+	}
+	initrd, err = r.kept("initramfs "+strings.Join(modules, " "), func() ([]byte, error) { return initramfs(*r.kernel, modules) })
+	return kernel, initrd, err
+}
+
+// kept needs the lock.
+func (r *Runtime) kept(name string, content func() ([]byte, error)) (*os.File, error) {
+	if file, known := r.memory[name]; known {
+		return file, nil
+	}
+	made, err := content()
+	if err != nil {
+		return nil, err
+	}
+	file, err := sealed(name, made)
+	if err != nil {
+		return nil, err
+	}
+	if r.memory == nil {
+		r.memory = map[string]*os.File{}
+	}
+	r.memory[name] = file
+	return file, nil
+}
+
+// initramfs is this program and modules.
+func initramfs(k image.Kernel, modules []string) ([]byte, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	var a image.Archive
+	files, err := a.Modules(moduleDir, k, append(append([]string{}, bootModules...), modules...))
+	if err != nil {
+		return nil, err
+	}
+	a.File(moduleOrder, []byte(strings.Join(files, "\n")), 0o600)
+	if err := a.Program("/"+initName, self); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{devDir, lowerDir, upperDir, rootDir} {
+		a.Dir(dir)
+	}
+	return a.Bytes(), nil
+}
+
+// Processes implements nodes.Node: those of the guest, without its kernel's threads.
+func (n *node) Processes() (count int, err error) {
+	if n.session.IsClosed() { // with the guest
+		return 0, nil
+	}
+	stream, err := n.open(hello{Count: true})
+	if err != nil {
+		return 0, fmt.Errorf("read processes of %s: %w", n.config.Node.Name, n.gone(err))
+	}
+	defer stream.Close()
+	if err := answer(frame.NewReader(stream), frame.Message, &count); err != nil {
+		return 0, fmt.Errorf("read processes of %s: %w", n.config.Node.Name, n.gone(err))
+	}
+	return count, nil
+}
+
+func (n *node) usable() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nodes.ErrClosed
+	}
+	return nil
+}
+
+// gone says what an error of the channel means where the guest has ended.
+func (n *node) gone(err error) error {
+	if !n.session.IsClosed() {
+		return err
+	}
+	return fmt.Errorf("the virtual machine has ended: %s", n.qemu.words())
+}
+
+// Close implements nodes.Node.
+func (n *node) Close() error {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	return n.end()
+}
+
+// end ends QEMU, and everything in the guest with it, and frees what it had.
+func (n *node) end() error {
+	n.ending.Do(func() {
+		n.qemu.kill()
+		var errs []error
+		if n.session != nil {
+			errs = append(errs, n.session.Close())
+		}
+		// Before what they wait for would be missing.
+		errs = append(errs, ignoreClosed(n.qemu.serial.Close()), ignoreClosed(n.qemu.monitor.Close()))
+		if n.cables != nil {
+			n.cables.close()
+		}
+		n.ended = errors.Join(append(errs, n.config.Cgroup.Close())...)
+	})
+	return n.ended
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// availableMemory is MemAvailable of proc_meminfo(5).
+func availableMemory() (units.Bytes, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, is := strings.CutPrefix(line, "MemAvailable:"); is {
+			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			return units.Bytes(kib << 10), err
+		}
+	}
+	return 0, errors.New("no MemAvailable in /proc/meminfo")
+}

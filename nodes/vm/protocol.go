@@ -1,0 +1,101 @@
+package vm
+
+import (
+	"io"
+	"math"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"railbed/nodes"
+	"railbed/testbed/plan"
+)
+
+// The channel to a guest is a yamux session in which the host opens all streams.
+// Each begins with a hello, a Message frame; its field that is set says what the
+// stream is for.
+type hello struct {
+	// Configure makes the guest the node. The answer is Started, or Failure.
+	Configure *identityOf `json:",omitempty"`
+	// Start starts a command. The answer is Started and then Exit, or Failure.
+	// Signal and WindowSize frames may follow the hello.
+	Start *startRequest `json:",omitempty"`
+	// Carry is one descriptor of a command, in one direction: bytes without frames,
+	// ended by the sender.
+	Carry *carried `json:",omitempty"`
+	// Count asks for the number of processes, which is a Message.
+	Count bool `json:",omitempty"`
+}
+
+// identityOf is all that a guest is told of its node.
+type identityOf struct {
+	Node     plan.Node
+	Hosts    string
+	Dilation uint64
+}
+
+// startRequest is a command. Streams of its id carry its descriptors; those that
+// none carries are /dev/null, and descriptor 3 is closed.
+type startRequest struct {
+	ID       uint64
+	Args     []string
+	Self     bool
+	Env      []string // all of it
+	Dir      string
+	Terminal *sizeRequest // nil without one
+	Carried  []descriptor
+}
+
+// carried names a stream.
+type carried struct {
+	ID   uint64
+	What descriptor
+}
+
+// descriptor is one direction of a command's descriptor.
+type descriptor string
+
+const (
+	stdin      descriptor = "stdin"
+	stdout     descriptor = "stdout"
+	stderr     descriptor = "stderr"
+	channelIn  descriptor = "channel-in" // to the command
+	channelOut descriptor = "channel-out"
+)
+
+// output reports whether the guest is the sender.
+func (d descriptor) output() bool { return d == stdout || d == stderr || d == channelOut }
+
+// started is the payload of a Started frame.
+type started struct{ PID int }
+
+// exited is the payload of an Exit frame.
+type exited struct {
+	nodes.Exit
+	// Sent is how many bytes of each output the command had written: its end is
+	// known on the host once these are there.
+	Sent map[descriptor]int64
+}
+
+// refusal is the payload of a Failure frame.
+type refusal struct {
+	Error    string
+	NotFound bool
+}
+
+// sizeRequest is a terminal's size, and the payload of a WindowSize frame.
+type sizeRequest struct{ Rows, Cols uint16 }
+
+// signalRequest is the payload of a Signal frame.
+type signalRequest struct{ Signal int }
+
+// sessionConfig lets nothing time out: both ends are on this host, a guest may
+// stand still for long on a busy one, and QEMU's end is seen at once.
+func sessionConfig() *yamux.Config {
+	config := yamux.DefaultConfig()
+	config.EnableKeepAlive = false
+	config.ConnectionWriteTimeout = math.MaxInt64
+	config.StreamOpenTimeout, config.StreamCloseTimeout = 0, 24*time.Hour
+	config.LogOutput = io.Discard
+	return config
+}

@@ -1,0 +1,290 @@
+package vm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/nodes"
+	"railbed/testbed/plan"
+	"railbed/testbed/reexec"
+)
+
+// program is QEMU for the one architecture that guests have.
+const program = "qemu-system-x86_64"
+
+// Descriptors that QEMU is started with; the taps come after them.
+const (
+	serialFd = 4 + iota // the channel to the guest's first process
+	monitorFd
+	kernelFd
+	initrdFd
+	firstTapFd
+)
+
+// sendBuffer is how many bytes of a guest may wait in a NIC's shaper and queue
+// before the guest has to wait: several of the largest frames.
+const sendBuffer = 256 << 10
+
+// qemu is a QEMU that runs.
+type qemu struct {
+	process *os.Process
+	serial  *os.File
+	monitor *os.File
+	// console is what the guest's kernel said last, complaints what QEMU said.
+	console, complaints *tail
+	ended               chan struct{} // closed when it is no more
+}
+
+// arguments are the machine: nothing but what is named here, and nothing that
+// reaches out of it. Without KVM all processors of a guest take turns on one thread:
+// of some thirty guests with two, each with a thread of its own (QEMU 7.2), one stood
+// still at boot on a busy host, with a processor that waited for the other for good.
+func arguments(n plan.Node, processor string) []string {
+	accelerator, model := "tcg,thread=single,tb-size=64", "max"
+	if processor == KVM {
+		accelerator, model = "kvm", "host"
+	}
+	args := []string{
+		program, "-name", n.Name, "-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot",
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-machine", "pc", "-accel", accelerator, "-cpu", model,
+		"-m", strconv.FormatUint(uint64(memoryOf(n))>>20, 10), "-smp", strconv.Itoa(max(1, int(math.Ceil(n.CPU)))),
+		"-kernel", descriptorPath(kernelFd), "-initrd", descriptorPath(initrdFd),
+		// The guest ends, and QEMU with it, when its kernel panics. Mitigations guard
+		// programs of a guest against each other, and cost TCG time, as do the
+		// self-tests of the kernel's ciphers.
+		"-append", "console=ttyS0 quiet cryptomgr.notests panic=-1 mitigations=off rdinit=" + initName,
+		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+		"-chardev", fmt.Sprintf("socket,id=channel,fd=%d", serialFd),
+		"-device", "virtio-serial-pci,max_ports=2", "-device", "virtserialport,chardev=channel",
+		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", monitorFd), "-mon", "chardev=monitor,mode=control",
+		"-device", "virtio-rng-pci",
+		"-fsdev", "local,id=root,path=" + shareDir + ",security_model=none,readonly=on,multidevs=remap",
+		"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + rootTag,
+	}
+	for i, nic := range n.NICs {
+		args = append(args,
+			"-netdev", fmt.Sprintf("tap,id=%s,fd=%d,sndbuf=%d", netdev(i), firstTapFd+i, sendBuffer),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s,romfile=", netdev(i), net48(nic.MAC)))
+	}
+	return args
+}
+
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// netdev is QEMU's name of a NIC.
+func netdev(nic int) string { return "net" + strconv.Itoa(nic) }
+
+// startQEMU starts QEMU for a node. It takes none of the files.
+func startQEMU(config nodes.Config, processor string, kernel, initrd *os.File, taps []*os.File) (q *qemu, err error) {
+	var ours, theirs [3]*os.File // launch, serial, monitor
+	defer func() {
+		for i := range theirs {
+			closeFile(theirs[i])
+			if i == 0 || err != nil {
+				closeFile(ours[i])
+			}
+		}
+	}()
+	for i := range ours {
+		if ours[i], theirs[i], err = reexec.SocketPair(); err != nil {
+			return nil, err
+		}
+	}
+	q = &qemu{serial: ours[1], monitor: ours[2], console: &tail{}, complaints: &tail{}, ended: make(chan struct{})}
+	files := append([]*os.File{theirs[0], theirs[1], theirs[2], kernel, initrd}, taps...)
+	if err := q.clone(config, files); err != nil {
+		return nil, err
+	}
+	l := launch{Args: arguments(config.Node, processor), Nice: config.Nice}
+	l.User, l.Groups = identity(processor)
+	closeFile(theirs[0])
+	theirs[0] = nil
+	refusal := []byte{}
+	if err = json.NewEncoder(ours[0]).Encode(l); err == nil {
+		refusal, err = io.ReadAll(ours[0])
+	}
+	if err == nil && len(refusal) > 0 {
+		err = errors.New(string(refusal))
+	}
+	if err != nil {
+		q.kill()
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	return q, nil
+}
+
+func closeFile(file *os.File) {
+	if file != nil {
+		file.Close()
+	}
+}
+
+// clone starts the process that becomes QEMU, with files from descriptor 3 on.
+func (q *qemu) clone(config nodes.Config, files []*os.File) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	consoleIn, consoleOut, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer consoleOut.Close()
+	complaintsIn, complaintsOut, err := os.Pipe()
+	if err != nil {
+		consoleIn.Close()
+		return err
+	}
+	defer complaintsOut.Close()
+	err = reexec.OnLastThread(func() error {
+		if err := config.Cgroup.Enter(); err != nil {
+			return err
+		}
+		if err := unix.Setns(config.Namespace.Fd(), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter network namespace: %w", err)
+		}
+		cgroup, useCgroup := config.Cgroup.Descriptor()
+		q.process, err = os.StartProcess(reexec.Self, reexec.Argv(Part, config.Node.Name), &os.ProcAttr{
+			Dir: "/", Env: []string{"GOMAXPROCS=1", "PATH=/usr/local/bin:/usr/bin:/bin"},
+			Files: append([]*os.File{null, consoleOut, complaintsOut}, files...),
+			Sys: &syscall.SysProcAttr{
+				Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+				UseCgroupFD: useCgroup, CgroupFD: cgroup,
+			},
+		})
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, consoleIn.Close(), complaintsIn.Close())
+	}
+	go q.watch(consoleIn, complaintsIn)
+	return nil
+}
+
+// watch keeps what is said, until QEMU is no more.
+func (q *qemu) watch(console, complaints *os.File) {
+	var reading sync.WaitGroup
+	reading.Go(func() { q.console.keep(console) })
+	reading.Go(func() { q.complaints.keep(complaints) })
+	reading.Wait() // the other ends are QEMU's alone
+	_, _ = q.process.Wait()
+	close(q.ended)
+}
+
+// kill ends QEMU, and returns when it is no more.
+func (q *qemu) kill() {
+	_ = q.process.Kill() // it may have ended
+	<-q.ended
+}
+
+// words are what QEMU and the guest's kernel said last, for errors.
+func (q *qemu) words() string {
+	var said []string
+	for _, of := range []struct {
+		who  string
+		text string
+	}{{program, q.complaints.String()}, {"the guest's kernel", q.console.String()}} {
+		if of.text != "" {
+			said = append(said, of.who+" said: "+of.text)
+		}
+	}
+	if said == nil {
+		return program + " said nothing"
+	}
+	return strings.Join(said, "; ")
+}
+
+// identity is whom QEMU becomes, and the groups that let it at KVM.
+func identity(processor string) (user int, groups []int) {
+	if !root() {
+		return 0, nil
+	}
+	if info, err := os.Stat(kvmPath); err == nil && processor == KVM {
+		groups = append(groups, int(info.Sys().(*syscall.Stat_t).Gid))
+	}
+	return qemuUser, groups
+}
+
+// root reports whether this is the host's root and not that of a user namespace
+// with few users.
+func root() bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil || os.Geteuid() != 0 {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		var inside, outside, count uint64
+		if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && inside <= qemuUser && qemuUser < inside+count {
+			return true
+		}
+	}
+	return false
+}
+
+// tail is the end of a text.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const keptTail = 8 << 10
+
+// keep reads until the end.
+func (t *tail) keep(from *os.File) {
+	defer from.Close()
+	buffer := make([]byte, 4<<10)
+	for {
+		n, err := from.Read(buffer)
+		t.mu.Lock()
+		t.text = append(t.text, buffer[:n]...)
+		t.text = t.text[max(0, len(t.text)-keptTail):]
+		t.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// String is the text on one line.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(strings.FieldsFunc(string(t.text), func(r rune) bool { return r == '\n' || r == '\r' }), " | ")
+}
+
+// sealed is content in memory that nobody can change.
+func sealed(name string, content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("keep %s in memory: %w", name, err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	if _, err = file.Write(content); err == nil {
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("keep %s in memory: %w", name, err), file.Close())
+	}
+	return file, nil
+}
+
+// awaited is the context's cause where it has ended, else the error.
+func awaited(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}

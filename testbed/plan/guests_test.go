@@ -1,0 +1,35 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var wrongGuestFiles = []wrongFile{
+	{"modules without a kernel", leafSpineFile("nodes:", "  default: {modules: [sch_netem]}", "  h0: {runtime: vm}"), []string{
+		`f:6:13: modules are for a kernel of the node's own, and node h1 has the host's; add runtime: vm, or remove modules`}},
+	{"no module's name", leafSpineFile("nodes:", "  h0: {runtime: vm, modules: [sch_netem, ../x]}"), []string{
+		`f:6:42: module "../x"; want a name such as sch_netem`}},
+	{"little memory", leafSpineFile("nodes:", `  "h[0-1]": {runtime: vm, memory: 64MiB}`), []string{
+		`f:6:35: memory of h0 is 64MiB, and its kernel does not boot with it; want at least 256MiB, or remove memory for 512MiB`}},
+}
+
+// TestGuests: what virtual machines need of the host, at the first one, and what a
+// node's own entry says of modules beats the pattern's.
+func TestGuests(t *testing.T) {
+	p, err := compileText(leafSpineFile("nodes:", `  "h[1-2]": {runtime: vm, modules: [a, b]}`, "  h2: {modules: [c]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const reason, where = "node h1 is a virtual machine", "f:6:23"
+	want := []Requirement{{QEMU, reason, where}, {VMKernel, reason, where}, {Tap, reason, where}}
+	if diff := cmp.Diff(want, p.Requires); diff != "" {
+		t.Error(diff)
+	}
+	for i, modules := range [][]string{nil, {"a", "b"}, {"c"}, nil} {
+		if n := p.Nodes[i]; !cmp.Equal(n.Modules, modules) || (n.Runtime == "vm") != (i == 1 || i == 2) {
+			t.Errorf("%s has runtime %s and modules %v", n.Name, n.Runtime, n.Modules)
+		}
+	}
+}

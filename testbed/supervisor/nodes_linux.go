@@ -1,0 +1,110 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/nodes"
+	"railbed/nodes/cgroup"
+	"railbed/nodes/netns"
+	"railbed/nodes/vm"
+	"railbed/testbed/reexec"
+	"railbed/testbed/spec"
+)
+
+// planCgroups finds out where the limits of each node go. A virtual machine's
+// memory is what it was made with.
+func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
+	groups := make([]*cgroup.Group, len(s.plan.Nodes))
+	for i, n := range s.plan.Nodes {
+		limits := cgroup.Limits{CPU: n.CPU, Memory: n.Memory}
+		if n.Runtime == spec.VM {
+			limits.Memory = 0
+		}
+		var err error
+		groups[i], err = cgroup.Plan(s.plan.Name, n.Name, limits)
+		if err != nil {
+			return nil, fmt.Errorf("limit node %s: %w", n.Name, err)
+		}
+	}
+	return groups, nil
+}
+
+// createNodes makes the nodes in the namespaces that have their network. Virtual
+// machines boot at the same time, as many as there are cores.
+func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) error {
+	p := s.plan
+	if err := vm.Check(p.Nodes); err != nil {
+		return err
+	}
+	nice := 0
+	if s.start.Rootless && p.Soft() { // the switches' threads are no real-time ones
+		nice = reexec.ProgramNice
+		go reexec.GiveWay(nice)
+	}
+	var lock sync.Mutex // guards s.nodes and booted
+	booted, guests := 0, 0
+	for _, n := range p.Nodes {
+		if n.Runtime == spec.VM {
+			guests++
+		}
+	}
+	var trace func(string)
+	if s.start.Trace {
+		trace = s.startup.trace
+	}
+	create := func(ctx context.Context, from nodes.Runtime, i int) error {
+		n := p.Nodes[i]
+		node, err := from.Create(ctx, nodes.Config{
+			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name], Cgroup: groups[i], Nice: nice,
+			Dilation: p.Dilation, Trace: trace,
+		})
+		if err != nil {
+			return fmt.Errorf("create node %s: %w", n.Name, err)
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		s.nodes[n.Name] = node
+		if n.Runtime == spec.VM {
+			booted++
+			s.startup.progress("boot virtual machines", booted, guests)
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	booting, ctx := errgroup.WithContext(ctx)
+	booting.SetLimit(runtime.NumCPU())
+	var err error
+	for i, n := range p.Nodes {
+		if err = groups[i].Make(); err != nil {
+			err = fmt.Errorf("limit node %s: %w", n.Name, err)
+		} else if n.Runtime == spec.VM {
+			booting.Go(func() error { return create(ctx, &s.guests, i) })
+		} else {
+			err = create(ctx, netns.Runtime{}, i)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err != nil {
+		cancel()
+	}
+	err = errors.Join(err, booting.Wait()) // whatever came first, none boots any more
+	if slow := s.guests.Slow(); err == nil && slow != nil {
+		s.warn(fmt.Sprintf("virtual machines run without KVM, with processors 10 to 20 times slower than the host's: %v", slow))
+	}
+	return err
+}
+
+// warn tells whoever waits for the testbed, and the log.
+func (s *supervisor) warn(text string) {
+	s.log.Warn(text)
+	s.startup.send(Startup{Kind: StartupWarning, Text: text})
+}
