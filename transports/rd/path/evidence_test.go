@@ -262,6 +262,22 @@ func TestSurpriseIsTheLogarithm(t *testing.T) {
 	}
 }
 
+// Paths that were condemned together are not probed together: intervals are longer by
+// up to a quarter, at random.
+func TestProbesAreSpread(t *testing.T) {
+	s := newStatesFor(2)
+	drawn := make(map[clock.Time]bool)
+	for range 100 {
+		when := s.later(at(ms), 80*us)
+		if drawn[when] = true; when < at(ms+80*us) || when > at(ms+100*us) {
+			t.Errorf("a probe at %v", time.Duration(when))
+		}
+	}
+	if len(drawn) < 50 {
+		t.Errorf("%d different times of 100", len(drawn))
+	}
+}
+
 // newStatesFor are the states of n paths with a round trip of 80 us.
 func newStatesFor(n int) *States {
 	s := newStates(n, Options{RoundTrip: 80 * us}.withDefaults())

@@ -144,6 +144,35 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// TestPhased holds which rate holds when: phases take turns from the epoch on, nothing
+// begins in the guard before a phase ends, and before the epoch all wait for it.
+func TestPhased(t *testing.T) {
+	const ms = clock.Time(time.Millisecond)
+	p := Phased{Rates: []uint64{10, 0, 30}, Each: 100 * time.Millisecond, Epoch: 1000 * ms, Guard: 5 * time.Millisecond}
+	for at, want := range map[clock.Time]Allowance{
+		0:                 {Rate: 10, From: 1000 * ms},
+		1000*ms - 1:       {Rate: 10, From: 1000 * ms},
+		1000 * ms:         {Rate: 10, From: 1000 * ms},
+		1095 * ms:         {Rate: 10, From: 1095 * ms},
+		1095*ms + 1:       {Rate: 30, From: 1200 * ms}, // behind its guard, and the next has none
+		1150 * ms:         {Rate: 30, From: 1200 * ms},
+		1295*ms + 1:       {Rate: 10, From: 1300 * ms},
+		1000*ms + 3000*ms: {Rate: 10, From: 4000 * ms},
+		1000*ms + 3250*ms: {Rate: 30, From: 4250 * ms},
+	} {
+		if got := p.Allowed(at); got != want {
+			t.Errorf("at %v: %+v, want %+v", time.Duration(at), got, want)
+		}
+	}
+	p.Rates = []uint64{0, 0}
+	if got := p.Allowed(1000 * ms); got.From != clock.Never {
+		t.Errorf("without any rate: %+v", got)
+	}
+	if got := (&Phased{}).Allowed(5); got != (Allowance{}) {
+		t.Errorf("without phases: %+v", got)
+	}
+}
+
 // TestNames holds that names are read as they are written.
 func TestNames(t *testing.T) {
 	for i, name := range Names() {
