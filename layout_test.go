@@ -154,7 +154,14 @@ var levels = map[string]folder{
 		"transports/rd/path":   "its engines have paths",
 		"transports/rd/rate":   "it compares modes of control",
 	}},
-	"transports/rd/path":    {level: 3},
+	"transports/rd/path": {level: 3},
+	"transports/roce": {level: 3, siblings: map[string]string{
+		"transports":                "it is one of its endpoints",
+		"transports/completion":     "what it reports waits there",
+		"transports/roce/cm":        "its connections are made by it",
+		"transports/roce/dcqcn":     "it hands its numbers to queue pairs",
+		"transports/roce/queuepair": "it drives them over a raw socket",
+	}},
 	"transports/roce/cm":    {level: 3},
 	"transports/roce/dcqcn": {level: 3},
 	"transports/roce/queuepair": {level: 3, siblings: map[string]string{

@@ -78,6 +78,14 @@ func (q *Queue) Reserve() bool {
 	return true
 }
 
+// Unreserve gives room back that Reserve kept.
+func (q *Queue) Unreserve() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.receives--
+	q.room.Broadcast()
+}
+
 // AwaitRoom waits until TryReceive can succeed; false when the queue closed.
 func (q *Queue) AwaitRoom() bool {
 	q.mu.Lock()

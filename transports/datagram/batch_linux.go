@@ -66,12 +66,12 @@ func Receive(fd int, headers []Header) (n int, errno unix.Errno) {
 	return 0, errno
 }
 
-// sendWait is how long a full send buffer is waited for. What does not go then is
-// lost, as in a full queue.
+// sendWait is how long a full send buffer is waited for.
 const sendWait = time.Millisecond
 
 // Send gives datagrams to the kernel, in order. What the network refuses is lost;
-// what the kernel refuses for another reason ends it, with how many went before.
+// what the kernel refuses for another reason ends it, with how many went before, and
+// so does a send buffer that stays full for a millisecond: EAGAIN.
 func Send(fd int, headers []Header) (sent int, errno unix.Errno) {
 	order.BeforeWrite()
 	for sent < len(headers) {
@@ -84,7 +84,7 @@ func Send(fd int, headers []Header) (sent int, errno unix.Errno) {
 			fds := [...]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 			timeout := unix.NsecToTimespec(int64(sendWait))
 			if n, err := unix.Ppoll(fds[:], &timeout, nil); err == nil && n == 0 {
-				return len(headers), 0
+				return sent, unix.EAGAIN
 			}
 		case refusedByNetwork(errno):
 			sent++

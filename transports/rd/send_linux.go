@@ -84,6 +84,8 @@ func (s *socket) sendBy(fd int, packets []engine.Packet, peers []datagram.Name) 
 		sent += n
 		switch {
 		case errno == 0:
+		case errno == unix.EAGAIN:
+			return nil // what does not go is lost, and found to be
 		case !s.whole && b.first[sent+1]-b.first[sent] > 1 && cutsNothing(errno):
 			s.whole = true
 			return s.sendBy(fd, packets[b.first[sent]:], peers)

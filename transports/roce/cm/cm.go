@@ -104,6 +104,9 @@ type Config struct {
 	// Most is how many connections there are at once, asked for ones included.
 	// Default 4,096.
 	Most int
+	// Shared says that others have the same address: what concerns none of the ports
+	// and connections here is left to them, and not rejected.
+	Shared bool
 	// First is the first connection's name at this end. Names should be unlike those
 	// of an earlier life, so that its late messages mean nothing.
 	First Conn

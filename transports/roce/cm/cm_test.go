@@ -313,6 +313,22 @@ func TestRejected(t *testing.T) {
 	}
 }
 
+// TestShared: who shares its address says nothing of what may be others'.
+func TestShared(t *testing.T) {
+	w := newWorld(t, 1)
+	b := w.ends[1]
+	b.config.Shared = true
+	delete(b.ports, port)
+	w.connect(asks)
+	message := make(infiniband.MAD, infiniband.MADLen)
+	message.EncodeCM(infiniband.AttributeDREQ, 1)
+	b.Receive(w.now, w.ends[0].addr, message)
+	w.run(time.Second)
+	if !errors.Is(w.ends[0].err, ErrTimeout) || slices.Contains(w.saw, "REJ") || slices.Contains(w.saw, "DREP") {
+		t.Errorf("%v, %v", w.ends[0].err, w.saw)
+	}
+}
+
 // TestLate: an MRA puts the next try off.
 func TestLate(t *testing.T) {
 	w := newWorld(t, 1)

@@ -26,7 +26,7 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 	// Before the answer to a REQ the peer's name is not known; a REJ of one may not
 	// name the connection at the peer.
 	if c == nil || c.to != from || c.state != asking && names.Local != c.remote && a != infiniband.AttributeREJ {
-		if a == infiniband.AttributeDREQ {
+		if a == infiniband.AttributeDREQ && !m.config.Shared {
 			m.answer(from, infiniband.AttributeDREP, mad.Fields().Transaction, func(b []byte) {
 				infiniband.DREP(b).Encode(&infiniband.DREPFields{Comm: infiniband.Comm{Local: names.Remote, Remote: names.Local}})
 			})
@@ -77,8 +77,11 @@ func (m *Manager) requested(from netip.Addr, transaction uint64, f infiniband.RE
 	}
 	service := infiniband.IPService(f.Private[:])
 	port := uint16(f.Service)
+	known := f.Service&^0xFFFF == infiniband.TCPService && m.ports[port]
 	switch {
-	case f.Service&^0xFFFF != infiniband.TCPService || !m.ports[port] || !service.Valid():
+	case !known && m.config.Shared:
+		return
+	case !known || !service.Valid():
 		refuse(infiniband.RejectServiceID)
 		return
 	case f.Transport != 0:

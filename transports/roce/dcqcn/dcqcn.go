@@ -39,8 +39,7 @@ type Params struct {
 	// Additive is R_AI and Hyper R_HAI, bit/s. Defaults: a twentieth and a tenth of
 	// Line, csg-htsim's; the paper's 40 Mbit/s are for 40 Gbit/s NICs.
 	Additive, Hyper uint64
-	// Least is the rate that no CNP goes below, bit/s. Default: a thousandth of
-	// Line.
+	// Least is the rate that no CNP goes below, bit/s. Default: a hundredth of Line.
 	Least uint64
 	// NotificationGap is the least time between two CNPs of one flow. Default 50
 	// us.
@@ -56,8 +55,26 @@ func (p Params) Defaults() Params {
 	or(&p.Stages, 5)
 	or(&p.Additive, max(p.Line/20, 1))
 	or(&p.Hyper, max(p.Line/10, 1))
-	or(&p.Least, max(p.Line/1000, 1))
+	or(&p.Least, max(p.Line/100, 1))
 	or(&p.NotificationGap, 50*time.Microsecond)
+	return p
+}
+
+// tuned is the rate of NICs that the default periods are for at least: they are as
+// many packets long at slower ones in Scaled.
+const tuned = 10_000_000_000
+
+// Scaled is the parameters for a line whose periods, defaults or not, are as many
+// packets long as at 10 Gbit/s where it is slower. The paper's 55 us are less than
+// one packet takes at 100 Mbit/s.
+func Scaled(line uint64) Params {
+	p := Params{Line: line}.Defaults()
+	if line == 0 || line >= tuned {
+		return p
+	}
+	for _, d := range []*time.Duration{&p.AlphaPeriod, &p.IncreasePeriod, &p.NotificationGap} {
+		*d = time.Duration(float64(*d) * tuned / float64(line))
+	}
 	return p
 }
 

@@ -111,8 +111,8 @@ func TestBounds(t *testing.T) {
 	for i := range 1000 {
 		r.Notified(clock.Time(i))
 	}
-	if r.Rate() != gbit/1000 {
-		t.Errorf("%d bit/s after 1,000 CNPs, want %d", r.Rate(), gbit/1000)
+	if r.Rate() != gbit/100 {
+		t.Errorf("%d bit/s after 1,000 CNPs, want %d", r.Rate(), gbit/100)
 	}
 	r.Advance(clock.Time(time.Second))
 	if r.Rate() != gbit || r.Stage() != Unlimited || r.Deadline() != clock.Never {
@@ -171,6 +171,17 @@ func TestFairShares(t *testing.T) {
 	}
 	if used := (sumA + sumB) / 20_000 / gbit; used < 0.7 || used > 1.05 {
 		t.Errorf("%v of the line in use", used)
+	}
+}
+
+// TestScaled: a period is as many packets long on slow lines as on those that it was
+// made for, and no longer than the paper's on fast ones.
+func TestScaled(t *testing.T) {
+	for line, want := range map[uint64]time.Duration{40 * gbit: 55 * time.Microsecond, 10 * gbit: 55 * time.Microsecond, gbit: 550 * time.Microsecond, gbit / 20: 11 * time.Millisecond} {
+		p := Scaled(line)
+		if p.AlphaPeriod != want || p.IncreasePeriod != want || p.NotificationGap != want*50/55 || p.Check() != nil {
+			t.Errorf("at %d bit/s %+v, want %v", line, p, want)
+		}
 	}
 }
 

@@ -171,6 +171,22 @@ type Counters struct {
 	CNPsSent       uint64
 	CNPsReceived   uint64
 	Ignored        uint64 // packets that mean nothing here
+	// SentBytes are of WRITEs and SENDs, each once; ReceivedBytes were placed.
+	SentBytes, ReceivedBytes uint64
+}
+
+// Add adds what another queue pair counted.
+func (c *Counters) Add(o Counters) {
+	for _, f := range []struct {
+		to   *uint64
+		more uint64
+	}{
+		{&c.Sent, o.Sent}, {&c.Received, o.Received}, {&c.Resent, o.Resent}, {&c.Duplicates, o.Duplicates}, {&c.Early, o.Early}, {&c.Naks, o.Naks},
+		{&c.RNRNaks, o.RNRNaks}, {&c.Timeouts, o.Timeouts}, {&c.CNPsSent, o.CNPsSent}, {&c.CNPsReceived, o.CNPsReceived}, {&c.Ignored, o.Ignored},
+		{&c.SentBytes, o.SentBytes}, {&c.ReceivedBytes, o.ReceivedBytes},
+	} {
+		*f.to += f.more
+	}
 }
 
 // New makes a queue pair that is connected.

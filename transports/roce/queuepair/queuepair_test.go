@@ -89,7 +89,7 @@ func TestWeather(t *testing.T) {
 		t.Run(fmt.Sprintf("selective=%v", selective), func(t *testing.T) {
 			var all Counters
 			for seed := range seeds {
-				all.add(weathered(t, uint64(seed), selective))
+				all.Add(weathered(t, uint64(seed), selective))
 			}
 			if all.Resent == 0 || all.Duplicates == 0 || all.Early == 0 || all.Naks == 0 || all.Timeouts == 0 || all.RNRNaks == 0 {
 				t.Errorf("not everything was tried: %+v", all)
@@ -97,11 +97,6 @@ func TestWeather(t *testing.T) {
 			t.Logf("%+v", all)
 		})
 	}
-}
-
-func (c *Counters) add(o Counters) {
-	c.Sent, c.Received, c.Resent, c.Duplicates, c.Early = c.Sent+o.Sent, c.Received+o.Received, c.Resent+o.Resent, c.Duplicates+o.Duplicates, c.Early+o.Early
-	c.Naks, c.RNRNaks, c.Timeouts = c.Naks+o.Naks, c.RNRNaks+o.RNRNaks, c.Timeouts+o.Timeouts
 }
 
 // weathered runs random requests in both directions, and checks what came of them.
@@ -124,7 +119,7 @@ func weathered(t *testing.T, seed uint64, selective bool) (all Counters) {
 			t.Fatalf("seed %d: %v, %d requests are left, %+v", seed, e.Err(), len(e.queue), e.Counters())
 		}
 		checks[i]()
-		all.add(e.Counters())
+		all.Add(e.Counters())
 	}
 	return all
 }

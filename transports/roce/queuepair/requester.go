@@ -93,17 +93,18 @@ func (q *QP) request(now clock.Time, into []byte) int {
 		return 0
 	}
 	psn := *place
-	n, next := q.write(into, q.at(psn), psn)
+	w := q.at(psn)
+	n, next := q.write(into, w, psn)
 	if psn.From(q.top) < 0 {
 		q.counters.Resent++
+	} else if !w.Op.answers() {
+		q.counters.SentBytes += uint64(min(w.size-psn.From(w.first)*q.config.MTU, q.config.MTU))
 	}
 	*place = next
 	if next.From(q.top) > 0 {
 		q.top = next
 	}
-	if q.timer == clock.Never {
-		q.timer = now.Add(q.config.Timeout)
-	}
+	q.timer = now.Add(q.config.Timeout) // a slow rate is no silence
 	q.pace(now, n)
 	return n
 }

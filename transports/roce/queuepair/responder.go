@@ -167,6 +167,7 @@ func (q *QP) placed(p infiniband.Packet, ok bool) {
 	}
 	b := p.BTH()
 	q.refusing = false
+	q.counters.ReceivedBytes += uint64(len(p.Payload()))
 	q.expected = q.expected.Add(1)
 	if p.Opcode().Ends() {
 		q.msn = (q.msn + 1) & uint32(infiniband.MaxPSN)

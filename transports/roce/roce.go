@@ -1,0 +1,402 @@
+// Package roce is the transports.Endpoint of RoCEv2: reliable connections (RC) that
+// speak what rdma_rxe and RDMA NICs speak, in a process, over a raw socket. The
+// rules are package queuepair's, connections are made by package cm as rdma_cm
+// makes them; this package drives both.
+//
+// An endpoint connects to a peer when it first posts to it, and that connection
+// carries messages one way: so two endpoints that start at once need no tie-break.
+// A WRITE goes as RDMA WRITE, a WRITE_IMM as RDMA WRITE with immediate data. A
+// connection does not survive a message that its receiver refuses, nor one that it
+// never acknowledges: the peer has failed then. A request is canceled only as long
+// as it waits for those before it, Droppable messages arrive whole, and every Class
+// shares the connection.
+//
+// Opening a raw socket needs CAP_NET_RAW in the network's user namespace, which
+// programs in nodes have.
+package roce
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/transports/completion"
+	"railbed/transports/infiniband"
+	"railbed/transports/roce/cm"
+	"railbed/transports/roce/dcqcn"
+	"railbed/transports/roce/queuepair"
+)
+
+const (
+	defaultMTU         = 1500
+	defaultPeerTimeout = 5 * time.Second
+	// defaultDSCP is AF31, which RoCE has by custom.
+	defaultDSCP = 26
+	// queueDepth bounds the requests outstanding to one peer, and handed those of
+	// them that the queue pair has, so that later ones can still be canceled.
+	queueDepth = 256
+	handed     = 64
+	handedSize = 8 << 20
+	// receives are posted for immediates of one peer, as long as there is room for
+	// what they report.
+	receives = 8
+	// reserve is what an Ethernet link's MTU has to have beside the path MTU:
+	// rdma_rxe's reckoning, for the longest headers there are.
+	reserve = 80
+	// tcpOf is the first service port of communication management.
+	tcpOf = 20_000
+)
+
+// Config says where an endpoint lives. Only Addr is required.
+type Config struct {
+	// Addr is the address of the NIC. An unspecified address is refused.
+	Addr netip.Addr
+	// Device is the NIC's name. The socket is bound to it where the kernel lets this
+	// process; see Endpoint.DeviceBound. Default: not bound.
+	Device string
+	// MTU is the link's; the path MTU is the largest of InfiniBand's that fits.
+	// Default 1500, which gives 1,024.
+	MTU int
+	// Clock is the testbed's. Default: one without dilation.
+	Clock *clock.Clock
+	// PeerTimeout is how long a peer may be silent while something is outstanding to
+	// it. Default 5 s.
+	PeerTimeout time.Duration
+	// Timeout is after how long a queue pair sends again what was not acknowledged.
+	// Default 67 ms.
+	Timeout time.Duration
+	// Selective has queue pairs repeat what is missing, and not all that follows. All
+	// peers need the same.
+	Selective bool
+	// Congestion, where it is set, has rates follow the fabric's marks. All peers need
+	// the same.
+	Congestion *dcqcn.Params
+	// Overhead is the bytes of each packet that rates count beyond those of an
+	// Ethernet frame. Default 0.
+	Overhead int
+	// DSCP is that of all packets but CNPs, which have 48. Default 26.
+	DSCP uint8
+}
+
+// PathMTU is the payload bytes of a packet on a link with an MTU: 256 to 4,096, or
+// 0 where not even that fits.
+func PathMTU(mtu int) int {
+	best := 0
+	for code := uint8(1); infiniband.MTU(code) > 0; code++ {
+		if m := infiniband.MTU(code); m+reserve <= mtu {
+			best = m
+		}
+	}
+	return best
+}
+
+// Endpoint implements transports.Endpoint. Make one with Open.
+type Endpoint struct {
+	config      Config
+	self        address
+	mtu         int
+	device      *device
+	completions *completion.Queue
+	running     sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	ending   bool
+	err      error // why the worker ended by itself
+	manager  *cm.Manager
+	peers    []*peer
+	byLife   map[uint64]*peer
+	links    map[infiniband.QPN]*link
+	byConn   map[cm.Conn]*link
+	early    map[cm.Conn]stranger // who asks, and was not added yet
+	regions  map[uint32]*region
+	numbers  uint32 // of queue pairs that were made
+	gsi      infiniband.PSN
+	turn     int
+	asleep   bool
+	done     []transports.Completion // to be reported
+	counters Counters
+}
+
+// Counters are what an endpoint's queue pairs did, and how many packets came whose
+// ICRC was wrong.
+type Counters struct {
+	queuepair.Counters
+	BadICRC uint64
+}
+
+// stranger asks for a connection.
+type stranger struct {
+	life  uint64
+	offer cm.Offer
+}
+
+var _ transports.Endpoint = (*Endpoint)(nil)
+
+// Open takes queue pairs at the address.
+func Open(config Config) (*Endpoint, error) {
+	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
+		return nil, fmt.Errorf("open roce endpoint: address %v is not one of a NIC", config.Addr)
+	}
+	or(&config.MTU, defaultMTU)
+	or(&config.PeerTimeout, defaultPeerTimeout)
+	or(&config.Timeout, infiniband.AckTimeout(14))
+	or(&config.DSCP, defaultDSCP)
+	if config.Clock == nil {
+		config.Clock = clock.New(1)
+	}
+	mtu := PathMTU(config.MTU)
+	if mtu == 0 {
+		return nil, fmt.Errorf("open roce endpoint on %v: MTU %d, want at least %d", config.Addr, config.MTU, 256+reserve)
+	}
+	e := &Endpoint{
+		config: config, mtu: mtu, completions: completion.New(), byLife: map[uint64]*peer{}, links: map[infiniband.QPN]*link{},
+		byConn: map[cm.Conn]*link{}, early: map[cm.Conn]stranger{}, regions: map[uint32]*region{},
+	}
+	if err := e.open(); err != nil {
+		return nil, fmt.Errorf("open roce endpoint on %v: %w", config.Addr, err)
+	}
+	e.running.Go(e.run)
+	return e, nil
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (e *Endpoint) open() (err error) {
+	if e.device, err = openDevice(&e.config, e.mtu); err != nil {
+		return err
+	}
+	e.self = address{life: random(), at: e.config.Addr, port: tcpOf + uint16(e.device.block), mtu: infiniband.MTUCode(e.mtu), selective: e.config.Selective}
+	e.manager, err = cm.New(cm.Config{
+		Addr: e.config.Addr, GUID: e.self.life, Shared: true, First: cm.Conn(e.device.block<<20 | uint32(e.self.life)&0xFFFFF),
+		Timeout: e.config.Timeout,
+	}, managed{e})
+	if err != nil {
+		return errors.Join(err, e.device.close())
+	}
+	e.manager.Listen(e.self.port)
+	return nil
+}
+
+func random() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// Address implements transports.Endpoint.
+func (e *Endpoint) Address() []byte { return e.self.encode() }
+
+// DeviceBound reports whether the socket is bound to Config.Device.
+func (e *Endpoint) DeviceBound() bool { return e.device.bound }
+
+// Life is what tells the endpoint from all others, also at its address.
+func (e *Endpoint) Life() uint64 { return e.self.life }
+
+// QueuePairs are the numbers of all queue pairs that the endpoint can have: from
+// first on, so many.
+func (e *Endpoint) QueuePairs() (first infiniband.QPN, count int) {
+	return e.device.number(0), 1 << blockBits
+}
+
+// PathMTU is the payload bytes of a packet.
+func (e *Endpoint) PathMTU() int { return e.mtu }
+
+// AddPeer implements transports.Endpoint.
+func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
+	to, err := decodeAddress(raw)
+	switch {
+	case err != nil:
+	case to.at.Is4() != e.config.Addr.Is4():
+		err = fmt.Errorf("it is at %v, and this endpoint at %v", to.at, e.config.Addr)
+	case to.selective != e.self.selective:
+		err = errors.New("one repeats selectively, the other not")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("add peer: %w", err)
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	if e.closed {
+		return 0, fmt.Errorf("add peer: %w", transports.ErrClosed)
+	}
+	if p := e.byLife[to.life]; p != nil {
+		return p.number, nil
+	}
+	p := &peer{endpoint: e, address: to, number: transports.Peer(len(e.peers))}
+	e.peers = append(e.peers, p)
+	e.byLife[to.life] = p
+	for conn, s := range e.early {
+		if s.life == to.life {
+			delete(e.early, conn)
+			e.grant(conn, p, s.offer)
+		}
+	}
+	return p.number, nil
+}
+
+// push keeps a completion until report, so that what ends at once is reported at
+// once: a request that was refused, and the peer that fails by it.
+func (e *Endpoint) push(c transports.Completion) { e.done = append(e.done, c) }
+
+// report hands on what was kept.
+func (e *Endpoint) report() {
+	if len(e.done) > 0 {
+		e.completions.Push(e.done...)
+		clear(e.done)
+		e.done = e.done[:0]
+	}
+}
+
+// unlock reports, and lets the worker look at what was changed.
+func (e *Endpoint) unlock() {
+	e.report()
+	wake := e.asleep
+	e.asleep = false
+	e.mu.Unlock()
+	if wake {
+		e.device.waiter.Wake()
+	}
+}
+
+// Register implements transports.Endpoint.
+func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Region, error) {
+	if len(buf) == 0 {
+		return nil, errors.New("register region: no bytes")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
+	}
+	r := &region{endpoint: e}
+	for r.key == 0 || e.regions[r.key] != nil {
+		r.key = uint32(random())
+	}
+	// Addresses are as hard to guess as keys, never wrap, and lie so far apart that
+	// a handle with another one is no other place of the region.
+	r.Base, r.Memory = random()>>33<<baseShift, buf
+	if access&transports.RemoteWrite != 0 {
+		r.Rights = queuepair.RemoteWrite
+	}
+	e.regions[r.key] = r
+	return r, nil
+}
+
+// region is registered memory.
+type region struct {
+	queuepair.Region
+	endpoint *Endpoint
+	key      uint32
+}
+
+const (
+	// remoteLen is the bytes of a handle: R_Key, and the address in units of 4 GiB.
+	remoteLen = 8
+	baseShift = 32
+)
+
+// Remote implements transports.Region.
+func (r *region) Remote() []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, r.key), uint32(r.Base>>baseShift))
+}
+
+// Close implements transports.Region.
+func (r *region) Close() error {
+	e := r.endpoint
+	e.mu.Lock() // whoever has it may be placing bytes
+	defer e.mu.Unlock()
+	delete(e.regions, r.key)
+	return nil
+}
+
+// Post implements transports.Endpoint.
+func (e *Endpoint) Post(ctx context.Context, requests []transports.Request) (int, error) {
+	e.mu.Lock()
+	defer e.unlock()
+	return transports.PostEach(ctx, requests, e.postLocked)
+}
+
+func (e *Endpoint) postLocked(r *transports.Request) (taken bool, err error) {
+	if err := r.Check(); err != nil {
+		return false, err
+	}
+	switch {
+	case e.closed:
+		return false, transports.ErrClosed
+	case int64(r.Peer) >= int64(len(e.peers)):
+		return false, fmt.Errorf("no peer %d", r.Peer)
+	}
+	return e.peers[r.Peer].post(r)
+}
+
+// Poll implements transports.Endpoint.
+func (e *Endpoint) Poll(completions []transports.Completion) int {
+	n := e.completions.Poll(completions)
+	if n > 0 {
+		e.mu.Lock()
+		e.unlock() // there is room for immediates again
+	}
+	return n
+}
+
+// Wait implements transports.Endpoint.
+func (e *Endpoint) Wait(ctx context.Context) error { return e.completions.Wait(ctx) }
+
+// Counters is what the queue pairs did. It is safe to call at any time, also after
+// Close.
+func (e *Endpoint) Counters() Counters {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := e.counters
+	all.BadICRC = e.device.badICRC.Load()
+	for _, l := range e.links {
+		all.Add(l.qp.Counters())
+	}
+	return all
+}
+
+// Close implements transports.Endpoint.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		e.running.Wait()
+		return nil
+	}
+	e.closed = true
+	now := e.config.Clock.Now()
+	for _, p := range e.peers {
+		p.end(transports.ErrClosed)
+	}
+	for _, l := range e.links {
+		e.manager.Disconnect(now, l.conn, l.remote)
+	}
+	e.ending = true
+	e.unlock()
+	e.running.Wait()
+	e.completions.Close()
+	return errors.Join(e.err, e.device.close())
+}
+
+// Source says from where packets to a peer come: none yet before the first.
+func (e *Endpoint) Source(to transports.Peer) (port uint16, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if int64(to) >= int64(len(e.peers)) || e.peers[to].out == nil {
+		return 0, false
+	}
+	return sourcePort(e.peers[to].out.number), true
+}

@@ -1,0 +1,145 @@
+package roce
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"railbed/testbed/hosttest"
+	"railbed/transports"
+	"railbed/transports/infiniband"
+	"railbed/transports/transportstest"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
+
+const insideEnv = "RAILBED_TEST_ROCE_INSIDE"
+
+// inNamespace runs the calling test again, alone, in a network namespace of its own,
+// whose loopback device has an Ethernet link's MTU, and reports there whether this
+// is that run.
+func inNamespace(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(insideEnv) == t.Name() {
+		if output, err := exec.Command("ip", "link", "set", "lo", "mtu", "4200", "up").CombinedOutput(); err != nil {
+			t.Fatalf("ip: %v\n%s", err, output)
+		}
+		return true
+	}
+	hosttest.Need(t, hosttest.Netns)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
+	command.Env = append(os.Environ(), insideEnv+"="+t.Name())
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("in a namespace: %v\n%s", err, output)
+	}
+	return false
+}
+
+// TestConformance: over IPv4 and IPv6, by each way of repeating, with large and small
+// packets.
+func TestConformance(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	for _, c := range []Config{{Addr: netip.MustParseAddr("127.0.0.1"), MTU: 4200}, {Addr: netip.IPv6Loopback(), MTU: 400, Selective: true}} {
+		c.PeerTimeout = 3 * time.Second
+		t.Run(fmt.Sprintf("%v/mtu=%d", c.Addr, c.MTU), func(t *testing.T) {
+			transportstest.Suite{Bound: 20 * time.Second, Open: func(t testing.TB) transports.Endpoint {
+				e, err := Open(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return e
+			}}.Run(t)
+		})
+	}
+}
+
+// TestStrangePackets: what comes to the port and is none of a peer's changes nothing,
+// and packets whose ICRC is wrong are counted.
+func TestStrangePackets(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	addr := netip.MustParseAddr("127.0.0.1")
+	open := func() *Endpoint {
+		e, err := Open(Config{Addr: addr, MTU: 1500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		return e
+	}
+	a, b := open(), open()
+	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, infiniband.Port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	first, count := a.QueuePairs()
+	forged := 0
+	for _, o := range []infiniband.Opcode{infiniband.WriteOnly, infiniband.WriteMiddle, infiniband.Acknowledge, infiniband.ReadRequest, infiniband.CNP, infiniband.UDSendOnly} {
+		for _, to := range []infiniband.QPN{first, first + 1, first + infiniband.QPN(count) - 1, infiniband.GSI} {
+			n := 0
+			if o.HasPayload() {
+				n = infiniband.MADLen
+			}
+			p := infiniband.Packet(make([]byte, infiniband.Len(o, n)))
+			p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey, DestQP: to}, RETH: infiniband.RETHFields{Length: uint32(n)}, DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey}}, n)
+			if _, err := conn.Write(p); err != nil {
+				t.Fatal(err)
+			}
+			forged++
+			if _, err := conn.Write(p[:len(p)-1]); err != nil { // is no packet
+				t.Fatal(err)
+			}
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); a.Counters().BadICRC < uint64(forged); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d packets with a wrong ICRC were counted, want %d", a.Counters().BadICRC, forged)
+		}
+	}
+	memory := make([]byte, 100)
+	region, err := b.Register(memory, transports.RemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := a.AddPeer(b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.AddPeer(a.Address()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Post(t.Context(), []transports.Request{{Op: transports.OpWrite, Peer: to, Local: []byte("still here"), Remote: region.Remote()}}); err != nil {
+		t.Fatal(err)
+	}
+	var done [1]transports.Completion
+	if err := a.Wait(t.Context()); err != nil || a.Poll(done[:]) != 1 || done[0].Err != nil || string(memory[:10]) != "still here" {
+		t.Errorf("%v, %+v, %q", err, done, memory[:10])
+	}
+	// Packets of an endpoint with a block of its own go to it alone.
+	if got := b.Counters().BadICRC; got != 6 {
+		t.Errorf("%d packets with a wrong ICRC at who has other queue pairs, want the 6 for all", got)
+	}
+}
+
+// TestPathMTU: the path MTU is InfiniBand's largest below the link's, less 80.
+func TestPathMTU(t *testing.T) {
+	for mtu, want := range map[int]int{335: 0, 336: 256, 1500: 1024, 4175: 2048, 4176: 4096, 9000: 4096} {
+		if got := PathMTU(mtu); got != want {
+			t.Errorf("link of %d: %d, want %d", mtu, got, want)
+		}
+	}
+}
