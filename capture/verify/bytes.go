@@ -7,6 +7,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/verdict"
+	"railbed/transports/infiniband"
 	"railbed/transports/wire"
 )
 
@@ -22,7 +23,7 @@ const (
 // and with the worker's own count. What a rank sent is the TCP payload of the
 // workload's flows that left through its NIC's tap, each byte once:
 // retransmissions are told apart by their sequence numbers, and reported. Over
-// rd it is the payload of the messages; bytes that may be left out, and that the
+// roce it is that of WRITEs and SENDs, and over rd the payload of the messages; bytes that may be left out, and that the
 // rank gave up, it did not send by the formula, though the worker counted them.
 // Where a rank says how many bytes never came to it, that is compared with what
 // left for it less what its acknowledgements count as received.
@@ -33,6 +34,7 @@ type BytesPerRank struct {
 	streams   []*stream // by flow index
 	rank      []int     // by flow index
 	datagrams map[rdKey]*rankStream
+	requests  map[roceKey]*roceStream
 	placed    map[rdPair]*placedBytes // where ranks say what did not come; else nil
 	unread    []uint64                // datagrams that cannot be read, by rank
 	full      bool                    // there were more datagrams' streams than are told apart
@@ -44,11 +46,36 @@ type rankStream struct {
 	rank int
 }
 
+// roceStream is the requests that a rank sends to a queue pair, which are numbered.
+type roceStream struct {
+	rank            int
+	next            infiniband.PSN // behind the highest so far
+	read            bool           // that was a READ, which takes as many PSNs as its answer has packets
+	largest         int            // payload
+	fresh, repeated uint64         // bytes of payload
+	unseen          int64          // at most: bytes of requests that were not seen
+}
+
+// add takes a request that leaves its sender.
+func (s *roceStream) add(c *RoCE) {
+	ahead := c.BTH.PSN.From(s.next)
+	if ahead < 0 {
+		s.repeated += uint64(c.Payload)
+		return
+	}
+	s.largest = max(s.largest, c.Payload)
+	if !s.read {
+		s.unseen += int64(ahead) * int64(s.largest)
+	}
+	s.fresh += uint64(c.Payload)
+	s.next, s.read = c.BTH.PSN.Add(1), c.BTH.Opcode == infiniband.ReadRequest
+}
+
 // NewBytesPerRank makes the check. The tolerance is a share of the expected
 // bytes, by which a rank may send more or less; headers of the transport and
 // replies count as sent.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
-	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, unread: make([]uint64, len(w.Ranks))}
+	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, requests: map[roceKey]*roceStream{}, unread: make([]uint64, len(w.Ranks))}
 	if slices.ContainsFunc(w.Ranks, func(r Rank) bool { return r.Missing != nil }) {
 		b.placed = map[rdPair]*placedBytes{}
 	}
@@ -68,6 +95,10 @@ func (b *BytesPerRank) Packet(p *Packet) {
 		return
 	}
 	if rank := &b.roles.workload.Ranks[role.rank]; p.Tap.Port != rank.NIC || p.Tap.Node != rank.Node {
+		return
+	}
+	if p.Flow.Proto == protoUDP && p.Flow.Dst.Port() == infiniband.Port {
+		b.request(p, role.rank)
 		return
 	}
 	if p.Flow.Proto == protoUDP {
@@ -119,6 +150,24 @@ func (b *BytesPerRank) datagram(p *Packet, rank int) {
 	}
 }
 
+// request takes a packet of RoCEv2 of a rank.
+func (b *BytesPerRank) request(p *Packet, rank int) {
+	switch c := p.RoCE; {
+	case c == nil:
+		b.unread[rank]++
+	case c.BTH.Opcode.Request() && c.BTH.DestQP != infiniband.GSI:
+		s := b.requests[p.roceKey()]
+		if s == nil {
+			if b.full = b.full || len(b.requests) >= maxRDSequences; b.full {
+				return
+			}
+			s = &roceStream{rank: rank, next: c.BTH.PSN}
+			b.requests[p.roceKey()] = s
+		}
+		s.add(c)
+	}
+}
+
 // sent is what one rank sent.
 type sent struct {
 	fresh, repeated uint64
@@ -146,6 +195,13 @@ func (b *BytesPerRank) sums() []sent {
 		sum.fresh += s.fresh
 		sum.repeated += s.repeated
 		sum.left += s.left
+		sum.unseen += s.unseen
+		sum.flows++
+	}
+	for _, s := range b.requests {
+		sum := &sums[s.rank]
+		sum.fresh += s.fresh
+		sum.repeated += s.repeated
 		sum.unseen += s.unseen
 		sum.flows++
 	}
@@ -196,7 +252,7 @@ func (b *BytesPerRank) Result() Result {
 		unclear = append(unclear, "the workload has no ranks")
 	}
 	if b.full {
-		unclear = append(unclear, fmt.Sprintf("more than %d pairs of engines", maxRDSequences))
+		unclear = append(unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs", maxRDSequences))
 	}
 	b.capture.conclude(&r, taps, wrong, unclear)
 	return r

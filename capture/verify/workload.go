@@ -5,11 +5,16 @@ import (
 	"net/netip"
 
 	"railbed/fabric/units"
+	"railbed/transports/infiniband"
 	"railbed/transports/wire"
 )
 
-// TransportRD is a Rank's transport of reliable datagrams.
-const TransportRD = "rd"
+// Transports of a Rank beside TCP: reliable datagrams, and reliable connections of
+// RoCEv2.
+const (
+	TransportRD   = "rd"
+	TransportRoCE = "roce"
+)
 
 // AllToAll is the pattern of a Workload in which each rank sends to each other one.
 const AllToAll = "all-to-all"
@@ -31,11 +36,14 @@ type Rank struct {
 	NIC  string     `json:"nic"`
 	Addr netip.Addr `json:"addr"` // of the NIC, and of every packet of the rank
 	Port uint16     `json:"port"` // on which the rank listens
-	// Transport is tcp, which empty means too, or rd.
+	// Transport is tcp, which empty means too, rd or roce.
 	Transport string `json:"transport,omitempty"`
 	// Engines is on how many UDP ports, from Port on, a rank of rd hears. Port is
 	// then a multiple of wire.RDEngines within the block from wire.PortRD on.
 	Engines int `json:"engines,omitempty"`
+	// QueuePairs are those of a rank of roce: what goes to its address and to others
+	// is not of the workload.
+	QueuePairs *QueuePairs `json:"queue_pairs,omitempty"`
 	// Flows are the rank's outgoing flows, payload and replies. They are
 	// needed where ranks share an address; otherwise an empty list means
 	// every flow from Addr to another rank's service, or from the own one.
@@ -49,6 +57,16 @@ type Rank struct {
 	// Reported is what the rank itself says that it gave to its sockets, with
 	// its transport's headers and replies; nil when it says nothing.
 	Reported *uint64 `json:"reported,omitempty"`
+}
+
+// QueuePairs are so many numbers of queue pairs, from First on.
+type QueuePairs struct {
+	First uint32 `json:"first"`
+	Count int    `json:"count"`
+}
+
+func (q *QueuePairs) has(n infiniband.QPN) bool {
+	return q == nil || uint32(n) >= q.First && uint32(n)-q.First < uint32(q.Count)
 }
 
 // FlowAddr is one direction of a connection.
@@ -109,6 +127,7 @@ type roles struct {
 	exact    map[FlowAddr]int
 	service  map[netip.AddrPort]int
 	rd       map[netip.AddrPort]int // the engines of ranks of rd
+	roce     map[netip.Addr][]int   // ranks of roce
 	byAddr   map[netip.Addr][]int
 	known    []role // by flow index
 	seen     []bool
@@ -117,16 +136,19 @@ type roles struct {
 }
 
 func newRoles(w Workload) *roles {
-	r := &roles{workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{}, rd: map[netip.AddrPort]int{}, byAddr: map[netip.Addr][]int{}}
+	r := &roles{workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{}, rd: map[netip.AddrPort]int{}, roce: map[netip.Addr][]int{}, byAddr: map[netip.Addr][]int{}}
 	for i, rank := range w.Ranks {
 		for _, f := range rank.Flows {
 			r.exact[f] = i
 		}
-		if rank.Transport == TransportRD {
+		switch rank.Transport {
+		case TransportRD:
 			for engine := range min(rank.Engines, wire.RDEngines) {
 				r.rd[netip.AddrPortFrom(rank.Addr, rank.Port+uint16(engine))] = i
 			}
-		} else {
+		case TransportRoCE:
+			r.roce[rank.Addr] = append(r.roce[rank.Addr], i)
+		default:
 			r.service[netip.AddrPortFrom(rank.Addr, rank.Port)] = i
 		}
 		r.byAddr[rank.Addr] = append(r.byAddr[rank.Addr], i)
@@ -138,8 +160,11 @@ func newRoles(w Workload) *roles {
 // the engine that it says it comes from, because ranks of one address are told
 // apart by the ports on which they hear.
 func (r *roles) of(p *Packet) role {
-	if p.Flow == nil || p.Flow.Proto != protoTCP && (p.Flow.Proto != protoUDP || !wire.IsPortRD(p.Flow.Dst.Port())) {
+	if p.Flow == nil || p.Flow.Proto != protoTCP && (p.Flow.Proto != protoUDP || !wire.IsPortRD(p.Flow.Dst.Port()) && p.Flow.Dst.Port() != infiniband.Port) {
 		return role{}
+	}
+	if p.Flow.Proto == protoUDP && p.Flow.Dst.Port() == infiniband.Port {
+		return r.ofRoCE(p)
 	}
 	found := r.flow(p.Flow)
 	if p.RD != nil {
@@ -176,6 +201,29 @@ func (r *roles) findRD(f *Flow) role {
 	found := role{rank: -1, to: to, relevant: true}
 	if owners := r.byAddr[f.Src.Addr()]; len(owners) == 1 {
 		found.rank = owners[0]
+	}
+	return found
+}
+
+// ofRoCE is the role of a packet of RoCEv2: the queue pair that it is for says to
+// which rank it goes, and its address from whom it is. What makes connections is for
+// no queue pair in particular.
+func (r *roles) ofRoCE(p *Packet) role {
+	found := role{rank: -1, to: -1}
+	for _, i := range r.roce[p.Flow.Dst.Addr()] {
+		if p.RoCE == nil || p.RoCE.BTH.DestQP == infiniband.GSI || r.workload.Ranks[i].QueuePairs.has(p.RoCE.BTH.DestQP) {
+			found.relevant, found.to = true, i
+			break
+		}
+	}
+	if !found.relevant {
+		return found
+	}
+	switch owners := r.roce[p.Flow.Src.Addr()]; {
+	case len(owners) == 1:
+		found.rank = owners[0]
+	case len(owners) > 1:
+		r.ambiguous++
 	}
 	return found
 }
