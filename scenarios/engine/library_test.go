@@ -12,8 +12,11 @@ import (
 	"railbed/testbed/verdict"
 )
 
-// schemaLine makes editors complete and check a file.
-const schemaLine = "# yaml-language-server: $schema=../testbed/spec/railbed.schema.json\n"
+// schemaLine makes editors complete and check a file, so many folders below the
+// root.
+func schemaLine(depth int) string {
+	return "# yaml-language-server: $schema=" + strings.Repeat("../", depth) + "testbed/spec/railbed.schema.json\n"
+}
 
 // overloadedTries is how often a scenario is run again on a machine that could
 // not carry it.
@@ -28,14 +31,17 @@ const overloadedTries = 2
 func TestLibrary(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	files, err := filepath.Glob("../*.yaml")
+	if more, _ := filepath.Glob("../roce/*.yaml"); err == nil {
+		files = append(files, more...)
+	}
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d scenario files, %v", len(files), err)
 	}
 	for _, path := range files {
-		t.Run(filepath.Base(path), func(t *testing.T) {
+		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) {
 			text, err := os.ReadFile(path)
-			if err != nil || !strings.HasPrefix(string(text), schemaLine) {
-				t.Errorf("the first line is not %s(%v)", schemaLine, err)
+			if first := schemaLine(strings.Count(path, "/")); err != nil || !strings.HasPrefix(string(text), first) {
+				t.Errorf("the first line is not %s(%v)", first, err)
 			}
 			var r *report.Report
 			for range overloadedTries {

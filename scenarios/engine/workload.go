@@ -64,7 +64,7 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	job := worker.Job{
 		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
 		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
-		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w), Skew: w.Skew, Seed: s.plan.Seed,
+		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, RoCE: w.RoCE, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w), Skew: w.Skew, Seed: s.plan.Seed,
 	}
 	for _, r := range s.plan.Ranks {
 		if d := s.plan.Sends(r.Node, r.NIC); d != nil {
@@ -124,6 +124,9 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 			Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port, Transport: r.Transport, Engines: rank.Engines,
 			Expected: expected(w, rank.Rank, r.Ranks, p.Seed),
 			Reported: &rank.Stream.Sent,
+		}
+		if q := rank.QueuePairs; q != nil {
+			judged.QueuePairs = &verify.QueuePairs{First: q.First, Count: q.Count}
 		}
 		if w.RD != nil && !w.RD.Droppable.IsZero() {
 			judged.Missing = &rank.Payload.Missing

@@ -116,6 +116,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		},
 		"RD.control":         func(value string) error { _, err := rate.Parse(value); return err },
 		"Workload.kind":      job(func(j *worker.Job, value string) { j.Kind = value }),
+		"RoCE.repeat":        only(spec.RoCEGoBackN, spec.RoCESelective),
+		"RoCE.congestion":    only(spec.RoCENone, spec.RoCEDCQCN),
 		"Workload.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
 		"Workload.algorithm": func(value string) error {
 			err := job(func(j *worker.Job, value string) { j.Algorithm = value })(value)

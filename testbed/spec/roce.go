@@ -6,6 +6,27 @@ import (
 	"railbed/fabric/units"
 )
 
+// RoCE is how the queue pairs of a workload behave.
+type RoCE struct {
+	// Repeat is what follows a loss: go-back-n (default), as rdma_rxe and most NICs do
+	// it, all from what was lost on; or selective, what was lost alone, which only our
+	// own endpoints understand.
+	Repeat string `yaml:"repeat,omitempty" json:"repeat,omitempty" jsonschema:"enum=go-back-n,enum=selective"`
+	// Congestion is what senders do about marks: none (default), or dcqcn: receivers
+	// tell them by CNPs, and they slow down. Switches mark where they have ecn. Its
+	// periods are the paper's, 55 us, on links of 10 Gbit/s or more, and as many
+	// packets long on slower ones: 11 ms at 50 Mbit/s.
+	Congestion string `yaml:"congestion,omitempty" json:"congestion,omitempty" jsonschema:"enum=none,enum=dcqcn"`
+}
+
+// What RoCE can say.
+const (
+	RoCEGoBackN   = "go-back-n"
+	RoCESelective = "selective"
+	RoCEDCQCN     = "dcqcn"
+	RoCENone      = "none"
+)
+
 // Rules of a RoCECheck.
 const (
 	RoCERuleICRC   = "icrc"          // every packet has its invariant CRC right

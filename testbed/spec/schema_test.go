@@ -213,6 +213,11 @@ func TestExamplesPassDecoderAndSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	more, err := filepath.Glob("../../scenarios/*/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scenarios = append(scenarios, more...)
 	s := compiled(t)
 	for _, file := range append(files, scenarios...) {
 		if _, err := Load(file); err != nil {

@@ -233,11 +233,13 @@ type Workload struct {
 	// sends to the k-th most popular one in proportion to 1/k^skew (Zipf), and who is
 	// how popular follows from the seed. Default 0: equal ones.
 	Skew int `yaml:"skew,omitempty" json:"skew,omitempty" jsonschema:"minimum=0,maximum=4"`
-	// Transport is tcp (default), the kernel's, or rd, reliable datagrams by many
-	// paths.
-	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd"`
+	// Transport is tcp (default), the kernel's, rd, reliable datagrams by many paths,
+	// or roce, reliable connections of RoCEv2.
+	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
 	// RD is how reliable datagrams behave, with transport: rd.
 	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
+	// RoCE is how queue pairs behave, with transport: roce.
+	RoCE *RoCE `yaml:"roce,omitempty" json:"roce,omitempty"`
 	// Size is of the float32 buffer of each rank, of which an all-to-all sends one part
 	// to each rank, itself included: a multiple of 4B.
 	Size units.Bytes `yaml:"size" json:"size"`

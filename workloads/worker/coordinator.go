@@ -224,7 +224,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		}
 		r := &result.PerRank[rank]
 		r.Stream, r.Flows, r.DeviceBound, r.Engines, r.Pace = m.Finished.Stream, m.Finished.Flows, m.Finished.DeviceBound, m.Finished.Engines, m.Finished.Pace
-		r.Life = m.Finished.Life
+		r.Life, r.QueuePairs = m.Finished.Life, m.Finished.QueuePairs
 		return true
 	})
 	result.summarise(c.job)

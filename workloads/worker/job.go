@@ -11,6 +11,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
@@ -25,6 +26,7 @@ const (
 	Pairwise  = "pairwise"
 	TCP       = "tcp"
 	RD        = "rd"
+	RoCE      = "roce"
 )
 
 // Job is a collective on every rank of a testbed.
@@ -32,7 +34,7 @@ type Job struct {
 	Name  string
 	Ranks []plan.Rank // in order, numbered from 0
 	// Kind, Algorithm and Transport: all-reduce by ring (default), or all-to-all by
-	// direct (default) or pairwise; tcp (default) or rd.
+	// direct (default) or pairwise; tcp (default), rd or roce.
 	Kind, Algorithm, Transport string
 	Size                       units.Bytes // of the float32 buffer: a multiple of 4 bytes
 	Iterations                 int         // timed; default 5
@@ -53,6 +55,8 @@ type Job struct {
 	Ordinal int
 	// RD is how rd behaves; nil is its defaults.
 	RD *spec.RD
+	// RoCE is how queue pairs behave over roce; nil is its defaults.
+	RoCE *spec.RoCE
 	// Secret is what all ranks share where RD says that they encrypt. Workers get it
 	// over their channels and in no other way. Default: one of the job's own.
 	Secret privacy.Material
@@ -62,7 +66,7 @@ type Job struct {
 	Rates     *rates.File
 	RoundTrip time.Duration
 	// Sends are the links into which the ranks' NICs send, of all ranks or none.
-	// rd keeps to their rates; TCP has its own ways.
+	// rd keeps to their rates, and DCQCN starts there; TCP has its own ways.
 	Sends []plan.Direction
 	// Dilation is the testbed's; 0 is 1.
 	Dilation uint64
@@ -127,8 +131,8 @@ func (j Job) withDefaults() (Job, error) {
 	}
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if !known(j.Kind, j.Algorithm) || j.Transport != TCP && j.Transport != RD {
-		problem("%s by %s over %s: want %s by %s or %s by %s or %s, over %s or %s", j.Kind, j.Algorithm, j.Transport, AllReduce, Ring, AllToAll, Direct, Pairwise, TCP, RD)
+	if !known(j.Kind, j.Algorithm) || j.Transport != TCP && j.Transport != RD && j.Transport != RoCE {
+		problem("%s by %s over %s: want %s by %s or %s by %s or %s, over %s, %s or %s", j.Kind, j.Algorithm, j.Transport, AllReduce, Ring, AllToAll, Direct, Pairwise, TCP, RD, RoCE)
 	}
 	if j.Kind == AllToAll && (j.InPlace || j.RD != nil && !j.RD.Droppable.IsZero()) {
 		problem("%s in place, or with bytes that may be left out: there is neither", AllToAll)
@@ -235,6 +239,13 @@ func (j Job) config(i int) *workerConfig {
 		if j.Rates != nil {
 			c.Rates = j.Rates.Pairs(i)
 		}
+		if i < len(j.Sends) {
+			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
+		}
+		return c
+	}
+	if j.Transport == RoCE {
+		c.Port, c.Dilation, c.RoCE = infiniband.Port, j.Dilation, j.RoCE
 		if i < len(j.Sends) {
 			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
 		}

@@ -66,7 +66,9 @@ type workerConfig struct {
 	Skew   int                `json:"skew,omitempty"`
 	Seed   uint64             `json:"seed,omitempty"`
 	Phases []collective.Phase `json:"phases,omitempty"`
-	// RD, Rate and Overhead of the link, and Dilation are for rd.
+	// RD and RoCE are for these transports, and Rate and Overhead of the link, and
+	// Dilation, for both.
+	RoCE     *spec.RoCE       `json:"roce,omitempty"`
 	RD       *spec.RD         `json:"rd,omitempty"`
 	Secret   privacy.Material `json:"secret,omitempty"` // of rd, where it encrypts
 	Rate     units.Rate       `json:"rate,omitempty"`
@@ -134,8 +136,9 @@ type workerFinished struct {
 	Flows       []Flow             `json:"flows,omitempty"`
 	DeviceBound bool               `json:"device_bound"`
 	Engines     int                `json:"engines,omitempty"` // of rd
-	Pace        *Pace              `json:"pace,omitempty"`    // of rd
-	Life        uint64             `json:"life,omitempty"`    // of rd
+	QueuePairs  *QueuePairs        `json:"queue_pairs,omitempty"`
+	Pace        *Pace              `json:"pace,omitempty"` // of rd
+	Life        uint64             `json:"life,omitempty"` // of rd
 }
 
 type workerFailed struct {

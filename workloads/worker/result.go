@@ -44,23 +44,41 @@ type Pace struct {
 	Most    time.Duration `json:"most_ns"`
 }
 
+// QueuePairs is what a rank's queue pairs say of themselves over roce.
+type QueuePairs struct {
+	// First is the first number that they can have, of Count.
+	First    uint32 `json:"first"`
+	Count    int    `json:"count"`
+	PathMTU  int    `json:"path_mtu"` // payload bytes of a packet
+	Packets  uint64 `json:"packets"`  // requests and responses that went
+	Resent   uint64 `json:"resent"`   // requests, again
+	Naks     uint64 `json:"naks"`     // that it sent, of sequence errors and others
+	RNRNaks  uint64 `json:"rnr_naks"`
+	Timeouts uint64 `json:"timeouts"`
+	CNPs     uint64 `json:"cnps"`   // that it sent
+	Slowed   uint64 `json:"slowed"` // CNPs that it got
+	BadICRC  uint64 `json:"bad_icrc"`
+}
+
 // RankResult is one rank's own account, to be compared with the packets.
 type RankResult struct {
 	Rank int        `json:"rank"`
 	Node string     `json:"node"`
 	NIC  string     `json:"nic"`
 	Addr netip.Addr `json:"addr"`
-	Port uint16     `json:"port"` // where it listens
+	Port uint16     `json:"port"` // where it listens; over roce the port of all
 	// Payload counts the bytes of elements over all operations, and Warmup
 	// the part of it that the warm-up moved.
 	Payload collective.Traffic `json:"payload"`
 	Warmup  collective.Traffic `json:"warmup"`
 	// Stream counts every byte that tcp gave to or took from its sockets,
-	// payload, headers and replies; of rd the payload alone, each byte once.
+	// payload, headers and replies; of rd and roce the payload alone, each byte once.
 	Stream collective.Traffic `json:"stream"`
 	Flows  []Flow             `json:"flows"` // of tcp
 	// Engines is how many rd has, on ports from Port on.
 	Engines int `json:"engines,omitempty"`
+	// QueuePairs is what they did over roce.
+	QueuePairs *QueuePairs `json:"queue_pairs,omitempty"`
 	// Pace is how far the rank's packets were behind their schedule over rd, where
 	// a rate held them back.
 	Pace *Pace `json:"pace,omitempty"`

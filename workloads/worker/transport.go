@@ -36,6 +36,8 @@ func open(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 		return tcpEndpoint{e}, err
 	case RD:
 		return openRD(c, ranks)
+	case RoCE:
+		return openRoCE(c)
 	}
 	return nil, fmt.Errorf("a transport %q is not something this worker has", c.Transport)
 }

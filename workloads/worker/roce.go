@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"railbed/fabric/clock"
+	"railbed/testbed/spec"
+	"railbed/transports"
+	"railbed/transports/roce"
+	"railbed/transports/roce/dcqcn"
+	"railbed/workloads/collective"
+)
+
+// openRoCE is open for reliable connections of RoCEv2.
+func openRoCE(c *workerConfig) (endpoint, error) {
+	config := roce.Config{Addr: c.Addr, Device: c.NIC, PeerTimeout: time.Duration(c.PeerTimeout), Clock: clock.New(c.Dilation)}
+	if c.NIC != "" {
+		nic, err := net.InterfaceByName(c.NIC)
+		if err != nil {
+			return nil, fmt.Errorf("open roce endpoint: %w", err)
+		}
+		config.MTU = nic.MTU
+	}
+	if settings := c.RoCE; settings != nil {
+		switch settings.Repeat {
+		case spec.RoCESelective:
+			config.Selective = true
+		case "", spec.RoCEGoBackN:
+		default:
+			return nil, fmt.Errorf("open roce endpoint: repeat %q is not something this worker has", settings.Repeat)
+		}
+		switch settings.Congestion {
+		case spec.RoCEDCQCN:
+			if c.Rate == 0 {
+				return nil, fmt.Errorf("open roce endpoint: %s needs the rate of rank %d's link", spec.RoCEDCQCN, c.Rank)
+			}
+			params := dcqcn.Scaled(uint64(c.Rate))
+			config.Congestion, config.Overhead = &params, c.Overhead
+		case "", spec.RoCENone:
+		default:
+			return nil, fmt.Errorf("open roce endpoint: congestion %q is not something this worker has", settings.Congestion)
+		}
+	}
+	e, err := roce.Open(config)
+	if err != nil {
+		return nil, err
+	}
+	return roceEndpoint{e}, nil
+}
+
+type roceEndpoint struct{ *roce.Endpoint }
+
+// account implements endpoint: as of rd the payload counts, each byte once, and
+// packets name the queue pair that they are for.
+func (e roceEndpoint) account(map[transports.Peer]int) *workerFinished {
+	c := e.Counters()
+	first, count := e.QueuePairs()
+	return &workerFinished{
+		Stream: collective.Traffic{Sent: c.SentBytes, Received: c.ReceivedBytes},
+		QueuePairs: &QueuePairs{
+			First: uint32(first), Count: count, PathMTU: e.PathMTU(), Packets: c.Sent, Resent: c.Resent, Naks: c.Naks, RNRNaks: c.RNRNaks, Timeouts: c.Timeouts, CNPs: c.CNPsSent, Slowed: c.CNPsReceived, BadICRC: c.BadICRC,
+		},
+	}
+}
