@@ -38,9 +38,6 @@ const (
 // bootModules are what every guest needs, the channel's first.
 var bootModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net", "virtio_rng"}
 
-// kvmPath is KVM's device.
-const kvmPath = "/dev/kvm"
-
 // processor decides between KVM and TCG: at most once for all nodes, by booting.
 func (r *Runtime) processor(ctx context.Context, config nodes.Config) (string, error) {
 	if r.Processor != "" {
@@ -53,16 +50,7 @@ func (r *Runtime) processor(ctx context.Context, config nodes.Config) (string, e
 // choose boots a guest with KVM if there is one that QEMU's user may use.
 func (r *Runtime) choose(ctx context.Context, config nodes.Config) (string, error) {
 	const patience = 20 * time.Second
-	info, err := os.Stat(kvmPath)
-	if err == nil && root() && info.Mode().Perm()&0o060 != 0o060 {
-		err = fmt.Errorf("%s is for its owner alone: %v", kvmPath, info.Mode())
-	} else if err == nil {
-		var file *os.File
-		if file, err = os.OpenFile(kvmPath, os.O_RDWR, 0); err == nil {
-			file.Close()
-		}
-	}
-	if err != nil {
+	if err := image.OpenKVM(root()); err != nil {
 		return TCG, err
 	}
 	trial := config

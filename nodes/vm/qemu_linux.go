@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/nodes"
+	"railbed/nodes/vm/image"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 )
@@ -212,7 +213,7 @@ func identity(processor string) (user int, groups []int) {
 	if !root() {
 		return 0, nil
 	}
-	if info, err := os.Stat(kvmPath); err == nil && processor == KVM {
+	if info, err := os.Stat(image.KVMPath); err == nil && processor == KVM {
 		groups = append(groups, int(info.Sys().(*syscall.Stat_t).Gid))
 	}
 	return qemuUser, groups

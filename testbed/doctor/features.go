@@ -254,7 +254,7 @@ func hostFeatures() []feature {
 		},
 		{
 			name: "kvm", tried: "open /dev/kvm and make an empty machine", gates: "fast virtual machines as nodes, where one boots with it; else they are 10 to 20 times slower",
-			remedy: "a host with virtualisation, and the group kvm for an ordinary user", try: tryKVM,
+			remedy: "a host with virtualisation; chgrp kvm /dev/kvm && chmod 660 /dev/kvm, as udev does, and the group kvm for an ordinary user", try: tryKVM,
 		},
 		{
 			name: "qemu", tried: "run it", gates: "virtual machines as nodes (runtime: vm)",

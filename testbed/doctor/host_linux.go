@@ -308,7 +308,10 @@ func tryDocker() (string, error) {
 
 func tryKVM() (string, error) {
 	const createVM = 0xae01 // KVM_CREATE_VM of <linux/kvm.h>
-	file, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err := image.OpenKVM(os.Geteuid() == 0); err != nil {
+		return "", err
+	}
+	file, err := os.OpenFile(image.KVMPath, os.O_RDWR, 0)
 	if err != nil {
 		return "", err
 	}
