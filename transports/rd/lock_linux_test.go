@@ -66,7 +66,10 @@ func TestPathTakesNoLock(t *testing.T) {
 		t.Error("messages wait for a lock of the endpoints")
 	}
 	for i, w := range a.workers {
-		if sent := w.engine.Counters().Sent; sent < messages/engines {
+		w.mu.Lock()
+		sent := w.engine.Counters().Sent
+		w.mu.Unlock()
+		if sent < messages/engines {
 			t.Errorf("engine %d sent %d packets", i, sent)
 		}
 	}
