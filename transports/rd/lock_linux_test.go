@@ -22,12 +22,13 @@ func TestPathTakesNoLock(t *testing.T) {
 	if _, err := b.AddPeer(a.Address()); err != nil {
 		t.Fatal(err)
 	}
-	memory := make([]byte, 3000)
+	const size = 3000
+	memory := make([]byte, messages*size) // a place for each: several engines write at once
 	region, err := b.Register(memory, transports.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
-	local := bytes.Repeat([]byte{7}, len(memory))
+	local := bytes.Repeat([]byte{7}, size)
 	for _, e := range []*Endpoint{a, b} {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -36,7 +37,7 @@ func TestPathTakesNoLock(t *testing.T) {
 	go func() {
 		passed <- func() error {
 			for i := range messages {
-				q := transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Imm: uint32(i), Peer: peer, Local: local, Remote: region.Remote()}
+				q := transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Imm: uint32(i), Peer: peer, Local: local, Remote: region.Remote(), Offset: uint64(i * size)}
 				if n, err := a.Post(t.Context(), []transports.Request{q}); n != 1 || err != nil {
 					return fmt.Errorf("post: %d, %w", n, err)
 				}
@@ -59,7 +60,7 @@ func TestPathTakesNoLock(t *testing.T) {
 	}()
 	select {
 	case err := <-passed:
-		if err != nil || !bytes.Equal(memory, local) {
+		if err != nil || !bytes.Equal(memory, bytes.Repeat(local, messages)) {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
