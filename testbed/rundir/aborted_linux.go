@@ -40,6 +40,16 @@ const (
 // writes it, in the format of package report.
 func (d Dir) Report() string { return filepath.Join(d.Path, reportName) }
 
+// WriteReport writes Report whole or not at all: who writes it may die meanwhile,
+// which is what it is for.
+func (d Dir) WriteReport(text []byte) error {
+	fresh := d.Report() + ".new"
+	if err := os.WriteFile(fresh, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(fresh, d.Report())
+}
+
 // Aborted is what is kept of a testbed whose supervisor ended without taking it
 // down: supervisor.log and report.json in a directory of their own.
 type Aborted struct {

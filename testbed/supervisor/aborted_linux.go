@@ -3,7 +3,6 @@ package supervisor
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -40,7 +39,7 @@ func (s *supervisor) writeAborted() error {
 	if err := r.WriteJSON(&text); err != nil {
 		return err
 	}
-	if err := os.WriteFile(s.dir.Report(), text.Bytes(), 0o600); err != nil {
+	if err := s.dir.WriteReport(text.Bytes()); err != nil {
 		return fmt.Errorf("write the report for a crash: %w", err)
 	}
 	return nil
