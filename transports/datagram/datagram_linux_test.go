@@ -100,8 +100,14 @@ func TestWaiter(t *testing.T) {
 	w.Arm(c, clock.Never)
 	w.Wake()
 	w.Wait()
-	go func() { time.Sleep(time.Millisecond); w.Wake() }()
+	woke := make(chan struct{})
+	go func() {
+		defer close(woke)
+		time.Sleep(time.Millisecond)
+		w.Wake()
+	}()
 	w.Wait()
+	<-woke
 	if err := unix.Sendto(fd, []byte{1}, 0, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)}); err != nil {
 		t.Fatal(err)
 	}
