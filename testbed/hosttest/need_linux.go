@@ -42,7 +42,9 @@ const (
 	OpenMPI   Feature = "openmpi"
 	UCX       Feature = "ucx"
 	Docker    Feature = "docker"
-	VM        Feature = "vm"
+	// Rping is librdmacm's example, for guests whose kernels have RDMA.
+	Rping Feature = "rping"
+	VM    Feature = "vm"
 	// Tap is the right to make a tap in a namespace of one's own.
 	Tap Feature = "tap"
 )
@@ -69,6 +71,7 @@ var probes = map[Feature]func() error{
 	OpenMPI:    program("mpirun", "--version"),
 	UCX:        program("ucx_info", "-v"),
 	Docker:     program("docker", "version"),
+	Rping:      installed("rping"),
 	VM:         probeVM,
 	Tap:        probeTap,
 }
@@ -122,6 +125,14 @@ func required(list string, feature Feature) bool {
 }
 
 // program is the probe of an installed program: it runs and exits 0.
+// installed probes a program that has no way to be asked for nothing.
+func installed(name string) func() error {
+	return func() error {
+		_, err := exec.LookPath(name)
+		return err
+	}
+}
+
 func program(name string, args ...string) func() error {
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)

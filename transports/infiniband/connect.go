@@ -53,7 +53,7 @@ type REQFields struct {
 	RemoteTimeout, LocalTimeout uint8
 	Transport                   uint8 // transport service: 0 RC, 1 UC
 	FlowControl                 bool  // end-to-end credits
-	PSN                         PSN   // the first that the sender will send
+	PSN                         PSN   // the first that who gets this is to send
 	Retries, RNRRetries         uint8 // 3 bits each, 7 RNR retries are without end
 	PKey                        uint16
 	MTU                         uint8 // code of MTU
@@ -163,7 +163,7 @@ type REPFields struct {
 	LocalComm, RemoteComm uint32 // names the connection at the sender, and at who gets this
 	QKey                  uint32
 	QPN                   QPN // the sender's queue pair
-	PSN                   PSN // the first that the sender will send
+	PSN                   PSN // the first that who gets this is to send
 	Resources, Depth      uint8
 	AckDelay              uint8 // code of AckTimeout: how long the sender may take
 	Failover              uint8 // 2 bits

@@ -27,7 +27,6 @@ type peer struct {
 	moving   []outbound // that it has, in order
 	bytes    int        // of them
 	asked    clock.Time // since when a connection is asked for
-	room     int        // immediates for which there is room
 }
 
 // outbound is a request.
@@ -163,7 +162,7 @@ func (l *link) Complete(c queuepair.Completion) {
 	p := l.peer
 	e := p.endpoint
 	if c.Op == queuepair.Receive {
-		if p.room--; c.Err != nil {
+		if c.Err != nil {
 			e.completions.Unreserve()
 			return
 		}
@@ -199,14 +198,15 @@ func (l *link) Region(rkey uint32) *queuepair.Region {
 	return nil
 }
 
-// prepare posts receives for immediates while there is room to report them.
+// prepare posts receives for immediates while there is room to report them. A
+// peer that finds none comes back (RNR NAK).
 func (l *link) prepare() {
-	for l.qp.Receives() < receives && l.peer.endpoint.completions.Reserve() {
-		if l.qp.PostReceive(0, nil) != nil {
-			l.peer.endpoint.completions.Unreserve()
+	e := l.peer.endpoint
+	for l.qp.Receives() < receives && e.completions.Reserve() {
+		if l.qp.PostReceive(0, nil) != nil { // it is broken
+			e.completions.Unreserve()
 			return
 		}
-		l.peer.room++
 	}
 }
 

@@ -44,9 +44,9 @@ const (
 	queueDepth = 256
 	handed     = 64
 	handedSize = 8 << 20
-	// receives are posted for immediates of one peer, as long as there is room for
-	// what they report.
-	receives = 8
+	// receives are posted for immediates of one peer that sends, as long as there is
+	// room for what they report.
+	receives = 4
 	// reserve is what an Ethernet link's MTU has to have beside the path MTU:
 	// rdma_rxe's reckoning, for the longest headers there are.
 	reserve = 80
@@ -119,7 +119,7 @@ type Endpoint struct {
 	regions  map[uint32]*region
 	numbers  uint32 // of queue pairs that were made
 	gsi      infiniband.PSN
-	turn     int
+	order    []*link // all of them that have a queue pair, in a round's turn; nil when that has changed
 	asleep   bool
 	done     []transports.Completion // to be reported
 	counters Counters
@@ -344,12 +344,7 @@ func (e *Endpoint) postLocked(r *transports.Request) (taken bool, err error) {
 
 // Poll implements transports.Endpoint.
 func (e *Endpoint) Poll(completions []transports.Completion) int {
-	n := e.completions.Poll(completions)
-	if n > 0 {
-		e.mu.Lock()
-		e.unlock() // there is room for immediates again
-	}
-	return n
+	return e.completions.Poll(completions)
 }
 
 // Wait implements transports.Endpoint.

@@ -1,10 +1,12 @@
 package roce
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"railbed/fabric/clock"
 	"railbed/transports"
@@ -35,10 +37,11 @@ func (e *Endpoint) connected(l *link, offer cm.Offer) error {
 	retries := max(int(e.config.PeerTimeout/e.config.Timeout), 1)
 	var err error
 	l.qp, err = queuepair.New(queuepair.Config{
-		Number: l.number, Remote: l.remote, MTU: infiniband.MTU(min(e.self.mtu, l.peer.mtu)), SendPSN: l.psn, ReceivePSN: offer.PSN, Rights: queuepair.RemoteWrite,
+		Number: l.number, Remote: l.remote, MTU: infiniband.MTU(min(e.self.mtu, l.peer.mtu)), SendPSN: offer.PSN, ReceivePSN: l.psn, Rights: queuepair.RemoteWrite,
 		Timeout: e.config.Timeout, Retries: retries, Selective: e.config.Selective, Congestion: e.config.Congestion, Overhead: wire.EthernetLen + e.device.headersLen() + e.config.Overhead,
 	}, l)
 	l.ready = err == nil
+	e.order = nil
 	return err
 }
 
@@ -58,6 +61,7 @@ func (e *Endpoint) grant(conn cm.Conn, p *peer, offer cm.Offer) {
 	if err != nil {
 		delete(e.links, l.number)
 		delete(e.byConn, conn)
+		e.order = nil
 		e.manager.Reject(conn, infiniband.RejectNoQP)
 		return
 	}
@@ -120,6 +124,7 @@ func (e *Endpoint) fail(p *peer, why error) {
 	now := e.config.Clock.Now()
 	for number, l := range e.links {
 		if l.peer == p {
+			e.order = nil
 			if l.qp != nil {
 				e.counters.Add(l.qp.Counters())
 			}
@@ -180,17 +185,13 @@ func (e *Endpoint) round(list []arrival) (deadline clock.Time, ended bool) {
 		p.advance(now)
 	}
 	e.sendManagement()
-	e.turn++
 	for _, l := range e.linksInTurn() {
-		if l.qp == nil {
-			continue
+		if l.peer.err != nil {
+			continue // it failed in this round
 		}
 		l.qp.Expire(now)
-		if !l.ours {
-			l.prepare()
-		}
 		e.sendFrom(l, now)
-		if err := l.qp.Err(); err != nil && l.peer.err == nil {
+		if err := l.qp.Err(); err != nil {
 			e.fail(l.peer, peerError(err, nil))
 			continue
 		}
@@ -199,20 +200,22 @@ func (e *Endpoint) round(list []arrival) (deadline clock.Time, ended bool) {
 	return min(deadline, e.manager.Deadline()), e.ending
 }
 
-// linksInTurn are all links, another one first each time.
+// linksInTurn are all links that have a queue pair, another one first each time.
 func (e *Endpoint) linksInTurn() []*link {
-	var all []*link
-	for _, p := range e.peers {
-		if p.out != nil {
-			all = append(all, p.out)
+	if e.order == nil {
+		for _, l := range e.links {
+			if l.qp != nil {
+				e.order = append(e.order, l)
+			}
 		}
-		all = append(all, p.in...)
+		slices.SortFunc(e.order, func(a, b *link) int { return cmp.Compare(a.number, b.number) })
 	}
-	if len(all) > 0 {
-		n := e.turn % len(all)
-		all = append(all[n:len(all):len(all)], all[:n]...)
+	if n := len(e.order); n > 1 {
+		first := e.order[0]
+		copy(e.order, e.order[1:])
+		e.order[n-1] = first
 	}
-	return all
+	return e.order
 }
 
 // take takes in one packet.
@@ -247,15 +250,21 @@ func (e *Endpoint) sendManagement() {
 		if !ok {
 			return
 		}
-		p = p[:infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen)]
 		e.gsi = e.gsi.Add(1)
-		p.Encode(&infiniband.Fields{
-			BTH:  infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey, DestQP: infiniband.GSI, PSN: e.gsi},
-			DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey, SrcQP: infiniband.GSI},
-		}, infiniband.MADLen)
-		copy(p.Payload(), message[:])
-		e.device.add(to, sourcePort(infiniband.GSI), len(p))
+		e.device.add(to, sourcePort(infiniband.GSI), datagramOf(p, e.gsi, &message))
 	}
+}
+
+// datagramOf writes the packet that carries a management datagram to the general
+// services, and returns its length.
+func datagramOf(p infiniband.Packet, psn infiniband.PSN, message *[infiniband.MADLen]byte) int {
+	p = p[:infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen)]
+	p.Encode(&infiniband.Fields{
+		BTH:  infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey, DestQP: infiniband.GSI, PSN: psn},
+		DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey, SrcQP: infiniband.GSI},
+	}, infiniband.MADLen)
+	copy(p.Payload(), message[:])
+	return len(p)
 }
 
 // share is how many packets of one link go before those of the next.

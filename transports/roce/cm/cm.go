@@ -58,7 +58,8 @@ type Conn uint32
 // Offer is what one end of a connection tells the other of its queue pair.
 type Offer struct {
 	QPN infiniband.QPN
-	PSN infiniband.PSN // the first that it will send
+	// PSN is the first that the other end is to send (12.6.5, starting PSN).
+	PSN infiniband.PSN
 	// Resources is how many READs and atomics it takes at once, Depth how many it
 	// wants to have under way.
 	Resources, Depth uint8
@@ -332,6 +333,9 @@ func (m *Manager) answer(to netip.Addr, a infiniband.Attribute, transaction uint
 func (m *Manager) reject(to netip.Addr, transaction uint64, f infiniband.REJFields) {
 	m.answer(to, infiniband.AttributeREJ, transaction, func(b []byte) { infiniband.REJ(b).Encode(&f) })
 }
+
+// Idle says that there is no connection, nor one that is asked for or ending.
+func (m *Manager) Idle() bool { return len(m.conns) == 0 }
 
 // Next takes a datagram that is to be sent now, and to whom. It is false when there
 // is none.

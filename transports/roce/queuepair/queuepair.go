@@ -207,6 +207,9 @@ func New(config Config, host Host) (*QP, error) {
 	return q, nil
 }
 
+// Remote is the number of the peer's queue pair.
+func (q *QP) Remote() infiniband.QPN { return q.config.Remote }
+
 // Err is why the queue pair is broken, nil while it is not.
 func (q *QP) Err() error { return q.err }
 
