@@ -16,7 +16,7 @@ TESTFLAGS ?= -count=1 -shuffle=on -p=1 -timeout=25m
 # it is several times slower, what is emulated late is no result, and every
 # process takes a second to end. The others have one goroutine, nothing that could
 # race, and thousands of schedules.
-TIMED := ^railbed/(nodes/vm|scenarios/engine|testbed|testbed/cli|capture/verify|fabric/softswitch|fabric/softswitch/aggregate|fabric/softswitch/forward|transports/rd/engine|transports/rd/path|transports/rd/rate/arena)$$
+TIMED := ^railbed/(nodes/vm|scenarios/engine|testbed|testbed/cli|capture/verify|fabric/softswitch|fabric/softswitch/aggregate|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena)$$
 
 # What an ordinary user has is tried as nobody where root runs the tests.
 ROOTLESS := ./testbed ./testbed/rundir ./testbed/cli ./testbed/doctor ./testbed/hosttest ./nodes/... ./fabric/... ./capture ./scenarios/...

@@ -47,7 +47,7 @@ func ownLoopback() netip.Addr {
 
 func TestConformance(t *testing.T) {
 	for name, c := range map[string]Config{
-		"one engine": {}, "three engines": {Engines: 3}, "jumbo": {MTU: 9000, Engines: 2}, "IPv6": {Addr: netip.IPv6Loopback()}, "paced": {Rate: 500_000_000},
+		"one engine": {}, "three engines, jumbo": {MTU: 9000, Engines: 3}, "IPv6, paced": {Addr: netip.IPv6Loopback(), Rate: 500_000_000},
 		"encrypted": {Secret: privacytest.Secret(), Engines: 2, MTU: 9000, Addr: netip.IPv6Loopback()}, "encrypted, readable": {Secret: privacytest.Secret(), Readable: true, Keys: privacy.Limits{Packets: 50}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,12 +46,15 @@ func inNamespace(t *testing.T) bool {
 }
 
 // TestConformance: over IPv4 and IPv6, by each way of repeating, with large and small
-// packets.
+// packets; of these one beside the race detector, since most of it is waiting.
 func TestConformance(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
 	for _, c := range []Config{{Addr: netip.MustParseAddr("127.0.0.1"), MTU: 4200}, {Addr: netip.IPv6Loopback(), MTU: 400, Selective: true}} {
+		if raceEnabled && !c.Selective {
+			continue
+		}
 		c.PeerTimeout = 3 * time.Second
 		t.Run(fmt.Sprintf("%v/mtu=%d", c.Addr, c.MTU), func(t *testing.T) {
 			transportstest.Suite{Bound: 20 * time.Second, Open: func(t testing.TB) transports.Endpoint {
