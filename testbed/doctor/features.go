@@ -159,7 +159,7 @@ func trafficFeatures() []feature {
 		},
 		{
 			name: "clsact", place: inNamespaces, rootless: worksRootless, tried: "set it on a veth",
-			gates: "tc filters on both directions of a link (no command needs it yet)", remedy: "modprobe sch_ingress; " + remedyModules, try: tryQdisc("clsact"),
+			gates: "NICs of virtual machines", remedy: "modprobe sch_ingress; " + remedyModules, try: tryQdisc("clsact"),
 		},
 		{
 			name: "psched-clock", tried: "read /proc/net/psched", gates: "precise shaping: tc needs a high-resolution timer",
@@ -200,7 +200,7 @@ func socketFeatures() []feature {
 		},
 		{
 			name: "af-xdp", place: inNamespaces, tried: "open a socket and register memory with it",
-			gates: "a faster data path (no command needs it yet)", remedy: "a kernel with CONFIG_XDP_SOCKETS", try: tryXDPSocket,
+			gates: "the fast way between nodes and soft switches; else packet sockets carry it", remedy: "a kernel with CONFIG_XDP_SOCKETS", try: tryXDPSocket,
 		},
 		{
 			name: "bpf-tc", place: inNamespaces, rootless: failsRootless, tried: "load a program of type SCHED_CLS",
