@@ -9,7 +9,8 @@
 // # Connecting
 //
 // Connect offers a queue pair to who listens at a port of an address; there the
-// host is told by Requested and answers with Accept or Reject, at once or later.
+// host is told by Requested and answers with Accept or Reject, at once or later, as
+// long as the peer still asks: when it gave up, Ended says so.
 // Both are told by Connected, who asked when it was granted and who granted when the
 // other is known to be ready, or by Ended when it came to nothing. A message that
 // is not answered is sent again.
@@ -357,10 +358,18 @@ func (m *Manager) Deadline() clock.Time {
 	return at
 }
 
+// patience is how long a request that the host has not answered is kept after it
+// came the last time: who still wants it asks again before.
+func (m *Manager) patience() time.Duration { return 4 * m.config.Timeout }
+
 // Expire sends again what is due, and gives up what was sent often enough.
 func (m *Manager) Expire(now clock.Time) {
 	for _, c := range m.conns {
 		if c.timer > now {
+			continue
+		}
+		if c.state == asked {
+			m.end(c, fmt.Errorf("%v: %w", c.to, ErrTimeout))
 			continue
 		}
 		if c.tries++; c.tries > m.config.Retries {

@@ -345,6 +345,41 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// TestFlood: requests that nobody answers are forgotten when they are not repeated,
+// so that those that come later find room; one that is repeated is kept.
+func TestFlood(t *testing.T) {
+	w := newWorld(t, 1)
+	b := w.ends[1]
+	b.config.Most = 10
+	message := make(infiniband.MAD, infiniband.MADLen)
+	for comm := range uint32(20) {
+		message.EncodeCM(infiniband.AttributeREQ, uint64(comm))
+		f := infiniband.REQFields{LocalComm: 100 + comm, Service: infiniband.TCPService | port, MTU: 3}
+		infiniband.IPService(f.Private[:]).Encode(&infiniband.IPServiceFields{Version: 4})
+		infiniband.REQ(message.CM()).Encode(&f)
+		b.Receive(w.now, w.ends[0].addr, message)
+	}
+	if len(b.conns) != 10 {
+		t.Errorf("%d connections are asked for, want 10", len(b.conns))
+	}
+	w.run(10 * time.Millisecond)
+	if len(b.conns)+len(b.Manager.asked) != 0 || !errors.Is(b.err, ErrTimeout) {
+		t.Errorf("%d are kept, %v", len(b.conns), b.err)
+	}
+	w.connect(asks)
+	w.run(5500 * time.Microsecond) // the last try goes after 5 ms
+	if len(b.conns) != 1 {
+		t.Fatalf("%d connections, want the one that is asked for again and again", len(b.conns))
+	}
+	if err := b.Accept(w.now, b.conn, grants); err != nil {
+		t.Fatal(err)
+	}
+	w.run(time.Second)
+	if !slices.Contains(w.ends[0].told, "connected") || !slices.Contains(b.told, "connected") {
+		t.Errorf("%v, %v", w.ends[0].told, b.told)
+	}
+}
+
 // TestStrangers: datagrams of others, or that name connections that are not, change
 // nothing.
 func TestStrangers(t *testing.T) {

@@ -18,7 +18,7 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 	}
 	body, a := mad.CM(), mad.Attribute()
 	if a == infiniband.AttributeREQ {
-		m.requested(from, mad.Fields().Transaction, infiniband.REQ(body).Fields())
+		m.requested(now, from, mad.Fields().Transaction, infiniband.REQ(body).Fields())
 		return
 	}
 	names := infiniband.CommOf(body)
@@ -64,11 +64,14 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 const longestDelay = 10 * time.Second
 
 // requested takes in a REQ.
-func (m *Manager) requested(from netip.Addr, transaction uint64, f infiniband.REQFields) {
+func (m *Manager) requested(now clock.Time, from netip.Addr, transaction uint64, f infiniband.REQFields) {
 	at := origin{from, f.LocalComm}
 	if c := m.asked[at]; c != nil { // again
-		if c.state == granted {
+		switch c.state {
+		case granted:
 			m.send(c.to, &c.message)
+		case asked:
+			c.timer = now.Add(m.patience())
 		}
 		return
 	}
@@ -96,7 +99,7 @@ func (m *Manager) requested(from netip.Addr, transaction uint64, f infiniband.RE
 		refuse(infiniband.RejectNoQP)
 		return
 	}
-	c.remote, c.transaction = f.LocalComm, transaction
+	c.remote, c.transaction, c.timer = f.LocalComm, transaction, now.Add(m.patience())
 	c.offer = Offer{
 		QPN: f.QPN, PSN: f.PSN, Resources: f.Resources, Depth: f.Depth, Retries: f.Retries, RNRRetries: f.RNRRetries,
 		AckTimeout: f.Primary.AckTimeout, MTU: f.MTU, Private: slices.Clone(f.Private[infiniband.IPServiceLen:]),
