@@ -329,9 +329,13 @@ func (d *device) add(to netip.Addr, sourcePort uint16, n int) {
 	o := &d.out
 	whole := o.buffers[o.count*o.size:][:d.headersLen()+n]
 	headers, p := whole[:d.headersLen()], infiniband.Packet(whole[d.headersLen():])
-	class, ecn := d.dscp, wire.ECT0
-	if p.Opcode() == infiniband.CNP {
-		class, ecn = dscpCNP, wire.NotECT
+	// Packets without data are not to be marked: nobody would send fewer of them.
+	class, ecn := d.dscp, wire.NotECT
+	switch o := p.Opcode(); {
+	case o == infiniband.CNP:
+		class = dscpCNP
+	case o.HasPayload() && o.Service() == infiniband.RC:
+		ecn = wire.ECT0
 	}
 	length := wire.UDPLen + n
 	if d.addr.Is4() {

@@ -236,7 +236,8 @@ func (q *QP) Receive(now clock.Time, p infiniband.Packet, marked bool) {
 		}
 		return
 	}
-	if marked && q.notification != nil && q.notification.Marked(now) {
+	// Whose packets carry data can send less of it; others there are few of.
+	if marked && o.HasPayload() && q.notification != nil && q.notification.Marked(now) {
 		q.notify()
 	}
 	switch {

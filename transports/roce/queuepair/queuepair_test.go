@@ -394,6 +394,10 @@ func TestCongestion(t *testing.T) {
 			t.Errorf("%v between CNPs", gap)
 		}
 	}
+	// Marks of acknowledgements, which all got, too, are told to nobody.
+	if n := a.Counters().CNPsSent; n != 0 || b.Counters().CNPsReceived != 0 {
+		t.Errorf("%d CNPs for packets without data", n)
+	}
 	w.net.mark = 0
 	w.run(time.Second)
 	if len(a.done) != 1 || a.done[0].Err != nil || a.Rate() != line || !bytes.Equal(r.Memory, pattern(packets*mtu, 1)) {
