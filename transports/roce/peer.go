@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"railbed/fabric/clock"
@@ -56,7 +57,7 @@ type link struct {
 	psn    infiniband.PSN
 	conn   cm.Conn
 	ours   bool // we send requests by it
-	ready  bool
+	heard  bool // something came by it
 }
 
 // post takes a request, or not where there are enough.
@@ -107,7 +108,7 @@ func (p *peer) advance(now clock.Time) {
 	if len(p.waiting) > 0 && p.out == nil {
 		p.connect(now)
 	}
-	if p.out == nil || !p.out.ready {
+	if p.out == nil || p.out.qp == nil {
 		return
 	}
 	for len(p.waiting) > 0 && len(p.moving) < handed && (p.bytes < handedSize || len(p.moving) == 0) {
@@ -141,7 +142,7 @@ func (p *peer) connect(now clock.Time) {
 	var private [cm.MaxRequestPrivate]byte
 	binary.BigEndian.PutUint64(private[:], e.self.life)
 	binary.BigEndian.PutUint64(private[8:], p.life)
-	conn, err := e.manager.Connect(now, addrPort(p.address), e.self.port, cm.Offer{
+	conn, err := e.manager.Connect(now, netip.AddrPortFrom(p.at, p.port), e.self.port, cm.Offer{
 		QPN: l.number, PSN: l.psn, Resources: 16, Depth: 16, Retries: 7, RNRRetries: 7, AckTimeout: 14, MTU: min(e.self.mtu, p.mtu), Private: private[:16],
 	})
 	if err != nil {

@@ -16,6 +16,7 @@
 package roce
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -108,7 +109,6 @@ type Endpoint struct {
 
 	mu       sync.Mutex
 	closed   bool
-	ending   bool
 	err      error // why the worker ended by itself
 	manager  *cm.Manager
 	peers    []*peer
@@ -145,10 +145,10 @@ func Open(config Config) (*Endpoint, error) {
 	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
 		return nil, fmt.Errorf("open roce endpoint: address %v is not one of a NIC", config.Addr)
 	}
-	or(&config.MTU, defaultMTU)
-	or(&config.PeerTimeout, defaultPeerTimeout)
-	or(&config.Timeout, infiniband.AckTimeout(14))
-	or(&config.DSCP, defaultDSCP)
+	config.MTU = cmp.Or(config.MTU, defaultMTU)
+	config.PeerTimeout = cmp.Or(config.PeerTimeout, defaultPeerTimeout)
+	config.Timeout = cmp.Or(config.Timeout, infiniband.AckTimeout(14))
+	config.DSCP = cmp.Or(config.DSCP, defaultDSCP)
 	if config.Clock == nil {
 		config.Clock = clock.New(1)
 	}
@@ -165,13 +165,6 @@ func Open(config Config) (*Endpoint, error) {
 	}
 	e.running.Go(e.run)
 	return e, nil
-}
-
-func or[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func (e *Endpoint) open() (err error) {
@@ -201,9 +194,6 @@ func (e *Endpoint) Address() []byte { return e.self.encode() }
 
 // DeviceBound reports whether the socket is bound to Config.Device.
 func (e *Endpoint) DeviceBound() bool { return e.device.bound }
-
-// Life is what tells the endpoint from all others, also at its address.
-func (e *Endpoint) Life() uint64 { return e.self.life }
 
 // QueuePairs are the numbers of all queue pairs that the endpoint can have: from
 // first on, so many.
@@ -358,7 +348,9 @@ func (e *Endpoint) Counters() Counters {
 	all := e.counters
 	all.BadICRC = e.device.badICRC.Load()
 	for _, l := range e.links {
-		all.Add(l.qp.Counters())
+		if l.qp != nil {
+			all.Add(l.qp.Counters())
+		}
 	}
 	return all
 }
@@ -379,19 +371,8 @@ func (e *Endpoint) Close() error {
 	for _, l := range e.links {
 		e.manager.Disconnect(now, l.conn, l.remote)
 	}
-	e.ending = true
 	e.unlock()
 	e.running.Wait()
 	e.completions.Close()
 	return errors.Join(e.err, e.device.close())
-}
-
-// Source says from where packets to a peer come: none yet before the first.
-func (e *Endpoint) Source(to transports.Peer) (port uint16, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if int64(to) >= int64(len(e.peers)) || e.peers[to].out == nil {
-		return 0, false
-	}
-	return sourcePort(e.peers[to].out.number), true
 }

@@ -13,6 +13,7 @@ import (
 	"railbed/testbed/hosttest"
 	"railbed/transports"
 	"railbed/transports/infiniband"
+	"railbed/transports/roce/queuepair"
 	"railbed/transports/transportstest"
 )
 
@@ -135,6 +136,37 @@ func TestStrangePackets(t *testing.T) {
 	// Packets of an endpoint with a block of its own go to it alone.
 	if got := b.Counters().BadICRC; got != 6 {
 		t.Errorf("%d packets with a wrong ICRC at who has other queue pairs, want the 6 for all", got)
+	}
+}
+
+// TestCountersWhileConnecting: an endpoint counts while it asks for a connection that
+// has no queue pair yet.
+func TestCountersWhileConnecting(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	e, err := Open(Config{Addr: netip.MustParseAddr("127.0.0.1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	nobody := e.self
+	nobody.life++
+	nobody.port = 9
+	to, err := e.AddPeer(nobody.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Post(t.Context(), []transports.Request{{Op: transports.OpWriteImm, Peer: to}}); err != nil {
+		t.Fatal(err)
+	}
+	for connecting := false; !connecting; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		connecting = len(e.links) == 1
+		e.mu.Unlock()
+	}
+	if c := e.Counters(); c.Counters != (queuepair.Counters{}) {
+		t.Errorf("%+v before there is a connection", c)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestRping(t *testing.T) {
 	for i := range pings {
 		p.ping(i)
 	}
-	p.manager.Disconnect(p.clock.Now(), p.conn, p.qp.Remote())
+	p.manager.Disconnect(p.clock.Now(), p.conn, p.offer.QPN)
 	p.until("the answer to a DREQ", func() bool { return p.manager.Idle() })
 	if err := server.Wait(); err != nil {
 		t.Errorf("rping: %v", err)

@@ -16,8 +16,6 @@ import (
 	"railbed/transports/wire"
 )
 
-func addrPort(a address) netip.AddrPort { return netip.AddrPortFrom(a.at, a.port) }
-
 // newLink makes a link of a peer, without a queue pair.
 func (e *Endpoint) newLink(p *peer, ours bool) *link {
 	for {
@@ -40,7 +38,6 @@ func (e *Endpoint) connected(l *link, offer cm.Offer) error {
 		Number: l.number, Remote: l.remote, MTU: infiniband.MTU(min(e.self.mtu, l.peer.mtu)), SendPSN: offer.PSN, ReceivePSN: l.psn, Rights: queuepair.RemoteWrite,
 		Timeout: e.config.Timeout, Retries: retries, Selective: e.config.Selective, Congestion: e.config.Congestion, Overhead: wire.EthernetLen + e.device.headersLen() + e.config.Overhead,
 	}, l)
-	l.ready = err == nil
 	e.order = nil
 	return err
 }
@@ -107,7 +104,7 @@ func (m managed) Ended(conn cm.Conn, why error) {
 	delete(e.byConn, conn)
 	p := l.peer
 	now := e.config.Clock.Now()
-	if l.ours && !l.ready && errors.Is(why, cm.ErrTimeout) && now.Sub(p.asked) < e.config.PeerTimeout {
+	if l.ours && l.qp == nil && errors.Is(why, cm.ErrTimeout) && now.Sub(p.asked) < e.config.PeerTimeout {
 		delete(e.links, l.number)
 		p.out = nil // and again
 		return
@@ -197,7 +194,7 @@ func (e *Endpoint) round(list []arrival) (deadline clock.Time, ended bool) {
 		}
 		deadline = min(deadline, l.qp.Deadline())
 	}
-	return min(deadline, e.manager.Deadline()), e.ending
+	return min(deadline, e.manager.Deadline()), e.closed
 }
 
 // linksInTurn are all links that have a queue pair, another one first each time.
@@ -233,7 +230,10 @@ func (e *Endpoint) take(now clock.Time, a arrival) {
 	}
 	if !l.ours {
 		l.prepare()
-		e.manager.Established(l.conn)
+		if !l.heard {
+			l.heard = true
+			e.manager.Established(l.conn)
+		}
 	}
 	l.qp.Receive(now, a.packet, a.marked)
 }

@@ -13,6 +13,7 @@
 package dcqcn
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -48,15 +49,15 @@ type Params struct {
 
 // Defaults is p with defaults for what is zero.
 func (p Params) Defaults() Params {
-	or(&p.Gain, 1.0/256)
-	or(&p.AlphaPeriod, 55*time.Microsecond)
-	or(&p.IncreasePeriod, 55*time.Microsecond)
-	or(&p.IncreaseBytes, 10_000_000)
-	or(&p.Stages, 5)
-	or(&p.Additive, max(p.Line/20, 1))
-	or(&p.Hyper, max(p.Line/10, 1))
-	or(&p.Least, max(p.Line/100, 1))
-	or(&p.NotificationGap, 50*time.Microsecond)
+	p.Gain = cmp.Or(p.Gain, 1.0/256)
+	p.AlphaPeriod = cmp.Or(p.AlphaPeriod, 55*time.Microsecond)
+	p.IncreasePeriod = cmp.Or(p.IncreasePeriod, 55*time.Microsecond)
+	p.IncreaseBytes = cmp.Or(p.IncreaseBytes, 10_000_000)
+	p.Stages = cmp.Or(p.Stages, 5)
+	p.Additive = cmp.Or(p.Additive, max(p.Line/20, 1))
+	p.Hyper = cmp.Or(p.Hyper, max(p.Line/10, 1))
+	p.Least = cmp.Or(p.Least, max(p.Line/100, 1))
+	p.NotificationGap = cmp.Or(p.NotificationGap, 50*time.Microsecond)
 	return p
 }
 
@@ -76,13 +77,6 @@ func Scaled(line uint64) Params {
 		*d = time.Duration(float64(*d) * tuned / float64(line))
 	}
 	return p
-}
-
-func or[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Check is why numbers, with their defaults, cannot be.

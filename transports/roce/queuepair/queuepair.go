@@ -30,6 +30,7 @@
 package queuepair
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -104,15 +105,15 @@ const (
 )
 
 func (c *Config) defaults() error {
-	or(&c.Timeout, infiniband.AckTimeout(14))
-	or(&c.Retries, 7)
-	or(&c.RNRRetries, endless)
-	or(&c.RNRTimer, 12)
-	or(&c.Reads, 16)
-	or(&c.RemoteReads, 16)
-	or(&c.Window, 128)
-	or(&c.AckEvery, max(c.Window/4, 1))
-	or(&c.Overhead, 42)
+	c.Timeout = cmp.Or(c.Timeout, infiniband.AckTimeout(14))
+	c.Retries = cmp.Or(c.Retries, 7)
+	c.RNRRetries = cmp.Or(c.RNRRetries, endless)
+	c.RNRTimer = cmp.Or(c.RNRTimer, 12)
+	c.Reads = cmp.Or(c.Reads, 16)
+	c.RemoteReads = cmp.Or(c.RemoteReads, 16)
+	c.Window = cmp.Or(c.Window, 128)
+	c.AckEvery = cmp.Or(c.AckEvery, max(c.Window/4, 1))
+	c.Overhead = cmp.Or(c.Overhead, 42)
 	switch {
 	case infiniband.MTUCode(c.MTU) == 0:
 		return fmt.Errorf("MTU %d, want 256, 512, 1024, 2048 or 4096", c.MTU)
@@ -130,13 +131,6 @@ func (c *Config) defaults() error {
 
 // maxWindow keeps windows far below half of all PSNs.
 const maxWindow = 1 << 16
-
-func or[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
 
 // Host is what a queue pair needs of its endpoint. It is called from the queue
 // pair's methods, and must not call back.
@@ -207,9 +201,6 @@ func New(config Config, host Host) (*QP, error) {
 	return q, nil
 }
 
-// Remote is the number of the peer's queue pair.
-func (q *QP) Remote() infiniband.QPN { return q.config.Remote }
-
 // Err is why the queue pair is broken, nil while it is not.
 func (q *QP) Err() error { return q.err }
 
@@ -244,7 +235,7 @@ func (q *QP) Receive(now clock.Time, p infiniband.Packet, marked bool) {
 	case o.Service() != infiniband.RC || q.err != nil:
 		q.counters.Ignored++
 	case o.Request():
-		q.serve(now, p)
+		q.serve(p)
 	default:
 		q.answered(now, p)
 	}

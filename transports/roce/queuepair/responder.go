@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/fabric/clock"
 	"railbed/transports/infiniband"
 )
 
@@ -16,9 +15,9 @@ type responder struct {
 	refusing bool   // a NAK went for what is expected: others that are early get none
 	receives []receive
 	current  message
-	repeats  []repeat // of READs and atomic operations, the latest last
-	pending  []answer // to be sent, in order
-	stash    map[infiniband.PSN]early
+	repeats  []repeat                             // of READs and atomic operations, the latest last
+	pending  []answer                             // to be sent, in order
+	stash    map[infiniband.PSN]infiniband.Packet // selective: what came early
 }
 
 // receive is memory for a SEND, or for the immediate of a WRITE.
@@ -44,11 +43,6 @@ type repeat struct {
 	packets  int
 	atomic   bool
 	original uint64
-}
-
-// early is a packet that waits for others.
-type early struct {
-	packet infiniband.Packet
 }
 
 func (r *responder) start(psn infiniband.PSN) { r.expected = psn }
@@ -78,7 +72,7 @@ func (q *QP) PostReceive(id uint64, memory [][]byte) error {
 func (q *QP) Receives() int { return len(q.receives) }
 
 // serve takes in a request.
-func (q *QP) serve(now clock.Time, p infiniband.Packet) {
+func (q *QP) serve(p infiniband.Packet) {
 	psn := p.BTH().PSN()
 	switch ahead := psn.From(q.expected); {
 	case ahead < 0:
@@ -96,7 +90,7 @@ func (q *QP) serve(now clock.Time, p infiniband.Packet) {
 			}
 			delete(q.stash, q.expected)
 			before := q.expected
-			if q.carryOut(kept.packet); q.expected == before {
+			if q.carryOut(kept); q.expected == before {
 				break
 			}
 		}
@@ -109,9 +103,9 @@ func (q *QP) tooEarly(p infiniband.Packet, ahead int) {
 		psn := p.BTH().PSN()
 		if _, twice := q.stash[psn]; !twice {
 			if q.stash == nil {
-				q.stash = map[infiniband.PSN]early{}
+				q.stash = map[infiniband.PSN]infiniband.Packet{}
 			}
-			q.stash[psn] = early{slices.Clone(p)}
+			q.stash[psn] = slices.Clone(p)
 		}
 		if !q.refusing {
 			q.counters.Naks++
