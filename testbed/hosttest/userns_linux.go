@@ -117,16 +117,23 @@ func InUserNS(t *testing.T) bool {
 	defer runtime.UnlockOSThread()
 	command := ordinaryUser(child(stageTest, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1"))
 	output, err := command.CombinedOutput()
+	second(t, "in a user namespace", output, err)
+	return false
+}
+
+// second makes the test fail or be skipped as its second run was, and fail where
+// that did not run it.
+func second(t *testing.T, where string, output []byte, err error) {
+	t.Helper()
 	if err != nil {
-		t.Fatalf("in a user namespace: %v\n%s", err, output)
+		t.Fatalf("%s: %v\n%s", where, err, output)
 	}
 	if skipped := skipLine.FindSubmatch(output); skipped != nil {
 		t.Skip(string(skipped[1]))
 	}
 	if !strings.Contains(string(output), "--- PASS: "+t.Name()) {
-		t.Fatalf("in a user namespace: the test did not run\n%s", output)
+		t.Fatalf("%s: the test did not run\n%s", where, output)
 	}
-	return false
 }
 
 // MainInUserNS is Main for packages whose tests need the right to make

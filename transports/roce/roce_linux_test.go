@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,37 +17,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
-const insideEnv = "RAILBED_TEST_ROCE_INSIDE"
-
-// inNamespace runs the calling test again, alone, in a network namespace of its own,
-// whose loopback device has an Ethernet link's MTU, and reports there whether this
-// is that run.
-func inNamespace(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(insideEnv) == t.Name() {
-		if output, err := exec.Command("ip", "link", "set", "lo", "mtu", "4200", "up").CombinedOutput(); err != nil {
-			t.Fatalf("ip: %v\n%s", err, output)
-		}
-		return true
-	}
-	hosttest.Need(t, hosttest.Netns)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
-	command.Env = append(os.Environ(), insideEnv+"="+t.Name())
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Errorf("in a namespace: %v\n%s", err, output)
-	}
-	return false
-}
-
 // TestConformance: over IPv4 and IPv6, by each way of repeating, with large and small
 // packets; of these one beside the race detector, since most of it is waiting.
 func TestConformance(t *testing.T) {
-	if !inNamespace(t) {
+	if !hosttest.InNetns(t) {
 		return
 	}
 	for _, c := range []Config{{Addr: netip.MustParseAddr("127.0.0.1"), MTU: 4200}, {Addr: netip.IPv6Loopback(), MTU: 400, Selective: true}} {
@@ -72,7 +43,7 @@ func TestConformance(t *testing.T) {
 // TestStrangePackets: what comes to the port and is none of a peer's changes nothing,
 // and packets whose ICRC is wrong are counted.
 func TestStrangePackets(t *testing.T) {
-	if !inNamespace(t) {
+	if !hosttest.InNetns(t) {
 		return
 	}
 	addr := netip.MustParseAddr("127.0.0.1")
@@ -142,7 +113,7 @@ func TestStrangePackets(t *testing.T) {
 // TestCountersWhileConnecting: an endpoint counts while it asks for a connection that
 // has no queue pair yet.
 func TestCountersWhileConnecting(t *testing.T) {
-	if !inNamespace(t) {
+	if !hosttest.InNetns(t) {
 		return
 	}
 	e, err := Open(Config{Addr: netip.MustParseAddr("127.0.0.1")})

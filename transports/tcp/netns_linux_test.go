@@ -2,39 +2,13 @@ package tcp
 
 import (
 	"errors"
-	"os"
 	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
 	"railbed/testbed/hosttest"
 	"railbed/transports"
 )
-
-const insideEnv = "RAILBED_TEST_TCP_INSIDE"
-
-// inNamespace runs the calling test again, alone, in a network namespace of
-// its own, and reports there whether this is that run.
-func inNamespace(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(insideEnv) == t.Name() {
-		ip(t, "link", "set", "lo", "up")
-		return true
-	}
-	hosttest.Need(t, hosttest.Netns)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
-	command.Env = append(os.Environ(), insideEnv+"="+t.Name())
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Errorf("in a namespace: %v\n%s", err, output)
-	}
-	return false
-}
 
 func ip(t *testing.T, args ...string) {
 	t.Helper()
@@ -47,7 +21,7 @@ func ip(t *testing.T, args ...string) {
 // with requests outstanding and the one that only receives must both notice
 // within the peer timeout and what the keepalive probes add.
 func TestVanishedPeer(t *testing.T) {
-	if !inNamespace(t) {
+	if !hosttest.InNetns(t) {
 		return
 	}
 	const timeout = 2 * time.Second
@@ -85,7 +59,7 @@ func TestVanishedPeer(t *testing.T) {
 
 // TestDeviceBound binds to the NIC and still reaches the peer.
 func TestDeviceBound(t *testing.T) {
-	if !inNamespace(t) {
+	if !hosttest.InNetns(t) {
 		return
 	}
 	ip(t, "link", "add", "other", "type", "veth", "peer", "name", "far")
