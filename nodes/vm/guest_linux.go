@@ -15,6 +15,7 @@ import (
 
 	"railbed/fabric"
 	"railbed/nodes"
+	"railbed/nodes/vm/image"
 	"railbed/testbed/frame"
 )
 
@@ -98,10 +99,7 @@ func load(file *os.File) error {
 	if file == nil {
 		return nil
 	}
-	if err := unix.FinitModule(int(file.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("load module %s: %w", strings.TrimSuffix(filepath.Base(file.Name()), ".ko"), err)
-	}
-	return nil
+	return image.Load(file)
 }
 
 // openPort opens the channel once the host's end is open, too: before that it
@@ -192,16 +190,7 @@ func enterRoot() error {
 	if err := unix.Mount(devDir, rootDir+devDir, "", unix.MS_MOVE, ""); err != nil {
 		return fmt.Errorf("move /dev: %w", err)
 	}
-	if err := unix.Chdir(rootDir); err != nil {
-		return err
-	}
-	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
-		return fmt.Errorf("move %s to /: %w", rootDir, err)
-	}
-	if err := unix.Chroot("."); err != nil {
-		return fmt.Errorf("enter the root directory: %w", err)
-	}
-	return unix.Chdir("/")
+	return image.Enter(rootDir)
 }
 
 // mountKernel mounts what the kernel gives, and what everybody may write to.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	guest "railbed/nodes/vm/image"
 	"railbed/testbed/frame"
 )
 
@@ -110,10 +111,7 @@ func load(module string) error {
 		return err
 	}
 	defer file.Close()
-	if err := unix.FinitModule(int(file.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("load module %s: %w", module, err)
-	}
-	return nil
+	return guest.Load(file)
 }
 
 // enterRoot makes the guest's folder a mount of its own and the root of all
@@ -122,16 +120,7 @@ func enterRoot() error {
 	if err := unix.Mount(rootDir, rootDir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", rootDir, err)
 	}
-	if err := unix.Chdir(rootDir); err != nil {
-		return err
-	}
-	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
-		return fmt.Errorf("move %s to /: %w", rootDir, err)
-	}
-	if err := unix.Chroot("."); err != nil {
-		return fmt.Errorf("enter the root directory: %w", err)
-	}
-	return unix.Chdir("/")
+	return guest.Enter(rootDir)
 }
 
 // mountKernel mounts what the kernel gives, and what everybody may write to.
