@@ -112,6 +112,14 @@ func TestWaiter(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Wait()
+	// It is unread, and told once: nobody is called for it until the next wait.
+	var told int
+	if err := w.raw.Control(func(epoll uintptr) {
+		told, err = unix.Poll([]unix.PollFd{{Fd: int32(epoll), Events: unix.POLLIN}}, 0)
+	}); err != nil || told != 0 {
+		t.Errorf("a descriptor is watched while nobody waits: %d, %v", told, err)
+	}
+	w.Wait()
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}

@@ -19,10 +19,15 @@ import (
 // own poller: a thread that waits in a system call instead makes the runtime look
 // after it every 20 us, which cost more CPU than all packets of a slow link. Go's
 // timers wake up to a millisecond late, so the kernel's timer is one of the
-// descriptors. Arm and Wait belong to one goroutine at a time.
+// descriptors. A descriptor is watched during a wait only: each packet that came to
+// one that nobody waited for called two instances of epoll, one within the other,
+// and woke the thread of Go's poller in vain. Arm and Wait belong to one goroutine at
+// a time.
 type Waiter struct {
 	file    *os.File // of an epoll instance with the descriptors, which Go's polls
 	raw     syscall.RawConn
+	watched []unix.EpollEvent // each until it can be read (EPOLLONESHOT)
+	watch   func(fd uintptr)
 	look    func(fd uintptr) bool
 	alarm   int // an eventfd
 	timer   int // a timerfd
@@ -54,13 +59,24 @@ func NewWaiter(fds ...int) (w *Waiter, err error) {
 		return nil, fmt.Errorf("set epoll nonblocking: %w", err)
 	}
 	w.file = os.NewFile(uintptr(epoll), "epoll")
-	for _, fd := range append(fds[:len(fds):len(fds)], w.alarm, w.timer) {
-		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+	all := []unix.EpollEvent{{Events: unix.EPOLLIN, Fd: int32(w.alarm)}, {Events: unix.EPOLLIN, Fd: int32(w.timer)}}
+	for _, fd := range fds {
+		all = append(all, unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(fd)})
+	}
+	w.watched = all[2:]
+	for i := range all {
+		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, int(all[i].Fd), &all[i]); err != nil {
 			return nil, fmt.Errorf("watch descriptor: %w", err)
 		}
 	}
 	if w.raw, err = w.file.SyscallConn(); err != nil {
 		return nil, fmt.Errorf("poll epoll: %w", err)
+	}
+	w.watch = func(fd uintptr) {
+		for i := range w.watched {
+			e := &w.watched[i]
+			_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, fd, unix.EPOLL_CTL_MOD, uintptr(e.Fd), uintptr(unsafe.Pointer(e)), 0, 0)
+		}
 	}
 	events := new([4]unix.EpollEvent)
 	w.look = func(fd uintptr) bool {
@@ -89,6 +105,7 @@ func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
 // Wait returns once a descriptor can be read, the moment that is armed has come, or
 // Wake was called.
 func (w *Waiter) Wait() {
+	_ = w.raw.Control(w.watch)
 	_ = w.raw.Read(w.look) // an error ends the wait, too
 	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(w.alarm), uintptr(unsafe.Pointer(&w.count)), 8)
 }
