@@ -50,14 +50,13 @@ func (o *outbound) settled() {
 
 // link is one connection: a queue pair and who is at its other end.
 type link struct {
+	line   // its queue pair is nil before it is granted
 	peer   *peer
-	qp     *queuepair.QP // nil before it is granted
-	number infiniband.QPN
 	remote infiniband.QPN
 	psn    infiniband.PSN
 	conn   cm.Conn
 	ours   bool // we send requests by it
-	heard  bool // something came by it
+	awake  bool // something came by it
 }
 
 // post takes a request, or not where there are enough.
@@ -138,7 +137,11 @@ func (p *peer) cancel() {
 // connect asks for the connection that requests go by.
 func (p *peer) connect(now clock.Time) {
 	e := p.endpoint
-	l := e.newLink(p, true)
+	l, err := e.newLink(p, true)
+	if err != nil {
+		e.fail(p, fmt.Errorf("%w: %w", transports.ErrPeerFailed, err))
+		return
+	}
 	var private [cm.MaxRequestPrivate]byte
 	binary.BigEndian.PutUint64(private[:], e.self.life)
 	binary.BigEndian.PutUint64(private[8:], p.life)
@@ -193,10 +196,16 @@ func peerError(err, why error) error {
 
 // Region implements queuepair.Host.
 func (l *link) Region(rkey uint32) *queuepair.Region {
-	if r := l.peer.endpoint.regions[rkey]; r != nil {
-		return &r.Region
+	return l.peer.endpoint.region(rkey)
+}
+
+// hears is called before a packet that came by a link of the peer's.
+func (l *link) hears() {
+	l.prepare()
+	if !l.awake {
+		l.awake = true
+		l.peer.endpoint.manager.Established(l.conn)
 	}
-	return nil
 }
 
 // prepare posts receives for immediates while there is room to report them. A

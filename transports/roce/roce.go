@@ -1,7 +1,8 @@
 // Package roce is the transports.Endpoint of RoCEv2: reliable connections (RC) that
 // speak what rdma_rxe and RDMA NICs speak, in a process, over a raw socket. The
 // rules are package queuepair's, connections are made by package cm as rdma_cm
-// makes them; this package drives both.
+// makes them; this package drives both. A Device has queue pairs for those who want
+// them one by one, as programs of verbs do.
 //
 // An endpoint connects to a peer when it first posts to it, and that connection
 // carries messages one way: so two endpoints that start at once need no tie-break.
@@ -23,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"railbed/fabric/clock"
@@ -100,29 +100,18 @@ func PathMTU(mtu int) int {
 
 // Endpoint implements transports.Endpoint. Make one with Open.
 type Endpoint struct {
+	driver
 	config      Config
 	self        address
-	mtu         int
-	device      *device
 	completions *completion.Queue
-	running     sync.WaitGroup
 
-	mu       sync.Mutex
-	closed   bool
-	err      error // why the worker ended by itself
-	manager  *cm.Manager
-	peers    []*peer
-	byLife   map[uint64]*peer
-	links    map[infiniband.QPN]*link
-	byConn   map[cm.Conn]*link
-	early    map[cm.Conn]stranger // who asks, and was not added yet
-	regions  map[uint32]*region
-	numbers  uint32 // of queue pairs that were made
-	gsi      infiniband.PSN
-	order    []*link // all of them that have a queue pair, in a round's turn; nil when that has changed
-	asleep   bool
-	done     []transports.Completion // to be reported
-	counters Counters
+	// Under the driver's lock.
+	peers  []*peer
+	byLife map[uint64]*peer
+	links  map[infiniband.QPN]*link
+	byConn map[cm.Conn]*link
+	early  map[cm.Conn]stranger    // who asks, and was not added yet
+	done   []transports.Completion // to be reported
 }
 
 // Counters are what an endpoint's queue pairs did, and how many packets came whose
@@ -157,30 +146,18 @@ func Open(config Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("open roce endpoint on %v: MTU %d, want at least %d", config.Addr, config.MTU, 256+reserve)
 	}
 	e := &Endpoint{
-		config: config, mtu: mtu, completions: completion.New(), byLife: map[uint64]*peer{}, links: map[infiniband.QPN]*link{},
-		byConn: map[cm.Conn]*link{}, early: map[cm.Conn]stranger{}, regions: map[uint32]*region{},
+		driver: driver{clock: config.Clock, mtu: mtu}, config: config, completions: completion.New(), byLife: map[uint64]*peer{}, links: map[infiniband.QPN]*link{},
+		byConn: map[cm.Conn]*link{}, early: map[cm.Conn]stranger{},
 	}
-	if err := e.open(); err != nil {
+	e.driver.advance, e.driver.report, e.driver.gaveUp = e.advancePeers, e.reportDone, e.failAll
+	life := random()
+	if err := e.open(config.Addr, config.Device, config.DSCP, life, cm.Config{Timeout: config.Timeout}, managed{e}); err != nil {
 		return nil, fmt.Errorf("open roce endpoint on %v: %w", config.Addr, err)
 	}
-	e.running.Go(e.run)
-	return e, nil
-}
-
-func (e *Endpoint) open() (err error) {
-	if e.device, err = openDevice(&e.config, e.mtu); err != nil {
-		return err
-	}
-	e.self = address{life: random(), at: e.config.Addr, port: tcpOf + uint16(e.device.block), mtu: infiniband.MTUCode(e.mtu), selective: e.config.Selective}
-	e.manager, err = cm.New(cm.Config{
-		Addr: e.config.Addr, GUID: e.self.life, Shared: true, First: cm.Conn(e.device.block<<20 | uint32(e.self.life)&0xFFFFF),
-		Timeout: e.config.Timeout,
-	}, managed{e})
-	if err != nil {
-		return errors.Join(err, e.device.close())
-	}
+	e.self = address{life: life, at: config.Addr, port: tcpOf + uint16(e.socket.block), mtu: infiniband.MTUCode(mtu), selective: config.Selective}
 	e.manager.Listen(e.self.port)
-	return nil
+	e.start()
+	return e, nil
 }
 
 func random() uint64 {
@@ -193,12 +170,12 @@ func random() uint64 {
 func (e *Endpoint) Address() []byte { return e.self.encode() }
 
 // DeviceBound reports whether the socket is bound to Config.Device.
-func (e *Endpoint) DeviceBound() bool { return e.device.bound }
+func (e *Endpoint) DeviceBound() bool { return e.socket.bound }
 
 // QueuePairs are the numbers of all queue pairs that the endpoint can have: from
 // first on, so many.
 func (e *Endpoint) QueuePairs() (first infiniband.QPN, count int) {
-	return e.device.number(0), 1 << blockBits
+	return e.socket.number(0), 1 << blockBits
 }
 
 // PathMTU is the payload bytes of a packet.
@@ -237,12 +214,12 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	return p.number, nil
 }
 
-// push keeps a completion until report, so that what ends at once is reported at
+// push keeps a completion until reportDone, so that what ends at once is reported at
 // once: a request that was refused, and the peer that fails by it.
 func (e *Endpoint) push(c transports.Completion) { e.done = append(e.done, c) }
 
-// report hands on what was kept.
-func (e *Endpoint) report() {
+// reportDone hands on what was kept.
+func (e *Endpoint) reportDone() {
 	if len(e.done) > 0 {
 		e.completions.Push(e.done...)
 		clear(e.done)
@@ -250,46 +227,17 @@ func (e *Endpoint) report() {
 	}
 }
 
-// unlock reports, and lets the worker look at what was changed.
-func (e *Endpoint) unlock() {
-	e.report()
-	wake := e.asleep
-	e.asleep = false
-	e.mu.Unlock()
-	if wake {
-		e.device.waiter.Wake()
-	}
-}
-
 // Register implements transports.Endpoint.
 func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Region, error) {
-	if len(buf) == 0 {
-		return nil, errors.New("register region: no bytes")
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
-	}
-	r := &region{endpoint: e}
-	for r.key == 0 || e.regions[r.key] != nil {
-		r.key = uint32(random())
-	}
-	// Addresses are as hard to guess as keys, never wrap, and lie so far apart that
-	// a handle with another one is no other place of the region.
-	r.Base, r.Memory = random()>>33<<baseShift, buf
+	rights := queuepair.Rights(0)
 	if access&transports.RemoteWrite != 0 {
-		r.Rights = queuepair.RemoteWrite
+		rights = queuepair.RemoteWrite
 	}
-	e.regions[r.key] = r
+	r, err := e.register(buf, rights)
+	if err != nil { // no region of type nil
+		return nil, err
+	}
 	return r, nil
-}
-
-// region is registered memory.
-type region struct {
-	queuepair.Region
-	endpoint *Endpoint
-	key      uint32
 }
 
 const (
@@ -301,15 +249,6 @@ const (
 // Remote implements transports.Region.
 func (r *region) Remote() []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, r.key), uint32(r.Base>>baseShift))
-}
-
-// Close implements transports.Region.
-func (r *region) Close() error {
-	e := r.endpoint
-	e.mu.Lock() // whoever has it may be placing bytes
-	defer e.mu.Unlock()
-	delete(e.regions, r.key)
-	return nil
 }
 
 // Post implements transports.Endpoint.
@@ -342,18 +281,7 @@ func (e *Endpoint) Wait(ctx context.Context) error { return e.completions.Wait(c
 
 // Counters is what the queue pairs did. It is safe to call at any time, also after
 // Close.
-func (e *Endpoint) Counters() Counters {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := e.counters
-	all.BadICRC = e.device.badICRC.Load()
-	for _, l := range e.links {
-		if l.qp != nil {
-			all.Add(l.qp.Counters())
-		}
-	}
-	return all
-}
+func (e *Endpoint) Counters() Counters { return e.count() }
 
 // Close implements transports.Endpoint.
 func (e *Endpoint) Close() error {
@@ -364,7 +292,7 @@ func (e *Endpoint) Close() error {
 		return nil
 	}
 	e.closed = true
-	now := e.config.Clock.Now()
+	now := e.clock.Now()
 	for _, p := range e.peers {
 		p.end(transports.ErrClosed)
 	}
@@ -372,7 +300,7 @@ func (e *Endpoint) Close() error {
 		e.manager.Disconnect(now, l.conn, l.remote)
 	}
 	e.unlock()
-	e.running.Wait()
+	err := e.stop()
 	e.completions.Close()
-	return errors.Join(e.err, e.device.close())
+	return err
 }

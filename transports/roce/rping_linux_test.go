@@ -78,8 +78,8 @@ func TestRping(t *testing.T) {
 	if n := strings.Count(output.String(), "server ping data: rdma-ping-"); n != pings {
 		t.Errorf("rping printed %d pings, want %d:\n%s", n, pings, output.String())
 	}
-	if c := p.qp.Counters(); p.device.badICRC.Load() != 0 || c.Naks+c.Resent+c.Timeouts != 0 {
-		t.Errorf("%d packets with a wrong ICRC, %+v", p.device.badICRC.Load(), c)
+	if c := p.qp.Counters(); p.socket.badICRC.Load() != 0 || c.Naks+c.Resent+c.Timeouts != 0 {
+		t.Errorf("%d packets with a wrong ICRC, %+v", p.socket.badICRC.Load(), c)
 	}
 	// Of the kernel's counters all that are errors are 0.
 	for _, name := range []string{"duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "rcvd_seq_err", "ack_deffered", "retry_exceeded_err", "completer_retry_err"} {
@@ -109,7 +109,7 @@ func sh(t testing.TB, script string, ns *kernel.Namespace) {
 // pinger drives one queue pair by hand.
 type pinger struct {
 	testing.TB
-	device  *device
+	socket  *socket
 	clock   *clock.Clock
 	manager *cm.Manager
 	qp      *queuepair.QP
@@ -126,12 +126,12 @@ type pinger struct {
 func newPinger(t testing.TB, ns *kernel.Namespace, addr netip.Addr) *pinger {
 	p := &pinger{TB: t, clock: clock.New(1), psn: 0xFFFFFE, regions: map[uint32]*queuepair.Region{}}
 	if err := ns.Do(func() (err error) {
-		p.device, err = openDevice(&Config{Addr: addr, DSCP: defaultDSCP}, 1024)
+		p.socket, err = openSocket(addr, "", defaultDSCP, 1024)
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.device.close() })
+	t.Cleanup(func() { p.socket.close() })
 	var err error
 	if p.manager, err = cm.New(cm.Config{Addr: addr}, p); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func (p *pinger) Complete(c queuepair.Completion)                     { p.done =
 func (p *pinger) connect(to netip.AddrPort) (err error) {
 	p.peer, p.ended = to.Addr(), nil
 	p.conn, err = p.manager.Connect(p.clock.Now(), to, 4000, cm.Offer{
-		QPN: p.device.number(1), PSN: p.psn, Resources: 1, Depth: 1, Retries: 7, RNRRetries: 7, AckTimeout: 14, MTU: infiniband.MTUCode(1024),
+		QPN: p.socket.number(1), PSN: p.psn, Resources: 1, Depth: 1, Retries: 7, RNRRetries: 7, AckTimeout: 14, MTU: infiniband.MTUCode(1024),
 	})
 	if err != nil {
 		p.Fatal(err)
@@ -159,7 +159,7 @@ func (p *pinger) connect(to netip.AddrPort) (err error) {
 		return p.ended
 	}
 	p.qp, err = queuepair.New(queuepair.Config{
-		Number: p.device.number(1), Remote: p.offer.QPN, MTU: 1024, SendPSN: p.offer.PSN, ReceivePSN: p.psn, Rights: queuepair.RemoteRead | queuepair.RemoteWrite,
+		Number: p.socket.number(1), Remote: p.offer.QPN, MTU: 1024, SendPSN: p.offer.PSN, ReceivePSN: p.psn, Rights: queuepair.RemoteRead | queuepair.RemoteWrite,
 	}, p)
 	if err != nil {
 		p.Fatal(err)
@@ -200,7 +200,7 @@ func (p *pinger) ping(number int) {
 	}
 }
 
-// until drives device, manager and queue pair.
+// until drives socket, manager and queue pair.
 func (p *pinger) until(what string, done func() bool) {
 	p.Helper()
 	var message [infiniband.MADLen]byte
@@ -208,7 +208,7 @@ func (p *pinger) until(what string, done func() bool) {
 		if time.Now().After(deadline) {
 			p.Fatalf("waited in vain for %s", what)
 		}
-		list, err := p.device.receive()
+		list, err := p.socket.receive()
 		if err != nil {
 			p.Fatal(err)
 		}
@@ -228,19 +228,19 @@ func (p *pinger) until(what string, done func() bool) {
 				break
 			}
 			p.gsi = p.gsi.Add(1)
-			p.device.add(to, sourcePort(infiniband.GSI), datagramOf(p.device.room(), p.gsi, &message))
+			p.socket.add(to, sourcePort(infiniband.GSI), datagramOf(p.socket.room(), p.gsi, &message))
 		}
 		if p.qp != nil {
 			p.qp.Expire(now)
-			for room := p.device.room(); room != nil; room = p.device.room() {
+			for room := p.socket.room(); room != nil; room = p.socket.room() {
 				n := p.qp.Next(now, room)
 				if n == 0 {
 					break
 				}
-				p.device.add(p.peer, sourcePort(p.device.number(1)), n)
+				p.socket.add(p.peer, sourcePort(p.socket.number(1)), n)
 			}
 		}
-		if err := p.device.send(); err != nil {
+		if err := p.socket.send(); err != nil {
 			p.Fatal(err)
 		}
 		if len(list) == 0 {

@@ -1,12 +1,10 @@
 package roce
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"railbed/fabric/clock"
 	"railbed/transports"
@@ -17,16 +15,19 @@ import (
 )
 
 // newLink makes a link of a peer, without a queue pair.
-func (e *Endpoint) newLink(p *peer, ours bool) *link {
-	for {
-		e.numbers++
-		number := e.device.number(e.numbers)
-		if e.links[number] == nil {
-			l := &link{peer: p, number: number, psn: infiniband.PSN(random()) & infiniband.MaxPSN, ours: ours}
-			e.links[number] = l
-			return l
-		}
+func (e *Endpoint) newLink(p *peer, ours bool) (*link, error) {
+	number, err := e.newNumber(func(n infiniband.QPN) bool { return e.links[n] != nil })
+	if err != nil {
+		return nil, err
 	}
+	l := &link{peer: p, psn: infiniband.PSN(random()) & infiniband.MaxPSN, ours: ours}
+	l.number, l.at = number, p.at
+	if !ours {
+		l.heard = l.hears
+	}
+	l.broken = func(err error) { e.fail(p, peerError(err, nil)) }
+	e.links[number] = l
+	return l, nil
 }
 
 // connected makes the link's queue pair.
@@ -36,9 +37,11 @@ func (e *Endpoint) connected(l *link, offer cm.Offer) error {
 	var err error
 	l.qp, err = queuepair.New(queuepair.Config{
 		Number: l.number, Remote: l.remote, MTU: infiniband.MTU(min(e.self.mtu, l.peer.mtu)), SendPSN: offer.PSN, ReceivePSN: l.psn, Rights: queuepair.RemoteWrite,
-		Timeout: e.config.Timeout, Retries: retries, Selective: e.config.Selective, Congestion: e.config.Congestion, Overhead: wire.EthernetLen + e.device.headersLen() + e.config.Overhead,
+		Timeout: e.config.Timeout, Retries: retries, Selective: e.config.Selective, Congestion: e.config.Congestion, Overhead: wire.EthernetLen + e.socket.headersLen() + e.config.Overhead,
 	}, l)
-	e.order = nil
+	if err == nil {
+		e.attach(&l.line)
+	}
 	return err
 }
 
@@ -48,21 +51,31 @@ func (e *Endpoint) grant(conn cm.Conn, p *peer, offer cm.Offer) {
 		e.manager.Reject(conn, infiniband.RejectConsumer)
 		return
 	}
-	l := e.newLink(p, false)
+	l, err := e.newLink(p, false)
+	if err != nil {
+		e.manager.Reject(conn, infiniband.RejectNoQP)
+		return
+	}
 	l.conn = conn
 	e.byConn[conn] = l
-	err := e.connected(l, offer)
-	if err == nil {
-		err = e.manager.Accept(e.config.Clock.Now(), conn, cm.Offer{QPN: l.number, PSN: l.psn, Resources: 16, Depth: 16, RNRRetries: 7, AckTimeout: 14})
+	if err = e.connected(l, offer); err == nil {
+		err = e.manager.Accept(e.clock.Now(), conn, cm.Offer{QPN: l.number, PSN: l.psn, Resources: 16, Depth: 16, RNRRetries: 7, AckTimeout: 14})
 	}
 	if err != nil {
-		delete(e.links, l.number)
-		delete(e.byConn, conn)
-		e.order = nil
+		e.remove(l)
 		e.manager.Reject(conn, infiniband.RejectNoQP)
 		return
 	}
 	p.in = append(p.in, l)
+}
+
+// remove forgets a link.
+func (e *Endpoint) remove(l *link) {
+	if l.qp != nil {
+		e.detach(&l.line)
+	}
+	delete(e.byConn, l.conn)
+	delete(e.links, l.number)
 }
 
 // managed is the host of the communication manager.
@@ -103,7 +116,7 @@ func (m managed) Ended(conn cm.Conn, why error) {
 	}
 	delete(e.byConn, conn)
 	p := l.peer
-	now := e.config.Clock.Now()
+	now := e.clock.Now()
 	if l.ours && l.qp == nil && errors.Is(why, cm.ErrTimeout) && now.Sub(p.asked) < e.config.PeerTimeout {
 		delete(e.links, l.number)
 		p.out = nil // and again
@@ -118,169 +131,26 @@ func (e *Endpoint) fail(p *peer, why error) {
 		return
 	}
 	p.end(why)
-	now := e.config.Clock.Now()
-	for number, l := range e.links {
+	now := e.clock.Now()
+	for _, l := range e.links {
 		if l.peer == p {
-			e.order = nil
-			if l.qp != nil {
-				e.counters.Add(l.qp.Counters())
-			}
 			e.manager.Disconnect(now, l.conn, l.remote)
-			delete(e.byConn, l.conn)
-			delete(e.links, number)
+			e.remove(l)
 		}
 	}
 	e.push(transports.Completion{Peer: p.number, Op: transports.OpPeerDown, Err: why})
 }
 
-// run is the worker.
-func (e *Endpoint) run() {
-	for {
-		list, err := e.device.receive()
-		deadline, ended, busy := clock.Never, false, false
-		if err == nil {
-			e.mu.Lock()
-			deadline, ended = e.round(list)
-			e.report()
-			busy = e.device.out.count > 0
-			e.asleep = !busy && !ended && len(list) == 0
-			e.mu.Unlock()
-			err = e.device.send()
-		}
-		if err != nil {
-			e.giveUp(err)
-			return
-		}
-		if ended && !busy {
-			return
-		}
-		if !busy && len(list) == 0 && e.device.waiter.Arm(e.config.Clock, deadline) {
-			e.device.waiter.Wait()
-		}
-	}
-}
-
-// giveUp fails all peers: the socket cannot be used.
-func (e *Endpoint) giveUp(err error) {
-	e.mu.Lock()
-	defer e.unlock()
-	e.err = err
+// failAll fails all peers: the socket cannot be used.
+func (e *Endpoint) failAll(err error) {
 	for _, p := range e.peers {
 		e.fail(p, fmt.Errorf("%w: %w", transports.ErrPeerFailed, err))
 	}
 }
 
-// round takes in what came, does what is due, and fills the batch with what goes.
-func (e *Endpoint) round(list []arrival) (deadline clock.Time, ended bool) {
-	now := e.config.Clock.Now()
-	for _, a := range list {
-		e.take(now, a)
-	}
-	e.manager.Expire(now)
-	deadline = clock.Never
+// advancePeers lets all peers go on.
+func (e *Endpoint) advancePeers(now clock.Time) {
 	for _, p := range e.peers {
 		p.advance(now)
-	}
-	e.sendManagement()
-	for _, l := range e.linksInTurn() {
-		if l.peer.err != nil {
-			continue // it failed in this round
-		}
-		l.qp.Expire(now)
-		e.sendFrom(l, now)
-		if err := l.qp.Err(); err != nil {
-			e.fail(l.peer, peerError(err, nil))
-			continue
-		}
-		deadline = min(deadline, l.qp.Deadline())
-	}
-	return min(deadline, e.manager.Deadline()), e.closed
-}
-
-// linksInTurn are all links that have a queue pair, another one first each time.
-func (e *Endpoint) linksInTurn() []*link {
-	if e.order == nil {
-		for _, l := range e.links {
-			if l.qp != nil {
-				e.order = append(e.order, l)
-			}
-		}
-		slices.SortFunc(e.order, func(a, b *link) int { return cmp.Compare(a.number, b.number) })
-	}
-	if n := len(e.order); n > 1 {
-		first := e.order[0]
-		copy(e.order, e.order[1:])
-		e.order[n-1] = first
-	}
-	return e.order
-}
-
-// take takes in one packet.
-func (e *Endpoint) take(now clock.Time, a arrival) {
-	b := a.packet.BTH()
-	if b.DestQP() == infiniband.GSI {
-		if h := a.packet.DETH(); h != nil && h.Fields().QKey == infiniband.GSIQKey {
-			e.manager.Receive(now, a.from, infiniband.MAD(a.packet.Payload()))
-		}
-		return
-	}
-	l := e.links[b.DestQP()]
-	if l == nil || l.qp == nil || l.peer.at != a.from {
-		return
-	}
-	if !l.ours {
-		l.prepare()
-		if !l.heard {
-			l.heard = true
-			e.manager.Established(l.conn)
-		}
-	}
-	l.qp.Receive(now, a.packet, a.marked)
-}
-
-// sendManagement puts datagrams of communication management into the batch.
-func (e *Endpoint) sendManagement() {
-	var message [infiniband.MADLen]byte
-	for {
-		p := e.device.room()
-		if p == nil {
-			return
-		}
-		to, ok := e.manager.Next(&message)
-		if !ok {
-			return
-		}
-		e.gsi = e.gsi.Add(1)
-		e.device.add(to, sourcePort(infiniband.GSI), datagramOf(p, e.gsi, &message))
-	}
-}
-
-// datagramOf writes the packet that carries a management datagram to the general
-// services, and returns its length.
-func datagramOf(p infiniband.Packet, psn infiniband.PSN, message *[infiniband.MADLen]byte) int {
-	p = p[:infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen)]
-	p.Encode(&infiniband.Fields{
-		BTH:  infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey, DestQP: infiniband.GSI, PSN: psn},
-		DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey, SrcQP: infiniband.GSI},
-	}, infiniband.MADLen)
-	copy(p.Payload(), message[:])
-	return len(p)
-}
-
-// share is how many packets of one link go before those of the next.
-const share = 16
-
-// sendFrom puts packets of a link into the batch.
-func (e *Endpoint) sendFrom(l *link, now clock.Time) {
-	for range share {
-		p := e.device.room()
-		if p == nil {
-			return
-		}
-		n := l.qp.Next(now, p)
-		if n == 0 {
-			return
-		}
-		e.device.add(l.peer.at, sourcePort(l.number), n)
 	}
 }

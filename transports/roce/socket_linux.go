@@ -18,8 +18,8 @@ import (
 
 const (
 	batch = 64 // packets of one call
-	// blockBits are those of a queue pair's number that its device chooses freely.
-	// The others are the device's own at its address, so that several processes can
+	// blockBits are those of a queue pair's number that its socket chooses freely.
+	// The others are the socket's own at its address, so that several processes can
 	// share it.
 	blockBits = 12
 	blocks    = 1 << (24 - blockBits)
@@ -29,9 +29,9 @@ const (
 	dscpCNP    = 48 // as ConnectX sends it
 )
 
-// device is a RoCEv2 port: a raw socket, because the ICRC covers the header of IP,
+// socket is a RoCEv2 port: a raw socket, because the ICRC covers the header of IP,
 // and what keeps others from answering in its place.
-type device struct {
+type socket struct {
 	addr   netip.Addr
 	dscp   uint8
 	raw    int // hears, and sends with headers of its own
@@ -77,47 +77,47 @@ type outgoing struct {
 	count   int
 }
 
-// openDevice takes a block of queue pairs at the address, for packets with so much
+// openSocket takes a block of queue pairs at the address, for packets with so much
 // payload. It needs the right to open raw sockets (CAP_NET_RAW).
-func openDevice(c *Config, mtu int) (d *device, err error) {
-	d = &device{addr: c.Addr, dscp: c.DSCP, raw: -1, quiet: -1, claim: -1}
+func openSocket(addr netip.Addr, nic string, dscp uint8, mtu int) (s *socket, err error) {
+	s = &socket{addr: addr, dscp: dscp, raw: -1, quiet: -1, claim: -1}
 	defer func() {
 		if err != nil {
-			d.close()
+			s.close()
 		}
 	}()
-	if err := d.take(); err != nil {
+	if err := s.take(); err != nil {
 		return nil, err
 	}
 	family := unix.AF_INET
-	if c.Addr.Is6() {
+	if addr.Is6() {
 		family = unix.AF_INET6
 	}
-	if d.raw, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP); err != nil {
+	if s.raw, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP); err != nil {
 		return nil, fmt.Errorf("open raw socket: %w", err)
 	}
-	if err := d.prepare(c.Device); err != nil {
+	if err := s.prepare(nic); err != nil {
 		return nil, fmt.Errorf("prepare raw socket: %w", err)
 	}
-	if err := d.keepQuiet(family); err != nil {
+	if err := s.keepQuiet(family); err != nil {
 		return nil, err
 	}
-	if d.waiter, err = datagram.NewWaiter(d.raw); err != nil {
+	if s.waiter, err = datagram.NewWaiter(s.raw); err != nil {
 		return nil, err
 	}
-	d.memory(mtu)
-	return d, nil
+	s.memory(mtu)
+	return s, nil
 }
 
 // take finds a block that nobody has in this network: an abstract name of a unix
 // socket belongs to a network, and goes with its process.
-func (d *device) take() (err error) {
-	if d.claim, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+func (s *socket) take() (err error) {
+	if s.claim, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open unix socket: %w", err)
 	}
 	for range 100 {
-		d.block = 1 + rand.Uint32N(blocks-1)
-		err = unix.Bind(d.claim, &unix.SockaddrUnix{Name: fmt.Sprintf("@railbed-roce-%v-%d", d.addr, d.block)})
+		s.block = 1 + rand.Uint32N(blocks-1)
+		err = unix.Bind(s.claim, &unix.SockaddrUnix{Name: fmt.Sprintf("@railbed-roce-%v-%d", s.addr, s.block)})
 		if !errors.Is(err, unix.EADDRINUSE) {
 			break
 		}
@@ -128,55 +128,55 @@ func (d *device) take() (err error) {
 	return nil
 }
 
-// number is the number of one of the device's queue pairs.
-func (d *device) number(n uint32) infiniband.QPN {
-	return infiniband.QPN(d.block<<blockBits | n&(1<<blockBits-1))
+// number is the number of one of the socket's queue pairs.
+func (s *socket) number(n uint32) infiniband.QPN {
+	return infiniband.QPN(s.block<<blockBits | n&(1<<blockBits-1))
 }
 
-// prepare sets the raw socket up: headers of its own, packets of the device's
+// prepare sets the raw socket up: headers of its own, packets of the socket's
 // queue pairs and of the general services alone.
-func (d *device) prepare(nic string) error {
-	v6 := d.addr.Is6()
+func (s *socket) prepare(nic string) error {
+	v6 := s.addr.Is6()
 	level, own := unix.IPPROTO_IP, unix.IP_HDRINCL
 	if v6 {
 		level, own = unix.IPPROTO_IPV6, ipv6HdrIncl
 	}
-	err := unix.SetsockoptInt(d.raw, level, own, 1)
+	err := unix.SetsockoptInt(s.raw, level, own, 1)
 	if v6 {
-		err = errors.Join(err, unix.SetsockoptInt(d.raw, level, unix.IPV6_RECVTCLASS, 1))
+		err = errors.Join(err, unix.SetsockoptInt(s.raw, level, unix.IPV6_RECVTCLASS, 1))
 	}
-	if unix.SetsockoptInt(d.raw, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, wantedRoom) != nil {
-		_ = unix.SetsockoptInt(d.raw, unix.SOL_SOCKET, unix.SO_RCVBUF, wantedRoom) // less only costs speed
+	if unix.SetsockoptInt(s.raw, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, wantedRoom) != nil {
+		_ = unix.SetsockoptInt(s.raw, unix.SOL_SOCKET, unix.SO_RCVBUF, wantedRoom) // less only costs speed
 	}
-	filter := d.filter()
+	filter := s.filter()
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	err = errors.Join(err, unix.SetsockoptSockFprog(d.raw, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program))
+	err = errors.Join(err, unix.SetsockoptSockFprog(s.raw, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program))
 	if nic != "" {
-		bound := unix.BindToDevice(d.raw, nic)
-		if d.bound = bound == nil; !d.bound && !errors.Is(bound, unix.EPERM) {
+		bound := unix.BindToDevice(s.raw, nic)
+		if s.bound = bound == nil; !s.bound && !errors.Is(bound, unix.EPERM) {
 			err = errors.Join(err, fmt.Errorf("bind to device %s: %w", nic, bound))
 		}
 	}
 	var name unix.Sockaddr
 	if v6 {
-		name = &unix.SockaddrInet6{Addr: d.addr.As16()}
+		name = &unix.SockaddrInet6{Addr: s.addr.As16()}
 	} else {
-		name = &unix.SockaddrInet4{Addr: d.addr.As4()}
+		name = &unix.SockaddrInet4{Addr: s.addr.As4()}
 	}
-	return errors.Join(err, unix.Bind(d.raw, name))
+	return errors.Join(err, unix.Bind(s.raw, name))
 }
 
 // ipv6HdrIncl is IPV6_HDRINCL of linux/in6.h.
 const ipv6HdrIncl = 36
 
-// filter is the classic BPF program that passes UDP to the port for the device's
+// filter is the classic BPF program that passes UDP to the port for the socket's
 // queue pairs and for the general services. Of IPv4 it sees the IP header, too.
-func (d *device) filter() []unix.SockFilter {
+func (s *socket) filter() []unix.SockFilter {
 	const (
 		portAt, queuePairAt = 2, wire.UDPLen + 4
 	)
 	load := unix.SockFilter{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0} // length of the IPv4 header
-	if d.addr.Is6() {
+	if s.addr.Is6() {
 		load = unix.SockFilter{Code: unix.BPF_LDX | unix.BPF_W | unix.BPF_IMM, K: 0}
 	}
 	return []unix.SockFilter{
@@ -187,7 +187,7 @@ func (d *device) filter() []unix.SockFilter {
 		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xFFFFFF},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(infiniband.GSI), Jt: 2},
 		{Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: blockBits},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: d.block, Jf: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: s.block, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0xFFFF},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}
@@ -195,22 +195,22 @@ func (d *device) filter() []unix.SockFilter {
 
 // keepQuiet opens the UDP socket that takes nothing. Where the kernel's own RoCE
 // has the port, that keeps quiet.
-func (d *device) keepQuiet(family int) (err error) {
-	if d.quiet, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP); err != nil {
+func (s *socket) keepQuiet(family int) (err error) {
+	if s.quiet, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP); err != nil {
 		return fmt.Errorf("open socket: %w", err)
 	}
 	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 	program := unix.SockFprog{Len: 1, Filter: &nothing}
 	var name unix.Sockaddr
-	if d.addr.Is6() {
-		name = &unix.SockaddrInet6{Addr: d.addr.As16(), Port: infiniband.Port}
+	if s.addr.Is6() {
+		name = &unix.SockaddrInet6{Addr: s.addr.As16(), Port: infiniband.Port}
 	} else {
-		name = &unix.SockaddrInet4{Addr: d.addr.As4(), Port: infiniband.Port}
+		name = &unix.SockaddrInet4{Addr: s.addr.As4(), Port: infiniband.Port}
 	}
 	err = errors.Join(
-		unix.SetsockoptInt(d.quiet, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
-		unix.SetsockoptSockFprog(d.quiet, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program))
-	if bound := unix.Bind(d.quiet, name); bound != nil && !errors.Is(bound, unix.EADDRINUSE) {
+		unix.SetsockoptInt(s.quiet, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+		unix.SetsockoptSockFprog(s.quiet, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program))
+	if bound := unix.Bind(s.quiet, name); bound != nil && !errors.Is(bound, unix.EADDRINUSE) {
 		err = errors.Join(err, bound)
 	}
 	if err != nil {
@@ -220,25 +220,25 @@ func (d *device) keepQuiet(family int) (err error) {
 }
 
 // memory makes room for packets.
-func (d *device) memory(mtu int) {
-	size := d.headersLen() + mtu + infiniband.MaxOverhead
-	size = (max(size, d.headersLen()+infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen)) + 127) &^ 63
-	d.in.size, d.in.buffers = size+wire.IPv4MaxLen, make([]byte, batch*(size+wire.IPv4MaxLen))
-	d.out.size, d.out.buffers = size, make([]byte, batch*size)
+func (s *socket) memory(mtu int) {
+	size := s.headersLen() + mtu + infiniband.MaxOverhead
+	size = (max(size, s.headersLen()+infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen)) + 127) &^ 63
+	s.in.size, s.in.buffers = size+wire.IPv4MaxLen, make([]byte, batch*(size+wire.IPv4MaxLen))
+	s.out.size, s.out.buffers = size, make([]byte, batch*size)
 	for i := range batch {
-		in, out := &d.in.headers[i], &d.out.headers[i]
-		d.in.vectors[i].Base = &d.in.buffers[i*d.in.size]
-		d.in.vectors[i].SetLen(d.in.size)
-		in.Name, in.Iov = (*byte)(unsafe.Pointer(&d.in.names[i])), &d.in.vectors[i]
+		in, out := &s.in.headers[i], &s.out.headers[i]
+		s.in.vectors[i].Base = &s.in.buffers[i*s.in.size]
+		s.in.vectors[i].SetLen(s.in.size)
+		in.Name, in.Iov = (*byte)(unsafe.Pointer(&s.in.names[i])), &s.in.vectors[i]
 		in.SetIovlen(1)
-		d.out.vectors[i].Base = &d.out.buffers[i*size]
-		out.Name, out.Namelen, out.Iov = (*byte)(unsafe.Pointer(&d.out.names[i])), datagram.NameLen(d.addr.Is6()), &d.out.vectors[i]
+		s.out.vectors[i].Base = &s.out.buffers[i*size]
+		out.Name, out.Namelen, out.Iov = (*byte)(unsafe.Pointer(&s.out.names[i])), datagram.NameLen(s.addr.Is6()), &s.out.vectors[i]
 		out.SetIovlen(1)
 	}
 }
 
-func (d *device) headersLen() int {
-	if d.addr.Is6() {
+func (s *socket) headersLen() int {
+	if s.addr.Is6() {
 		return infiniband.HeadersIPv6
 	}
 	return infiniband.HeadersIPv4
@@ -246,14 +246,14 @@ func (d *device) headersLen() int {
 
 // receive takes what is there. The list and its packets are good until the next
 // call.
-func (d *device) receive() ([]arrival, error) {
-	in := &d.in
+func (s *socket) receive() ([]arrival, error) {
+	in := &s.in
 	for i := range in.headers {
 		h := &in.headers[i]
 		h.Namelen, h.Control = unix.SizeofSockaddrInet6, &in.controls[i][0]
 		h.SetControllen(len(in.controls[i]))
 	}
-	n, errno := datagram.Receive(d.raw, in.headers[:])
+	n, errno := datagram.Receive(s.raw, in.headers[:])
 	if errno != 0 {
 		return nil, fmt.Errorf("receive: %w", errno)
 	}
@@ -261,7 +261,7 @@ func (d *device) receive() ([]arrival, error) {
 	for i := range n {
 		data := in.buffers[i*in.size:][:in.headers[i].N]
 		from := datagram.AddrOf(&in.names[i])
-		one, ok := d.parse(from, data, in.controls[i][:in.headers[i].Controllen])
+		one, ok := s.parse(from, data, in.controls[i][:in.headers[i].Controllen])
 		if ok {
 			in.list = append(in.list, one)
 		}
@@ -271,12 +271,12 @@ func (d *device) receive() ([]arrival, error) {
 
 // parse takes a packet out of what the socket gave: with the header of IPv4, or
 // behind that of IPv6.
-func (d *device) parse(from netip.Addr, data, control []byte) (a arrival, ok bool) {
+func (s *socket) parse(from netip.Addr, data, control []byte) (a arrival, ok bool) {
 	a.from = from
 	var headers [infiniband.HeadersIPv6]byte
 	var udp []byte
-	n := d.headersLen()
-	if d.addr.Is4() {
+	n := s.headersLen()
+	if s.addr.Is4() {
 		h := wire.IPv4(data)
 		// One with options, or a fragment, is none of RoCE's.
 		if !h.Valid() || h.HeaderLength() != wire.IPv4MinLen || int(h.TotalLength()) > len(data) {
@@ -288,7 +288,7 @@ func (d *device) parse(from netip.Addr, data, control []byte) (a arrival, ok boo
 	} else {
 		udp = data
 		a.marked = trafficClass(control)&3 == 3
-		to := d.addr.As16()
+		to := s.addr.As16()
 		wire.IPv6(headers[:]).Encode(&wire.IPv6Fields{PayloadLength: uint16(len(udp)), NextHeader: wire.ProtocolUDP, Src: from.As16(), Dst: to})
 		copy(headers[wire.IPv6Len:], udp[:min(wire.UDPLen, len(udp))])
 	}
@@ -301,7 +301,7 @@ func (d *device) parse(from netip.Addr, data, control []byte) (a arrival, ok boo
 		return a, false
 	}
 	if !a.packet.ICRCValid(headers[:n]) {
-		d.badICRC.Add(1)
+		s.badICRC.Add(1)
 		return a, false
 	}
 	return a, true
@@ -316,21 +316,21 @@ func trafficClass(control []byte) int32 {
 }
 
 // room is memory for the next packet to send, nil where the batch is full.
-func (d *device) room() infiniband.Packet {
-	if d.out.count == batch {
+func (s *socket) room() infiniband.Packet {
+	if s.out.count == batch {
 		return nil
 	}
-	return d.out.buffers[d.out.count*d.out.size:][d.headersLen():d.out.size]
+	return s.out.buffers[s.out.count*s.out.size:][s.headersLen():s.out.size]
 }
 
 // add puts the packet that was written into room, which is n bytes long, into the
 // batch: with its headers and ICRC.
-func (d *device) add(to netip.Addr, sourcePort uint16, n int) {
-	o := &d.out
-	whole := o.buffers[o.count*o.size:][:d.headersLen()+n]
-	headers, p := whole[:d.headersLen()], infiniband.Packet(whole[d.headersLen():])
+func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
+	o := &s.out
+	whole := o.buffers[o.count*o.size:][:s.headersLen()+n]
+	headers, p := whole[:s.headersLen()], infiniband.Packet(whole[s.headersLen():])
 	// Packets without data are not to be marked: nobody would send fewer of them.
-	class, ecn := d.dscp, wire.NotECT
+	class, ecn := s.dscp, wire.NotECT
 	switch o := p.Opcode(); {
 	case o == infiniband.CNP:
 		class = dscpCNP
@@ -338,16 +338,16 @@ func (d *device) add(to netip.Addr, sourcePort uint16, n int) {
 		ecn = wire.ECT0
 	}
 	length := wire.UDPLen + n
-	if d.addr.Is4() {
-		if d.id++; d.id == 0 { // the kernel writes its own in place of 0
-			d.id = 1
+	if s.addr.Is4() {
+		if s.id++; s.id == 0 { // the kernel writes its own in place of 0
+			s.id = 1
 		}
 		wire.IPv4(headers).Encode(&wire.IPv4Fields{
-			DSCP: class, ECN: ecn, TotalLength: uint16(wire.IPv4MinLen + length), ID: d.id, DontFragment: true, TTL: ttl, Protocol: wire.ProtocolUDP, Src: d.addr.As4(), Dst: to.As4(),
+			DSCP: class, ECN: ecn, TotalLength: uint16(wire.IPv4MinLen + length), ID: s.id, DontFragment: true, TTL: ttl, Protocol: wire.ProtocolUDP, Src: s.addr.As4(), Dst: to.As4(),
 		})
 	} else {
 		wire.IPv6(headers).Encode(&wire.IPv6Fields{
-			DSCP: class, ECN: ecn, PayloadLength: uint16(length), NextHeader: wire.ProtocolUDP, HopLimit: ttl, Src: d.addr.As16(), Dst: to.As16(),
+			DSCP: class, ECN: ecn, PayloadLength: uint16(length), NextHeader: wire.ProtocolUDP, HopLimit: ttl, Src: s.addr.As16(), Dst: to.As16(),
 		})
 	}
 	wire.UDP(headers[len(headers)-wire.UDPLen:]).Encode(&wire.UDPFields{SrcPort: sourcePort, DstPort: infiniband.Port, Length: uint16(length)})
@@ -359,10 +359,10 @@ func (d *device) add(to netip.Addr, sourcePort uint16, n int) {
 
 // send sends what of the batch the NIC's queue has room for. What has not gone is
 // the first of the next call: an RDMA NIC loses nothing of its own.
-func (d *device) send() error {
-	o := &d.out
+func (s *socket) send() error {
+	o := &s.out
 	for o.first < o.count {
-		n, errno := datagram.Send(d.raw, o.headers[o.first:o.count])
+		n, errno := datagram.Send(s.raw, o.headers[o.first:o.count])
 		o.first += n
 		switch errno {
 		case 0:
@@ -387,17 +387,17 @@ func sourcePort(number infiniband.QPN) uint16 {
 	return 0xC000 | uint16(binary.LittleEndian.Uint32(b[:])*golden>>18)&0x3FFF
 }
 
-// close gives back what the device has.
-func (d *device) close() error {
+// close gives back what the socket has.
+func (s *socket) close() error {
 	var errs []error
-	if d.waiter != nil {
-		errs = append(errs, d.waiter.Close())
+	if s.waiter != nil {
+		errs = append(errs, s.waiter.Close())
 	}
-	for _, fd := range []int{d.raw, d.quiet, d.claim} {
+	for _, fd := range []int{s.raw, s.quiet, s.claim} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	d.waiter, d.raw, d.quiet, d.claim = nil, -1, -1, -1
+	s.waiter, s.raw, s.quiet, s.claim = nil, -1, -1, -1
 	return errors.Join(errs...)
 }

@@ -1,0 +1,223 @@
+package roce
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/transports/completion"
+	"railbed/transports/infiniband"
+	"railbed/transports/roce/cm"
+	"railbed/transports/roce/queuepair"
+)
+
+// DeviceConfig says where a device lives. Only Addr is required.
+type DeviceConfig struct {
+	// Addr is the address of the NIC. An unspecified address is refused.
+	Addr netip.Addr
+	// NIC is its name. The socket is bound to it where the kernel lets this process.
+	// Default: not bound.
+	NIC string
+	// MTU is the link's. Default: that of the NIC which has the address, or else
+	// 1500.
+	MTU int
+	// Clock is the testbed's. Default: one without dilation.
+	Clock *clock.Clock
+	// DSCP is that of all packets but CNPs, which have 48. Default 26.
+	DSCP uint8
+}
+
+// Device is a RoCEv2 port whose queue pairs belong to its user, as verbs have them:
+//
+//	device, err := roce.OpenDevice(roce.DeviceConfig{Addr: addr})
+//	region, err := device.Register(memory, queuepair.RemoteWrite)
+//	pair, err := device.NewQueuePair(queuepair.Config{}, nil)
+//	... send pair.Local(), region.Base and region.RKey to the peer, and get its ...
+//	err = pair.Connect(remote)
+//	err = pair.Post(queuepair.Request{Op: queuepair.Write, Local: [][]byte{data}, Address: base, RKey: rkey})
+//	err = pair.Completions().Wait(ctx)
+//	n := pair.Completions().Poll(done)
+//
+// Instead of Connect, Dial and Listen connect as rdma_cm does. Opening a device needs
+// CAP_NET_RAW in the network's user namespace. All methods of a device and of what
+// it made are safe for concurrent use.
+type Device struct {
+	driver
+	config  DeviceConfig
+	changed sync.Cond // a packet came; see Region.Await
+
+	// Under the driver's lock.
+	pairs     map[infiniband.QPN]*QueuePair
+	byConn    map[cm.Conn]*QueuePair
+	listeners map[uint16]*Listener
+	asking    map[cm.Conn]*Incoming
+	reporting []*QueuePair // that have something done
+	watchers  int          // of changed
+}
+
+// OpenDevice takes queue pairs at the address.
+func OpenDevice(config DeviceConfig) (*Device, error) {
+	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
+		return nil, fmt.Errorf("open roce device: address %v is not one of a NIC", config.Addr)
+	}
+	config.MTU = cmp.Or(config.MTU, linkMTU(config.Addr), defaultMTU)
+	config.DSCP = cmp.Or(config.DSCP, defaultDSCP)
+	if config.Clock == nil {
+		config.Clock = clock.New(1)
+	}
+	mtu := PathMTU(config.MTU)
+	if mtu == 0 {
+		return nil, fmt.Errorf("open roce device on %v: MTU %d, want at least %d", config.Addr, config.MTU, 256+reserve)
+	}
+	d := &Device{
+		driver: driver{clock: config.Clock, mtu: mtu}, config: config, pairs: map[infiniband.QPN]*QueuePair{}, byConn: map[cm.Conn]*QueuePair{},
+		listeners: map[uint16]*Listener{}, asking: map[cm.Conn]*Incoming{},
+	}
+	d.changed.L = &d.mu
+	d.driver.advance, d.driver.report, d.driver.gaveUp = func(clock.Time) {}, d.reportDone, d.failAll
+	if err := d.open(config.Addr, config.NIC, config.DSCP, random(), cm.Config{}, connecting{d}); err != nil {
+		return nil, fmt.Errorf("open roce device on %v: %w", config.Addr, err)
+	}
+	d.start()
+	return d, nil
+}
+
+// linkMTU is the MTU of the NIC that has an address, 0 where there is none.
+func linkMTU(at netip.Addr) int {
+	nics, err := net.Interfaces()
+	if err != nil {
+		return 0
+	}
+	for _, nic := range nics {
+		addrs, err := nic.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr() == at.WithZone("") {
+				return nic.MTU
+			}
+		}
+	}
+	return 0
+}
+
+// Addr is the device's address, whose 16-byte form is its GID (A17.3.1: IPv4
+// addresses are mapped into IPv6).
+func (d *Device) Addr() netip.Addr { return d.config.Addr }
+
+// PathMTU is the payload bytes of a packet: at most those of a queue pair.
+func (d *Device) PathMTU() int { return d.mtu }
+
+// Counters is what all queue pairs did, also those that are closed.
+func (d *Device) Counters() Counters { return d.count() }
+
+// Region is memory that peers may use.
+type Region struct {
+	// Base and RKey name it to them.
+	Base uint64
+	RKey uint32
+
+	region *region
+	device *Device
+}
+
+// Register lets peers use memory, which is theirs until the region is closed: look
+// at it with Look or Await, or when a completion says what came.
+func (d *Device) Register(memory []byte, rights queuepair.Rights) (*Region, error) {
+	r, err := d.register(memory, rights)
+	if err != nil {
+		return nil, err
+	}
+	return &Region{Base: r.Base, RKey: r.key, region: r, device: d}, nil
+}
+
+// Look calls f with the memory while nothing is placed there.
+func (r *Region) Look(f func(memory []byte)) {
+	r.device.mu.Lock()
+	defer r.device.mu.Unlock()
+	f(r.region.Memory)
+}
+
+// Await calls f as Look does, again after packets came, until it returns true. It
+// returns transports.ErrClosed when the device is closed before.
+func (r *Region) Await(f func(memory []byte) bool) error {
+	d := r.device
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watchers++
+	defer func() { d.watchers-- }()
+	for !f(r.region.Memory) {
+		switch {
+		case d.closed:
+			return transports.ErrClosed
+		case d.err != nil:
+			return d.err
+		}
+		d.changed.Wait()
+	}
+	return nil
+}
+
+// Close ends that.
+func (r *Region) Close() error { return r.region.Close() }
+
+// reportDone hands on what completed, and wakes who watches memory.
+func (d *Device) reportDone() {
+	for _, q := range d.reporting {
+		q.completions.Push(q.done...)
+		clear(q.done)
+		q.done = q.done[:0]
+	}
+	d.reporting = d.reporting[:0]
+	if d.watchers > 0 {
+		d.changed.Broadcast()
+	}
+}
+
+// failAll breaks all queue pairs.
+func (d *Device) failAll(err error) {
+	for _, q := range d.pairs {
+		q.end(err)
+	}
+	for _, l := range d.listeners {
+		l.incoming.Close()
+	}
+}
+
+// Close breaks all queue pairs, tells the peers of those that were connected by
+// rdma_cm, and gives the socket back.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		d.running.Wait()
+		return nil
+	}
+	for _, q := range d.pairs {
+		q.leave(transports.ErrClosed)
+	}
+	for port, l := range d.listeners {
+		l.incoming.Close()
+		delete(d.listeners, port)
+	}
+	d.closed = true
+	d.unlock()
+	return d.stop()
+}
+
+// Completion is the end of a request or of a receive of a queue pair.
+type Completion struct {
+	queuepair.Completion
+	QueuePair *QueuePair
+}
+
+// Completions is what queue pairs report to, one or several.
+type Completions = completion.List[Completion]
+
+var errNotConnected = errors.New("the queue pair is not connected")

@@ -1,0 +1,314 @@
+package roce
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/transports/infiniband"
+	"railbed/transports/roce/cm"
+	"railbed/transports/roce/queuepair"
+)
+
+// driver moves packets between a socket, the queue pairs on it and communication
+// management, on a goroutine of its own. Endpoint and Device are drivers.
+type driver struct {
+	clock   *clock.Clock
+	mtu     int // path MTU
+	socket  *socket
+	running sync.WaitGroup
+
+	// What the owner sets before start. They are called with the lock held: before
+	// each round's packets go, at the end of whatever may have changed something,
+	// and when the socket failed.
+	advance func(now clock.Time)
+	report  func()
+	gaveUp  func(err error)
+
+	mu      sync.Mutex
+	closed  bool
+	err     error // why the worker ended by itself
+	manager *cm.Manager
+	lines   map[infiniband.QPN]*line
+	order   []*line // all of them, in a round's turn; nil when that has changed
+	regions map[uint32]*region
+	numbers uint32 // of queue pairs that were made
+	gsi     infiniband.PSN
+	asleep  bool
+	past    queuepair.Counters // of queue pairs that are gone
+}
+
+// line is a queue pair that the driver drives.
+type line struct {
+	qp     *queuepair.QP
+	number infiniband.QPN
+	at     netip.Addr // of the other end
+	gone   bool       // detached
+	// heard, where it is set, is called before each packet that came; broken when
+	// the queue pair is, once its last packet is in the batch.
+	heard  func()
+	broken func(err error)
+}
+
+// open takes queue pairs at an address for a driver. The manager's name of its first
+// connection is as hard to guess as the life.
+func (d *driver) open(at netip.Addr, nic string, dscp uint8, life uint64, timeout cm.Config, host cm.Host) (err error) {
+	d.lines, d.regions = map[infiniband.QPN]*line{}, map[uint32]*region{}
+	if d.socket, err = openSocket(at, nic, dscp, d.mtu); err != nil {
+		return err
+	}
+	timeout.Addr, timeout.GUID, timeout.Shared = at, life, true
+	timeout.First = cm.Conn(d.socket.block<<20 | uint32(life)&0xFFFFF)
+	if d.manager, err = cm.New(timeout, host); err != nil {
+		return errors.Join(err, d.socket.close())
+	}
+	return nil
+}
+
+// start starts the worker.
+func (d *driver) start() { d.running.Go(d.run) }
+
+// newNumber is the number of a queue pair that is to be made; taken says whether one
+// is in use.
+func (d *driver) newNumber(taken func(infiniband.QPN) bool) (infiniband.QPN, error) {
+	for range 1 << blockBits {
+		d.numbers++
+		if n := d.socket.number(d.numbers); !taken(n) {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("all %d queue pairs are in use", 1<<blockBits)
+}
+
+// attach has the driver drive a queue pair until detach.
+func (d *driver) attach(l *line) {
+	d.lines[l.number] = l
+	d.order = nil
+}
+
+func (d *driver) detach(l *line) {
+	if d.lines[l.number] == l {
+		delete(d.lines, l.number)
+		d.past.Add(l.qp.Counters())
+		d.order, l.gone = nil, true
+	}
+}
+
+// unlock reports, and lets the worker look at what was changed.
+func (d *driver) unlock() {
+	d.report()
+	wake := d.asleep
+	d.asleep = false
+	d.mu.Unlock()
+	if wake {
+		d.socket.waiter.Wake()
+	}
+}
+
+// register makes memory known by a key, at an address, which are hard to guess.
+func (d *driver) register(memory []byte, rights queuepair.Rights) (*region, error) {
+	if len(memory) == 0 {
+		return nil, errors.New("register region: no bytes")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
+	}
+	r := &region{driver: d}
+	for r.key == 0 || d.regions[r.key] != nil {
+		r.key = uint32(random())
+	}
+	// Addresses never wrap, and lie so far apart that a handle with another one is no
+	// other place of the region.
+	r.Base, r.Memory, r.Rights = random()>>33<<baseShift, memory, rights
+	d.regions[r.key] = r
+	return r, nil
+}
+
+// region is registered memory.
+type region struct {
+	queuepair.Region
+	driver *driver
+	key    uint32
+}
+
+// Close implements transports.Region.
+func (r *region) Close() error {
+	r.driver.mu.Lock() // whoever has it may be placing bytes
+	defer r.driver.mu.Unlock()
+	delete(r.driver.regions, r.key)
+	return nil
+}
+
+// Region is that of queuepair.Host.
+func (d *driver) region(rkey uint32) *queuepair.Region {
+	if r := d.regions[rkey]; r != nil {
+		return &r.Region
+	}
+	return nil
+}
+
+// counters is what all queue pairs did up to now.
+func (d *driver) count() Counters {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := Counters{Counters: d.past, BadICRC: d.socket.badICRC.Load()}
+	for _, l := range d.lines {
+		all.Add(l.qp.Counters())
+	}
+	return all
+}
+
+// run is the worker.
+func (d *driver) run() {
+	for {
+		list, err := d.socket.receive()
+		deadline, ended, busy := clock.Never, false, false
+		if err == nil {
+			d.mu.Lock()
+			deadline, ended = d.round(list)
+			d.report()
+			busy = d.socket.out.count > 0
+			d.asleep = !busy && !ended && len(list) == 0
+			d.mu.Unlock()
+			err = d.socket.send()
+		}
+		if err != nil {
+			d.giveUp(err)
+			return
+		}
+		if ended && !busy {
+			return
+		}
+		if !busy && len(list) == 0 && d.socket.waiter.Arm(d.clock, deadline) {
+			d.socket.waiter.Wait()
+		}
+	}
+}
+
+// giveUp fails all: the socket cannot be used.
+func (d *driver) giveUp(err error) {
+	d.mu.Lock()
+	defer d.unlock()
+	d.err = err
+	d.gaveUp(err)
+}
+
+// round takes in what came, does what is due, and fills the batch with what goes.
+func (d *driver) round(list []arrival) (deadline clock.Time, ended bool) {
+	now := d.clock.Now()
+	for _, a := range list {
+		d.take(now, a)
+	}
+	d.manager.Expire(now)
+	d.advance(now)
+	deadline = clock.Never
+	d.sendManagement()
+	for _, l := range d.linesInTurn() {
+		if l.gone {
+			continue // since this round began
+		}
+		l.qp.Expire(now)
+		d.sendFrom(l, now)
+		if err := l.qp.Err(); err != nil {
+			l.broken(err)
+			continue
+		}
+		deadline = min(deadline, l.qp.Deadline())
+	}
+	return min(deadline, d.manager.Deadline()), d.closed
+}
+
+// linesInTurn are all lines, another one first each time.
+func (d *driver) linesInTurn() []*line {
+	if d.order == nil {
+		for _, l := range d.lines {
+			d.order = append(d.order, l)
+		}
+		slices.SortFunc(d.order, func(a, b *line) int { return cmp.Compare(a.number, b.number) })
+	}
+	if n := len(d.order); n > 1 {
+		first := d.order[0]
+		copy(d.order, d.order[1:])
+		d.order[n-1] = first
+	}
+	return d.order
+}
+
+// take takes in one packet.
+func (d *driver) take(now clock.Time, a arrival) {
+	b := a.packet.BTH()
+	if b.DestQP() == infiniband.GSI {
+		if h := a.packet.DETH(); h != nil && h.Fields().QKey == infiniband.GSIQKey {
+			d.manager.Receive(now, a.from, infiniband.MAD(a.packet.Payload()))
+		}
+		return
+	}
+	l := d.lines[b.DestQP()]
+	if l == nil || l.at != a.from {
+		return
+	}
+	if l.heard != nil {
+		l.heard()
+	}
+	l.qp.Receive(now, a.packet, a.marked)
+}
+
+// sendManagement puts datagrams of communication management into the batch.
+func (d *driver) sendManagement() {
+	var message [infiniband.MADLen]byte
+	for {
+		p := d.socket.room()
+		if p == nil {
+			return
+		}
+		to, ok := d.manager.Next(&message)
+		if !ok {
+			return
+		}
+		d.gsi = d.gsi.Add(1)
+		d.socket.add(to, sourcePort(infiniband.GSI), datagramOf(p, d.gsi, &message))
+	}
+}
+
+// datagramOf writes the packet that carries a management datagram to the general
+// services, and returns its length.
+func datagramOf(p infiniband.Packet, psn infiniband.PSN, message *[infiniband.MADLen]byte) int {
+	p = p[:infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen)]
+	p.Encode(&infiniband.Fields{
+		BTH:  infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey, DestQP: infiniband.GSI, PSN: psn},
+		DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey, SrcQP: infiniband.GSI},
+	}, infiniband.MADLen)
+	copy(p.Payload(), message[:])
+	return len(p)
+}
+
+// share is how many packets of one line go before those of the next.
+const share = 16
+
+// sendFrom puts packets of a line into the batch.
+func (d *driver) sendFrom(l *line, now clock.Time) {
+	for range share {
+		p := d.socket.room()
+		if p == nil {
+			return
+		}
+		n := l.qp.Next(now, p)
+		if n == 0 {
+			return
+		}
+		d.socket.add(l.at, sourcePort(l.number), n)
+	}
+}
+
+// stop has the worker send what is left and end, and gives everything back.
+func (d *driver) stop() error {
+	d.running.Wait()
+	return errors.Join(d.err, d.socket.close())
+}
