@@ -49,6 +49,27 @@ func MTU(code uint8) int {
 	return 0
 }
 
+// reserve is what a link's MTU has to have beside the path MTU: rdma_rxe's reckoning
+// (RXE_MAX_HDR_LENGTH of drivers/infiniband/sw/rxe/rxe_param.h), for the longest
+// headers that it sends.
+const reserve = 80
+
+// LeastLinkMTU is that of a link which carries the smallest path MTU.
+const LeastLinkMTU = 256 + reserve
+
+// PathMTU is the most payload bytes of a RoCEv2 packet on a link with an MTU, as
+// rdma_rxe chooses it: 256 to 4,096, or 0 where not even that fits. A link of 1,500
+// bytes has 1,024.
+func PathMTU(link int) int {
+	best := 0
+	for _, mtu := range mtus {
+		if mtu+reserve <= link {
+			best = mtu
+		}
+	}
+	return best
+}
+
 // MTUCode is the code of a path MTU in bytes, 0 for what is none.
 func MTUCode(bytes int) uint8 {
 	for code, mtu := range mtus {

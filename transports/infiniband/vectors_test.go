@@ -193,6 +193,13 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("MTU %d is %d bytes, want %d", code, MTU(code), want)
 		}
 	}
+	// The last link MTU that is too small for a path MTU, and the first that is not, by
+	// rdma_rxe's eth_mtu_int_to_enum.
+	for link, want := range map[int]int{0: 0, LeastLinkMTU - 1: 0, 336: 256, 591: 256, 592: 512, 1103: 512, 1104: 1024, 1500: 1024, 2128: 2048, 4175: 2048, 4176: 4096, 9000: 4096} {
+		if got := PathMTU(link); got != want {
+			t.Errorf("path MTU of a link of %d is %d, want %d", link, got, want)
+		}
+	}
 	// IBTA, table 45, at both ends and where its steps change.
 	for code, want := range map[uint8]float64{0: 655.36, 1: 0.01, 4: 0.04, 5: 0.06, 14: 1.28, 25: 61.44, 31: 491.52} {
 		if got := RNRTimer(code); got != time.Duration(want*1e6+0.5) {

@@ -48,9 +48,6 @@ const (
 	// receives are posted for immediates of one peer that sends, as long as there is
 	// room for what they report.
 	receives = 4
-	// reserve is what an Ethernet link's MTU has to have beside the path MTU:
-	// rdma_rxe's reckoning, for the longest headers there are.
-	reserve = 80
 	// tcpOf is the first service port of communication management.
 	tcpOf = 20_000
 )
@@ -84,18 +81,6 @@ type Config struct {
 	Overhead int
 	// DSCP is that of all packets but CNPs, which have 48. Default 26.
 	DSCP uint8
-}
-
-// PathMTU is the payload bytes of a packet on a link with an MTU: 256 to 4,096, or
-// 0 where not even that fits.
-func PathMTU(mtu int) int {
-	best := 0
-	for code := uint8(1); infiniband.MTU(code) > 0; code++ {
-		if m := infiniband.MTU(code); m+reserve <= mtu {
-			best = m
-		}
-	}
-	return best
 }
 
 // Endpoint implements transports.Endpoint. Make one with Open.
@@ -141,9 +126,9 @@ func Open(config Config) (*Endpoint, error) {
 	if config.Clock == nil {
 		config.Clock = clock.New(1)
 	}
-	mtu := PathMTU(config.MTU)
+	mtu := infiniband.PathMTU(config.MTU)
 	if mtu == 0 {
-		return nil, fmt.Errorf("open roce endpoint on %v: MTU %d, want at least %d", config.Addr, config.MTU, 256+reserve)
+		return nil, fmt.Errorf("open roce endpoint on %v: MTU %d, want at least %d", config.Addr, config.MTU, infiniband.LeastLinkMTU)
 	}
 	e := &Endpoint{
 		driver: driver{clock: config.Clock, mtu: mtu}, config: config, completions: completion.New(), byLife: map[uint64]*peer{}, links: map[infiniband.QPN]*link{},

@@ -140,12 +140,3 @@ func TestCountersWhileConnecting(t *testing.T) {
 		t.Errorf("%+v before there is a connection", c)
 	}
 }
-
-// TestPathMTU: the path MTU is InfiniBand's largest below the link's, less 80.
-func TestPathMTU(t *testing.T) {
-	for mtu, want := range map[int]int{335: 0, 336: 256, 1500: 1024, 4175: 2048, 4176: 4096, 9000: 4096} {
-		if got := PathMTU(mtu); got != want {
-			t.Errorf("link of %d: %d, want %d", mtu, got, want)
-		}
-	}
-}
