@@ -109,6 +109,7 @@ func TestModules(t *testing.T) {
 		"low-est.ko":  module(t, "depends="),
 		"odd.ko":      module(t, "depends=missing"),
 		"text.ko":     []byte("no module"),
+		"rdma_rxe.ko": module(t, "depends=low_est"), "crc32_generic.ko": module(t, "depends="),
 	})
 	k, err := findIn(root)
 	if err != nil || k.Release != "1.2.3" {
@@ -127,6 +128,17 @@ func TestModules(t *testing.T) {
 	}
 	if len(packed)%4 != 0 || !bytes.HasPrefix(packed, []byte("070701")) {
 		t.Error("not an archive in the new format, or not padded")
+	}
+	got, err = (&Archive{}).Modules("/m", k, []string{"rdma_rxe"})
+	if want := []string{"/m/low_est.ko", "/m/crc32_generic.ko", "/m/rdma_rxe.ko"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("rxe with what it asks for: %v, %v; want %v", got, err, want)
+	}
+	later, err := findIn(kernelOf(t, "1.2.3", map[string][]byte{"rdma_rxe.ko": module(t, "depends=")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err = (&Archive{}).Modules("/m", later, []string{"rdma_rxe"}); err != nil || len(got) != 1 {
+		t.Errorf("rxe that computes by itself: %v, %v", got, err)
 	}
 	for _, name := range []string{"missing", "odd"} {
 		if _, err := (&Archive{}).Modules("/m", k, []string{name}); !errors.Is(err, ErrNoModule) {

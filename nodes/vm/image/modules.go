@@ -25,8 +25,8 @@ var ErrNoModule = errors.New("the kernel has no such module")
 //
 // Dependencies are read from the modules: a kernel that was unpacked from its
 // package has no modules.dep, which depmod makes when the package is installed.
-// What a module asks for by what it does, and not by name, is not among them:
-// rdma_rxe asks the kernel for "crc32" when it is used.
+// What a module asks for by what it does, and not by name, is not among them; of
+// that, what rdma_rxe asks for is known here.
 func (a *Archive) Modules(folder string, k Kernel, names []string) ([]string, error) {
 	files, err := k.modules()
 	if err != nil {
@@ -58,6 +58,11 @@ func (a *Archive) Modules(folder string, k Kernel, names []string) ([]string, er
 				return err
 			}
 		}
+		for _, need := range asked[name] {
+			if err := add(need); err != nil && !errors.Is(err, ErrNoModule) {
+				return err
+			}
+		}
 		file := filepath.Join(folder, name+".ko")
 		a.File(file, content, 0o600)
 		packed = append(packed, file)
@@ -70,6 +75,10 @@ func (a *Archive) Modules(folder string, k Kernel, names []string) ([]string, er
 	}
 	return packed, nil
 }
+
+// asked are modules that a module asks for when it is used: rdma_rxe for the cipher
+// "crc32", which is no module where it computes that by itself.
+var asked = map[string][]string{"rdma_rxe": {"crc32_generic"}}
 
 // modules are the kernel's modules by name; those that are built in have no file.
 func (k Kernel) modules() (map[string]string, error) {
