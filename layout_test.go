@@ -59,7 +59,8 @@ var levels = map[string]folder{
 
 	"testbed/spec": {level: 1},
 	"testbed/plan": {level: 1, siblings: map[string]string{
-		"testbed/spec": "it compiles a spec",
+		"testbed/spec":          "it compiles a spec",
+		"transports/infiniband": "the path MTU of RDMA devices",
 	}},
 
 	"fabric/kernel":  {level: 2},

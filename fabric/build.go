@@ -277,7 +277,10 @@ func (f *Fabric) configure(h *host) error {
 	if err := conn.Do(f.requests(h)); err != nil {
 		return err
 	}
-	return f.setSysctls(h, h.late())
+	if err := f.setSysctls(h, h.late()); err != nil {
+		return err
+	}
+	return f.addRDMA(h)
 }
 
 // requests are all that one namespace asks for once its links are there.

@@ -119,7 +119,7 @@ func (f *Fabric) compare(h *host, sysctls bool) (*differences, error) {
 		return d, err
 	}
 	f.compareStack(h, got, d)
-	return d, nil
+	return d, f.compareRDMA(h, d)
 }
 
 // compareStack looks at what there is above the links.

@@ -81,6 +81,12 @@ func (d *differences) add(where string, fixes []fix, format string, args ...any)
 	d.found = append(d.found, difference{where, fmt.Errorf(format, args...), fixes})
 }
 
+// wait adds a difference that the kernel may be about to undo.
+func (d *differences) wait(where string, fixes []fix, format string, args ...any) {
+	d.waiting = true
+	d.late = append(d.late, difference{where, fmt.Errorf(format, args...), fixes})
+}
+
 func (d *differences) errors() error {
 	var errs []error
 	for _, difference := range d.found {

@@ -17,7 +17,7 @@ func guestSide(n plan.Node) plan.Node {
 	n.Loopbacks, n.Routes, n.Rules, n.Sysctls = nil, nil, nil, nil
 	n.NICs = slices.Clone(n.NICs)
 	for i := range n.NICs {
-		n.NICs[i].Addrs, n.NICs[i].Neighbors = nil, nil
+		n.NICs[i].Addrs, n.NICs[i].Neighbors, n.NICs[i].RDMA = nil, nil, nil
 	}
 	return n
 }
@@ -30,7 +30,7 @@ func withoutIngress(qdiscs []kernel.Qdisc) []kernel.Qdisc {
 
 // ConfigureGuest does with a whole kernel, whose first process calls it, what Build
 // does with a node's namespace: settings, names, MTUs, offloads, addresses,
-// neighbours, routes and rules, each read back. The node's NICs come with appear,
+// neighbours, routes, rules and RDMA devices, each read back. The node's NICs come with appear,
 // and are known by their hardware addresses. Links are shaped on the host.
 func ConfigureGuest(n plan.Node, dilation uint64, appear func() error) error {
 	h := &host{name: n.Name, node: true, portIndex: map[string]int{"lo": loopbackIndex}}
@@ -85,7 +85,7 @@ func (f *Fabric) compareGuest(h *host) (*differences, error) {
 		}
 	}
 	f.compareStack(h, got, d)
-	return d, nil
+	return d, f.compareRDMA(h, d)
 }
 
 // nicPatience is how long a NIC may take to appear once its driver is there.

@@ -76,9 +76,7 @@ func (f *Fabric) compareLocal(h *host, got reading, d *differences) {
 			b.DeleteAddress(dev, a.Index, a.Prefix)
 			b.AddAddress(dev, a.Index, a.Prefix)
 		})
-		err := fmt.Errorf("add address %s to %s:%s: kernel has no local route to it", a.Prefix, h.name, dev)
-		d.waiting = true
-		d.late = append(d.late, difference{h.at(dev), err, []fix{again}})
+		d.wait(h.at(dev), []fix{again}, "add address %s to %s:%s: kernel has no local route to it", a.Prefix, h.name, dev)
 	}
 }
 

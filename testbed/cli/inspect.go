@@ -195,6 +195,7 @@ func (a *app) printState(s *supervisor.State) {
 	}
 	nodes.Render()
 	fmt.Fprintln(a.stdout)
+	a.printRDMA(s.RDMA)
 	switches := a.newTable("SWITCH", "KIND", "ROLE", "PORTS", "NETNS")
 	for _, sw := range s.Switches {
 		switches.AppendRow([]any{sw.Name, sw.Kind, sw.Role, sw.Ports, orPath(sw.Namespace, sw.NamespacePath)})

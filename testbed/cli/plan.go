@@ -78,6 +78,7 @@ func (a *app) printPlan(p *plan.Plan) {
 	fmt.Fprintf(a.stdout, "testbed %s, seed %d, plan %.12s: %s, %s, %s, %s\n\n", p.Name, p.Seed, p.Hash(),
 		count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"), count(len(p.Ranks), "rank"))
 	a.printPlanNodes(p)
+	a.printRDMA(p.RDMADevices())
 	a.printPlanSwitches(p)
 	a.printPlanLinks(p)
 	if len(p.Ranks) > 0 {
@@ -100,6 +101,19 @@ func (a *app) printPlanNodes(p *plan.Plan) {
 			rows.AppendRow(table.Row{name, loopbacks, nic.Name, nic.Peer, addresses(nic.Addrs), nic.MAC, nic.MTU})
 			name, loopbacks = "", ""
 		}
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+// printRDMA prints nodes' RDMA devices, where there are any.
+func (a *app) printRDMA(devices []plan.NodeRDMA) {
+	if len(devices) == 0 {
+		return
+	}
+	rows := a.newTable("rdma device", "node", "nic", "kind", "path mtu")
+	for _, d := range devices {
+		rows.AppendRow(table.Row{d.Name, d.Node, d.NIC, d.Kind, d.PathMTU})
 	}
 	rows.Render()
 	fmt.Fprintln(a.stdout)

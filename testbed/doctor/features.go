@@ -265,8 +265,9 @@ func hostFeatures() []feature {
 			remedy: image.Remedy, try: tryVMKernel,
 		},
 		{
-			name: "rdma-rxe", tried: "look for the loaded module, then for its file", gates: "kernel RoCE in nodes (no command needs it yet)",
-			remedy: "modprobe rdma_rxe; " + remedyModules + "; or a node with a kernel of its own: runtime: vm, modules: [rdma_rxe]", try: tryRXE,
+			name: "rdma-rxe", place: inNamespaces, tried: "make a device in a network namespace of its own",
+			gates:  "rdma: rxe in nodes with the host's kernel",
+			remedy: "runtime: vm, which has it on any host; or Linux 7.1 or later with modprobe rdma_rxe, rdma_ucm, and ib_core loaded with netns_mode=0, as root", try: tryRXE,
 		},
 		{
 			name: "tshark", tried: "run it", gates: "reading captures on a terminal; some tests",

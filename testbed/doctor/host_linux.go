@@ -344,22 +344,6 @@ func tryVMKernel() (string, error) {
 	return kernel.Image, nil
 }
 
-// tryRXE does not load the module: that would change the host.
-func tryRXE() (string, error) {
-	if _, err := os.Stat("/sys/module/rdma_rxe"); err == nil {
-		return "loaded", nil
-	}
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return "", fmt.Errorf("uname: %w", err)
-	}
-	folder := filepath.Join("/lib/modules", unix.ByteSliceToString(name.Release[:]), "kernel/drivers/infiniband/sw/rxe")
-	if files, _ := filepath.Glob(filepath.Join(folder, "rdma_rxe.ko*")); len(files) > 0 {
-		return "", fmt.Errorf("%s is there, but not loaded: %w", files[0], errUnknown)
-	}
-	return "", errors.New("module is neither loaded nor on disk")
-}
-
 // tryProgram runs a program and returns the first line that it prints.
 func tryProgram(name string, args ...string) func() (string, error) {
 	return func() (string, error) {

@@ -68,7 +68,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 		{c.checkSoftOnly},
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
-		{c.addRanks, c.addRequirements},
+		{c.addRDMA, c.addRanks, c.addRequirements},
 		{c.addJobs},
 	}
 	for _, phase := range phases {

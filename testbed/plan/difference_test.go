@@ -19,6 +19,7 @@ func TestCompare(t *testing.T) {
 		{"hosts-per-leaf: 2", "hosts-per-leaf: 1", 0, []string{"node h2, h3: removed", "link h1--leaf2: added", "link h1--leaf1, h2--leaf2, h3--leaf2: removed"}},
 		{"rate: 1gbit", "rate: 1gbit, mtu: 9000", 8, []string{"link h0--leaf1, h1--leaf1, h2--leaf2, h3--leaf2 and 4 more: mtu 1500, want 9000"}},
 		{"name: t\n", "name: t\nnodes: {h2: {cpu: 0.5}}\n", 0, []string{"node h2: cpu none, want 0.5"}},
+		{"name: t\n", "name: t\nnodes: {h1: {rdma: rxe}}\n", 0, []string{"node h1: rdma none, want rxe"}},
 		{"name: t\n", "name: t\nnodes: {h3: {ranks: 2}}\n", 0, []string{"node h3: ranks 1, want 2"}},
 		{"name: t\n", "name: t\nnodes: {h1: {env: {KEY: s3cret}, sysctls: {net.core.somaxconn: 9}}}\n", 0, []string{"node h1: env.KEY differs; sysctls.net.core.somaxconn none, want 9"}},
 		{"name: t\n", "name: t\nseed: 9\n", 0, []string{"seed 1, want 9"}},

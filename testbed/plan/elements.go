@@ -32,6 +32,9 @@ func (c *compiler) addNodes() {
 			Sysctls: maps.Clone(settings.Sysctls), Env: maps.Clone(settings.Env), CPU: settings.CPU, Memory: settings.Memory,
 			Modules: slices.Clone(settings.Modules),
 		}
+		if settings.RDMA != spec.NoRDMA {
+			node.RDMA = settings.RDMA
+		}
 		for _, name := range host.Ports {
 			ordinal++
 			node.NICs = append(node.NICs, Interface{Name: name, MAC: macOf(ordinal)})

@@ -107,12 +107,23 @@ type Interface struct {
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
 	// Neighbors are permanent neighbour entries.
 	Neighbors []Neighbor `json:"neighbors,omitempty"`
+	// RDMA is the RDMA device of a node's NIC, nil for none.
+	RDMA *RDMADevice `json:"rdma,omitempty"`
 	// INTRoom is the bytes of the MTU, of a node's NIC, that workloads leave
 	// free in each packet for what switches write into it.
 	INTRoom int `json:"int_room,omitempty"`
 	// PFC and GFC are what a port of a soft switch tells its peer.
 	PFC *PortPFC `json:"pfc,omitempty"`
 	GFC *PortGFC `json:"gfc,omitempty"`
+}
+
+// RDMADevice is a NIC's device for verbs programs.
+type RDMADevice struct {
+	Kind string `json:"kind"` // spec.RXE
+	Name string `json:"name"` // as ibv_devices(1) has it
+	// PathMTU is the most payload of a packet, in bytes: the largest of InfiniBand's
+	// that fits the NIC's MTU with its headers.
+	PathMTU int `json:"path_mtu"`
 }
 
 // Neighbor is a permanent neighbour entry.
@@ -135,7 +146,9 @@ type Node struct {
 	// Sysctls are those of the file, beside what every node has.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	// Modules are loaded into the kernel of a vm.
+	// RDMA is the kind of device that each NIC has: spec.RXE, or "" for none.
+	RDMA string `json:"rdma,omitempty"`
+	// Modules are loaded into the kernel of a vm, those of its RDMA devices among them.
 	Modules []string    `json:"modules,omitempty"`
 	CPU     float64     `json:"cpu,omitempty"`
 	Memory  units.Bytes `json:"memory,omitempty"`

@@ -156,6 +156,7 @@ func (t *Testbed) NodeFor(name string) Node {
 	merged := Node{Runtime: defaultRuntime, Ranks: defaultRanks, NICQueue: defaultNICQueue}
 	settings(t.Nodes, name, "", func(n Node) {
 		merged.Runtime = cmp.Or(n.Runtime, merged.Runtime)
+		merged.RDMA = cmp.Or(n.RDMA, merged.RDMA)
 		if n.Modules != nil {
 			merged.Modules = n.Modules
 		}

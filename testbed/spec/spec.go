@@ -149,11 +149,22 @@ const (
 	VM    = "vm"
 )
 
+// Kinds of RDMA device of a node's NICs.
+const (
+	NoRDMA = "none"
+	RXE    = "rxe"
+)
+
 // Node is the settings of a node.
 type Node struct {
 	// Runtime is what the node is made of: netns (default), namespaces of the host's
 	// kernel, or vm, a virtual machine with a kernel of its own.
 	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns,enum=vm"`
+	// RDMA gives each NIC of the node an RDMA device: rxe, the kernel's RoCEv2 in
+	// software (rdma_rxe); or none (default). A vm has it, with the name rxe_eth0 on
+	// eth0. A netns has it where the host's kernel has it per network namespace, which
+	// Linux does since 7.1; "railbed plan" prints its name.
+	RDMA string `yaml:"rdma,omitempty" json:"rdma,omitempty" jsonschema:"enum=none,enum=rxe"`
 	// Modules are loaded into the kernel of a vm, each after those that it depends on.
 	Modules []string `yaml:"modules,omitempty" json:"modules,omitempty"`
 	// NICs is how many NICs an explicit node has; generators fix it and
