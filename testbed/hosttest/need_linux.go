@@ -44,7 +44,10 @@ const (
 	Docker    Feature = "docker"
 	// Rping is librdmacm's example, for guests whose kernels have RDMA.
 	Rping Feature = "rping"
-	VM    Feature = "vm"
+	// Perftest and Verbs are RDMA's benchmarks and examples, for the same.
+	Perftest Feature = "perftest"
+	Verbs    Feature = "verbs"
+	VM       Feature = "vm"
 	// Tap is the right to make a tap in a namespace of one's own.
 	Tap Feature = "tap"
 )
@@ -72,6 +75,8 @@ var probes = map[Feature]func() error{
 	UCX:        program("ucx_info", "-v"),
 	Docker:     program("docker", "version"),
 	Rping:      installed("rping"),
+	Perftest:   installed("ib_write_bw"),
+	Verbs:      installed("ibv_rc_pingpong"),
 	VM:         probeVM,
 	Tap:        probeTap,
 }
@@ -124,7 +129,6 @@ func required(list string, feature Feature) bool {
 	return false
 }
 
-// program is the probe of an installed program: it runs and exits 0.
 // installed probes a program that has no way to be asked for nothing.
 func installed(name string) func() error {
 	return func() error {
@@ -133,6 +137,7 @@ func installed(name string) func() error {
 	}
 }
 
+// program is the probe of an installed program: it runs and exits 0.
 func program(name string, args ...string) func() error {
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
