@@ -70,9 +70,9 @@ func OpenDevice(config DeviceConfig) (*Device, error) {
 	if config.Clock == nil {
 		config.Clock = clock.New(1)
 	}
-	mtu := PathMTU(config.MTU)
+	mtu := infiniband.PathMTU(config.MTU)
 	if mtu == 0 {
-		return nil, fmt.Errorf("open roce device on %v: MTU %d, want at least %d", config.Addr, config.MTU, 256+reserve)
+		return nil, fmt.Errorf("open roce device on %v: MTU %d, want at least %d", config.Addr, config.MTU, infiniband.LeastLinkMTU)
 	}
 	d := &Device{
 		driver: driver{clock: config.Clock, mtu: mtu}, config: config, pairs: map[infiniband.QPN]*QueuePair{}, byConn: map[cm.Conn]*QueuePair{},
