@@ -53,6 +53,11 @@ const (
 	NakAccess       = Nak + 2 // remote access error
 	NakOperation    = Nak + 3 // remote operational error
 	NakInvalidRDReq = Nak + 4 // of reliable datagrams
+
+	// NakSelective is our own, of package queuepair, and Reserved: a packet came early
+	// and is kept. The PSN of its BTH is awaited, and in place of the MSN stands that of
+	// what came.
+	NakSelective = Nak + 0x1F
 )
 
 // Kind is Ack, RNRNak, Nak, or one that is reserved.

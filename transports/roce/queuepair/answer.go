@@ -43,7 +43,7 @@ func (q *QP) pendingBound() int { return q.config.Window + 2*q.config.RemoteRead
 // other the later says what the earlier would have.
 func (q *QP) push(a answer) {
 	if n := len(q.pending); n > 0 && a.kind == infiniband.Acknowledge {
-		if l := &q.pending[n-1]; l.kind == infiniband.Acknowledge && l.syndrome == infiniband.AckUnlimited && a.syndrome != nakSelective {
+		if l := &q.pending[n-1]; l.kind == infiniband.Acknowledge && l.syndrome == infiniband.AckUnlimited && a.syndrome != infiniband.NakSelective {
 			*l = a
 			return
 		}

@@ -105,6 +105,33 @@ func weathered(t *testing.T, seed uint64, selective bool) (all Counters) {
 	share := func() float64 { return []float64{0, 0.01, 0.1}[w.random.IntN(3)] }
 	w.net.loss, w.net.twice, w.net.late = share(), share(), share()
 	w.net.jitter = time.Duration(w.random.IntN(100)) * time.Microsecond
+	return w.settles()
+}
+
+// FuzzPair: whatever is lost, doubled or late of two queue pairs' packets, every
+// request is carried out once and in order as soon as the network is well again. The
+// input is what both agree on, and the fates of packets.
+func FuzzPair(f *testing.F) {
+	for selective := range byte(2) {
+		f.Add([]byte{1, selective, 31, 3, 15, 0b01000000, 0, 0b11100100, 0b01010101})
+		f.Add([]byte{2, selective, 3, 0, 0, 0xFF, 0x55, 0xAA, 0, 0, 0x1B})
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		if len(input) < 5 || len(input) > 300 {
+			return
+		}
+		w := newWorld(t, uint64(input[0]), func(c *Config) {
+			c.Selective, c.Window, c.AckEvery, c.Reads, c.Retries = input[1]&1 != 0, 1+int(input[2]), int(input[3]), 1+int(input[4]%32), 1000
+			c.RemoteReads = c.Reads
+		})
+		w.schedule = input[5:]
+		w.settles()
+	})
+}
+
+// settles has both ends carry out random requests, and checks what came of them.
+func (w *world) settles() (all Counters) {
+	w.Helper()
 	var checks []func()
 	for _, e := range w.ends {
 		checks = append(checks, w.requests(e))
@@ -116,7 +143,7 @@ func weathered(t *testing.T, seed uint64, selective bool) (all Counters) {
 	}
 	for i, e := range w.ends {
 		if e.Err() != nil || len(e.queue) > 0 {
-			t.Fatalf("seed %d: %v, %d requests are left, %+v", seed, e.Err(), len(e.queue), e.Counters())
+			w.Fatalf("seed %d: %v, %d requests are left, %+v", w.seed, e.Err(), len(e.queue), e.Counters())
 		}
 		checks[i]()
 		all.Add(e.Counters())

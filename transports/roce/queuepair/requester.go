@@ -233,7 +233,7 @@ func (q *QP) acknowledgement(now clock.Time, psn infiniband.PSN, f infiniband.AE
 
 // refused takes in a NAK, which acknowledges what is before its PSN.
 func (q *QP) refused(now clock.Time, psn infiniband.PSN, f infiniband.AETHFields) {
-	if f.Syndrome == nakSelective {
+	if f.Syndrome == infiniband.NakSelective {
 		q.selectedEarly(now, psn, infiniband.PSN(f.MSN))
 		return
 	}

@@ -3,6 +3,7 @@ package queuepair
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 
 	"railbed/transports/infiniband"
@@ -109,7 +110,7 @@ func (q *QP) tooEarly(p infiniband.Packet, ahead int) {
 		}
 		if !q.refusing {
 			q.counters.Naks++
-			q.push(answer{kind: infiniband.Acknowledge, psn: q.expected, syndrome: nakSelective, msn: uint32(psn)})
+			q.push(answer{kind: infiniband.Acknowledge, psn: q.expected, syndrome: infiniband.NakSelective, msn: uint32(psn)})
 		}
 		return
 	}
@@ -315,6 +316,8 @@ var errTooMany = fmt.Errorf("too many READs under way: %w", ErrInvalid)
 func (q *QP) done(r repeat) {
 	q.refusing = false
 	q.expected = q.expected.Add(r.packets)
+	// What came early with the PSNs of the answer is of no request.
+	maps.DeleteFunc(q.stash, func(psn infiniband.PSN, _ infiniband.Packet) bool { return psn.From(q.expected) < 0 })
 	q.msn = (q.msn + 1) & uint32(infiniband.MaxPSN)
 	if len(q.repeats) == q.config.RemoteReads {
 		q.repeats = slices.Delete(q.repeats, 0, 1)

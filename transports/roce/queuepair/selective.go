@@ -5,11 +5,6 @@ import (
 	"railbed/transports/infiniband"
 )
 
-// nakSelective is the syndrome by which a responder with Config.Selective says
-// that a packet came early, which it keeps: the NAK's PSN is the one it waits for,
-// and the MSN field is the PSN of what came. IBTA reserves the code.
-const nakSelective = infiniband.Nak + 0x1F
-
 // recovery is what a requester with Config.Selective knows of what came out of
 // order, requests there and answers here.
 type recovery struct {

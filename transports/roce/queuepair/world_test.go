@@ -21,7 +21,11 @@ type world struct {
 	ends   [2]*end
 	net    weather
 	// fate decides about a packet instead of the weather, if it says so.
-	fate      func(from *end, p infiniband.Packet) (lost bool)
+	fate func(from *end, p infiniband.Packet) (lost bool)
+	// schedule is the fate of packets one after the other, two bits each; then comes
+	// the weather.
+	schedule  []byte
+	scheduled int
 	sent      []infiniband.Packet // if trace
 	keep      bool
 	receiveAt clock.Time // of the latest receive that was posted late
@@ -113,19 +117,20 @@ func (w *world) carry(from *end, p infiniband.Packet) {
 	if w.fate != nil && w.fate(from, p) {
 		return
 	}
+	scheduled := w.next()
 	times := 1
-	if w.chance(w.net.twice) {
+	if w.chance(w.net.twice) || scheduled == twice {
 		times = 2
 	}
 	for range times {
-		if w.chance(w.net.loss) {
+		if w.chance(w.net.loss) || scheduled == lost {
 			continue
 		}
 		delay := w.net.delay
 		if w.net.jitter > 0 {
 			delay += time.Duration(w.random.Int64N(int64(w.net.jitter)))
 		}
-		if w.chance(w.net.late) {
+		if w.chance(w.net.late) || scheduled == late {
 			delay += 3 * time.Millisecond
 		}
 		marked := w.chance(w.net.mark)
@@ -134,6 +139,24 @@ func (w *world) carry(from *end, p infiniband.Packet) {
 			from.far.pump()
 		})
 	}
+}
+
+// Fates of packets in a schedule.
+const (
+	arrives = iota
+	lost
+	twice
+	late
+)
+
+// next is the fate of the next packet in the schedule.
+func (w *world) next() byte {
+	at, shift := w.scheduled/4, w.scheduled%4*2
+	if at >= len(w.schedule) {
+		return arrives
+	}
+	w.scheduled++
+	return w.schedule[at] >> shift & 3
 }
 
 // run does what happens for a time.
