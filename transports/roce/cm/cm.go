@@ -15,6 +15,10 @@
 // other is known to be ready, or by Ended when it came to nothing. A message that
 // is not answered is sent again.
 //
+// A host that takes its time makes no message of its own (MRA): who asks goes on for
+// as long as its retries last, which are 15 after 4 s each with rdma_cm. An MRA that
+// comes is heeded, once for each message.
+//
 // # Ending
 //
 // Disconnect tells the peer, whose host is told by Ended.
@@ -131,10 +135,12 @@ type conn struct {
 	to          netip.Addr
 	local       Conn
 	remote      uint32
+	number      infiniband.QPN // of the queue pair at this end; 0 before it is known
 	transaction uint64
 	message     [infiniband.MADLen]byte // the latest that went, to be sent again
 	offer       Offer                   // the peer's
 	tries       int
+	delayed     bool // an MRA came for the message
 	timer       clock.Time
 }
 
@@ -205,7 +211,7 @@ func (m *Manager) Connect(now clock.Time, to netip.AddrPort, from uint16, offer 
 	if err != nil {
 		return 0, err
 	}
-	c.transaction = uint64(c.local)<<32 | uint64(c.local)
+	c.transaction, c.number = uint64(c.local)<<32|uint64(c.local), offer.QPN
 	f := infiniband.REQFields{
 		LocalComm: uint32(c.local), Service: infiniband.TCPService | uint64(to.Port()), CAGUID: m.config.GUID, QPN: offer.QPN, PSN: offer.PSN,
 		Resources: offer.Resources, Depth: offer.Depth, Retries: offer.Retries, RNRRetries: offer.RNRRetries, PKey: infiniband.PKey, MTU: offer.MTU,
@@ -271,7 +277,7 @@ func (m *Manager) Accept(now clock.Time, name Conn, offer Offer) error {
 	mad := infiniband.MAD(c.message[:])
 	mad.EncodeCM(infiniband.AttributeREP, c.transaction)
 	infiniband.REP(mad.CM()).Encode(&f)
-	c.state = granted
+	c.state, c.number = granted, offer.QPN
 	m.sendAgain(now, c)
 	return nil
 }
@@ -312,7 +318,7 @@ func (m *Manager) Disconnect(now clock.Time, name Conn, remote infiniband.QPN) {
 
 // sendAgain sends a message that is to be answered, for the first time.
 func (m *Manager) sendAgain(now clock.Time, c *conn) {
-	c.tries, c.timer = 0, now.Add(m.config.Timeout)
+	c.tries, c.delayed, c.timer = 0, false, now.Add(m.config.Timeout)
 	m.send(c.to, &c.message)
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ type end struct {
 	conn  Conn
 	err   error
 	asked func(c Conn, offer Offer)
+	tell  func(c Conn, what string) // by a letter
 }
 
 const port = 7174
@@ -64,17 +66,26 @@ func newWorld(t testing.TB, seed uint64, addrs ...string) *world {
 
 func (e *end) Requested(c Conn, from netip.AddrPort, at uint16, offer Offer) {
 	e.told, e.last, e.conn = append(e.told, fmt.Sprintf("requested from %v at %d", from, at)), offer, c
+	e.story(c, "r")
 	if e.asked != nil {
 		e.asked(c, offer)
 	}
 }
 
+func (e *end) story(c Conn, what string) {
+	if e.tell != nil {
+		e.tell(c, what)
+	}
+}
+
 func (e *end) Connected(c Conn, offer Offer) {
 	e.told, e.last, e.conn = append(e.told, "connected"), offer, c
+	e.story(c, "c")
 }
 
 func (e *end) Ended(c Conn, why error) {
 	e.told, e.err = append(e.told, "ended"), why
+	e.story(c, "e")
 	if e.conns[c] != nil {
 		e.w.Errorf("%d ended, and is still there", c)
 	}
@@ -405,6 +416,76 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestForgedNames: who has an address of the peer's, and guessed how a connection is
+// named at one end, or at both but not its queue pair, ends nothing and delays nothing
+// for long.
+func TestForgedNames(t *testing.T) {
+	send := func(to, from *end, attribute infiniband.Attribute, encode func(cm []byte)) {
+		m := make(infiniband.MAD, infiniband.MADLen)
+		m.EncodeCM(attribute, 9)
+		encode(m.CM())
+		to.Receive(to.w.now, from.addr, m)
+	}
+	w := newWorld(t, 1)
+	w.accepts()
+	w.fate = func(_ *end, mad infiniband.MAD) bool { return mad.Attribute() == infiniband.AttributeRTU }
+	c := w.connect(asks)
+	w.run(500 * time.Microsecond)
+	a, b := w.ends[0], w.ends[1]
+	names := infiniband.Comm{Local: uint32(c), Remote: uint32(b.conn)}
+	send(b, a, infiniband.AttributeREJ, func(cm []byte) {
+		infiniband.REJ(cm).Encode(&infiniband.REJFields{Comm: infiniband.Comm{Remote: names.Remote}, Reason: infiniband.RejectConsumer})
+	})
+	if b.err != nil || b.conns[b.conn].state != granted {
+		t.Errorf("rejected by who does not know its name at the peer: %v", b.err)
+	}
+	b.Established(b.conn)
+	for _, qpn := range []infiniband.QPN{0, grants.QPN + 1, asks.QPN} {
+		send(b, a, infiniband.AttributeDREQ, func(cm []byte) { infiniband.DREQ(cm).Encode(&infiniband.DREQFields{Comm: names, QPN: qpn}) })
+		if b.err != nil || len(b.conns) != 1 || len(b.out) != 0 {
+			t.Errorf("ended by who does not know its queue pair: %v", b.err)
+		}
+	}
+	send(b, a, infiniband.AttributeDREQ, func(cm []byte) { infiniband.DREQ(cm).Encode(&infiniband.DREQFields{Comm: names, QPN: grants.QPN}) })
+	if !errors.Is(b.err, ErrDisconnected) {
+		t.Errorf("not ended by who knows it: %v", b.err)
+	}
+}
+
+// TestLateAgainAndAgain: an MRA that comes again puts nothing off any more, so that who
+// is asked cannot keep who asks waiting for good; and one about a connection that is
+// asked for puts nothing off.
+func TestLateAgainAndAgain(t *testing.T) {
+	w := newWorld(t, 1)
+	w.fate = func(*end, infiniband.MAD) bool { return true }
+	a, b := w.ends[0], w.ends[1]
+	c := w.connect(asks)
+	late := func(to *end, from netip.Addr, names infiniband.Comm) {
+		m := make(infiniband.MAD, infiniband.MADLen)
+		m.EncodeCM(infiniband.AttributeMRA, 1)
+		infiniband.MRA(m.CM()).Encode(&infiniband.MRAFields{Comm: names, Timeout: 11}) // 8.4 ms
+		to.Receive(w.now, from, m)
+	}
+	for i := 0; a.err == nil; i++ {
+		if i == 1000 {
+			t.Fatal("it waits for good")
+		}
+		late(a, b.addr, infiniband.Comm{Remote: uint32(c)})
+		w.run(time.Millisecond)
+	}
+	if !errors.Is(a.err, ErrTimeout) {
+		t.Error(a.err)
+	}
+	w = newWorld(t, 1)
+	a, b = w.ends[0], w.ends[1]
+	c = w.connect(asks)
+	w.run(500 * time.Microsecond)
+	before := b.Deadline()
+	if late(b, a.addr, infiniband.Comm{Local: uint32(c), Remote: uint32(b.conn)}); b.Deadline() != before {
+		t.Errorf("what is asked for is kept until %v, and was until %v", b.Deadline(), before)
+	}
+}
+
 // FuzzReceive: no datagram panics or makes a manager grow beyond its bounds.
 func FuzzReceive(f *testing.F) {
 	w := newWorld(f, 1)
@@ -431,6 +512,82 @@ func FuzzReceive(f *testing.F) {
 		}
 		if len(b.conns) > 4 || len(b.Manager.asked) > 4 || len(b.out) > mostOut {
 			t.Errorf("%d connections, %d asked for, %d datagrams", len(b.conns), len(b.Manager.asked), len(b.out))
+		}
+	})
+}
+
+// FuzzPair: whatever is lost, doubled or late of two managers' datagrams, and whenever
+// their hosts answer and leave, each is told of a connection's beginning once at most,
+// and then of its end once at most; and nothing is left behind. The input is a series
+// of things that happen, each with the fates of the next datagrams.
+func FuzzPair(f *testing.F) {
+	f.Add([]byte{0, 0, 1, 0, 9, 0, 4, 0})
+	f.Add([]byte{0, 1, 9, 2, 1, 3, 9, 1, 5, 0, 9, 0})
+	f.Add([]byte{0, 0, 9, 0, 2, 0, 0, 3, 1, 2, 3, 1, 4, 0, 6, 1})
+	f.Fuzz(func(t *testing.T, input []byte) {
+		w := newWorld(t, 1)
+		a, b := w.ends[0], w.ends[1]
+		told := map[*end]map[Conn][]string{a: {}, b: {}}
+		for _, e := range w.ends {
+			e.tell = func(c Conn, what string) { told[e][c] = append(told[e][c], what) }
+		}
+		var fates []byte
+		w.fate = func(*end, infiniband.MAD) bool {
+			w.twice = 0
+			if len(fates) == 0 {
+				return false
+			}
+			fate := fates[0]
+			fates = fates[1:]
+			if fate&2 != 0 {
+				w.twice = 1
+			}
+			return fate&1 != 0
+		}
+		var ours []Conn
+		for ; len(input) >= 2; input = input[2:] {
+			fates = []byte{input[1] & 3, input[1] >> 2 & 3, input[1] >> 4 & 3, input[1] >> 6}
+			last := Conn(0)
+			if n := len(told[b]); n > 0 {
+				last = Conn(2000 + int(input[0]>>3)%n)
+			}
+			switch input[0] & 7 {
+			case 0:
+				if c, err := a.Connect(w.now, netip.AddrPortFrom(b.addr, port), 4000, asks); err == nil {
+					ours = append(ours, c)
+				}
+			case 1:
+				_ = b.Accept(w.now, last, grants) // or nobody asks for it
+			case 2:
+				b.Reject(last, infiniband.RejectConsumer)
+			case 3:
+				b.Established(last)
+			case 4:
+				for _, c := range ours {
+					a.Disconnect(w.now, c, grants.QPN)
+				}
+			case 5:
+				b.Disconnect(w.now, last, asks.QPN)
+			}
+			w.run(time.Duration(input[0]>>3) * 100 * time.Microsecond)
+		}
+		fates = nil
+		w.run(100 * time.Millisecond)
+		for _, e := range w.ends {
+			for c := range e.conns {
+				e.Disconnect(w.now, c, map[*end]infiniband.QPN{a: grants.QPN, b: asks.QPN}[e])
+			}
+		}
+		w.run(100 * time.Millisecond)
+		for _, e := range w.ends {
+			if len(e.conns)+len(e.Manager.asked)+len(e.out) != 0 {
+				t.Errorf("%d connections, %d asked for and %d datagrams are left", len(e.conns), len(e.Manager.asked), len(e.out))
+			}
+			for c, story := range told[e] {
+				if !slices.Contains([]string{"r", "rc", "re", "rce", "c", "e", "ce"}, strings.Join(story, "")) {
+					t.Errorf("of %d it was told %v", c, story)
+				}
+			}
 		}
 	})
 }

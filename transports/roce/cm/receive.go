@@ -23,9 +23,8 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 	}
 	names := infiniband.CommOf(body)
 	c := m.conns[Conn(names.Remote)]
-	// Before the answer to a REQ the peer's name is not known; a REJ of one may not
-	// name the connection at the peer.
-	if c == nil || c.to != from || c.state != asking && names.Local != c.remote && a != infiniband.AttributeREJ {
+	// Before the answer to a REQ the peer's name is not known.
+	if c == nil || c.to != from || c.state != asking && names.Local != c.remote {
 		if a == infiniband.AttributeDREQ && !m.config.Shared {
 			m.answer(from, infiniband.AttributeDREP, mad.Fields().Transaction, func(b []byte) {
 				infiniband.DREP(b).Encode(&infiniband.DREPFields{Comm: infiniband.Comm{Local: names.Remote, Remote: names.Local}})
@@ -45,10 +44,14 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 			m.end(c, &RejectError{Reason: f.Reason, Private: slices.Clone(f.Private[:])})
 		}
 	case infiniband.AttributeMRA:
-		if f := infiniband.MRA(body).Fields(); c.timer != clock.Never {
+		if f := infiniband.MRA(body).Fields(); !c.delayed && (c.state == asking || c.state == granted) {
+			c.delayed = true
 			c.timer = max(c.timer, now.Add(min(infiniband.AckTimeout(f.Timeout), longestDelay)))
 		}
 	case infiniband.AttributeDREQ:
+		if infiniband.DREQ(body).Fields().QPN != c.number { // as the kernel's ib_cm: a stranger guesses two names, and hardly three
+			return
+		}
 		m.answer(from, infiniband.AttributeDREP, mad.Fields().Transaction, func(b []byte) {
 			infiniband.DREP(b).Encode(&infiniband.DREPFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}})
 		})
