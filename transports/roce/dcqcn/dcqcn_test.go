@@ -204,3 +204,45 @@ func TestParams(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// FuzzRate: whatever comes when, the rate is between the least and the line's, the
+// target is not below it, alpha is a share, what is due is over, and only a CNP makes
+// the rate fall. The input is a series of events: what, and after how long.
+func FuzzRate(f *testing.F) {
+	f.Add([]byte{0, 1, 1, 200, 2, 9, 0, 3, 1, 255, 1, 255})
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 60, 2, 60, 1, 60, 2, 60})
+	f.Fuzz(func(t *testing.T, input []byte) {
+		p := Params{Line: gbit, IncreaseBytes: 20_000}
+		r, n := point(t, p), NewNotificationPoint(p)
+		now, told, said := clock.Time(0), clock.Time(0), false
+		for ; len(input) >= 2; input = input[2:] {
+			now = now.Add(time.Duration(input[1]) * time.Duration(1+input[0]>>4) * time.Microsecond)
+			before := r.Rate()
+			switch input[0] & 3 {
+			case 0:
+				r.Advance(now)
+				before = r.Rate()
+				r.Notified(now)
+				if r.Rate() > before || r.Target() < before-1 || r.Stage() != FastRecovery {
+					t.Fatalf("%d bit/s after a CNP, target %d, before %d", r.Rate(), r.Target(), before)
+				}
+				before = 0
+			case 1:
+				r.Advance(now)
+			case 2:
+				r.Sent(now, int(input[1])*100)
+			case 3:
+				if n.Marked(now) {
+					if said && now.Sub(told) < 50*time.Microsecond {
+						t.Fatalf("CNPs at %v and %v", told, now)
+					}
+					told, said = now, true
+				}
+				continue
+			}
+			if r.Rate() < gbit/100 || r.Rate() > gbit || r.Rate() < before || r.Target() > gbit || r.Target() < r.Rate() || r.Alpha() <= 0 || r.Alpha() > 1 || r.Deadline() <= now {
+				t.Fatalf("%d bit/s, before %d, target %d, alpha %v, next at %v, now %v", r.Rate(), before, r.Target(), r.Alpha(), r.Deadline(), now)
+			}
+		}
+	})
+}
