@@ -58,6 +58,9 @@ func (b BTH) Version() uint8 { return b[bthFlags] & bthVersion }
 // Pad is how many bytes of padding the packet has, 0 to 3.
 func (b BTH) Pad() int { return int(field(b[bthFlags], 4, 2)) }
 
+// PKey is the partition's key.
+func (b BTH) PKey() uint16 { return binary.BigEndian.Uint16(b[bthPKey:]) }
+
 // FECN says that the packet met congestion.
 func (b BTH) FECN() bool { return flag(b[bthCongestion], bthFECN) }
 
@@ -77,7 +80,7 @@ func (b BTH) PSN() PSN { return PSN(uint24(b[bthPSN:])) }
 func (b BTH) Fields() BTHFields {
 	return BTHFields{
 		Opcode: b.Opcode(), Solicited: flag(b[bthFlags], bthSolicited), MigReq: flag(b[bthFlags], bthMigReq), Pad: uint8(b.Pad()),
-		PKey: binary.BigEndian.Uint16(b[bthPKey:]), FECN: b.FECN(), BECN: b.BECN(), DestQP: b.DestQP(), AckReq: b.AckReq(), PSN: b.PSN(),
+		PKey: b.PKey(), FECN: b.FECN(), BECN: b.BECN(), DestQP: b.DestQP(), AckReq: b.AckReq(), PSN: b.PSN(),
 	}
 }
 

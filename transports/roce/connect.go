@@ -100,7 +100,12 @@ type Listener struct {
 	device   *Device
 	port     uint16
 	incoming completion.List[*Incoming]
+	waiting  int // of them, under the device's lock
 }
+
+// backlog is how many requests wait for Accept at most, those included that the peer
+// gave up; more are rejected, so that a flood of them takes no memory.
+const backlog = 128
 
 // Listen takes requests that come to a port of rdma_cm. A request that is not
 // answered is forgotten when the peer gives up.
@@ -119,7 +124,7 @@ func (d *Device) Listen(port uint16) (*Listener, error) {
 	return l, nil
 }
 
-// Accept waits for the next request.
+// Accept waits for the next request, of which up to 128 wait for it.
 func (l *Listener) Accept(ctx context.Context) (*Incoming, error) {
 	for {
 		if err := l.incoming.Wait(ctx); err != nil {
@@ -127,6 +132,9 @@ func (l *Listener) Accept(ctx context.Context) (*Incoming, error) {
 		}
 		var one [1]*Incoming
 		if l.incoming.Poll(one[:]) == 1 {
+			l.device.mu.Lock()
+			l.waiting--
+			l.device.mu.Unlock()
 			return one[0], nil
 		}
 	}
@@ -217,8 +225,13 @@ func (c connecting) Requested(conn cm.Conn, from netip.AddrPort, port uint16, of
 		c.d.manager.Reject(conn, infiniband.RejectServiceID)
 		return
 	}
+	if l.waiting >= backlog {
+		c.d.manager.Reject(conn, infiniband.RejectConsumer)
+		return
+	}
 	i := &Incoming{From: from, Offer: offer, device: c.d, conn: conn}
 	c.d.asking[conn] = i
+	l.waiting++
 	l.incoming.Push(i)
 }
 

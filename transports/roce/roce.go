@@ -109,6 +109,7 @@ type Counters struct {
 // stranger asks for a connection.
 type stranger struct {
 	life  uint64
+	from  netip.Addr
 	offer cm.Offer
 }
 
@@ -193,7 +194,7 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	for conn, s := range e.early {
 		if s.life == to.life {
 			delete(e.early, conn)
-			e.grant(conn, p, s.offer)
+			e.consider(conn, p, s)
 		}
 	}
 	return p.number, nil

@@ -26,7 +26,8 @@ const (
 	// wantedRoom is the receive buffer that the socket asks for.
 	wantedRoom = 8 << 20
 	ttl        = 64
-	dscpCNP    = 48 // as ConnectX sends it
+	dscpCNP    = 48     // as ConnectX sends it
+	fullMember = 0x8000 // of a P_Key
 )
 
 // socket is a RoCEv2 port: a raw socket, because the ICRC covers the header of IP,
@@ -304,7 +305,8 @@ func (s *socket) parse(from netip.Addr, data, control []byte) (a arrival, ok boo
 		s.badICRC.Add(1)
 		return a, false
 	}
-	return a, true
+	// Of another partition it is nobody's here (IBTA 10.9.1.1; we are a full member).
+	return a, (a.packet.BTH().PKey()^infiniband.PKey)&^fullMember == 0
 }
 
 // trafficClass reads the control message of IPV6_RECVTCLASS.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"railbed/fabric/clock"
 	"railbed/transports"
@@ -82,17 +83,27 @@ func (e *Endpoint) remove(l *link) {
 type managed struct{ e *Endpoint }
 
 // Requested implements cm.Host.
-func (m managed) Requested(conn cm.Conn, _ netip.AddrPort, _ uint16, offer cm.Offer) {
+func (m managed) Requested(conn cm.Conn, from netip.AddrPort, _ uint16, offer cm.Offer) {
 	e := m.e
-	life, meant := binary.BigEndian.Uint64(offer.Private), binary.BigEndian.Uint64(offer.Private[8:])
-	switch p := e.byLife[life]; {
-	case meant != e.self.life || e.closed:
+	s := stranger{life: binary.BigEndian.Uint64(offer.Private), from: from.Addr(), offer: offer}
+	switch p := e.byLife[s.life]; {
+	case binary.BigEndian.Uint64(offer.Private[8:]) != e.self.life || e.closed:
 		e.manager.Reject(conn, infiniband.RejectStale)
 	case p != nil:
-		e.grant(conn, p, offer)
+		e.consider(conn, p, s)
 	default:
-		e.early[conn] = stranger{life, offer}
+		e.early[conn] = s
 	}
+}
+
+// consider grants what a peer asks for, and not what somebody else asks for in its
+// name: the end of such a connection would be taken for the peer's.
+func (e *Endpoint) consider(conn cm.Conn, p *peer, s stranger) {
+	if s.from != p.at {
+		e.manager.Reject(conn, infiniband.RejectConsumer)
+		return
+	}
+	e.grant(conn, p, s.offer)
 }
 
 // Connected implements cm.Host.
@@ -120,6 +131,13 @@ func (m managed) Ended(conn cm.Conn, why error) {
 	if l.ours && l.qp == nil && errors.Is(why, cm.ErrTimeout) && now.Sub(p.asked) < e.config.PeerTimeout {
 		delete(e.links, l.number)
 		p.out = nil // and again
+		return
+	}
+	if !l.ours && errors.Is(why, cm.ErrTimeout) {
+		// Granted, and never ready: nothing came by it, and who asked may have asked again.
+		l.qp.Close()
+		e.remove(l)
+		p.in = slices.DeleteFunc(p.in, func(in *link) bool { return in == l })
 		return
 	}
 	e.fail(p, fmt.Errorf("%w: %w", transports.ErrPeerFailed, why))
