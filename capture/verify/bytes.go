@@ -34,7 +34,7 @@ type BytesPerRank struct {
 	streams   []*stream // by flow index
 	rank      []int     // by flow index
 	datagrams map[rdKey]*rankStream
-	requests  map[roceKey]*roceStream
+	requests  roceFlows[roceStream]
 	placed    map[rdPair]*placedBytes // where ranks say what did not come; else nil
 	unread    []uint64                // datagrams that cannot be read, by rank
 	full      bool                    // there were more datagrams' streams than are told apart
@@ -46,36 +46,19 @@ type rankStream struct {
 	rank int
 }
 
-// roceStream is the requests that a rank sends to a queue pair, which are numbered.
+// roceStream is the requests that a rank sends to a queue pair.
 type roceStream struct {
 	rank            int
-	next            infiniband.PSN // behind the highest so far
-	read            bool           // that was a READ, which takes as many PSNs as its answer has packets
-	largest         int            // payload
-	fresh, repeated uint64         // bytes of payload
-	unseen          int64          // at most: bytes of requests that were not seen
-}
-
-// add takes a request that leaves its sender.
-func (s *roceStream) add(c *RoCE) {
-	ahead := c.BTH.PSN.From(s.next)
-	if ahead < 0 {
-		s.repeated += uint64(c.Payload)
-		return
-	}
-	s.largest = max(s.largest, c.Payload)
-	if !s.read {
-		s.unseen += int64(ahead) * int64(s.largest)
-	}
-	s.fresh += uint64(c.Payload)
-	s.next, s.read = c.BTH.PSN.Add(1), c.BTH.Opcode == infiniband.ReadRequest
+	largest         int    // payload
+	fresh, repeated uint64 // bytes of payload
+	unseen          int64  // PSNs of requests that were not seen
 }
 
 // NewBytesPerRank makes the check. The tolerance is a share of the expected
 // bytes, by which a rank may send more or less; headers of the transport and
 // replies count as sent.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
-	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, requests: map[roceKey]*roceStream{}, unread: make([]uint64, len(w.Ranks))}
+	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, requests: newRoCEFlows[roceStream](atRequester), unread: make([]uint64, len(w.Ranks))}
 	if slices.ContainsFunc(w.Ranks, func(r Rank) bool { return r.Missing != nil }) {
 		b.placed = map[rdPair]*placedBytes{}
 	}
@@ -150,22 +133,33 @@ func (b *BytesPerRank) datagram(p *Packet, rank int) {
 	}
 }
 
-// request takes a packet of RoCEv2 of a rank.
+// request takes a packet of RoCEv2 of a rank, each PSN of which counts once.
 func (b *BytesPerRank) request(p *Packet, rank int) {
-	switch c := p.RoCE; {
-	case c == nil:
+	c := p.RoCE
+	if c == nil {
 		b.unread[rank]++
-	case c.BTH.Opcode.Request() && c.BTH.DestQP != infiniband.GSI:
-		s := b.requests[p.roceKey()]
-		if s == nil {
-			if b.full = b.full || len(b.requests) >= maxRDSequences; b.full {
-				return
-			}
-			s = &roceStream{rank: rank, next: c.BTH.PSN}
-			b.requests[p.roceKey()] = s
-		}
-		s.add(c)
+		return
 	}
+	var expected infiniband.PSN
+	if known := b.requests.flows[p.roceKey()]; known != nil {
+		expected = known.next
+	}
+	f, place := b.requests.request(p)
+	if place == roceNone {
+		return
+	}
+	s := &f.own
+	s.rank, s.largest = rank, max(s.largest, c.Payload)
+	switch place {
+	case roceAgain:
+		s.repeated += uint64(c.Payload)
+		return
+	case roceGap:
+		s.unseen += int64(c.BTH.PSN.From(expected))
+	case roceFilled:
+		s.unseen--
+	}
+	s.fresh += uint64(c.Payload)
 }
 
 // sent is what one rank sent.
@@ -198,11 +192,11 @@ func (b *BytesPerRank) sums() []sent {
 		sum.unseen += s.unseen
 		sum.flows++
 	}
-	for _, s := range b.requests {
-		sum := &sums[s.rank]
-		sum.fresh += s.fresh
-		sum.repeated += s.repeated
-		sum.unseen += s.unseen
+	for _, f := range b.requests.ordered {
+		sum := &sums[f.own.rank]
+		sum.fresh += f.own.fresh
+		sum.repeated += f.own.repeated
+		sum.unseen += f.own.unseen * int64(f.own.largest) // at most
 		sum.flows++
 	}
 	return sums
@@ -216,6 +210,7 @@ func (b *BytesPerRank) Result() Result {
 		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link", from.Rank, to.Rank, from.Node)
 		return r
 	}
+	b.full = b.full || b.requests.full
 	taps, unclear := b.roles.taps(b.capture)
 	if b.roles.ambiguous > 0 {
 		unclear = append(unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", b.roles.ambiguous))
@@ -250,6 +245,9 @@ func (b *BytesPerRank) Result() Result {
 		len(b.roles.workload.Ranks), fresh, worst*100, repeated)
 	if len(b.roles.workload.Ranks) == 0 {
 		unclear = append(unclear, "the workload has no ranks")
+	}
+	if b.requests.anew > 0 {
+		unclear = append(unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere", b.requests.anew))
 	}
 	if b.full {
 		unclear = append(unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs", maxRDSequences))

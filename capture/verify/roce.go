@@ -91,13 +91,14 @@ func (p *Packet) roceKey() roceKey {
 	return roceKey{src: p.key.src, dst: p.key.dst, qp: p.RoCE.BTH.DestQP}
 }
 
-// newRoCE makes the check of a rule; within is 0 for its default.
-func newRoCE(rule string, within time.Duration) (Check, error) {
-	switch rule {
+// newRoCE makes the check of a rule.
+func newRoCE(k *spec.RoCECheck) (Check, error) {
+	within := time.Duration(k.Within)
+	switch k.Rule {
 	case spec.RoCERuleICRC:
 		return NewRoCEICRC(), nil
 	case spec.RoCERulePSN:
-		return NewRoCEPSN(), nil
+		return NewRoCEPSN(bound(k.Again, spec.CountBound)), nil
 	case spec.RoCERuleAcks:
 		return NewRoCEAcks(), nil
 	case spec.RoCERuleWrites:
@@ -109,7 +110,7 @@ func newRoCE(rule string, within time.Duration) (Check, error) {
 	case spec.RoCERuleRate:
 		return NewRoCERate(within), nil
 	}
-	return nil, fmt.Errorf("check of packets: nothing judges rule %q of RoCEv2", rule)
+	return nil, fmt.Errorf("check of packets: nothing judges rule %q of RoCEv2", k.Rule)
 }
 
 // roceName is what the check of a rule is called.

@@ -88,8 +88,26 @@ func (q *roceQP) nak(psn infiniband.PSN) {
 	q.reply(infiniband.Acknowledge, psn, infiniband.NakSequence, 0)
 }
 
+// keeps says, as our endpoint does with selective repeat, that one PSN is awaited and
+// another kept; both by how far they are behind the next request's.
+func (q *roceQP) keeps(awaited, kept int) {
+	msn := q.msn
+	q.msn = uint32(q.psn.Add(kept))
+	q.reply(infiniband.Acknowledge, q.psn.Add(awaited), infiniband.NakSelective, 0)
+	q.msn = msn
+}
+
 func length(n uint32) func(*infiniband.Fields) {
 	return func(f *infiniband.Fields) { f.RETH.Length = n }
+}
+
+func address(va uint64) func(*infiniband.Fields) {
+	return func(f *infiniband.Fields) { f.RETH.VA = va }
+}
+
+// part answers a READ with a packet, whose PSN is so far behind the next request's.
+func (q *roceQP) part(o infiniband.Opcode, ahead, bytes int) {
+	q.reply(o, q.psn.Add(ahead), infiniband.AckUnlimited, bytes)
 }
 
 // write sends a WRITE of 1,000 bytes, four packets.
@@ -203,7 +221,7 @@ func (q *roceQP) dumped(tap string, checks ...Check) []Result {
 func rules(t testing.TB, names ...string) (checks []Check) {
 	t.Helper()
 	for _, name := range names {
-		check, err := newRoCE(name, 0)
+		check, err := newRoCE(&spec.RoCECheck{Rule: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,6 +263,9 @@ func TestRoCEHealthy(t *testing.T) {
 			if m := results[1].Measured; at != "h2:eth0" && (m["again"] != 3 || m["sent"] != 21) {
 				t.Errorf("IPv%d at %q: %v", family, at, m)
 			}
+			if m := results[3].Measured; m["reads"] != 2 || m["read-bytes"] != 900 {
+				t.Errorf("IPv%d at %q: %v", family, at, m)
+			}
 			if m := results[4].Measured; m["rounds"] != 1 {
 				t.Errorf("IPv%d at %q: %v", family, at, m)
 			}
@@ -252,183 +273,30 @@ func TestRoCEHealthy(t *testing.T) {
 	}
 }
 
-// roceMutations are runs with one fault each, behind a healthy one.
-var roceMutations = []struct {
-	name   string
-	mutate func(*roceQP)
-	rule   string
-	want   verdict.Verdict
-	says   string
-}{
-	{"a bit of a payload changed on the way", func(q *roceQP) {
-		q.change(func(k sighting) bool { return k.tap == "h2:eth0" && k.id == q.ids-1 }, flip(70))
-	}, spec.RoCERuleICRC, fail, "wrong ICRC at other taps"},
-	{"a sender that makes a wrong ICRC", func(q *roceQP) {
-		q.change(func(k sighting) bool { return k.id == 3 }, flip(-1))
-	}, spec.RoCERuleICRC, fail, "left a NIC with a wrong ICRC"},
-	{"a router that changes the TTL, DSCP and ECN", func(q *roceQP) {
-		q.change(func(k sighting) bool { return k.tap == "h2:eth0" }, func(k *sighting) {
-			k.frame = bytes.Clone(k.frame)
-			ip := wire.IPv4(k.frame[14:])
-			ip.RewriteTOS(0xFF)
-			ip.DecrementTTL()
-		})
-	}, spec.RoCERuleICRC, pass, "right and 0 wrong"},
-	{"an opcode that nobody knows", func(q *roceQP) {
-		q.change(func(k sighting) bool { return k.id == 1 }, func(k *sighting) { k.frame = bytes.Clone(k.frame); k.frame[42] = 0x7F })
-	}, spec.RoCERuleICRC, fail, "are none"},
-	{"a capture that is too short", func(q *roceQP) { q.snap = 100 }, spec.RoCERuleICRC, unclear, "NOT-APPLICABLE"},
-
-	{"a PSN that is left out", func(q *roceQP) { q.psn++; q.write() }, spec.RoCERulePSN, fail, "PSNs left out"},
-	{"a PSN that is sent late", func(q *roceQP) {
-		q.ask(infiniband.WriteOnly, q.psn.Add(1), 10)
-		q.ask(infiniband.WriteOnly, q.psn, 10)
-	}, spec.RoCERulePSN, fail, "PSNs left out"},
-	{"another length under the same PSN", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 40)
-		q.ask(infiniband.WriteOnly, q.psn.Add(-1), 44)
-	}, spec.RoCERulePSN, fail, "sent again as something else"},
-	{"another opcode under the same PSN", func(q *roceQP) {
-		q.next(infiniband.SendOnly, 40)
-		q.ask(infiniband.SendOnlyImm, q.psn.Add(-1), 40)
-	}, spec.RoCERulePSN, fail, "sent again as something else"},
-	{"another RETH under the same PSN", func(q *roceQP) {
-		q.next(infiniband.WriteFirst, roceMTU, length(600))
-		q.ask(infiniband.WriteFirst, q.psn.Add(-1), roceMTU, length(700))
-	}, spec.RoCERulePSN, fail, "sent again as something else"},
-	{"a READ that is asked for again in part", func(q *roceQP) {
-		q.ask(infiniband.ReadRequest, q.psn, 0, length(700))
-		q.ask(infiniband.ReadRequest, q.psn.Add(1), 0, length(700-roceMTU))
-		q.psn = q.psn.Add(3)
-		q.next(infiniband.WriteOnly, 4)
-	}, spec.RoCERulePSN, pass, "4 of them again"},
-	{"a READ that takes too many PSNs", func(q *roceQP) {
-		q.ask(infiniband.ReadRequest, q.psn, 0, length(700))
-		q.psn = q.psn.Add(4)
-		q.next(infiniband.WriteOnly, 4)
-	}, spec.RoCERulePSN, fail, "PSNs left out"},
-	{"the queue pair's next life", func(q *roceQP) { q.psn = q.psn.Add(1 << 20); q.write() }, spec.RoCERulePSN, unclear, "PSN from elsewhere"},
-
-	{"an acknowledgement of what was never sent", func(q *roceQP) { q.ack(q.psn, 0) }, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
-	{"an acknowledgement of what got lost", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 8)
-		q.lose()
-		q.ack(q.psn.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
-	{"an acknowledgement of what was damaged", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 80)
-		q.change(func(k sighting) bool { return k.tap == "h2:eth0" && k.id == q.ids }, flip(90))
-		q.ack(q.psn.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
-	{"an acknowledgement over a gap", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 8)
-		q.lose()
-		q.next(infiniband.WriteOnly, 8)
-		q.ack(q.psn.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
-	{"a NAK with nothing behind it", func(q *roceQP) { q.nak(q.psn) }, spec.RoCERuleAcks, fail, "with nothing behind them"},
-	{"a NAK that is behind what is missing", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 8)
-		q.lose()
-		q.next(infiniband.WriteOnly, 8)
-		q.nak(q.psn.Add(-1))
-	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
-	{"a message that is counted twice", func(q *roceQP) { q.write(); q.ack(q.psn.Add(-1), 2) }, spec.RoCERuleAcks, fail, "do not count the messages"},
-	{"a message that is not counted", func(q *roceQP) { q.write(); q.ack(q.psn.Add(-1), 0) }, spec.RoCERuleAcks, fail, "do not count the messages"},
-	{"a READ that is not counted", func(q *roceQP) {
-		q.msn--
-		q.read(300)
-		q.next(infiniband.WriteOnly, 4)
-		q.ack(q.psn.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "do not count the messages"},
-	{"a duplicate that is acknowledged again", func(q *roceQP) {
-		q.ask(infiniband.WriteLast, q.psn.Add(-1), 1000-3*roceMTU)
-		q.ack(q.psn.Add(-1), 0)
-	}, spec.RoCERuleAcks, pass, "answers"},
-	{"a request that is never acknowledged", func(q *roceQP) { q.next(infiniband.WriteOnly, 8); q.now += int64(time.Second) }, spec.RoCERuleAcks, fail, "got none"},
-	{"a request at the end", func(q *roceQP) { q.next(infiniband.WriteOnly, 8) }, spec.RoCERuleAcks, pass, "answers"},
-	{"a request that does not ask", func(q *roceQP) {
-		q.next(infiniband.WriteFirst, roceMTU, length(1000))
-		q.now += int64(time.Second)
-	}, spec.RoCERuleAcks, pass, "answers"},
-	{"a request that is refused", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 8)
-		q.reply(infiniband.Acknowledge, q.psn.Add(-1), infiniband.NakAccess, 0)
-		q.now += int64(time.Second)
-	}, spec.RoCERuleAcks, pass, "2 NAKs"},
-	{"an answer to nobody", func(q *roceQP) { q.back = 0x77; q.ack(q.psn.Add(-1), 0) }, spec.RoCERuleAcks, unclear, "whose they are"},
-
-	{"a WRITE that is shorter than its RETH", func(q *roceQP) { q.next(infiniband.WriteOnly, 100, length(101)) }, spec.RoCERuleWrites, fail, "its RETH says 101"},
-	{"a WRITE of two packets that is longer", func(q *roceQP) {
-		q.next(infiniband.WriteFirst, roceMTU, length(511))
-		q.next(infiniband.WriteLast, roceMTU)
-	}, spec.RoCERuleWrites, fail, "carries 512 bytes, its RETH says 511"},
-	{"a MIDDLE that is too short", func(q *roceQP) {
-		q.next(infiniband.WriteFirst, roceMTU, length(600))
-		q.next(infiniband.WriteMiddle, 128)
-		q.next(infiniband.WriteLast, 600-128-roceMTU)
-	}, spec.RoCERuleWrites, fail, "which is no path MTU"},
-	{"a FIRST of another path MTU", func(q *roceQP) {
-		q.next(infiniband.WriteFirst, 512, length(600))
-		q.next(infiniband.WriteLast, 88)
-	}, spec.RoCERuleWrites, fail, "where others carry 256"},
-	{"an ONLY that is too long", func(q *roceQP) { q.next(infiniband.SendOnly, 300) }, spec.RoCERuleWrites, fail, "more than the path MTU, 256"},
-	{"a LAST of no bytes", func(q *roceQP) {
-		q.next(infiniband.WriteFirst, roceMTU, length(roceMTU))
-		q.next(infiniband.WriteLast, 0)
-	}, spec.RoCERuleWrites, fail, "at least one is due"},
-	{"a MIDDLE without a FIRST", func(q *roceQP) { q.next(infiniband.WriteMiddle, roceMTU) }, spec.RoCERuleWrites, fail, "out of the order"},
-	{"a FIRST within a message", func(q *roceQP) {
-		q.next(infiniband.WriteFirst, roceMTU, length(600))
-		q.next(infiniband.WriteFirst, roceMTU, length(600))
-	}, spec.RoCERuleWrites, fail, "out of the order"},
-	{"a SEND within a WRITE", func(q *roceQP) {
-		q.next(infiniband.WriteFirst, roceMTU, length(600))
-		q.next(infiniband.SendLast, 600-roceMTU)
-	}, spec.RoCERuleWrites, fail, "out of the order"},
-	{"a READ within a WRITE", func(q *roceQP) { q.next(infiniband.WriteFirst, roceMTU, length(600)); q.read(100) }, spec.RoCERuleWrites, fail, "out of the order"},
-	{"a RETH of more than 2^31 bytes", func(q *roceQP) { q.next(infiniband.WriteOnly, 4, length(1<<31+1)) }, spec.RoCERuleWrites, fail, "announce more than 2^31"},
-	{"padding that is not zeros", func(q *roceQP) {
-		q.next(infiniband.SendOnly, 5)
-		q.change(func(k sighting) bool { return k.id == q.ids }, flip(42+12+6))
-	}, spec.RoCERuleWrites, fail, "padding that is not zeros"},
-	{"a message of no bytes", func(q *roceQP) { q.next(infiniband.WriteOnly, 0) }, spec.RoCERuleWrites, pass, "WRITEs"},
-
-	{"a NAK that is not heeded", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 8)
-		q.next(infiniband.WriteOnly, 8)
-		q.nak(q.psn.Add(-2))
-		q.next(infiniband.WriteOnly, 8)
-		q.now += int64(time.Second)
-	}, spec.RoCERuleGoBack, fail, "was not heeded"},
-	{"a NAK at the end", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 8)
-		q.next(infiniband.WriteOnly, 8)
-		q.nak(q.psn.Add(-2))
-	}, spec.RoCERuleGoBack, pass, "2 NAKs"},
-	{"going back to behind what is missing", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 8)
-		q.next(infiniband.WriteOnly, 8)
-		q.next(infiniband.WriteOnly, 8)
-		q.nak(q.psn.Add(-3))
-		q.ask(infiniband.WriteOnly, q.psn.Add(-2), 8)
-	}, spec.RoCERuleGoBack, fail, "behind the first that was missing"},
-	{"selective repeat", func(q *roceQP) {
-		q.next(infiniband.WriteOnly, 8)
-		q.next(infiniband.WriteOnly, 8)
-		q.next(infiniband.WriteOnly, 8)
-		q.nak(q.psn.Add(-3))
-		q.ask(infiniband.WriteOnly, q.psn.Add(-3), 8)
-		q.next(infiniband.WriteOnly, 8)
-	}, spec.RoCERuleGoBack, fail, "left out of what was sent again"},
-	{"a timeout", func(q *roceQP) {
-		q.write()
-		q.ask(infiniband.WriteFirst, q.psn.Add(-4), roceMTU, length(1000))
-		q.ask(infiniband.WriteMiddle, q.psn.Add(-3), roceMTU)
-		q.ack(q.psn.Add(-2), 0) // late: what it acknowledges may be left out
-		q.ask(infiniband.WriteLast, q.psn.Add(-1), 1000-3*roceMTU)
-		q.next(infiniband.WriteOnly, 8)
-	}, spec.RoCERuleGoBack, pass, "in 2 rounds"},
+// What was sent again has a bound where a file has one, which a tap that lost packets
+// makes unclear unless there was too much already.
+func TestRoCEAgain(t *testing.T) {
+	for _, c := range []struct {
+		again string
+		lossy bool
+		want  verdict.Verdict
+	}{{"== 3", false, pass}, {"== 0", false, fail}, {">= 4", false, fail}, {">= 4", true, unclear}, {"== 0", true, fail}} {
+		q := newRoCEScene(t, 4)
+		q.healthy()
+		if c.lossy {
+			q.drops["h0:eth0"] = 1
+		}
+		check, err := newRoCE(&spec.RoCECheck{Rule: spec.RoCERulePSN, Again: c.again})
+		if err != nil {
+			t.Fatal(err)
+		}
+		results, _ := q.run(check)
+		says := "requests sent again: 3, want " + c.again
+		if c.want == pass {
+			says = "3 of them again"
+		}
+		results[0].wants(t, c.want, says)
+	}
 }
 
 // flip changes a bit of a byte of a frame, from its end where it is negative.
@@ -444,17 +312,5 @@ func (r Result) wants(t *testing.T, want verdict.Verdict, says string) {
 	t.Helper()
 	if said := strings.Join(append(r.Details, r.Summary), "\n"); r.Verdict != want || !strings.Contains(said, says) {
 		t.Errorf("want %s and %q: %v", want, says, r)
-	}
-}
-
-func TestRoCEAgainstMutations(t *testing.T) {
-	for _, m := range roceMutations {
-		t.Run(m.name, func(t *testing.T) {
-			q := newRoCEScene(t, 4)
-			q.healthy()
-			m.mutate(q)
-			results, _ := q.run(rules(t, m.rule)...)
-			results[0].wants(t, m.want, m.says)
-		})
 	}
 }

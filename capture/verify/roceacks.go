@@ -22,8 +22,9 @@ import (
 // answers leave it, and applies to those of which it is known what answers what: by
 // the messages that made them, or by an answer whose PSN only one flow awaits. It is
 // no matter whether the responder throws away what came behind a gap, or when it
-// answers; the number in an answer whose syndrome is reserved, as of selective repeat,
-// is not judged. At taps that are no NICs, answers may have overtaken each other or be lost:
+// answers. The selective NAK of our own endpoint has the PSN of a packet in place of its
+// number, which must have come before its turn; what stands in an answer with another
+// syndrome that is reserved is not judged. At taps that are no NICs, answers may have overtaken each other or be lost:
 // there a message sequence number out of order, and a request without an answer, are
 // INCONCLUSIVE.
 type RoCEAcks struct {
@@ -32,6 +33,7 @@ type RoCEAcks struct {
 	requests, answers, naks, rnr   uint64
 	acked, coalesced               uint64 // requests that were, and those by an answer of another's PSN
 	early, needless, miscounted    uint64 // answers that break a rule
+	misnamed                       uint64 // selective NAKs that do
 	unanswered, waiting, unordered uint64
 	reserved                       uint64 // answers
 	found                          findings
@@ -52,7 +54,11 @@ type ackFlow struct {
 }
 
 // NewRoCEAcks makes the check.
-func NewRoCEAcks() *RoCEAcks { return &RoCEAcks{roceFlows: newRoCEFlows[ackFlow](atResponder)} }
+func NewRoCEAcks() *RoCEAcks {
+	k := &RoCEAcks{roceFlows: newRoCEFlows[ackFlow](atResponder)}
+	k.reliable = true
+	return k
+}
 
 // Begin implements Check.
 func (k *RoCEAcks) Begin(c *Capture) {
@@ -62,21 +68,12 @@ func (k *RoCEAcks) Begin(c *Capture) {
 
 // Packet implements Check.
 func (k *RoCEAcks) Packet(p *Packet) {
-	if !k.sees(p) {
-		return
-	}
-	if p.RoCE.BTH.Opcode.Response() {
-		if f := k.answer(p); f != nil {
-			k.judge(f, p)
-		}
-		return
-	}
-	if !p.RoCE.BTH.Opcode.Request() || p.RoCE.BTH.Opcode.Service() == infiniband.UC {
-		return
-	}
-	f, place := k.request(p)
+	f, place := k.walk(p)
 	switch place {
 	case roceNone:
+		return
+	case roceAnswer:
+		k.judge(f, p)
 		return
 	case roceFirst:
 		f.own = ackFlow{missing: f.base}
@@ -139,6 +136,8 @@ func (k *RoCEAcks) judge(f *roceFlow[ackFlow], p *Packet) {
 	}
 	switch {
 	case !hasAETH:
+	case syndrome == infiniband.NakSelective:
+		k.selective(f, p)
 	case syndrome.Reserved():
 		k.reserved++ // who knows what stands in its number
 	default:
@@ -167,6 +166,15 @@ func (k *RoCEAcks) count(f *roceFlow[ackFlow], p *Packet) {
 		return
 	}
 	own.low, own.high = max(own.low, low), min(own.high, high)
+}
+
+// selective judges what a NAK says came before its turn.
+func (k *RoCEAcks) selective(f *roceFlow[ackFlow], p *Packet) {
+	early := infiniband.PSN(p.RoCE.AETH.MSN)
+	if s := f.at(early); early.From(p.RoCE.BTH.PSN) <= 0 || s == nil || !s.seen {
+		k.misnamed++
+		k.found.exemplify("%s: a selective NAK of PSN %d left at %s and says that PSN %d came early, which did not", f.name, p.RoCE.BTH.PSN, clockTime(p.Time), early)
+	}
 }
 
 // nameOf is what an answer is called.
@@ -207,6 +215,7 @@ func (k *RoCEAcks) Result() Result {
 	}
 	k.found.count(k.early, "answers acknowledge what had not come")
 	k.found.count(k.needless, "NAKs of a sequence error were sent with nothing behind them")
+	k.found.count(k.misnamed, "selective NAKs name a PSN that had not come")
 	k.found.count(k.miscounted, "message sequence numbers do not count the messages")
 	wrong := k.found.lines
 	lost := findings{}

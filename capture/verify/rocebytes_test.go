@@ -55,6 +55,18 @@ func TestRoCEBytesPerRank(t *testing.T) {
 			n := uint64(6000)
 			s.workload.Ranks[1].Expected, s.workload.Ranks[1].Reported = 6000, &n
 		}, verdict.Inconclusive, "never passed its tap"},
+		"requests that left late": {func(s *scene, qs [2]*roceQP) {
+			qs[1].ask(infiniband.WriteOnly, qs[1].psn.Add(1), 10)
+			qs[1].ask(infiniband.WriteOnly, qs[1].psn, 10)
+			n := uint64(3020)
+			s.workload.Ranks[1].Expected, s.workload.Ranks[1].Reported = 3020, &n
+		}, pass, "6020 bytes"},
+		"a queue pair's next life": {func(s *scene, qs [2]*roceQP) {
+			qs[1].psn = qs[1].psn.Add(1 << 20)
+			qs[1].write()
+			n := uint64(4000)
+			s.workload.Ranks[1].Expected, s.workload.Ranks[1].Reported = 4000, &n
+		}, verdict.Inconclusive, "1 queue pairs went on with a PSN from elsewhere"},
 		"queue pairs of others": {func(s *scene, _ [2]*roceQP) { s.workload.Ranks[1].QueuePairs.First = 0x9000 }, verdict.Inconclusive, "no packet of the workload"},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -66,19 +66,14 @@ func (k *RoCECNP) Begin(c *Capture) {
 
 // Packet implements Check.
 func (k *RoCECNP) Packet(p *Packet) {
-	if !k.sees(p) {
+	if p.RoCE != nil && p.RoCE.BTH.Opcode == infiniband.CNP {
+		if k.sees(p) {
+			k.notify(p)
+		}
 		return
 	}
-	switch o := p.RoCE.BTH.Opcode; {
-	case o == infiniband.CNP:
-		k.notify(p)
-		return
-	case o.Response():
-		k.answer(p)
-		return
-	}
-	f, place := k.request(p)
-	if place == roceNone || p.ECN == wire.NotECT {
+	f, place := k.walk(p)
+	if place == roceNone || place == roceAnswer || p.ECN == wire.NotECT {
 		return
 	}
 	k.capable++

@@ -26,6 +26,11 @@ const (
 	// maxRoCESent is how many packets of one are remembered until they are
 	// acknowledged.
 	maxRoCESent = 1 << 14
+	// mostRoCESent is how many of all are remembered at once, 24 MB; from there on each
+	// keeps leastRoCESent, so that a capture in which every flow leaps cannot take all
+	// memory.
+	mostRoCESent  = 1 << 20
+	leastRoCESent = 64
 	// roceWindow is how far a PSN may be from the one before it. What is farther away
 	// is another life of its queue pair.
 	roceWindow = maxRoCESent
@@ -40,19 +45,22 @@ const (
 // from an answer whose PSN only one flow awaits.
 type roceFlows[S any] struct {
 	selector
-	side    roceSide
-	flows   map[roceKey]*roceFlow[S]
-	ordered []*roceFlow[S] // as they began
-	between map[[32]byte][]*roceFlow[S]
-	mates   map[roceKey]roceKey // the two directions of a connection, each by the other
-	asking  map[roceComm]roceKey
-	homes   map[[32]byte]int // tap by two addresses, where taps are no NICs
+	side roceSide
+	// reliable leaves the flows of unreliable connections out.
+	reliable bool
+	flows    map[roceKey]*roceFlow[S]
+	ordered  []*roceFlow[S] // as they began
+	between  map[[32]byte][]*roceFlow[S]
+	mates    map[roceKey]roceKey // the two directions of a connection, each by the other
+	asking   map[roceComm]roceKey
+	homes    map[[32]byte]int // tap by two addresses, where taps are no NICs
 
-	damaged uint64 // packets that came with a wrong ICRC, and that their NIC throws away
-	unread  uint64
-	orphans uint64 // answers of which it is not known what they answer
-	anew    uint64 // flows that went on with a PSN from elsewhere
-	full    bool
+	damaged    uint64 // packets that came with a wrong ICRC, and that their NIC throws away
+	unread     uint64
+	remembered int    // roceSents
+	orphans    uint64 // answers of which it is not known what they answer
+	anew       uint64 // flows that went on with a PSN from elsewhere
+	full       bool
 }
 
 // roceComm names a connection that was asked for, and who did.
@@ -68,6 +76,7 @@ type roceFlow[S any] struct {
 	name            string
 	next, una, base infiniband.PSN
 	sent            []roceSent
+	remembered      *int // of all flows
 	paired          bool
 	// mtu is the bytes of a packet that is not the last of its message, 0 while
 	// none was seen.
@@ -95,11 +104,13 @@ type roceSent struct {
 type rocePlace uint8
 
 const (
-	roceNone  rocePlace = iota // no request that is followed
-	roceFirst                  // of its flow, or of another life of it
-	roceNext                   // the PSN that was to come
-	roceGap                    // PSNs before it were left out
-	roceAgain                  // a PSN that was there, or left out, before
+	roceNone   rocePlace = iota // no request that is followed
+	roceFirst                   // of its flow, or of another life of it
+	roceNext                    // the PSN that was to come
+	roceGap                     // PSNs before it were left out
+	roceFilled                  // a PSN that was left out before
+	roceAgain                   // a PSN that was there before
+	roceAnswer                  // no request, but an answer to requests of the flow
 )
 
 func newRoCEFlows[S any](side roceSide) roceFlows[S] {
@@ -163,6 +174,22 @@ func (v *roceFlows[S]) came(p *Packet) bool {
 	return true
 }
 
+// walk takes a packet: the flow that it is of, and its place there. It is roceNone for
+// what is elsewhere, came damaged, or is neither a request nor an answer of a
+// connection.
+func (v *roceFlows[S]) walk(p *Packet) (*roceFlow[S], rocePlace) {
+	switch {
+	case !v.sees(p):
+		return nil, roceNone
+	case !p.RoCE.BTH.Opcode.Response():
+		return v.request(p)
+	}
+	if f := v.answer(p); f != nil {
+		return f, roceAnswer
+	}
+	return nil, roceNone
+}
+
 // request takes a request that sees: its flow, and its place there. Requests that do
 // not come whole are none at the responder.
 func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
@@ -170,7 +197,7 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 	if o.Has(infiniband.HasDETH) {
 		v.learn(p)
 	}
-	if service := o.Service(); !o.Request() || service != infiniband.RC && service != infiniband.UC || v.side == atResponder && !v.came(p) {
+	if service := o.Service(); !o.Request() || service != infiniband.RC && (service != infiniband.UC || v.reliable) || v.side == atResponder && !v.came(p) {
 		return nil, roceNone
 	}
 	key := p.roceKey()
@@ -179,7 +206,7 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 		if v.full = v.full || len(v.flows) >= maxRoCEFlows; v.full {
 			return nil, roceNone
 		}
-		f = &roceFlow[S]{key: key, name: fmt.Sprintf("%s to %s QP %#06x", p.Flow.Src.Addr(), p.Flow.Dst.Addr(), uint32(key.qp))}
+		f = &roceFlow[S]{key: key, remembered: &v.remembered, name: fmt.Sprintf("%s to %s QP %#06x", p.Flow.Src.Addr(), p.Flow.Dst.Addr(), uint32(key.qp))}
 		v.flows[key] = f
 		v.ordered = append(v.ordered, f)
 		ends := addresses(key.src, key.dst)
@@ -198,7 +225,8 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 }
 
 func (f *roceFlow[S]) begin(psn infiniband.PSN) {
-	f.base, f.una, f.next, f.sent, f.open = psn, psn, psn, f.sent[:0], false
+	f.drop(len(f.sent))
+	f.base, f.una, f.next, f.open = psn, psn, psn, false
 }
 
 // place finds the place of a request, and adds it.
@@ -217,8 +245,9 @@ func (f *roceFlow[S]) place(p *Packet) rocePlace {
 		f.begin(r.BTH.PSN)
 		f.add(p)
 		return roceFirst
+	case ahead < 0 && f.fill(p):
+		return roceFilled
 	case ahead < 0:
-		f.fill(p)
 		return roceAgain
 	}
 	for range ahead {
@@ -231,15 +260,15 @@ func (f *roceFlow[S]) place(p *Packet) rocePlace {
 	return roceNext
 }
 
-// fill takes a request whose PSN is not new, and may have been left out before.
-func (f *roceFlow[S]) fill(p *Packet) {
+// fill takes a request whose PSN is not new, and says whether it was left out before.
+func (f *roceFlow[S]) fill(p *Packet) bool {
 	psn := p.RoCE.BTH.PSN
 	s := f.at(psn)
 	if s == nil || s.seen {
-		return
+		return false
 	}
 	if *s = sentOf(p); s.opcode.Operation() != infiniband.ReadRequest {
-		return
+		return true
 	}
 	run := 1 // PSNs that the READ may take
 	for next := f.at(psn.Add(run)); next != nil && !next.seen; next = f.at(psn.Add(run)) {
@@ -255,6 +284,7 @@ func (f *roceFlow[S]) fill(p *Packet) {
 	for i := 1; i < psns; i++ {
 		*f.at(psn.Add(i)) = roceSent{opcode: infiniband.ReadRequest, seen: true, ends: i == psns-1}
 	}
+	return true
 }
 
 // sentOf is what is remembered of a packet.
@@ -288,7 +318,8 @@ func (f *roceFlow[S]) add(p *Packet) {
 func (f *roceFlow[S]) extendRead(more int) {
 	if more >= maxRoCESent { // so that nothing else is remembered
 		f.next = f.next.Add(more)
-		f.sent, f.base = f.sent[:0], f.next
+		f.drop(len(f.sent))
+		f.base = f.next
 	} else {
 		for range more {
 			f.push(roceSent{opcode: infiniband.ReadRequest, seen: true})
@@ -300,10 +331,10 @@ func (f *roceFlow[S]) extendRead(more int) {
 }
 
 func (f *roceFlow[S]) push(s roceSent) {
-	if len(f.sent) >= maxRoCESent {
-		const half = maxRoCESent / 2
-		f.sent, f.base = f.sent[half:], f.base.Add(half)
+	if n := len(f.sent); n >= maxRoCESent || n >= leastRoCESent && *f.remembered >= mostRoCESent {
+		f.drop(n / 2)
 	}
+	*f.remembered++
 	f.sent = append(f.sent, s)
 	f.next = f.next.Add(1)
 }
@@ -363,8 +394,14 @@ func (f *roceFlow[S]) acknowledge(psn infiniband.PSN) (gone []roceSent) {
 	if psn.From(f.una) > 0 && psn.From(f.next) <= 0 {
 		f.una = psn
 	}
-	n := min(max(0, f.una.From(f.base)), len(f.sent))
+	return f.drop(min(max(0, f.una.From(f.base)), len(f.sent)))
+}
+
+// drop forgets the first PSNs that are remembered. It gives them until the next call
+// of any method.
+func (f *roceFlow[S]) drop(n int) (gone []roceSent) {
 	gone, f.sent, f.base = f.sent[:n], f.sent[n:], f.base.Add(n)
+	*f.remembered -= n
 	return gone
 }
 

@@ -41,7 +41,9 @@ type backFlow struct {
 
 // NewRoCEGoBack makes the check.
 func NewRoCEGoBack() *RoCEGoBack {
-	return &RoCEGoBack{roceFlows: newRoCEFlows[backFlow](atRequester)}
+	k := &RoCEGoBack{roceFlows: newRoCEFlows[backFlow](atRequester)}
+	k.reliable = true // others repair nothing
+	return k
 }
 
 // Begin implements Check.
@@ -52,29 +54,17 @@ func (k *RoCEGoBack) Begin(c *Capture) {
 
 // Packet implements Check.
 func (k *RoCEGoBack) Packet(p *Packet) {
-	if !k.sees(p) {
-		return
-	}
-	if p.RoCE.BTH.Opcode.Response() {
-		if f := k.answer(p); f != nil {
-			k.heed(f, p)
-		}
-		return
-	}
-	if p.RoCE.BTH.Opcode.Request() && p.RoCE.BTH.Opcode.Service() == infiniband.UC {
-		return // repairs nothing
-	}
-	f, place := k.request(p)
-	switch place {
+	switch f, place := k.walk(p); place {
 	case roceNone:
-		return
+	case roceAnswer:
+		k.heed(f, p)
 	case roceFirst:
 		f.own = backFlow{cursor: f.next}
 		k.sent++
-		return
+	default:
+		k.sent++
+		k.step(f, p, place)
 	}
-	k.sent++
-	k.step(f, p, place)
 }
 
 // heed takes an answer that comes to a requester.
@@ -97,7 +87,7 @@ func (k *RoCEGoBack) heed(f *roceFlow[backFlow], p *Packet) {
 // step takes a request that is not its flow's first.
 func (k *RoCEGoBack) step(f *roceFlow[backFlow], p *Packet, place rocePlace) {
 	own, psn := &f.own, p.RoCE.BTH.PSN
-	if place == roceAgain {
+	if place == roceAgain || place == roceFilled {
 		k.again++
 		own.judged = true
 	}

@@ -19,6 +19,7 @@ import (
 // lost before them: what they show of that is INCONCLUSIVE.
 type RoCEPSN struct {
 	roceFlows[psnFlow]
+	bound               *spec.Bound // of again
 	sent, bytes         uint64
 	again, againBytes   uint64
 	forgotten           uint64 // of these, what is not remembered
@@ -28,10 +29,13 @@ type RoCEPSN struct {
 }
 
 // psnFlow counts one flow.
-type psnFlow struct{ sent, again, missing uint64 }
+type psnFlow struct{ sent, again uint64 }
 
-// NewRoCEPSN makes the check.
-func NewRoCEPSN() *RoCEPSN { return &RoCEPSN{roceFlows: newRoCEFlows[psnFlow](atRequester)} }
+// NewRoCEPSN makes the check. The bound is of requests that were sent again; it may be
+// nil.
+func NewRoCEPSN(again *spec.Bound) *RoCEPSN {
+	return &RoCEPSN{roceFlows: newRoCEFlows[psnFlow](atRequester), bound: again}
+}
 
 // Begin implements Check.
 func (k *RoCEPSN) Begin(c *Capture) { k.begin(c) }
@@ -41,25 +45,22 @@ func (k *RoCEPSN) Packet(p *Packet) {
 	if r := p.RoCE; r != nil && p.Tap.NIC && p.Direction == In && p.Drop == "" && r.BTH.Opcode.Request() && r.ICRC() != layers.ICRCWrong && !r.BTH.Opcode.Has(infiniband.HasDETH) {
 		k.came++
 	}
-	if !k.sees(p) {
-		return
-	}
-	if f := k.answer(p); f != nil {
-		f.acknowledge(acknowledged(p.RoCE))
-		return
-	}
-	psn := p.RoCE.BTH.PSN
 	var before roceSent
-	known := k.flows[p.roceKey()]
 	var expected infiniband.PSN
-	if known != nil {
-		expected = known.next
-		if s := known.at(psn); s != nil {
-			before = *s
+	if p.RoCE != nil {
+		if known := k.flows[p.roceKey()]; known != nil {
+			expected = known.next
+			if s := known.at(p.RoCE.BTH.PSN); s != nil {
+				before = *s
+			}
 		}
 	}
-	f, place := k.request(p)
-	if place == roceNone {
+	f, place := k.walk(p)
+	switch place {
+	case roceNone:
+		return
+	case roceAnswer:
+		f.acknowledge(acknowledged(p.RoCE))
 		return
 	}
 	k.sent++
@@ -68,10 +69,11 @@ func (k *RoCEPSN) Packet(p *Packet) {
 	switch place {
 	case roceGap:
 		k.gaps++
-		missing := uint64(psn.From(expected))
-		k.left += missing
-		f.own.missing += missing
+		psn := p.RoCE.BTH.PSN
+		k.left += uint64(psn.From(expected))
 		k.found.exemplify("%s: PSN %d left at %s where %d was to come", f.name, psn, clockTime(p.Time), expected)
+	case roceFilled:
+		k.left--
 	case roceAgain:
 		k.repeat(f, p, before)
 	}
@@ -80,11 +82,6 @@ func (k *RoCEPSN) Packet(p *Packet) {
 // repeat takes a request whose PSN was there before.
 func (k *RoCEPSN) repeat(f *roceFlow[psnFlow], p *Packet, before roceSent) {
 	r := p.RoCE
-	if f.at(r.BTH.PSN) != nil && !before.seen {
-		f.own.missing-- // a gap is filled
-		k.left--
-		return
-	}
 	k.again++
 	k.againBytes += uint64(r.Payload)
 	f.own.again++
@@ -133,6 +130,8 @@ func (k *RoCEPSN) Result() Result {
 	} else {
 		wrong = append(wrong, gaps.lines...)
 	}
+	w, u := judgeBound("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again), k.capture.lossy(k.rests()))
+	wrong, unclear = append(wrong, w...), append(unclear, u...)
 	if len(wrong) > 0 {
 		wrong = append(wrong, k.found.examples...)
 	}

@@ -68,23 +68,18 @@ func (k *RoCERate) Begin(c *Capture) {
 
 // Packet implements Check.
 func (k *RoCERate) Packet(p *Packet) {
-	if !k.sees(p) {
-		return
-	}
-	switch o := p.RoCE.BTH.Opcode; {
-	case o == infiniband.CNP:
-		if k.came(p) {
+	if p.RoCE != nil && p.RoCE.BTH.Opcode == infiniband.CNP {
+		if k.sees(p) && k.came(p) {
 			k.slowDown(p)
 		}
 		return
-	case o.Response():
-		if f := k.answer(p); f != nil {
-			f.acknowledge(acknowledged(p.RoCE))
-		}
-		return
 	}
-	f, place := k.request(p)
-	if place == roceNone {
+	f, place := k.walk(p)
+	switch place {
+	case roceNone:
+		return
+	case roceAnswer:
+		f.acknowledge(acknowledged(p.RoCE))
 		return
 	}
 	k.packets++

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/transports/infiniband"
 	"railbed/transports/wire"
@@ -164,6 +165,29 @@ func (q *roceQP) connect(comm uint32) {
 	message(q.answerer, q.asker, m)
 }
 
+// A capture in which thousands of queue pairs leave thousands of PSNs out takes no more
+// memory than one in which they do not.
+func TestRoCEMemory(t *testing.T) {
+	k := NewRoCEPSN(nil)
+	c := &Capture{Dilation: 1, Taps: []*Tap{{Name: "a", NIC: true, ethernet: true}}}
+	k.Begin(c)
+	const queuePairs = 300
+	for i := range 2 * queuePairs {
+		p := make(infiniband.Packet, infiniband.Len(infiniband.WriteOnly, 0))
+		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, DestQP: infiniband.QPN(i / 2), PSN: infiniband.PSN(i % 2 * (maxRoCESent - 2))}}, 0)
+		packet := &Packet{Tap: c.Taps[0], Direction: Out, Time: int64(i), IP: 4, Flow: new(Flow)}
+		packet.roceOf(p)
+		k.Packet(packet)
+	}
+	sum := 0
+	for _, f := range k.ordered {
+		sum += len(f.sent)
+	}
+	if k.left != queuePairs*(maxRoCESent-3) || sum != k.remembered || sum < mostRoCESent || sum > mostRoCESent+queuePairs*leastRoCESent {
+		t.Errorf("%d PSNs were left out, %d are remembered, and counted %d", k.left, sum, k.remembered)
+	}
+}
+
 // The reader of packets, and the checks behind it, take any packets in any order.
 func FuzzRoCEChecks(f *testing.F) {
 	random := rand.New(rand.NewPCG(3, 4))
@@ -183,7 +207,7 @@ func FuzzRoCEChecks(f *testing.F) {
 		c := &Capture{Dilation: 1, Taps: []*Tap{{Name: "a", NIC: len(b)%2 == 0, ethernet: true}}}
 		var checks []Check
 		for _, rule := range roceRules {
-			check, err := newRoCE(rule, 0)
+			check, err := newRoCE(&spec.RoCECheck{Rule: rule})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,17 +12,21 @@ import (
 // the path MTU is one packet, a longer one begins with FIRST and ends with LAST; FIRST
 // and MIDDLE carry exactly the path MTU, one of 256 to 4,096 bytes and the same one
 // for all messages of a queue pair; LAST carries at least a byte; the payloads of a
-// WRITE are together as long as its RETH says, no longer than 2^31 bytes; and padding
-// is zeros. The cut of SENDs is judged alike.
+// WRITE are together as long as its RETH says, no longer than 2^31 bytes and not beyond
+// the last address; and padding is zeros. The cut of SENDs is judged alike, and so are
+// READs: a RETH has the same limits, one that asks for a part again names the bytes of
+// that part, and each packet of the answer carries what its place in the READ has.
 //
 // It looks at the requests of connections, each once, where they leave their sender's
-// NIC. It applies to messages of which every packet was seen.
+// NIC, and at answers where they come to it. It applies to messages of which every
+// packet was seen.
 type RoCEWrites struct {
 	roceFlows[writeFlow]
 	writes, sends, bytes      uint64
 	order, size, total, extra uint64 // faults, by kind
-	padding                   uint64
+	padding, beyond           uint64
 	partial                   uint64 // messages of which packets are missing
+	reads                     roceReads
 	found                     findings
 }
 
@@ -32,8 +36,11 @@ type writeFlow struct {
 	lost   bool // a packet of it was not seen
 	write  bool
 	length uint64 // that is announced
+	va     uint64
 	sum    uint64
 	psn    infiniband.PSN // of its first packet
+
+	reads []roceRead // that are not answered, the oldest first
 }
 
 // NewRoCEWrites makes the check.
@@ -46,19 +53,19 @@ func (k *RoCEWrites) Begin(c *Capture) { k.begin(c) }
 
 // Packet implements Check.
 func (k *RoCEWrites) Packet(p *Packet) {
-	if !k.sees(p) {
-		return
+	f, place := k.walk(p)
+	if f != nil && p.RoCE.BTH.Opcode == infiniband.ReadRequest {
+		k.asks(f, p.RoCE, place)
 	}
-	if f := k.answer(p); f != nil {
+	switch place {
+	case roceNone, roceAgain, roceFilled:
+		return
+	case roceAnswer:
+		k.answers(f, p.RoCE)
 		f.acknowledge(acknowledged(p.RoCE))
 		return
-	}
-	f, place := k.request(p)
-	switch place {
-	case roceNone, roceAgain:
-		return
 	case roceFirst:
-		f.own = writeFlow{lost: !p.RoCE.BTH.Opcode.Starts()}
+		f.own = writeFlow{lost: !p.RoCE.BTH.Opcode.Starts(), reads: f.own.reads}
 		if f.own.lost {
 			f.own.inside = true
 		}
@@ -92,7 +99,7 @@ func (k *RoCEWrites) piece(f *roceFlow[writeFlow], p *Packet) {
 		return
 	}
 	if o.Starts() {
-		*m = writeFlow{inside: true, write: o.IsWrite(), length: uint64(r.RETH.Length), psn: r.BTH.PSN}
+		*m = writeFlow{inside: true, write: o.IsWrite(), length: uint64(r.RETH.Length), va: r.RETH.VA, psn: r.BTH.PSN, reads: m.reads}
 	}
 	m.sum += uint64(r.Payload)
 	k.cut(f, r)
@@ -143,9 +150,18 @@ func (k *RoCEWrites) whole(f *roceFlow[writeFlow], r *RoCE) {
 		k.total++
 		k.found.exemplify("%s: the WRITE of PSNs %d to %d carries %d bytes, its RETH says %d", f.name, m.psn, r.BTH.PSN, m.sum, m.length)
 	}
-	if m.length > infiniband.MaxMessage {
+	k.limits(f, "WRITE", m.psn, m.va, m.length)
+}
+
+// limits judges where a RETH says that a message is.
+func (k *RoCEWrites) limits(f *roceFlow[writeFlow], what string, psn infiniband.PSN, va, length uint64) {
+	if length > infiniband.MaxMessage {
 		k.extra++
-		k.found.exemplify("%s: the WRITE of PSN %d has a RETH of %d bytes", f.name, m.psn, m.length)
+		k.found.exemplify("%s: the %s of PSN %d has a RETH of %d bytes", f.name, what, psn, length)
+	}
+	if length > 0 && va+(length-1) < va {
+		k.beyond++
+		k.found.exemplify("%s: the %s of PSN %d has a RETH of %d bytes from address %#x on", f.name, what, psn, length, va)
 	}
 }
 
@@ -169,17 +185,24 @@ func (k *RoCEWrites) Result() Result {
 	r := Result{Name: roceName(spec.RoCERuleWrites)}
 	unclear := k.doubts()
 	k.found.count(k.total, "WRITEs carry other than the bytes that their RETH says")
-	k.found.count(k.extra, "WRITEs announce more than 2^31 bytes")
+	k.found.count(k.extra, "WRITEs or READs announce more than 2^31 bytes")
+	k.found.count(k.beyond, "WRITEs or READs go beyond the last address")
 	k.found.count(k.size, "packets are longer or shorter than the path MTU allows")
 	k.found.count(k.order, "packets are out of the order FIRST, MIDDLE, LAST")
 	k.found.count(k.padding, "packets have padding that is not zeros")
-	if k.writes+k.sends == 0 {
-		unclear = append(unclear, notApplicable("no WRITE or SEND was seen whole; of %d packets were missing", k.partial))
+	for _, f := range k.ordered {
+		k.partial += uint64(len(f.own.reads))
+	}
+	k.found.count(k.reads.asked, "READs were asked for again as other bytes")
+	k.found.count(k.reads.order, "answers are no part of their READ, or another one")
+	k.found.count(k.reads.size, "answers carry other than the bytes of their part of the READ")
+	if k.writes+k.sends+k.reads.whole == 0 {
+		unclear = append(unclear, notApplicable("no WRITE, SEND or READ was seen whole; of %d packets were missing", k.partial))
 	}
 	r.Measured = map[string]float64{
-		"writes": float64(k.writes), "sends": float64(k.sends), "bytes": float64(k.bytes), "not-applicable": float64(k.partial),
+		"writes": float64(k.writes), "sends": float64(k.sends), "bytes": float64(k.bytes), "reads": float64(k.reads.whole), "read-bytes": float64(k.reads.bytes), "not-applicable": float64(k.partial),
 	}
-	r.Summary = fmt.Sprintf("%d WRITEs of %d bytes and %d SENDs were seen whole, %d not", k.writes, k.bytes, k.sends, k.partial)
+	r.Summary = fmt.Sprintf("%d WRITEs of %d bytes, %d SENDs and %d READs of %d bytes were seen whole, %d not", k.writes, k.bytes, k.sends, k.reads.whole, k.reads.bytes, k.partial)
 	k.capture.conclude(&r, k.rests(), k.found.all(), unclear)
 	return r
 }

@@ -78,8 +78,8 @@ func judgeRXE(t *testing.T, name string, checks ...Check) []Result {
 func TestRXE(t *testing.T) {
 	hosttest.Need(t, hosttest.Tshark)
 	recordings := map[string]string{
-		"write": "PPPPIII", "read": "PPPIIII", "send": "PPPPIII", "atomic": "PPPIIII", "write-ipv6": "PPPPIII", "rping": "PPPPIII",
-		"write-lost-before": "PPPPIII", "write-lost-behind": "PPPPPII", "send-lost-behind": "PPPPPII", "read-lost": "PPPIPII", "atomic-lost": "PPPIPII",
+		"write": "PPPPIII", "read": "PPPPIII", "send": "PPPPIII", "atomic": "PPPIIII", "write-ipv6": "PPPPIII", "rping": "PPPPIII",
+		"write-lost-before": "PPPPIII", "write-lost-behind": "PPPPPII", "send-lost-behind": "PPPPPII", "read-lost": "PPPPPII", "atomic-lost": "PPPIPII",
 		"write-duplicated": "PPPPPII", "write-marked": "PPPPPII",
 	}
 	for name, want := range recordings {

@@ -116,7 +116,7 @@ var kinds = []kind{
 	{"roce", "{rule: icrc}",
 		func(p *spec.PacketsCheck) []string { return []string{p.RoCE.Rule} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
-			return newRoCE(p.RoCE.Rule, time.Duration(p.RoCE.Within))
+			return newRoCE(p.RoCE)
 		}},
 	{"that", strconv.Quote(spec.ThatRDPlaced),
 		func(p *spec.PacketsCheck) []string { return []string{p.That} },

@@ -142,9 +142,7 @@ func (c *checker) workload(at string, w *Workload, names map[string]string) {
 	c.positive(at+".timeout", uint64(w.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.collective(at, w)
 	c.rd(at+".rd", w)
-	if w.RoCE != nil && w.Transport != "roce" {
-		c.reportKey(at+".roce", "roce is how queue pairs behave, and the transport is "+cmp.Or(w.Transport, "tcp"), "want transport: roce, or remove it")
-	}
+	c.roce(at+".roce", w)
 }
 
 func (c *checker) exec(at string, e *Exec, names map[string]string) {

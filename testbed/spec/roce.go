@@ -1,7 +1,10 @@
 package spec
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"time"
 
 	"railbed/fabric/units"
 )
@@ -17,6 +20,27 @@ type RoCE struct {
 	// periods are the paper's, 55 us, on links of 10 Gbit/s or more, and as many
 	// packets long on slower ones: 11 ms at 50 Mbit/s.
 	Congestion string `yaml:"congestion,omitempty" json:"congestion,omitempty" jsonschema:"enum=none,enum=dcqcn"`
+	// Timeout is after how long without an answer a queue pair sends again, 1ms to 2s.
+	// Default 67ms, code 14 of InfiniBand's, which is long for the links of NICs and can
+	// be short for slow ones: a queue of 400 KB takes 65 ms at 50 Mbit/s.
+	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitzero"`
+}
+
+// Bounds of RoCE.Timeout. Peers that are silent for 5 s have failed.
+const (
+	leastRoCETimeout = units.Duration(time.Millisecond)
+	mostRoCETimeout  = units.Duration(2 * time.Second)
+)
+
+// roce checks what its types do not say.
+func (c *checker) roce(at string, w *Workload) {
+	switch {
+	case w.RoCE == nil:
+	case w.Transport != "roce":
+		c.reportKey(at, "roce is how queue pairs behave, and the transport is "+cmp.Or(w.Transport, "tcp"), "want transport: roce, or remove it")
+	case c.t.Source.Has(at+".timeout") && (w.RoCE.Timeout < leastRoCETimeout || w.RoCE.Timeout > mostRoCETimeout):
+		c.report(at+".timeout", fmt.Sprintf("%s.timeout is %s", at, w.RoCE.Timeout), "want 1ms to 2s")
+	}
 }
 
 // What RoCE can say.
@@ -53,14 +77,20 @@ type RoCECheck struct {
 	// and for rate-decrease the time before and after a CNP of which the bytes are
 	// compared, default 1ms. Other rules have none.
 	Within units.Duration `yaml:"within,omitempty" json:"within,omitzero"`
+	// Again is for psn how many requests were sent again, such as "== 0": after a loss,
+	// or because an answer took too long. Default: any number.
+	Again string `yaml:"again,omitempty" json:"again,omitempty"`
 }
 
 // roceCheck checks what its types do not say.
 func (c *checker) roceCheck(at string, k *RoCECheck) {
-	if k == nil || k.Within == 0 || c.broken(at) {
+	if k == nil || c.broken(at) {
 		return
 	}
-	if !slices.Contains([]string{RoCERuleCNP, RoCERuleRate}, k.Rule) {
+	if c.bound(at+".again", k.Again, CountBound); k.Again != "" && k.Rule != RoCERulePSN {
+		c.report(at+".again", "rule "+clipped(k.Rule)+" counts nothing that is sent again", "remove it, or judge rule psn")
+	}
+	if k.Within != 0 && !slices.Contains([]string{RoCERuleCNP, RoCERuleRate}, k.Rule) {
 		c.report(at+".within", "rule "+clipped(k.Rule)+" has no time", "remove it")
 	}
 }

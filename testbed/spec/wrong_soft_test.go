@@ -110,6 +110,8 @@ var wrongSoftFiles = []struct {
 	{"marks of nothing", judged + here + "marks: {at: leaf1}}}]\n", "marks checks nothing", "add share"},
 	{"no sentence that is known", judged + "that: " + here + "every rd message is placed}}]\n", `"every rd message is placed" does not exist`, "want every rd message is placed exactly once or no rd packet is sent again without need"},
 	{"a rule of RoCEv2 with a time", judged + "roce: {rule: psn, within: " + here + "1ms}}}]\n", "rule psn has no time", "remove it"},
+	{"a rule of RoCEv2 that counts nothing", judged + "roce: {rule: acks, again: " + here + "\"== 0\"}}}]\n", "rule acks counts nothing that is sent again", "judge rule psn"},
+	{"how much was sent again", judged + "roce: {rule: psn, again: " + here + "none}}}]\n", "is no comparison", `as in ">= 1"`},
 	{"no rule of RoCEv2", judged + "roce: {rule: " + here + "crc}}}]\n", `rule "crc" does not exist`, "icrc"},
 	{"two checks in one", judged + "deadlock: none, " + here + "trims: {}}}]\n", "has deadlock and trims", "exactly one of them"},
 	{"polarised and even", judged + "path-spread: {switch: leaf1, polarised: true, min-share: " + here + "10%}}}]\n", "a least share of what is to be polarised", "remove one"},

@@ -96,6 +96,8 @@ var wrongFiles = []struct {
 	{"settings of rd over tcp", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "rd: {engines: 2}}}]\n", `and the transport is tcp`, "want transport: rd, or remove it"},
 	{"settings of roce over rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, " + here + "roce: {repeat: selective}}}]\n", `and the transport is rd`, "want transport: roce, or remove it"},
 	{"a way to repeat", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {repeat: " + here + "twice}}}]\n", `repeat "twice" does not exist`, "want go-back-n or selective"},
+	{"a timeout of queue pairs that is too short", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {timeout: " + here + "100us}}}]\n", "steps[0].workload.roce.timeout is 100us", "want 1ms to 2s"},
+	{"one that is too long", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {timeout: " + here + "3s}}}]\n", "steps[0].workload.roce.timeout is 3s", "want 1ms to 2s"},
 	{"a congestion control", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {congestion: " + here + "hope}}}]\n", `congestion "hope" does not exist`, "want none or dcqcn"},
 	{"rates that nobody keeps to", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {control: nscc, " + here + "rates: r.json}}}]\n", `rates without control: offline`, "want both, or remove them"},
 	{"an arbiter of engines", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {control: arbiter, engines: " + here + "2}}}]\n", `control: arbiter with 2 engines`, "want engines: 1"},

@@ -24,6 +24,7 @@ func openRoCE(c *workerConfig) (endpoint, error) {
 		config.MTU = nic.MTU
 	}
 	if settings := c.RoCE; settings != nil {
+		config.Timeout = time.Duration(settings.Timeout)
 		switch settings.Repeat {
 		case spec.RoCESelective:
 			config.Selective = true

@@ -1,0 +1,148 @@
+package verify
+
+import (
+	"slices"
+
+	"railbed/transports/infiniband"
+)
+
+// roceReads counts what RoCEWrites finds of READs.
+type roceReads struct {
+	whole, bytes uint64
+	asked        uint64 // asked for again as something else
+	order        uint64 // answers with another opcode than their place has
+	size         uint64 // answers with other than the bytes of their place
+}
+
+const (
+	// maxRoCEReads is how many READs of a flow await their answer at most; rdma_rxe
+	// and NICs allow 16 to 128. Of more the oldest is given up.
+	maxRoCEReads = 256
+	// maxRoCEParts is how many times parts of one may be asked for again, so that all
+	// opcodes are known that its answers may have.
+	maxRoCEParts = 64
+)
+
+// roceRead is a READ whose answer has not come.
+type roceRead struct {
+	first  infiniband.PSN
+	va     uint64
+	rkey   uint32
+	length uint32
+	came   []uint64 // a bit for each part of the answer, as far as seen
+	left   int      // parts that did not come, 0 before their number is known
+	parts  []rocePart
+}
+
+// rocePart is a range of a READ that was asked for: parts of the answer, from the
+// first to behind the last.
+type rocePart struct{ from, to int }
+
+// size is the bytes of a part of the answer, of so many bytes each but the last.
+func (r *roceRead) size(part, mtu int) int { return min(int(r.length)-part*mtu, mtu) }
+
+// asks takes a READ request.
+func (k *RoCEWrites) asks(f *roceFlow[writeFlow], r *RoCE, place rocePlace) {
+	m := &f.own
+	if place != roceAgain {
+		if len(m.reads) >= maxRoCEReads {
+			m.reads = slices.Delete(m.reads, 0, 1)
+			k.partial++
+		}
+		m.reads = append(m.reads, roceRead{first: r.BTH.PSN, va: r.RETH.VA, rkey: r.RETH.RKey, length: r.RETH.Length})
+		k.limits(f, "READ", r.BTH.PSN, r.RETH.VA, uint64(r.RETH.Length))
+		return
+	}
+	one, part := m.read(r.BTH.PSN, f.mtu)
+	if one == nil || part > 0 && f.mtu == 0 {
+		return // it is over, or of another life; or it is not known where its parts begin
+	}
+	at := part * f.mtu
+	if r.RETH.RKey != one.rkey || r.RETH.VA != one.va+uint64(at) || at > int(one.length) || int(r.RETH.Length) > int(one.length)-at {
+		k.reads.asked++
+		k.found.exemplify("%s: the READ of PSN %d asks for %d bytes at %#x, which are none of those at %#x that it asked for before", f.name, r.BTH.PSN, r.RETH.Length, r.RETH.VA, one.va)
+		return
+	}
+	if len(one.parts) <= maxRoCEParts && f.mtu > 0 {
+		one.parts = append(one.parts, rocePart{part, part + readPSNs(r.RETH.Length, f.mtu)})
+	}
+}
+
+// read is the READ that a PSN is of, nil for none, and which part of its answer has
+// it.
+func (m *writeFlow) read(psn infiniband.PSN, mtu int) (one *roceRead, part int) {
+	for i := len(m.reads) - 1; i >= 0; i-- {
+		one = &m.reads[i]
+		psns := readPSNs(one.length, max(mtu, infiniband.MTU(1)))
+		if part = psn.From(one.first); part >= 0 && part < psns {
+			return one, part
+		}
+	}
+	return nil, 0
+}
+
+// answers takes an answer, of which a READ's is looked at.
+func (k *RoCEWrites) answers(f *roceFlow[writeFlow], r *RoCE) {
+	o := r.BTH.Opcode
+	if !o.IsRead() {
+		return
+	}
+	one, part := f.own.read(r.BTH.PSN, f.mtu)
+	if one == nil {
+		if s := f.at(r.BTH.PSN); s != nil && s.seen && s.opcode.Operation() != infiniband.ReadRequest {
+			k.reads.order++
+			k.found.exemplify("%s: %v of PSN %d answers %v", f.name, o, r.BTH.PSN, s.opcode)
+		}
+		return
+	}
+	if !o.Ends() && infiniband.MTUCode(r.Payload) == 0 {
+		k.reads.size++
+		k.found.exemplify("%s: %v of PSN %d carries %d bytes, which is no path MTU", f.name, o, r.BTH.PSN, r.Payload)
+		return
+	}
+	mtu := f.mtu
+	if mtu == 0 && (part > 0 || !o.Ends()) { // it ends a READ whose other parts were lost
+		return
+	}
+	if mtu == 0 { // of one part, however long that may be
+		mtu = infiniband.MTU(5)
+	}
+	psns := readPSNs(one.length, mtu)
+	if want := one.size(part, mtu); r.Payload != want {
+		k.reads.size++
+		k.found.exemplify("%s: %v of PSN %d carries %d bytes, and the READ of PSN %d has %d there", f.name, o, r.BTH.PSN, r.Payload, one.first, want)
+	} else if !one.begins(o, part, psns) {
+		k.reads.order++
+		k.found.exemplify("%s: %v of PSN %d is part %d of %d of the READ of PSN %d", f.name, o, r.BTH.PSN, part+1, psns, one.first)
+	}
+	k.complete(f, one, part, psns)
+}
+
+// begins says whether a part of the answer may have an opcode: what is asked for again
+// begins and ends anew.
+func (r *roceRead) begins(o infiniband.Opcode, part, psns int) bool {
+	fits := func(p rocePart) bool {
+		return part >= p.from && part < p.to && o.Starts() == (part == p.from) && o.Ends() == (part == p.to-1)
+	}
+	return len(r.parts) > maxRoCEParts || fits(rocePart{0, psns}) || slices.ContainsFunc(r.parts, fits)
+}
+
+// complete notes a part of an answer, and forgets the READ with the last of them.
+func (k *RoCEWrites) complete(f *roceFlow[writeFlow], one *roceRead, part, psns int) {
+	if psns > maxRoCESent {
+		return
+	}
+	if one.came == nil {
+		one.came, one.left = make([]uint64, (psns+63)/64), psns
+	}
+	if word, bit := &one.came[part/64], uint64(1)<<(part%64); *word&bit == 0 {
+		*word |= bit
+		one.left--
+	}
+	if one.left == 0 {
+		k.reads.whole++
+		k.reads.bytes += uint64(one.length)
+		i := slices.IndexFunc(f.own.reads, func(r roceRead) bool { return r.first == one.first })
+		f.own.reads = slices.Delete(f.own.reads, i, i+1)
+	}
+}
