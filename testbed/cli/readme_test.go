@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"railbed/testbed/verdict"
 )
 
 var updateReadme = flag.Bool("update", false, "rewrite the command list in README.md")
@@ -41,17 +44,20 @@ func usageLine(command *cobra.Command) string {
 	return command.Name() + " " + strings.Join(names, "|")
 }
 
-func TestReadmeListsTheCommands(t *testing.T) {
-	const file = "../../README.md"
+// readmeShows holds that a marked part of README.md, in the folder, is what it should
+// be, and writes it with -update.
+func readmeShows(t *testing.T, folder, mark, what string) {
+	t.Helper()
+	file := filepath.Join(folder, "README.md")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	marked := regexp.MustCompile(`(?s)(<!-- commands -->\n).*(<!-- end of commands -->)`)
+	marked := regexp.MustCompile(`(?s)(<!-- ` + mark + ` -->\n).*(<!-- end of ` + mark + ` -->)`)
 	if !marked.Match(text) {
-		t.Fatalf("%s has no marked command list", file)
+		t.Fatalf("%s has no marked %s", file, mark)
 	}
-	want := marked.ReplaceAll(text, []byte("${1}"+commandList()+"${2}"))
+	want := marked.ReplaceAll(text, []byte("${1}"+strings.ReplaceAll(what, "$", "$$")+"${2}"))
 	switch {
 	case bytes.Equal(text, want):
 	case *updateReadme:
@@ -59,6 +65,28 @@ func TestReadmeListsTheCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s lists other commands; go test ./testbed/cli -run %s -update writes them", file, t.Name())
+		t.Errorf("%s has other %s; go test ./testbed/cli -run %s -update writes them", file, mark, t.Name())
 	}
+}
+
+func TestReadmeListsTheCommands(t *testing.T) {
+	readmeShows(t, "../..", "commands", commandList())
+}
+
+// What README.md shows of a recording of somebody else's is what comes out.
+func TestReadmeShowsARecordingOfRoCE(t *testing.T) {
+	t.Chdir("../..")
+	args := []string{"verify", "capture/verify/testdata/rxe/write-lost-behind.pcap", "--check", "roce: {rule: acks}", "--check", "roce: {rule: go-back-n}"}
+	var stdout, stderr bytes.Buffer
+	if code := Main(args, strings.NewReader(""), &stdout, &stderr); code != verdict.ExitPass {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	command := ""
+	for _, a := range args {
+		if command += " "; strings.Contains(a, " ") {
+			a = "'" + a + "'"
+		}
+		command += a
+	}
+	readmeShows(t, ".", "recording of roce", "```console\n$ bin/railbed"+command+"\n"+stdout.String()+"```\n")
 }
