@@ -214,9 +214,32 @@ func TestSpinFollowsTheKernel(t *testing.T) {
 		t.Errorf("5us late: spin %v", got)
 	}
 	if got := settle(func(i int) time.Duration { return time.Duration(i%20) * 2 * time.Microsecond }); got < 25*time.Microsecond || got > 45*time.Microsecond {
-		t.Errorf("up to 38us late: spin %v, want about the 98th percentile", got)
+		t.Errorf("up to 38us late: spin %v, want about the longest", got)
 	}
 	if got := settle(func(int) time.Duration { return 3 * time.Millisecond }); got != leastSpin {
 		t.Errorf("3ms late: spin %v, want the least", got)
+	}
+}
+
+// A real-time thread sleeps until a millisecond is over in some shorter and shorter
+// sleeps, the first of which may end late by three times spin; an ordinary user's in
+// one.
+func TestSleepsBecomeShorter(t *testing.T) {
+	const spin = 50 * time.Microsecond
+	for priority, want := range []int{1, 3} {
+		th := thread{spin: spin, priority: priority}
+		left, sleeps, last := time.Millisecond, 0, time.Millisecond
+		for d := th.early(left); d > 0; d = th.early(left) {
+			if left -= d; left < spin || d > last {
+				t.Fatalf("priority %d: sleep %d is %v and leaves %v", priority, sleeps, d, left)
+			}
+			if sleeps == 0 && priority > 0 && left != 3*spin {
+				t.Errorf("the first sleep leaves %v, want %v", left, 3*spin)
+			}
+			sleeps, last = sleeps+1, d
+		}
+		if sleeps != want {
+			t.Errorf("priority %d: %d sleeps, want %d", priority, sleeps, want)
+		}
 	}
 }

@@ -24,11 +24,12 @@ import (
 const (
 	leastSpin, firstSpin, mostSpin = 1 * time.Microsecond, 60 * time.Microsecond, 150 * time.Microsecond
 	// A wake-up that is later than spin adds spinUp to it, one that is not
-	// takes spinDown off: in balance one of two hundred is later.
-	spinUp, spinDown = 995 * time.Nanosecond, 5 * time.Nanosecond
-	// spinFade is taken off when a due time was near at once, so that a thread
-	// that is too busy to sleep notices that sleeping has become better.
-	spinFade = 5 * time.Nanosecond
+	// takes spinDown off: in balance one of a thousand is later. A due time that
+	// is near at once takes it off, too, so that a thread that is too busy to sleep
+	// notices that sleeping has become better.
+	spinUp, spinDown = 4995 * time.Nanosecond, 5 * time.Nanosecond
+	// leastSleep is what is looked at the clock instead of slept.
+	leastSleep = 10 * time.Microsecond
 )
 
 // thread is the timing thread and how the kernel serves it. Only that thread
@@ -41,6 +42,7 @@ type thread struct {
 	spin     time.Duration
 	over     Lateness // of sleeps that ended by the timer
 	patience patience
+	near     clock.Time // the due time for which it did not sleep
 	// woken is when frames ended a sleep, slept how long it was; woken is 0 once
 	// frames that they brought have left, and after any other wait.
 	woken clock.Time
@@ -91,6 +93,21 @@ func hasten() {
 
 const manyPs = 8
 
+// early is how long to sleep first if there is so much time; not at all is 0. Some
+// wake-ups are later than spin by far, where frames are rare most of all. So a sleep
+// leaves a third of the time, but twice spin at most, of which the next one leaves a
+// third. An ordinary user's thread would use its share of the core up by that.
+func (t *thread) early(d time.Duration) time.Duration {
+	d -= t.spin
+	if t.priority > 0 {
+		d -= min(2*t.spin, d/3)
+	}
+	if d < leastSleep {
+		return 0
+	}
+	return d
+}
+
 // overslept learns from a sleep that ended by the timer.
 func (t *thread) overslept(by time.Duration) {
 	t.over.Add(by)
@@ -122,13 +139,16 @@ func (l *loop) wait(next clock.Time) {
 	now := l.clock.Now()
 	sleep := longestSleep
 	if next != clock.Never {
-		sleep = min(sleep, l.clock.Wait(next.Sub(now))-l.thread.spin)
+		sleep = min(sleep, l.thread.early(l.clock.Wait(next.Sub(now))))
 	}
 	var count int
 	l.thread.woken = 0
 	switch {
-	case sleep <= 0:
-		l.thread.spin = max(l.thread.spin-spinFade, leastSpin)
+	case sleep == 0:
+		if next != l.thread.near {
+			l.thread.near = next
+			l.thread.spin = max(l.thread.spin-spinDown, leastSpin)
+		}
 		count = l.poll()
 	case l.thread.patience.pays(l.clock.Wait(time.Duration(now))):
 		count = l.look(now, min(sleep, lookFor))
