@@ -41,6 +41,7 @@ type folder struct {
 var levels = map[string]folder{
 	"fabric/units":     {level: 0},
 	"fabric/clock":     {level: 0},
+	"fabric/pressure":  {level: 0},
 	"fabric/occupancy": {level: 0},
 	"fabric/topology":  {level: 0},
 	"transports/wire":  {level: 0},

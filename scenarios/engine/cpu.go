@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"railbed/fabric/pressure"
 )
 
 const procRoot = "/proc"
@@ -51,20 +53,20 @@ func (m *cpuMeter) sample() {
 
 // finish returns the share of time in which a task waited for a CPU, where
 // that is known from, and the share of CPU time that was stolen.
-func (m *cpuMeter) finish() (pressure float64, source string, steal float64) {
+func (m *cpuMeter) finish() (waited float64, source string, steal float64) {
 	end := readCPUState(m.root)
 	if total := since(m.start.total, end.total); total > 0 {
 		steal = float64(since(m.start.steal, end.steal)) / float64(total)
 	}
 	if m.start.pressure && end.pressure {
-		return min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began)))), "/proc/pressure/cpu", steal
+		return min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began)))), pressure.CPU, steal
 	}
 	return float64(m.queued) / float64(max(1, m.samples)), "samples of the run queue", steal
 }
 
 func readCPUState(root string) (s cpuState) {
 	if text, err := os.ReadFile(filepath.Join(root, "pressure/cpu")); err == nil {
-		s.stalled, s.pressure = parsePressure(string(text))
+		s.stalled, s.pressure = pressure.Some(text)
 	}
 	file, err := os.Open(filepath.Join(root, "stat"))
 	if err != nil {
@@ -89,18 +91,4 @@ func readCPUState(root string) (s cpuState) {
 		}
 	}
 	return s
-}
-
-// parsePressure reads "some avg10=0.00 avg60=0.00 avg300=0.00 total=12345",
-// where total is in microseconds.
-func parsePressure(text string) (time.Duration, bool) {
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "some ") {
-			continue
-		}
-		_, total, found := strings.Cut(strings.TrimSpace(line), "total=")
-		us, err := strconv.ParseUint(total, 10, 63)
-		return time.Duration(us) * time.Microsecond, found && err == nil
-	}
-	return 0, false
 }

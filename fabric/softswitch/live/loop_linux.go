@@ -184,12 +184,14 @@ func (l *loop) run(stop *bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	l.thread.begin()
+	defer l.thread.cores.end()
 	defer l.finish()
 	for !*stop {
 		now := l.clock.Now()
 		if now.Sub(l.compared) > time.Second || l.compared == 0 {
 			l.compareClocks()
 		}
+		l.thread.cores.look(l.clock.Wait(time.Duration(now)))
 		next := l.engine.Advance(now)
 		if len(l.dirty) > 0 {
 			l.flush()

@@ -227,7 +227,7 @@ func TestSpinFollowsTheKernel(t *testing.T) {
 func TestSleepsBecomeShorter(t *testing.T) {
 	const spin = 50 * time.Microsecond
 	for priority, want := range []int{1, 3} {
-		th := thread{spin: spin, priority: priority}
+		th := thread{spin: spin, priority: priority, cores: cores{spare: true}}
 		left, sleeps, last := time.Millisecond, 0, time.Millisecond
 		for d := th.early(left); d > 0; d = th.early(left) {
 			if left -= d; left < spin || d > last {
@@ -241,5 +241,42 @@ func TestSleepsBecomeShorter(t *testing.T) {
 		if sleeps != want {
 			t.Errorf("priority %d: %d sleeps, want %d", priority, sleeps, want)
 		}
+	}
+}
+
+// Cores are short where tasks wait for them in half of the time, and where the kernel
+// does not tell; then nothing but spin is left of a sleep, and each look takes off
+// more.
+func TestShortCores(t *testing.T) {
+	const spin = 50 * time.Microsecond
+	th := thread{spin: spin, priority: 1}
+	for i, c := range []struct {
+		text string
+		want bool
+	}{
+		{text: "some total=1000000\n"}, // the first one tells nothing
+		{text: "some total=1040000\n", want: true},
+		{text: "some total=1100000\n"},
+		{text: "some total=1149000\n", want: true},
+		{text: "nothing"},
+	} {
+		th.cores.saw(time.Duration(i+1)*100*time.Millisecond, []byte(c.text))
+		if th.cores.spare != c.want {
+			t.Errorf("%d, %q: spare %v, want %v", i, c.text, th.cores.spare, c.want)
+		}
+	}
+	if got := th.early(time.Millisecond); got != time.Millisecond-spin {
+		t.Errorf("sleeps %v of a millisecond, want all but %v", got, spin)
+	}
+	th.looks(1)
+	th.looks(1)
+	if th.spin != spin-2*spinFade {
+		t.Errorf("two looks left %v of %v", th.spin, spin)
+	}
+	th.cores.spare = true
+	th.looks(2)
+	th.looks(2)
+	if th.spin != spin-2*spinFade-spinDown {
+		t.Errorf("two looks for one due time left %v", th.spin)
 	}
 }

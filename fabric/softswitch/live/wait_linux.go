@@ -26,8 +26,9 @@ const (
 	// A wake-up that is later than spin adds spinUp to it, one that is not
 	// takes spinDown off: in balance one of a thousand is later. A due time that
 	// is near at once takes it off, too, so that a thread that is too busy to sleep
-	// notices that sleeping has become better.
-	spinUp, spinDown = 4995 * time.Nanosecond, 5 * time.Nanosecond
+	// notices that sleeping has become better; and where cores are short, so does
+	// each look at the clock spinFade.
+	spinUp, spinDown, spinFade = 4995 * time.Nanosecond, 5 * time.Nanosecond, 25 * time.Nanosecond
 	// leastSleep is what is looked at the clock instead of slept.
 	leastSleep = 10 * time.Microsecond
 )
@@ -43,6 +44,7 @@ type thread struct {
 	over     Lateness // of sleeps that ended by the timer
 	patience patience
 	near     clock.Time // the due time for which it did not sleep
+	cores    cores
 	// woken is when frames ended a sleep, slept how long it was; woken is 0 once
 	// frames that they brought have left, and after any other wait.
 	woken clock.Time
@@ -55,6 +57,7 @@ const shortSlice = 100 * time.Microsecond
 // begin asks the kernel for exact timers, and notes what hasten got.
 func (t *thread) begin() {
 	t.id, t.began, t.spin = unix.Gettid(), time.Now(), firstSpin
+	t.cores.begin()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	if attributes, err := unix.SchedGetAttr(t.id, 0); err == nil {
 		t.nice, t.priority = int(attributes.Nice), int(attributes.Priority)
@@ -96,16 +99,28 @@ const manyPs = 8
 // early is how long to sleep first if there is so much time; not at all is 0. Some
 // wake-ups are later than spin by far, where frames are rare most of all. So a sleep
 // leaves a third of the time, but twice spin at most, of which the next one leaves a
-// third. An ordinary user's thread would use its share of the core up by that.
+// third. That is done where cores are to spare, and not by an ordinary user's thread,
+// which would use its share of the core up.
 func (t *thread) early(d time.Duration) time.Duration {
 	d -= t.spin
-	if t.priority > 0 {
+	if t.cores.spare && t.priority > 0 {
 		d -= min(2*t.spin, d/3)
 	}
 	if d < leastSleep {
 		return 0
 	}
 	return d
+}
+
+// looks is told that it looks at the clock for a due time.
+func (t *thread) looks(due clock.Time) {
+	switch {
+	case !t.cores.spare:
+		t.spin = max(t.spin-spinFade, leastSpin)
+	case due != t.near:
+		t.spin = max(t.spin-spinDown, leastSpin)
+	}
+	t.near = due
 }
 
 // overslept learns from a sleep that ended by the timer.
@@ -145,10 +160,7 @@ func (l *loop) wait(next clock.Time) {
 	l.thread.woken = 0
 	switch {
 	case sleep == 0:
-		if next != l.thread.near {
-			l.thread.near = next
-			l.thread.spin = max(l.thread.spin-spinDown, leastSpin)
-		}
+		l.thread.looks(next)
 		count = l.poll()
 	case l.thread.patience.pays(l.clock.Wait(time.Duration(now))):
 		count = l.look(now, min(sleep, lookFor))
