@@ -47,7 +47,10 @@ const (
 	// Perftest and Verbs are RDMA's benchmarks and examples, for the same.
 	Perftest Feature = "perftest"
 	Verbs    Feature = "verbs"
-	VM       Feature = "vm"
+	// Pyverbs is rdma-core's libibverbs for the distribution's Python, with the provider
+	// of rdma_rxe, for guests whose kernels have RDMA.
+	Pyverbs Feature = "pyverbs"
+	VM      Feature = "vm"
 	// Tap is the right to make a tap in a namespace of one's own.
 	Tap Feature = "tap"
 )
@@ -77,6 +80,7 @@ var probes = map[Feature]func() error{
 	Rping:      installed("rping"),
 	Perftest:   installed("ib_write_bw"),
 	Verbs:      installed("ibv_rc_pingpong"),
+	Pyverbs:    probePyverbs,
 	VM:         probeVM,
 	Tap:        probeTap,
 }
@@ -127,6 +131,16 @@ func required(list string, feature Feature) bool {
 		}
 	}
 	return false
+}
+
+// probePyverbs loads the library, which finds its providers when it is first used, and
+// looks for rdma_rxe's.
+func probePyverbs() error {
+	if err := program("/usr/bin/python3", "-c", "import pyverbs.device")(); err != nil {
+		return err
+	}
+	_, err := os.Stat("/etc/libibverbs.d/rxe.driver")
+	return err
 }
 
 // installed probes a program that has no way to be asked for nothing.
