@@ -16,7 +16,7 @@ TESTFLAGS ?= -count=1 -shuffle=on -p=1 -timeout=25m
 # it is several times slower, what is emulated late is no result, and every
 # process takes a second to end. The others have one goroutine, nothing that could
 # race, and thousands of schedules.
-TIMED := ^railbed/(nodes/vm|scenarios/engine|testbed|testbed/cli|capture/verify|fabric/softswitch|fabric/softswitch/aggregate|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena)$$
+TIMED := ^railbed/(nodes/vm|scenarios/engine|testbed|testbed/cli|capture/verify|transports/roce/interop|fabric/softswitch|fabric/softswitch/aggregate|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena)$$
 
 # What an ordinary user has is tried as nobody where root runs the tests.
 ROOTLESS := ./testbed ./testbed/rundir ./testbed/cli ./testbed/doctor ./testbed/hosttest ./nodes/... ./fabric/... ./capture ./scenarios/...
@@ -26,7 +26,7 @@ PORTABLE := ./fabric/units ./fabric/topology ./testbed/spec ./testbed/plan/... .
 	./capture/layers ./capture/report ./capture/verify ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
-.PHONY: build quickstart test test-root test-user setup-test bench bench-once lint generate ci clean help
+.PHONY: build quickstart test test-root test-user interop setup-test bench bench-once lint generate ci clean help
 
 build: ## bin/railbed, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/railbed .
@@ -53,6 +53,9 @@ test-root: # as whoever runs make
 test-user: # root tries what nobody has
 	RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} \
 	$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESS)
+
+interop: setup-test ## RoCEv2 with the kernel: all cells, and the table of transports/roce/INTEROP.md
+	$(GO) test -count=1 -timeout=30m -v -run TestMatrix ./transports/roce/interop -all -update
 
 bench: setup-test build ## benchmarks, with Mininet beside us
 	$(GO) test -run '^$$' -bench . -benchmem -p=1 -timeout=2h ./...

@@ -193,7 +193,8 @@ var levels = map[string]folder{
 		"workloads/collective": "it is the process of one rank of a collective",
 	}},
 
-	"scenarios/engine": {level: 6},
+	"scenarios/engine":        {level: 6},
+	"transports/roce/interop": {level: 6},
 
 	"testbed/cli": {level: 7},
 	".": {level: 7, siblings: map[string]string{
