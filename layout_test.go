@@ -166,6 +166,10 @@ var levels = map[string]folder{
 	}},
 	"transports/roce/cm":    {level: 3},
 	"transports/roce/dcqcn": {level: 3},
+	"transports/roce/perftest": {level: 3, siblings: map[string]string{
+		"transports/roce":           "it opens devices",
+		"transports/roce/queuepair": "it posts to queue pairs",
+	}},
 	"transports/roce/queuepair": {level: 3, siblings: map[string]string{
 		"transports/roce/dcqcn": "its rate follows marks by it",
 	}},

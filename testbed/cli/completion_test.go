@@ -27,6 +27,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"verify", "--check", ""}, "deadlock: none"},
 		{[]string{"verify", ""}, "pcapng"},
 		{[]string{"doctor", ""}, "netns"},
+		{[]string{"rdma", ""}, "write-bw"},
+		{[]string{"rdma", "atomic-bw", "--atomic_type", ""}, "CMP_AND_SWAP"},
 	} {
 		if _, out, _ := railbed("", append([]string{"__complete"}, c.args...)...); !strings.Contains(out, c.want) {
 			t.Errorf("completing %v gives %q, want %q", c.args, out, c.want)

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -145,9 +146,14 @@ func (r *Region) Look(f func(memory []byte)) {
 }
 
 // Await calls f as Look does, again after packets came, until it returns true. It
-// returns transports.ErrClosed when the device is closed before.
-func (r *Region) Await(f func(memory []byte) bool) error {
+// ends with the context, and with transports.ErrClosed when the device is closed.
+func (r *Region) Await(ctx context.Context, f func(memory []byte) bool) error {
 	d := r.device
+	defer context.AfterFunc(ctx, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.changed.Broadcast()
+	})()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.watchers++
@@ -158,6 +164,8 @@ func (r *Region) Await(f func(memory []byte) bool) error {
 			return transports.ErrClosed
 		case d.err != nil:
 			return d.err
+		case ctx.Err() != nil:
+			return ctx.Err()
 		}
 		d.changed.Wait()
 	}

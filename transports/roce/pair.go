@@ -19,6 +19,8 @@ type Place struct {
 	QPN  infiniband.QPN
 	// PSN is that of the first request which the queue pair sends.
 	PSN infiniband.PSN
+	// Reads is how many READs and atomics it takes at once. 0 does not say it.
+	Reads int
 }
 
 // QueuePair is one queue pair of a device. It takes receives from the beginning, and
@@ -81,7 +83,7 @@ func (d *Device) NewQueuePair(config queuepair.Config, to *Completions) (*QueueP
 
 // Local is what the peer of Connect has to know.
 func (q *QueuePair) Local() Place {
-	return Place{Addr: q.device.config.Addr, QPN: q.number, PSN: q.psn}
+	return Place{Addr: q.device.config.Addr, QPN: q.number, PSN: q.psn, Reads: cmp.Or(q.config.RemoteReads, 16)}
 }
 
 // Completions is where the queue pair reports.
@@ -101,6 +103,9 @@ func (q *QueuePair) ConnectMTU(remote Place, mtu int) error {
 		return fmt.Errorf("connect queue pair: MTU %d, and it has %d", mtu, q.config.MTU)
 	}
 	q.config.MTU = mtu
+	if remote.Reads > 0 {
+		q.config.Reads = min(cmp.Or(q.config.Reads, 16), remote.Reads)
+	}
 	return q.connectLocked(remote.Addr, remote.QPN, q.psn, remote.PSN)
 }
 

@@ -97,7 +97,7 @@ func TestQueuePairs(t *testing.T) {
 			if c := next(t, to); c.ID != 7 || c.Bytes != 3000 || c.Imm != 99 || c.Err != nil || !bytes.Equal(got, text) {
 				t.Errorf("%+v, %.20q", c, got)
 			}
-			if err := region.Await(func(memory []byte) bool { return memory[0] == 77 && bytes.Equal(memory[1000:4000], text) }); err != nil || !bytes.Equal(back, text) {
+			if err := region.Await(t.Context(), func(memory []byte) bool { return memory[0] == 77 && bytes.Equal(memory[1000:4000], text) }); err != nil || !bytes.Equal(back, text) {
 				t.Errorf("%v, %.20q", err, back)
 			}
 			// A region that is closed is none.

@@ -1,0 +1,228 @@
+package perftest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"railbed/transports/infiniband"
+)
+
+const (
+	// version is what this end says it is; see the package's comment.
+	version    = "6.27"
+	oldest     = 5.70
+	versionLen = 16
+	// cycleBuffer and cacheLine are the least bytes of a queue pair's buffer, within
+	// which small messages go round, and how far they are apart. The larger of both
+	// ends' counts.
+	cycleBuffer    = 4096
+	cacheLine      = 64
+	maxCycleBuffer = 1 << 20
+	// KeysLen is the bytes of a queue pair's keys with a GID, which RoCE has always:
+	// text and a zero.
+	KeysLen = 108
+	// patience is how long the peer may take for the next word while connections are
+	// made.
+	patience = 30 * time.Second
+)
+
+// Keys are what an end tells of a queue pair.
+type Keys struct {
+	LID   uint16
+	Reads uint16 // READs and atomics that it takes at once
+	QPN   infiniband.QPN
+	PSN   infiniband.PSN // of its first request
+	RKey  uint32
+	VAddr uint64 // of memory for what the peer writes or reads
+	GID   netip.Addr
+	SRQN  uint32
+}
+
+// Encode writes the keys as text.
+func (k *Keys) Encode() []byte {
+	b := fmt.Appendf(make([]byte, 0, KeysLen), "%04x:%04x:%06x:%06x:%08x:%016x:", k.LID, k.Reads, uint32(k.QPN), uint32(k.PSN), k.RKey, k.VAddr)
+	for _, c := range k.GID.As16() {
+		b = fmt.Appendf(b, "%02x:", c)
+	}
+	return append(fmt.Appendf(b, "%08x:", k.SRQN), 0)
+}
+
+// DecodeKeys reads them. It takes what perftest's own C reads: numbers of any length
+// between colons.
+func DecodeKeys(b []byte) (k Keys, err error) {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	if len(b) != KeysLen {
+		return k, fmt.Errorf("%w: keys of %d bytes, want %d", ErrPeer, len(b), KeysLen)
+	}
+	fields := strings.Split(string(text), ":")
+	var gid [16]byte
+	if len(fields) != 6+len(gid)+2 || fields[len(fields)-1] != "" {
+		return k, fmt.Errorf("%w: keys %q", ErrPeer, text)
+	}
+	number := func(i, bits int) uint64 {
+		n, bad := strconv.ParseUint(fields[i], 16, 64)
+		if bad == nil && bits < 64 && n>>bits != 0 {
+			bad = strconv.ErrRange
+		}
+		if bad != nil && err == nil {
+			err = fmt.Errorf("%w: keys %q: field %d", ErrPeer, text, i)
+		}
+		return n
+	}
+	k.LID, k.Reads = uint16(number(0, 16)), uint16(number(1, 16))
+	k.QPN, k.PSN = infiniband.QPN(number(2, 24)), infiniband.PSN(number(3, 24))
+	k.RKey, k.VAddr = uint32(number(4, 32)), number(5, 64)
+	for i := range gid {
+		gid[i] = byte(number(6+i, 8))
+	}
+	k.GID, k.SRQN = netip.AddrFrom16(gid).Unmap(), uint32(number(22, 32))
+	return k, err
+}
+
+// Report is what an end measured of one size.
+type Report struct {
+	Size, Iterations uint64
+	// Peak and Average are in the unit of both ends, MiB/s or Gb/s; Messages in
+	// millions a second.
+	Peak, Average, Messages float64
+}
+
+// dialogue is a connection to the other end. Each step is an exchange: the client
+// writes and then reads, the server reads and then writes, messages of one length
+// both ways. The programs read a message with one call, so each is one write.
+type dialogue struct {
+	conn    net.Conn
+	client  bool
+	version float64 // of the peer
+	cycle   int     // bytes of a buffer at least
+	line    int     // bytes between small messages
+}
+
+// exchange is one step.
+func (d *dialogue) exchange(what string, mine []byte) (theirs []byte, err error) {
+	theirs = make([]byte, len(mine))
+	write := func() error {
+		_, err := d.conn.Write(mine)
+		return err
+	}
+	read := func() error {
+		_, err := io.ReadFull(d.conn, theirs)
+		return err
+	}
+	first, second := read, write
+	if d.client {
+		first, second = write, read
+	}
+	if err = first(); err == nil {
+		err = second()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("exchange %s: %w", what, err)
+	}
+	return theirs, nil
+}
+
+// open exchanges versions, sizes of buffers and MTUs, and returns the MTU of both.
+func (d *dialogue) open(mtu int) (int, error) {
+	d.conn.SetDeadline(time.Now().Add(patience))
+	var mine [versionLen]byte
+	copy(mine[:], version)
+	theirs, err := d.exchange("versions", mine[:])
+	if err != nil {
+		return 0, err
+	}
+	if d.version, err = parseVersion(theirs); err != nil {
+		return 0, err
+	}
+	if d.cycle, err = d.number("buffer sizes", cycleBuffer); err != nil {
+		return 0, err
+	}
+	if d.line, err = d.number("cache lines", cacheLine); err != nil {
+		return 0, err
+	}
+	code := []byte{'0' + infiniband.MTUCode(mtu), 0}
+	if theirs, err = d.exchange("MTUs", code); err != nil {
+		return 0, err
+	}
+	if other := infiniband.MTU(theirs[0] - '0'); other > 0 { // the programs keep their own else
+		mtu = min(mtu, other)
+	}
+	return mtu, nil
+}
+
+// parseVersion reads a version as atof does.
+func parseVersion(b []byte) (float64, error) {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	v, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || math.IsNaN(v) {
+		return 0, fmt.Errorf("%w: version %q", ErrPeer, text)
+	}
+	if v < oldest {
+		return 0, fmt.Errorf("the peer is perftest %s, want %.2f or later", text, oldest)
+	}
+	return v, nil
+}
+
+// number exchanges an integer, of which the larger counts.
+func (d *dialogue) number(what string, mine int) (int, error) {
+	theirs, err := d.exchange(what, binary.BigEndian.AppendUint32(nil, uint32(mine)))
+	if err != nil {
+		return 0, err
+	}
+	n := int32(binary.BigEndian.Uint32(theirs))
+	if n > maxCycleBuffer {
+		return 0, fmt.Errorf("%w: %s of %d bytes, limit %d", ErrPeer, what, n, maxCycleBuffer)
+	}
+	return max(mine, int(n)), nil
+}
+
+// keys exchanges the keys of a queue pair. It is also how both ends wait for each
+// other.
+func (d *dialogue) keys(mine *Keys) (Keys, error) {
+	theirs, err := d.exchange("keys", mine.Encode())
+	if err != nil {
+		return Keys{}, err
+	}
+	return DecodeKeys(theirs)
+}
+
+// wait waits for the other end, for as long as it takes.
+func (d *dialogue) wait(mine *Keys) error {
+	d.conn.SetDeadline(time.Time{})
+	_, err := d.keys(mine)
+	return err
+}
+
+// report exchanges what was measured.
+func (d *dialogue) report(mine Report) (theirs Report, err error) {
+	d.conn.SetDeadline(time.Now().Add(patience))
+	defer d.conn.SetDeadline(time.Time{})
+	numbers := [...]uint64{mine.Size, mine.Iterations, math.Float64bits(mine.Peak), math.Float64bits(mine.Average), math.Float64bits(mine.Messages)}
+	for i := range numbers {
+		b, err := d.exchange("reports", binary.BigEndian.AppendUint64(nil, numbers[i]))
+		if err != nil {
+			return Report{}, err
+		}
+		numbers[i] = binary.BigEndian.Uint64(b)
+	}
+	return Report{numbers[0], numbers[1], math.Float64frombits(numbers[2]), math.Float64frombits(numbers[3]), math.Float64frombits(numbers[4])}, nil
+}
+
+// close ends the dialogue once the other end has heard the last word: data that
+// nobody reads would have the kernel reset the connection, and take it back.
+func (d *dialogue) close() error {
+	if tcp, ok := d.conn.(*net.TCPConn); ok {
+		tcp.CloseWrite()
+		d.conn.SetDeadline(time.Now().Add(time.Second))
+		io.Copy(io.Discard, io.LimitReader(d.conn, 1<<10))
+	}
+	return d.conn.Close()
+}

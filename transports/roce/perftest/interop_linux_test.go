@@ -1,0 +1,240 @@
+package perftest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/testbed/hosttest"
+	"railbed/testbed/hosttest/vmtest"
+)
+
+// runEnv has the test binary run a config, in a network of its own.
+const runEnv = "RAILBED_TEST_PERFTEST"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(runEnv); text != "" {
+		os.Exit(runHere(text))
+	}
+	os.Exit(hosttest.Main(m))
+}
+
+// runHere prints the tables, and the result as JSON behind them.
+func runHere(text string) int {
+	var c Config
+	err := json.Unmarshal([]byte(text), &c)
+	if err == nil {
+		var result *Result
+		if result, err = Run(context.Background(), c, os.Stdout); err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(result)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// ours is this package in a network, as a process.
+func ours(t *testing.T, network string, c Config) *process {
+	t.Helper()
+	text, err := json.Marshal(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("ip", "netns", "exec", network, self)
+	cmd.Env = append(os.Environ(), runEnv+"="+string(text))
+	return start(t, cmd)
+}
+
+// process is a program that runs.
+type process struct {
+	*exec.Cmd
+	output bytes.Buffer
+	ended  chan struct{}
+	err    error
+}
+
+func start(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: cmd, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &p.output, &p.output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-p.ended
+	})
+	return p
+}
+
+// finish waits for the end of two processes.
+func finish(t *testing.T, server, client *process) {
+	t.Helper()
+	late := time.After(60 * time.Second)
+	for _, p := range []*process{client, server} {
+		select {
+		case <-p.ended:
+		case <-late:
+			p.Process.Kill()
+			<-p.ended
+			p.err = errors.New("it did not end")
+		}
+		if p.err != nil {
+			t.Errorf("%v: %v\n%s", p.Args, p.err, p.output.String())
+		}
+	}
+}
+
+// listening waits until the port is listened at in a network.
+func listening(t *testing.T, network string) {
+	t.Helper()
+	args := []string{"-Hltn", fmt.Sprintf("sport = :%d", DefaultPort)}
+	if network != "" {
+		args = append([]string{"-N", network}, args...)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		out, err := exec.Command("ss", args...).Output()
+		if err == nil && len(bytes.TrimSpace(out)) > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nobody listens: %v", err)
+		}
+	}
+}
+
+// rows are the lines of a table behind its header.
+func rows(output string) (header string, rows []string) {
+	for line := range strings.Lines(output) {
+		switch {
+		case strings.HasPrefix(line, " #bytes"):
+			header = line
+		case header != "" && strings.HasPrefix(line, " ") && line[1] >= '0' && line[1] <= '9':
+			rows = append(rows, line)
+		}
+	}
+	return header, rows
+}
+
+// reprint is what this package prints for the numbers of a row.
+func reprint(t *testing.T, c *Config, row string) (header, again string) {
+	t.Helper()
+	var out strings.Builder
+	p := printer{out: &out, config: c}
+	var err error
+	if c.Test.Latency() {
+		p.latencyHeader()
+		var l Latency
+		_, err = fmt.Sscan(row, &l.Bytes, &l.Iterations, &l.Min, &l.Max, &l.Typical, &l.Average, &l.Deviation, &l.P99, &l.P999)
+		p.latency(&l)
+	} else {
+		p.bandwidthHeader()
+		var b Bandwidth
+		_, err = fmt.Sscan(row, &b.Bytes, &b.Iterations, &b.Peak, &b.Average, &b.Messages)
+		p.bandwidth(&b, b.Average < 0.1)
+	}
+	if err != nil {
+		t.Errorf("row %q: %v", row, err)
+	}
+	lines := strings.SplitAfter(out.String(), "\n")
+	return lines[len(lines)-3], lines[len(lines)-2]
+}
+
+// both is how many of the tests below are carried out both ways round; the rest goes
+// one way, to save time: their dialogues are like those of others.
+const both = 4
+
+// TestUnmodifiedPrograms is each test with the unmodified program of Debian's perftest
+// on the kernel's rdma_rxe at the other end, as client and as server. What it prints of
+// itself is what this package prints of the same numbers, byte for byte.
+func TestUnmodifiedPrograms(t *testing.T) {
+	hosttest.Need(t, hosttest.Perftest)
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "rdma_rxe", "ib_uverbs", "rdma_ucm"}, Timeout: 4 * time.Minute}) {
+		return
+	}
+	if out, err := exec.Command("sh", "-c", `set -e
+		ip netns add ours
+		ip link add v0 mtu 4200 type veth peer name v1 mtu 4200 netns ours
+		ip addr add 10.9.0.1/24 dev v0
+		ip link set v0 up
+		ip -n ours addr add 10.9.0.2/24 dev v1
+		ip -n ours link set v1 up
+		rdma link add rxe0 type rxe netdev v0`).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("sh", "-c", "ip netns del ours && umount /run/netns").CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	for i, c := range []struct {
+		config  Config
+		program string
+		args    string
+	}{
+		{Config{Test: WriteBW, Iterations: 20}, "ib_write_bw", "-n 20"},
+		{Config{Test: WriteLat, Iterations: 50, Size: 3000}, "ib_write_lat", "-n 50 -s 3000"},
+		{Config{Test: SendBW, Iterations: 50, Size: 5000, Gigabits: true}, "ib_send_bw", "-n 50 -s 5000 --report_gbits"},
+		{Config{Test: ReadBW, Iterations: 20, MTU: 1024, QueuePairs: 2}, "ib_read_bw", "-n 20 -m 1024 -q 2"},
+		{Config{Test: SendLat, Iterations: 50}, "ib_send_lat", "-n 50"},
+		{Config{Test: AtomicBW, Iterations: 50}, "ib_atomic_bw", "-n 50"},
+		{Config{Test: WriteBW, Iterations: 20, Size: 8192, Bidirectional: true}, "ib_write_bw", "-n 20 -s 8192 -b"},
+	} {
+		t.Run(strings.TrimSpace(c.program+" "+c.args), func(t *testing.T) {
+			args := append(strings.Fields(c.args), "-F", "-d", "rxe0")
+			for _, server := range []bool{true, false} {
+				if i >= both && server != (i%2 == 0) {
+					continue
+				}
+				began := time.Now()
+				config := c.config
+				var us, them *process
+				if server {
+					us = ours(t, "ours", config)
+					listening(t, "ours")
+					them = start(t, exec.Command(c.program, append(args, "10.9.0.2")...))
+					finish(t, us, them)
+				} else {
+					config.Server = "10.9.0.1"
+					them = start(t, exec.Command(c.program, args...))
+					listening(t, "")
+					us = ours(t, "ours", config)
+					finish(t, them, us)
+				}
+				t.Logf("server %v: %v", server, time.Since(began))
+				header, theirs := rows(them.output.String())
+				_, mine := rows(us.output.String())
+				if len(theirs) == 0 || len(theirs) != len(mine) {
+					t.Fatalf("%d and %d rows\n%s\n%s", len(theirs), len(mine), them.output.String(), us.output.String())
+				}
+				var result Result
+				if text := us.output.String(); json.Unmarshal([]byte(text[strings.LastIndex(strings.TrimSpace(text), "\n")+1:]), &result) != nil || result.Sent == 0 || result.BadICRC > 0 {
+					t.Errorf("%+v", result)
+				}
+				for _, row := range theirs {
+					if h, again := reprint(t, &config, row); again != row || h != header {
+						t.Errorf("the program prints\n%q\n%q\nand this package\n%q\n%q", header, row, h, again)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,30 @@
+package perftest
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// pathMTU is the MTU of the way that a connection takes, 0 where the kernel does not
+// say it. A node's own address may be one of its loopback device, whose MTU is not
+// that of any link.
+func pathMTU(conn *net.TCPConn) int {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	level, option := unix.IPPROTO_IP, unix.IP_MTU
+	if conn.LocalAddr().(*net.TCPAddr).IP.To4() == nil {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU
+	}
+	mtu := 0
+	if raw.Control(func(fd uintptr) {
+		if mtu, err = unix.GetsockoptInt(int(fd), level, option); err != nil {
+			mtu = 0
+		}
+	}) != nil {
+		return 0
+	}
+	return mtu
+}

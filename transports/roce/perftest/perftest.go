@@ -1,0 +1,212 @@
+// Package perftest measures RDMA as the perftest programs do (ib_write_bw,
+// ib_write_lat, ib_send_bw, ib_send_lat, ib_read_bw, ib_atomic_bw), over queue pairs
+// of package roce. It speaks their dialogue over TCP, so that the other end is this
+// package or an unmodified perftest program, and prints the same tables.
+//
+// # Versions
+//
+// The dialogue is that of linux-rdma/perftest from version 5.70, which is the first
+// that later ones speak with, up to 6.29; Debian 12 has 6.06 (4.5+0.17). Up to 6.27
+// it is the same. From 6.28 on, two programs that both are as new compare a structure
+// in the memory layout of libibverbs, which depends on how they were built: so this
+// end says that it is 6.27, and newer programs leave it out, as they do for older
+// ones. Of what an older version sends at the end ("done") nothing is read.
+//
+// # What is not there
+//
+// UC, UD, XRC, SRQ, events, rate limits, several ports, infinite runs, and the
+// dialogue over rdma_cm (perftest's -R and -z).
+package perftest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"railbed/transports/infiniband"
+)
+
+// Test is what is measured.
+type Test uint8
+
+// Tests.
+const (
+	WriteBW Test = 1 + iota
+	WriteLat
+	SendBW
+	SendLat
+	ReadBW
+	AtomicBW
+)
+
+var testNames = map[Test]string{WriteBW: "write-bw", WriteLat: "write-lat", SendBW: "send-bw", SendLat: "send-lat", ReadBW: "read-bw", AtomicBW: "atomic-bw"}
+
+// String is the name of the test's command.
+func (t Test) String() string { return testNames[t] }
+
+// Latency says that a test measures round trips, and not bandwidth.
+func (t Test) Latency() bool { return t == WriteLat || t == SendLat }
+
+// send says that the receiver takes part, by posting receives.
+func (t Test) send() bool { return t == SendBW || t == SendLat }
+
+// reads says that the peer answers with data.
+func (t Test) reads() bool { return t == ReadBW || t == AtomicBW }
+
+// title is what the programs print of it.
+func (t Test) title(c *Config) string {
+	switch t {
+	case SendBW, SendLat:
+		return "Send"
+	case ReadBW:
+		return "RDMA_Read"
+	case AtomicBW:
+		if c.CompareSwap {
+			return "Atomic CMP_AND_SWAP"
+		}
+		return "Atomic FETCH_AND_ADD"
+	}
+	return "RDMA_Write"
+}
+
+// Limits, which are perftest's but for MaxTxDepth: a queue pair of package queuepair
+// takes no more.
+const (
+	MaxSize       = 8 << 20
+	MaxIterations = 100_000_000
+	MaxTxDepth    = 8192
+	MaxRxDepth    = 16384
+	MaxQueuePairs = 1024
+	DefaultPort   = 18515
+)
+
+// Config is one run. Only Test is required; a zero is perftest's default.
+type Config struct {
+	Test Test
+	// Server is the host of the other end, to which this one connects; without it
+	// this is the server.
+	Server string
+	// Port of TCP. Default 18515.
+	Port int
+	// NIC is the interface whose first address is used. Default: the one that the
+	// peer is reached from.
+	NIC string
+	// MTU is the payload bytes of a packet at most. Default: what the link carries.
+	MTU int
+	// Size of a message in bytes. Default 65536, of latency tests 2, of atomics 8.
+	// All is every power of two from 2 to 8 MiB instead.
+	Size int
+	All  bool
+	// Iterations of each queue pair. Default 1000, of WriteBW 5000.
+	Iterations int
+	// Duration of the run in place of Iterations, of which Margin is left out at
+	// either end. Default of Margin: a quarter.
+	Duration, Margin time.Duration
+	// TxDepth and RxDepth are requests and receives that are posted at once to a
+	// queue pair. Defaults 128 and 512.
+	TxDepth, RxDepth int
+	// QueuePairs. Default 1.
+	QueuePairs int
+	// PostList is how many requests are posted at a time. Default: as many as there
+	// is room for.
+	PostList int
+	// CQModeration is after how many requests time is taken. Default 100.
+	CQModeration int
+	// Reads is how many READs or atomics are under way at most. Default 16.
+	Reads int
+	// Bidirectional has both ends send.
+	Bidirectional bool
+	// CompareSwap in place of fetch-and-add.
+	CompareSwap bool
+	// NoPeak leaves the peak out, which is left out of more than 20,000 iterations.
+	NoPeak bool
+	// Gigabits prints Gb/s and not MiB/s.
+	Gigabits bool
+	// QPTimeout is the code of how long an answer may take (IBTA 9.7.6.1.3). Default
+	// 14, 67 ms.
+	QPTimeout int
+	// TOS is the traffic class of packets with a DSCP of 6 bits above ECN. Default
+	// DSCP 26. Negative is 0.
+	TOS int
+	// GIDIndex is shown.
+	GIDIndex int
+	// Verify has this end look whether what came is what an end of this package
+	// sends.
+	Verify bool
+}
+
+// complete checks a config and fills in what is not said.
+func (c *Config) complete() error {
+	size, iterations, depth := 65536, 1000, 128
+	switch {
+	case c.Test.Latency():
+		size, depth = 2, 1
+	case c.Test == AtomicBW:
+		size = 8
+	case c.Test == WriteBW:
+		iterations = 5000
+	}
+	if c.Test == AtomicBW && (c.All || c.Size != 0 && c.Size != 8) {
+		return errors.New("atomic operations have 8 bytes")
+	}
+	if c.Test.Latency() && (c.Bidirectional || c.QueuePairs > 1) {
+		return fmt.Errorf("%v has one queue pair, and both ends send anyhow", c.Test)
+	}
+	c.Size, c.Iterations, c.TxDepth = cmp.Or(c.Size, size), cmp.Or(c.Iterations, iterations), cmp.Or(c.TxDepth, depth)
+	c.RxDepth, c.Port, c.QueuePairs = cmp.Or(c.RxDepth, 512), cmp.Or(c.Port, DefaultPort), cmp.Or(c.QueuePairs, 1)
+	c.CQModeration, c.Reads = cmp.Or(c.CQModeration, 100), cmp.Or(c.Reads, 16)
+	c.QPTimeout = cmp.Or(c.QPTimeout, 14)
+	if c.Duration > 0 {
+		c.Margin, c.NoPeak = cmp.Or(c.Margin, c.Duration/4), true
+	}
+	for _, r := range []struct {
+		name          string
+		value, lo, hi int
+	}{
+		{"port", c.Port, 1, 65535}, {"size", c.Size, 1, MaxSize}, {"iters", c.Iterations, 5, MaxIterations}, {"tx-depth", c.TxDepth, 1, MaxTxDepth},
+		{"rx-depth", c.RxDepth, 1, MaxRxDepth}, {"qp", c.QueuePairs, 1, MaxQueuePairs}, {"cq-mod", c.CQModeration, 1, 1024}, {"outs", c.Reads, 1, 128},
+		{"post_list", c.PostList, 0, c.TxDepth}, {"qp-timeout", c.QPTimeout, 1, 31}, {"tos", c.TOS, -1, 255},
+	} {
+		if r.value < r.lo || r.value > r.hi {
+			return fmt.Errorf("%s %d, want %d to %d", r.name, r.value, r.lo, r.hi)
+		}
+	}
+	if c.MTU != 0 && infiniband.MTUCode(c.MTU) == 0 {
+		return fmt.Errorf("mtu %d, want 256, 512, 1024, 2048 or 4096", c.MTU)
+	}
+	if c.Duration < 0 || c.Margin < 0 || c.Duration > 0 && c.Duration <= 2*c.Margin {
+		return fmt.Errorf("duration %v, want more than two margins of %v", c.Duration, c.Margin)
+	}
+	if c.Duration > 0 && c.All {
+		return errors.New("a duration and all sizes exclude each other")
+	}
+	if c.Duration == 0 {
+		c.TxDepth, c.RxDepth = min(c.TxDepth, c.Iterations), min(c.RxDepth, c.Iterations)
+	}
+	c.CQModeration = min(c.CQModeration, c.TxDepth)
+	c.NoPeak = c.NoPeak || c.Iterations > 20000
+	return nil
+}
+
+// sizes of messages, in order.
+func (c *Config) sizes() []int {
+	if !c.All {
+		return []int{c.Size}
+	}
+	var all []int
+	for size := 2; size <= MaxSize; size *= 2 {
+		all = append(all, size)
+	}
+	return all
+}
+
+// Errors that a caller tells apart with errors.Is.
+var (
+	// ErrConfig: the config cannot be one.
+	ErrConfig = errors.New("bad options")
+	// ErrPeer: what the peer sent is not the dialogue.
+	ErrPeer = errors.New("the peer does not speak perftest's dialogue")
+	// ErrData: what came is not what was sent.
+	ErrData = errors.New("wrong data")
+)

@@ -1,0 +1,170 @@
+package perftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/testbed/hosttest"
+)
+
+// together runs both ends of a test on the loopback device.
+func together(t *testing.T, server, client Config) (results [2]*Result, errs [2]error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	ready := make(banner, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		results[0], errs[0] = Run(ctx, server, ready)
+	}()
+	select {
+	case <-ready:
+	case <-done:
+		return results, errs
+	}
+	client.Server = "127.0.0.1"
+	if results[1], errs[1] = Run(ctx, client, io.Discard); errs[1] != nil {
+		cancel()
+	}
+	<-done
+	return results, errs
+}
+
+// banner is told when the server says that it waits.
+type banner chan struct{}
+
+func (b banner) Write(text []byte) (int, error) {
+	if strings.Contains(string(text), "Waiting") {
+		b <- struct{}{}
+	}
+	return len(text), nil
+}
+
+// TestBothEnds: every test between two ends of this package, which look at what came.
+func TestBothEnds(t *testing.T) {
+	if !hosttest.InNetns(t) {
+		return
+	}
+	for i, c := range []struct {
+		config Config
+		rows   int
+		total  uint64 // iterations in a row
+	}{
+		{Config{Test: WriteBW, Iterations: 300, Size: 10_000}, 1, 300},
+		{Config{Test: WriteBW, Iterations: 10, QueuePairs: 3, MTU: 256, CQModeration: 4}, 1, 30},
+		{Config{Test: WriteBW, Iterations: 5, All: true, Bidirectional: true, MTU: 4096}, 23, 5},
+		{Config{Test: WriteLat, Iterations: 300, Size: 5}, 1, 300},
+		{Config{Test: SendBW, Iterations: 700, Size: 3000}, 1, 700},
+		{Config{Test: SendBW, Iterations: 5, All: true, QueuePairs: 2}, 23, 10},
+		{Config{Test: SendBW, Iterations: 100, Bidirectional: true, PostList: 8}, 1, 100},
+		{Config{Test: SendLat, Iterations: 600}, 1, 600},
+		{Config{Test: ReadBW, Iterations: 50, Reads: 2}, 1, 50},
+		{Config{Test: ReadBW, Iterations: 50, Bidirectional: true}, 1, 50},
+		{Config{Test: AtomicBW, Iterations: 50}, 1, 50},
+		{Config{Test: WriteBW, Duration: time.Second}, 1, 0},
+		{Config{Test: SendBW, Duration: time.Second}, 1, 0},
+		{Config{Test: SendLat, Duration: time.Second}, 1, 0},
+	} {
+		t.Run(fmt.Sprintf("%d-%v", i, c.config.Test), func(t *testing.T) {
+			c.config.Verify = true
+			results, errs := together(t, c.config, c.config)
+			for i, r := range results {
+				if errs[i] != nil {
+					t.Fatalf("end %d: %v", i, errs[i])
+				}
+				rows := len(r.Bandwidth) + len(r.Latency)
+				// A server that has no part in it hears of the last size only.
+				if rows != c.rows || r.Server != (i == 0) || r.Version != 6.27 || r.Sent == 0 || r.BadICRC != 0 {
+					t.Errorf("end %d: %d rows, want %d: %+v", i, rows, c.rows, r)
+				}
+				for _, b := range r.Bandwidth {
+					if c.total > 0 && b.Iterations != c.total || b.Average <= 0 || b.Messages <= 0 {
+						t.Errorf("end %d: %+v", i, b)
+					}
+				}
+				for _, l := range r.Latency {
+					if c.total > 0 && (l.Iterations != c.total || l.Min > l.Typical || l.Typical > l.P99 || l.P99 > l.P999 || l.Min <= 0) || l.Average <= 0 {
+						t.Errorf("end %d: %+v", i, l)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestWrongData: Verify finds what is not what the other end sends: it writes at
+// another size's places, and the rest stays empty.
+func TestWrongData(t *testing.T) {
+	if !hosttest.InNetns(t) {
+		return
+	}
+	server, client := Config{Test: SendBW, Iterations: 5, Size: 4000, Verify: true}, Config{Test: SendBW, Iterations: 5, Size: 3999}
+	if _, errs := together(t, server, client); !errors.Is(errs[0], ErrData) {
+		t.Errorf("%v", errs[0])
+	}
+}
+
+// TestPeers: one that says something else, one that is too old, one that leaves, and
+// none at all end a run with an error that says so; so does the context.
+func TestPeers(t *testing.T) {
+	if !hosttest.InNetns(t) {
+		return
+	}
+	words := recorded(t, "testdata/write-bw-6.06.txt")
+	var hello string
+	for _, w := range words[:10] {
+		if w.client {
+			hello += w.text
+		}
+	}
+	for name, c := range map[string]struct {
+		says string
+		want string
+	}{
+		"another protocol": {"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", ErrPeer.Error()},
+		"too old":          {"5.33" + strings.Repeat("\x00", 12), "want 5.70 or later"},
+		"nothing":          {"", "EOF"},
+		"leaves":           {hello, "exchange keys"},
+		"bad keys":         {hello[:len(hello)-30] + "zz" + hello[len(hello)-28:], ErrPeer.Error()},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		ready, done := make(banner, 1), make(chan error, 1)
+		go func() {
+			_, err := Run(ctx, Config{Test: WriteBW}, ready)
+			done <- err
+		}()
+		<-ready
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", DefaultPort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, c.says)
+		conn.(*net.TCPConn).CloseWrite()
+		if err := <-done; err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		conn.Close()
+	}
+	if _, err := Run(t.Context(), Config{Test: WriteBW, Server: "127.0.0.1", Port: 1}, io.Discard); err == nil {
+		t.Error("connected to nobody")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, done := make(banner, 1), make(chan error, 1)
+	go func() {
+		_, err := Run(ctx, Config{Test: WriteBW}, ready)
+		done <- err
+	}()
+	<-ready
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
