@@ -9,6 +9,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
 	"railbed/testbed/verdict"
 )
 
@@ -43,6 +44,7 @@ func TestLibrary(t *testing.T) {
 			if first := schemaLine(strings.Count(path, "/")); err != nil || !strings.HasPrefix(string(text), first) {
 				t.Errorf("the first line is not %s(%v)", first, err)
 			}
+			needGuests(t, load(t, path).Plan)
 			var r *report.Report
 			for range overloadedTries {
 				r = runAll(t, t.Context(), load(t, path))
@@ -71,6 +73,22 @@ func TestLibrary(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// needGuests skips a scenario that the host cannot run: the library's all run
+// without, but for virtual machines and what runs in them.
+func needGuests(t *testing.T, p *plan.Plan) {
+	t.Helper()
+	for _, need := range p.Requires {
+		switch need.Feature {
+		case plan.QEMU, plan.VMKernel:
+			hosttest.Need(t, hosttest.VM)
+		case plan.Tap:
+			hosttest.Need(t, hosttest.Tap)
+		case "perftest":
+			hosttest.Need(t, hosttest.Perftest)
+		}
 	}
 }
 

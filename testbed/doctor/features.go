@@ -270,6 +270,10 @@ func hostFeatures() []feature {
 			remedy: "runtime: vm, which has it on any host; or Linux 7.1 or later with modprobe rdma_rxe, rdma_ucm, and ib_core loaded with netns_mode=0, as root", try: tryRXE,
 		},
 		{
+			name: "perftest", tried: "look for ib_write_bw", gates: "scenarios that measure RDMA with it",
+			remedy: "apt-get install perftest ibverbs-providers", try: tryInstalled("ib_write_bw"),
+		},
+		{
 			name: "tshark", tried: "run it", gates: "reading captures on a terminal; some tests",
 			remedy: "apt-get install tshark", try: tryProgram("tshark", "--version"),
 		},

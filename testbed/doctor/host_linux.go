@@ -344,6 +344,11 @@ func tryVMKernel() (string, error) {
 	return kernel.Image, nil
 }
 
+// tryInstalled looks for a program that has no way to be asked for nothing.
+func tryInstalled(name string) func() (string, error) {
+	return func() (string, error) { return exec.LookPath(name) }
+}
+
 // tryProgram runs a program and returns the first line that it prints.
 func tryProgram(name string, args ...string) func() (string, error) {
 	return func() (string, error) {
