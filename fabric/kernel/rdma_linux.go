@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -22,8 +23,14 @@ type RDMA struct {
 	Dev  string // the interface
 }
 
+// addingRDMA lets one device be made at a time: Linux 7.1 has races where those of
+// several namespaces come and go together.
+var addingRDMA sync.Mutex
+
 // AddRDMA makes a device in the calling thread's network namespace.
 func AddRDMA(r RDMA) error {
+	addingRDMA.Lock()
+	defer addingRDMA.Unlock()
 	if err := netlink.RdmaLinkAdd(r.Name, r.Kind, r.Dev); err != nil {
 		return fmt.Errorf("add RDMA device %s of kind %s to %s: %w", r.Name, r.Kind, r.Dev, err)
 	}
@@ -33,13 +40,6 @@ func AddRDMA(r RDMA) error {
 // AddRDMALine is what AddRDMA does in a node, as a line of ip(8) and rdma(8).
 func AddRDMALine(node string, r RDMA) string {
 	return fmt.Sprintf("ip netns exec %s rdma link add %s type %s netdev %s", node, r.Name, r.Kind, r.Dev)
-}
-
-// RDMAExclusive reports whether each RDMA device belongs to one network namespace,
-// and is not seen in all of them ("rdma system show netns").
-func RDMAExclusive() (bool, error) {
-	mode, err := netlink.RdmaSystemGetNetnsMode()
-	return mode == "exclusive", err
 }
 
 // RDMAState is what the first port of an RDMA device does.

@@ -2,13 +2,18 @@ package cli_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"railbed/testbed"
 	"railbed/testbed/doctor"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/hosttest/vmtest"
 	"railbed/testbed/plan"
 	"railbed/testbed/verdict"
 )
@@ -57,5 +62,68 @@ func TestRunWithoutWhatItNeeds(t *testing.T) {
 		if err := os.Symlink(os.Args[0], filepath.Join(folder, "ib_write_bw")); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestRDMAPerNamespace has rdma: rxe in nodes with the host's kernel, which is a
+// guest's: one that has it per network namespace carries verbs between them, and of an
+// older one doctor says what it lacks.
+func TestRDMAPerNamespace(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Verbs)
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "overlay", "rdma_rxe", "rdma_ucm"}, Timeout: 5 * time.Minute}) {
+		return
+	}
+	lacks := func(reason string) {
+		t.Helper()
+		found := do(t, "doctor", plan.RDMARXE, "-o", "json")
+		if !strings.Contains(found.stdout, reason) || !strings.Contains(found.stdout, "runtime: vm") {
+			t.Errorf("doctor prints, with code %d, and not %q\n%s", found.code, reason, found.stdout)
+		}
+	}
+	mode := func(mode string) {
+		t.Helper()
+		if output, err := exec.Command("rdma", "system", "set", "netns", mode).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
+	}
+	mode("exclusive")
+	lacks("netns exclusive")
+	mode("shared")
+	var major, minor int
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(string(release), "%d.%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	if major < 7 || major == 7 && minor < 1 {
+		lacks("Linux 7.1")
+		return
+	}
+	const name = "cli-rdma"
+	file := writeFile(t, "name: "+name+`
+fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}, links: {default: {rate: 2mbit}}}
+nodes: {default: {rdma: rxe}}
+`)
+	must(t, "up", file)
+	t.Cleanup(func() {
+		must(t, "down", name)
+		noTrace(t, name)
+	})
+	must(t, "inspect", "--verify", name)
+	_, p, err := testbed.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices := p.RDMADevices()
+	served := make(chan outcome)
+	go func() {
+		served <- do(t, "exec", "h1", "-t", name, "--", "ibv_rc_pingpong", "-d", devices[1].Name, "-g1", "-n20", "-c")
+	}()
+	must(t, "exec", "h1", "-t", name, "--", "sh", "-c", "until grep -q ':4853 .* 0A ' /proc/net/tcp; do sleep 0.1; done")
+	said := must(t, "exec", "h0", "-t", name, "--", "ibv_rc_pingpong", "-d", devices[0].Name, "-g1", "-n20", "-c", "h1")
+	if server := <-served; server.code != 0 || !strings.Contains(said.stdout, "20 iters in") {
+		t.Errorf("%s%s%s", said.stdout, server.stdout, server.stderr)
 	}
 }

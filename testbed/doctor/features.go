@@ -267,7 +267,7 @@ func hostFeatures() []feature {
 		{
 			name: "rdma-rxe", place: inNamespaces, tried: "make a device in a network namespace of its own",
 			gates:  "rdma: rxe in nodes with the host's kernel",
-			remedy: "runtime: vm, which has it on any host; or Linux 7.1 or later with modprobe rdma_rxe, rdma_ucm, and ib_core loaded with netns_mode=0, as root", try: tryRXE,
+			remedy: "runtime: vm, which has it on any host; or Linux 7.1 or later as root, with modprobe rdma_rxe rdma_ucm and rdma system set netns shared", try: tryRXE,
 		},
 		{
 			name: "perftest", tried: "look for ib_write_bw", gates: "scenarios that measure RDMA with it",

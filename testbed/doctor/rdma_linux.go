@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,13 +19,6 @@ func tryRXE() (string, error) {
 	if err := loadedRXE(); err != nil {
 		return "", err
 	}
-	exclusive, err := kernel.RDMAExclusive()
-	if err != nil {
-		return "", fmt.Errorf("ask whose RDMA devices are: %w", err)
-	}
-	if !exclusive {
-		return "", errors.New("every namespace sees all RDMA devices: rdma system show has netns shared")
-	}
 	dev, err := addLink("veth")
 	if err != nil {
 		return "", err
@@ -33,8 +27,12 @@ func tryRXE() (string, error) {
 	if err := kernel.AddRDMA(device); err != nil {
 		return "", err
 	}
-	if _, err := kernel.ReadRDMA(device.Name); err != nil {
-		return "", fmt.Errorf("the device is not this namespace's: %w", err)
+	_, err = kernel.ReadRDMA(device.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", errors.New("the device is of the host's first namespace and not seen in this one: rdma system show has netns exclusive")
+	}
+	if err != nil {
+		return "", err
 	}
 	return "", ownSocket()
 }
@@ -54,8 +52,8 @@ func loadedRXE() error {
 	return errors.New("module is neither loaded nor on disk")
 }
 
-// ownSocket is why this namespace's devices do not hear from it. Kernels before 7.1
-// have one socket for the devices of all namespaces, in the first.
+// ownSocket is why the devices of this namespace do not hear from it: kernels before
+// 7.1 have one socket for those of all namespaces, in the first.
 func ownSocket() error {
 	const port = ":12B7" // 4791
 	text, err := os.ReadFile("/proc/thread-self/net/udp")
@@ -67,5 +65,5 @@ func ownSocket() error {
 			return nil
 		}
 	}
-	return errors.New("it makes no socket on UDP port 4791 here, as Linux does since 7.1")
+	return errors.New("the device hears what comes to the host's first namespace, and not to this one, as since Linux 7.1")
 }
