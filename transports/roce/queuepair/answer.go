@@ -3,6 +3,7 @@ package queuepair
 import (
 	"slices"
 
+	"railbed/fabric/clock"
 	"railbed/transports/infiniband"
 )
 
@@ -53,12 +54,16 @@ func (q *QP) push(a answer) {
 	}
 }
 
-// respond writes the next answer.
-func (q *QP) respond(into []byte) int {
+// respond writes the next answer. Data wait for the rate, and what is behind them for
+// its turn.
+func (q *QP) respond(now clock.Time, into []byte) int {
 	if len(q.pending) == 0 {
 		return 0
 	}
 	a := &q.pending[0]
+	if a.kind == infiniband.ReadResponseFirst && q.err == nil && now < q.paced {
+		return 0
+	}
 	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: a.kind, PKey: infiniband.PKey, DestQP: q.config.Remote, PSN: a.psn}}
 	f.AETH = infiniband.AETHFields{Syndrome: a.syndrome, MSN: a.msn}
 	if a.kind != infiniband.Acknowledge {
@@ -78,7 +83,7 @@ func (q *QP) respond(into []byte) int {
 				q.counters.Naks++
 				q.pending = []answer{{kind: infiniband.Acknowledge, psn: a.psn, syndrome: infiniband.NakAccess, msn: q.msn}}
 				q.fail(accessError(infiniband.ReadRequest))
-				return q.respond(into)
+				return q.respond(now, into)
 			}
 		}
 		f.BTH.Opcode = partOf(!a.begun, a.packets == 1)
@@ -87,6 +92,7 @@ func (q *QP) respond(into []byte) int {
 	p.Encode(&f, len(memory))
 	if len(memory) > 0 {
 		copy(p.Payload(), memory)
+		q.pace(now, len(p))
 	}
 	if a.packets > 1 {
 		a.begun, a.packets, a.bytes, a.at, a.psn = true, a.packets-1, a.bytes-len(memory), a.at+uint64(len(memory)), a.psn.Add(1)

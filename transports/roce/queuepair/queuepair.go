@@ -244,7 +244,7 @@ func (q *QP) Receive(now clock.Time, p infiniband.Packet, marked bool) {
 // Next writes a packet that is to go now, but for its ICRC, and returns its length;
 // 0 is nothing for now. The memory has room for MTU and infiniband.MaxOverhead.
 func (q *QP) Next(now clock.Time, into []byte) int {
-	if n := q.respond(into); n > 0 {
+	if n := q.respond(now, into); n > 0 {
 		q.counters.Sent++
 		return n
 	}
@@ -267,6 +267,9 @@ func (q *QP) Deadline() clock.Time {
 	at := q.timer
 	if q.waits() {
 		at = min(at, max(q.ready, q.paced))
+	}
+	if len(q.pending) > 0 {
+		at = min(at, q.paced)
 	}
 	return at
 }

@@ -393,41 +393,57 @@ func TestAcknowledgements(t *testing.T) {
 }
 
 // TestCongestion: marks bring CNPs, at most one in a gap, and CNPs slow the sender
-// down.
+// down, of WRITEs as much as of answers to READs.
 func TestCongestion(t *testing.T) {
+	for _, op := range []Op{Write, Read} {
+		t.Run(op.String(), func(t *testing.T) { congestion(t, op) })
+	}
+}
+
+func congestion(t *testing.T, op Op) {
 	const line = 1_000_000_000
 	w := newWorld(t, 1, func(c *Config) { c.Congestion = &dcqcn.Params{Line: line} })
 	w.net.mark = 1
-	a, b := w.ends[0], w.ends[1]
+	asker := w.ends[0]
+	from, to := w.ends[0], w.ends[1]
+	if op == Read {
+		from, to = to, from
+	}
 	var told []clock.Time
-	w.fate = func(from *end, p infiniband.Packet) bool {
-		if from == b && p.Opcode() == infiniband.CNP {
+	w.fate = func(end *end, p infiniband.Packet) bool {
+		if end == to && p.Opcode() == infiniband.CNP {
 			told = append(told, w.now)
 		}
 		return false
 	}
 	const packets = 400
-	r := b.region(1, packets*mtu, RemoteWrite)
-	a.post(Request{Op: Write, Local: [][]byte{pattern(packets*mtu, 1)}, Address: r.Base, RKey: 1})
-	w.run(800 * time.Microsecond) // at line rate it would take 1.0 ms
-	if a.Rate() > line/10 {
-		t.Errorf("%d bit/s while all is marked", a.Rate())
+	r := asker.far.region(1, packets*mtu, RemoteWrite|RemoteRead)
+	local, far := pattern(packets*mtu, 1), r.Memory
+	if op == Read {
+		copy(r.Memory, local)
+		local = make([]byte, packets*mtu)
+		far = local
 	}
-	if n := b.Counters().CNPsSent; n < 8 || n != uint64(len(told)) || a.Counters().CNPsReceived+1 < n {
-		t.Errorf("%d CNPs, %d arrived", n, a.Counters().CNPsReceived)
+	asker.post(Request{Op: op, Local: [][]byte{local}, Address: r.Base, RKey: 1})
+	w.run(800 * time.Microsecond) // at line rate it would take 1.0 ms
+	if from.Rate() > line/10 || len(asker.done) != 0 {
+		t.Errorf("%d bit/s while all is marked, %+v", from.Rate(), asker.done)
+	}
+	if n := to.Counters().CNPsSent; n < 8 || n != uint64(len(told)) || from.Counters().CNPsReceived+1 < n {
+		t.Errorf("%d CNPs, %d arrived", n, from.Counters().CNPsReceived)
 	}
 	for i := 1; i < len(told); i++ {
 		if gap := told[i].Sub(told[i-1]); gap < 50*time.Microsecond {
 			t.Errorf("%v between CNPs", gap)
 		}
 	}
-	// Marks of acknowledgements, which all got, too, are told to nobody.
-	if n := a.Counters().CNPsSent; n != 0 || b.Counters().CNPsReceived != 0 {
+	// Marks of packets without data, which all got, too, are told to nobody.
+	if n := from.Counters().CNPsSent; n != 0 || to.Counters().CNPsReceived != 0 {
 		t.Errorf("%d CNPs for packets without data", n)
 	}
 	w.net.mark = 0
 	w.run(time.Second)
-	if len(a.done) != 1 || a.done[0].Err != nil || a.Rate() != line || !bytes.Equal(r.Memory, pattern(packets*mtu, 1)) {
-		t.Errorf("a second later %+v, %d bit/s", a.done, a.Rate())
+	if len(asker.done) != 1 || asker.done[0].Err != nil || from.Rate() != line || !bytes.Equal(far, pattern(packets*mtu, 1)) {
+		t.Errorf("a second later %+v, %d bit/s", asker.done, from.Rate())
 	}
 }

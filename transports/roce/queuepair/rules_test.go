@@ -15,11 +15,12 @@ type script struct {
 	*end
 	t      testing.TB
 	region *Region
+	rkey   uint32
 }
 
 func newScript(t testing.TB, change ...func(*Config)) *script {
 	w := newWorld(t, 3, change...)
-	s := &script{end: w.ends[0], t: t}
+	s := &script{end: w.ends[0], t: t, rkey: 1}
 	s.region = s.end.region(1, 4*mtu, RemoteWrite|RemoteRead|RemoteAtomic)
 	return s
 }
@@ -38,7 +39,7 @@ func (s *script) give(p part) []infiniband.Fields {
 	b := infiniband.Packet(make([]byte, infiniband.Len(p.opcode, p.bytes)))
 	b.Encode(&infiniband.Fields{
 		BTH:  infiniband.BTHFields{Opcode: p.opcode, PKey: infiniband.PKey, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(p.ahead), AckReq: p.ask},
-		RETH: infiniband.RETHFields{VA: s.region.Base, RKey: 1, Length: uint32(p.message)}, AtomicETH: infiniband.AtomicETHFields{VA: s.region.Base, RKey: 1, SwapAdd: 1},
+		RETH: infiniband.RETHFields{VA: s.region.Base, RKey: s.rkey, Length: uint32(p.message)}, AtomicETH: infiniband.AtomicETHFields{VA: s.region.Base, RKey: 1, SwapAdd: 1},
 	}, p.bytes)
 	copy(b.Payload(), bytes.Repeat([]byte{0xEE}, p.bytes))
 	s.Receive(s.w.now, b, false)
@@ -78,6 +79,8 @@ func TestMessagesThatCannotBe(t *testing.T) {
 		"a SEND within a WRITE":        {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.SendLast, bytes: mtu}},
 		"a READ within a WRITE":        {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.ReadRequest, message: 1}},
 		"an atomic within a SEND":      {{opcode: infiniband.SendFirst, bytes: mtu}, {opcode: infiniband.FetchAdd}},
+		"an only within a WRITE":       {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.WriteOnly, bytes: 4, message: 4}},
+		"an only within a SEND":        {{opcode: infiniband.SendFirst, bytes: mtu}, {opcode: infiniband.SendOnly, bytes: 4}},
 		"a short first":                {{opcode: infiniband.WriteFirst, bytes: mtu - 4, message: 2 * mtu}},
 		"a short first of a SEND":      {{opcode: infiniband.SendFirst, bytes: mtu - 4}},
 		"an empty last":                {{opcode: infiniband.SendFirst, bytes: mtu}, {opcode: infiniband.SendLast}},
@@ -116,6 +119,35 @@ func TestMessagesThatCannotBe(t *testing.T) {
 				if !bytes.Equal(s.region.Memory, before) {
 					t.Error("something was placed")
 				}
+			}
+		})
+	}
+}
+
+// TestLengths: what is as long as a message may be is refused where the region is
+// shorter, before a byte of it; what has no bytes needs no region (IBTA 9.7.4.1.4,
+// C9-88).
+func TestLengths(t *testing.T) {
+	for what, c := range map[string]struct {
+		part
+		rkey uint32
+		want infiniband.Opcode // 0 is a NAK
+	}{
+		"a READ of 2 GiB":           {part{opcode: infiniband.ReadRequest, message: 1 << 31}, 1, 0},
+		"a WRITE of 2 GiB":          {part{opcode: infiniband.WriteFirst, bytes: mtu, message: 1 << 31}, 1, 0},
+		"a READ of a byte too many": {part{opcode: infiniband.ReadRequest, message: 4*mtu + 1}, 1, 0},
+		"a READ of nothing":         {part{opcode: infiniband.ReadRequest}, 9, infiniband.ReadResponseOnly},
+		"a WRITE of nothing":        {part{opcode: infiniband.WriteOnly, ask: true}, 9, infiniband.Acknowledge},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newScript(t)
+			s.rkey = c.rkey
+			got := s.give(c.part)
+			if len(got) != 1 || s.Err() != nil != (c.want == 0) || c.want != 0 && got[0].BTH.Opcode != c.want || c.want == 0 && got[0].AETH.Syndrome != infiniband.NakAccess {
+				t.Errorf("answered %+v, %v", got, s.Err())
+			}
+			if !bytes.Equal(s.region.Memory, make([]byte, 4*mtu)) {
+				t.Error("something was placed")
 			}
 		})
 	}
