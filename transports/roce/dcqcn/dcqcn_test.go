@@ -49,6 +49,26 @@ func TestCut(t *testing.T) {
 	near(t, "alpha", r.Alpha()*1e9, (15.0/16*fallen+1.0/16)*1e9)
 }
 
+// TestCutAfterSilence: who drives a point may be late, and its alpha has fallen all the
+// same by the time of the CNP; and a CNP starts the byte counter anew.
+func TestCutAfterSilence(t *testing.T) {
+	p := Params{Line: 40 * gbit, Gain: 1.0 / 16, IncreasePeriod: time.Second, AlphaPeriod: 100 * time.Microsecond, IncreaseBytes: 1000}
+	r := point(t, p)
+	r.Notified(0)
+	r.Notified(clock.Time(701 * time.Microsecond))
+	near(t, "after seven periods", float64(r.Rate()), 20*gbit*(1-math.Pow(15.0/16, 7)/2))
+	now := clock.Time(701 * time.Microsecond)
+	r.Sent(now, 999)
+	r.Notified(now)
+	before := r.Rate()
+	if r.Sent(now, 999); r.Rate() != before {
+		t.Error("bytes from before a CNP count")
+	}
+	if r.Sent(now, 1); r.Rate() <= before {
+		t.Error("1,000 bytes raise nothing")
+	}
+}
+
 // TestRecoverySteps follows the rate event by event: fast recovery halves the
 // distance to the target F times, then the target rises by R_AI, and once both the
 // timer and the byte counter are past F by i x R_HAI.
@@ -127,6 +147,12 @@ func TestBounds(t *testing.T) {
 // TestGap: of a flow whose packets all come marked there is one CNP in each gap.
 func TestGap(t *testing.T) {
 	n := NewNotificationPoint(Params{})
+	for at, want := range map[int]bool{0: true, 49_999: false, 50_000: true} {
+		m := NewNotificationPoint(Params{})
+		if m.Marked(0); at > 0 && m.Marked(clock.Time(at)) != want {
+			t.Errorf("%d ns after a CNP: %v", at, !want)
+		}
+	}
 	var sent []clock.Time
 	for at := clock.Time(0); at < clock.Time(200*time.Microsecond); at = at.Add(7 * time.Microsecond) {
 		if n.Marked(at) {

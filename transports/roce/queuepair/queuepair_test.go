@@ -392,6 +392,35 @@ func TestAcknowledgements(t *testing.T) {
 	}
 }
 
+// TestPace: packets leave as far apart as the rate has it, with what the link adds to
+// them, also after a rest, which is not made up for.
+func TestPace(t *testing.T) {
+	const line, overhead = 1_000_000_000, 58
+	s := newScript(t, func(c *Config) {
+		c.Overhead, c.Congestion = overhead, &dcqcn.Params{Line: line, IncreasePeriod: time.Hour, AlphaPeriod: time.Hour}
+	})
+	cnp := infiniband.Packet(make([]byte, infiniband.CNPLen))
+	cnp.EncodeCNP(s.config.Number)
+	s.Receive(s.w.now, cnp, false)
+	s.post(Request{Op: Write, Local: [][]byte{make([]byte, mtu)}, RKey: 1})
+	if n := len(s.take()); n != 1 || s.Rate() != line/2 {
+		t.Fatalf("%d packets at %d bit/s", n, s.Rate())
+	}
+	s.tell(0, infiniband.AckUnlimited)
+	s.w.now = s.w.now.Add(10 * time.Millisecond)
+	s.post(Request{Op: Write, Local: [][]byte{make([]byte, 4*mtu)}, RKey: 1})
+	for i, o := range []infiniband.Opcode{infiniband.WriteFirst, infiniband.WriteMiddle, infiniband.WriteMiddle} {
+		if got := s.take(); len(got) != 1 || got[0].BTH.Opcode != o {
+			t.Fatalf("packet %d: %+v", i, got)
+		}
+		took := time.Duration(8*(infiniband.Len(o, mtu)+overhead)) * time.Second / (line / 2)
+		if at := s.Deadline(); at != s.w.now.Add(took) {
+			t.Errorf("the packet behind %d may go at %v, want %v", i, at, s.w.now.Add(took))
+		}
+		s.w.now = s.Deadline()
+	}
+}
+
 // TestCongestion: marks bring CNPs, at most one in a gap, and CNPs slow the sender
 // down, of WRITEs as much as of answers to READs.
 func TestCongestion(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"railbed/transports/infiniband"
+	"railbed/transports/roce/dcqcn"
 )
 
 // script is a queue pair of which the test is the peer.
@@ -211,6 +212,95 @@ func TestSequence(t *testing.T) {
 	}
 }
 
+// TestSequenceAfterARead: a READ that comes after packets before their turn ends the
+// silence about them, too.
+func TestSequenceAfterARead(t *testing.T) {
+	s := newScript(t)
+	early := part{opcode: infiniband.WriteOnly, bytes: 4, message: 4, ahead: 2, ask: true}
+	for range 2 {
+		if got := s.give(early); len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakSequence {
+			t.Fatalf("answered %+v", got)
+		}
+		s.give(part{opcode: infiniband.ReadRequest, message: 4, ahead: early.ahead - 2})
+		early.ahead++
+	}
+}
+
+// TestAnswersKeepTheirOrder: an acknowledgement takes the place of one before it, and
+// not of a NAK, which would never be heard.
+func TestAnswersKeepTheirOrder(t *testing.T) {
+	s := newScript(t)
+	give := func(ahead int) {
+		b := infiniband.Packet(make([]byte, infiniband.Len(infiniband.WriteOnly, 0)))
+		b.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)}}, 0)
+		s.Receive(s.w.now, b, false)
+	}
+	ask := func(ahead int) { s.give(part{opcode: infiniband.WriteOnly, ahead: ahead, ask: true}) }
+	ask(0)
+	give(2)  // NAK
+	give(-1) // what came again is acknowledged, asked or not
+	give(0)
+	got := s.take()
+	if len(got) != 2 || got[0].AETH.Syndrome != infiniband.NakSequence || got[0].BTH.PSN != s.config.ReceivePSN.Add(1) || got[1].AETH.Syndrome != infiniband.AckUnlimited || got[1].BTH.PSN != s.config.ReceivePSN {
+		t.Errorf("answered %+v", got)
+	}
+}
+
+// TestReadAgain: a READ that comes again is answered anew from where it asks, in place
+// of what of the answer has not gone; and no more is answered than it asked for at
+// first.
+func TestReadAgain(t *testing.T) {
+	s := newScript(t)
+	read := func(ahead, length int) {
+		b := infiniband.Packet(make([]byte, infiniband.Len(infiniband.ReadRequest, 0)))
+		b.Encode(&infiniband.Fields{
+			BTH:  infiniband.BTHFields{Opcode: infiniband.ReadRequest, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)},
+			RETH: infiniband.RETHFields{VA: s.region.Base, RKey: 1, Length: uint32(length)},
+		}, 0)
+		s.Receive(s.w.now, b, false)
+	}
+	memory := make([]byte, mtu+infiniband.MaxOverhead)
+	read(0, 3*mtu)
+	s.Next(s.w.now, memory) // the first part
+	read(0, 3*mtu)
+	var parts []infiniband.Opcode
+	for _, f := range s.take() {
+		parts = append(parts, f.BTH.Opcode)
+	}
+	if !slices.Equal(parts, []infiniband.Opcode{infiniband.ReadResponseFirst, infiniband.ReadResponseMiddle, infiniband.ReadResponseLast}) {
+		t.Errorf("answered %v", parts)
+	}
+	read(1, 2*mtu)
+	if got := s.take(); len(got) != 2 || got[0].BTH.Opcode != infiniband.ReadResponseFirst || got[0].BTH.PSN != s.config.ReceivePSN.Add(1) {
+		t.Errorf("the rest is %+v", got)
+	}
+	for _, c := range [][2]int{{0, 3*mtu + 1}, {1, 2*mtu + 1}, {2, 4 * mtu}, {0, 1<<31 + 1}, {0, 1 << 31}} {
+		if read(c[0], c[1]); len(s.pending) != 0 || s.Err() != nil {
+			t.Errorf("more than was asked for, %v: %+v, %v", c, s.take(), s.Err())
+		}
+	}
+	fetch := infiniband.Packet(make([]byte, infiniband.Len(infiniband.FetchAdd, 0)))
+	fetch.Encode(&infiniband.Fields{
+		BTH:       infiniband.BTHFields{Opcode: infiniband.FetchAdd, DestQP: s.config.Number, PSN: s.config.ReceivePSN},
+		AtomicETH: infiniband.AtomicETHFields{VA: s.region.Base, RKey: 1, SwapAdd: 1},
+	}, 0)
+	if s.Receive(s.w.now, fetch, false); len(s.pending) != 0 || s.region.Memory[0] != 0 {
+		t.Errorf("an atomic operation with the PSN of a READ: %+v", s.take())
+	}
+}
+
+// TestReceiveThatIsTooShort: by a byte.
+func TestReceiveThatIsTooShort(t *testing.T) {
+	s := newScript(t)
+	if err := s.PostReceive(1, [][]byte{make([]byte, 10), make([]byte, mtu-11)}); err != nil {
+		t.Fatal(err)
+	}
+	s.give(part{opcode: infiniband.SendOnly, bytes: mtu})
+	if len(s.done) != 1 || !errors.Is(s.done[0].Err, ErrLength) || !errors.Is(s.Err(), ErrLength) {
+		t.Errorf("%+v, %v", s.done, s.Err())
+	}
+}
+
 // TestWindow: no more packets than the window are under way, the last of them asks
 // for an acknowledgement, and no more READs than agreed.
 func TestWindow(t *testing.T) {
@@ -292,6 +382,39 @@ func TestBoundedMemory(t *testing.T) {
 		if !errors.Is(s.Err(), ErrInvalid) || len(s.take()) > 2*s.config.RemoteReads+1 {
 			t.Errorf("selective %v: a thousand READs under way: %v", selective, s.Err())
 		}
+		s = newScript(t, func(c *Config) { c.Selective = selective })
+		for ahead := range 100 { // each is answered
+			if send(ahead); len(s.take()) != 1 {
+				t.Fatalf("READ %d is not answered: %v", ahead, s.Err())
+			}
+		}
+		if len(s.repeats) != s.config.RemoteReads {
+			t.Errorf("%d READs are kept for their repetition, want %d", len(s.repeats), s.config.RemoteReads)
+		}
+	}
+	s = newScript(t)
+	fetch := infiniband.Packet(make([]byte, infiniband.Len(infiniband.FetchAdd, 0)))
+	for ahead := 0; s.Err() == nil && ahead < 1000; ahead++ {
+		fetch.Encode(&infiniband.Fields{
+			BTH:       infiniband.BTHFields{Opcode: infiniband.FetchAdd, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)},
+			AtomicETH: infiniband.AtomicETHFields{VA: s.region.Base, RKey: 1},
+		}, 0)
+		s.Receive(s.w.now, fetch, false)
+	}
+	if !errors.Is(s.Err(), ErrInvalid) || len(s.pending) > s.pendingBound() {
+		t.Errorf("a thousand atomic operations under way: %v", s.Err())
+	}
+	// Of NAKs of selective repeat there is one for each early packet, and no more than
+	// there is room for; nor of CNPs.
+	s = newScript(t, func(c *Config) { c.Selective, c.Congestion = true, &dcqcn.Params{Line: 1e9} })
+	early := infiniband.Packet(make([]byte, infiniband.Len(infiniband.WriteOnly, 0)))
+	early.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(1)}}, 0)
+	for range 1000 {
+		s.w.now = s.w.now.Add(time.Millisecond)
+		s.Receive(s.w.now, early, true)
+	}
+	if len(s.pending) > s.pendingBound() {
+		t.Errorf("%d answers wait, limit %d", len(s.pending), s.pendingBound())
 	}
 }
 
