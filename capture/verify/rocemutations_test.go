@@ -133,6 +133,15 @@ var roceMutations = []struct {
 		q.next(infiniband.WriteOnly, 8)
 		q.keeps(-2, -2)
 	}, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
+	{"a selective NAK of what was lost, too", func(q *roceQP) {
+		for range 2 {
+			q.next(infiniband.WriteOnly, 8)
+			q.lose()
+		}
+		q.next(infiniband.WriteOnly, 8)
+		q.keeps(-3, -2)
+	}, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
+	{"a selective NAK of what it awaits", func(q *roceQP) { q.next(infiniband.WriteOnly, 8); q.keeps(-1, -1) }, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
 	{"a selective NAK of what is over", func(q *roceQP) {
 		q.next(infiniband.WriteOnly, 8)
 		q.keeps(-1, -2)
@@ -284,5 +293,52 @@ func TestRoCEAgainstMutations(t *testing.T) {
 			results, _ := q.run(rules(t, m.rule)...)
 			results[0].wants(t, m.want, m.says)
 		})
+	}
+}
+
+// What has nothing to be judged by says so, with the count; and what the first answers
+// leave open about numbers later ones narrow.
+func TestRoCEWithLittle(t *testing.T) {
+	const uc = infiniband.Opcode(infiniband.UC)
+	for _, c := range []struct {
+		name string
+		run  func(*roceQP)
+		rule string
+		want verdict.Verdict
+		says string
+	}{
+		{"no answer", func(q *roceQP) { q.next(infiniband.WriteOnly, 8) }, spec.RoCERuleAcks, unclear, "NOT-APPLICABLE: no answer of a reliable connection was seen; 1 requests were"},
+		{"no reliable connection", func(q *roceQP) { q.next(infiniband.WriteOnly+uc, 8); q.wait(time.Second) }, spec.RoCERuleAcks, unclear, "NOT-APPLICABLE: no answer of a reliable connection was seen; 0 requests were"},
+		{"no reliable connection, and a PSN again", func(q *roceQP) {
+			q.next(infiniband.WriteOnly+uc, 8)
+			q.ask(infiniband.WriteOnly+uc, q.psn.Add(-1), 8)
+		}, spec.RoCERuleGoBack, unclear, "NOT-APPLICABLE: none of 0 queue pairs"},
+		{"one of each", func(q *roceQP) { q.next(infiniband.WriteOnly+uc, 8); q.next(infiniband.WriteOnly+uc, 8) }, spec.RoCERuleWrites, pass, "2 WRITEs of 16 bytes"},
+		{"one request", func(q *roceQP) { q.next(infiniband.WriteOnly, 8) }, spec.RoCERulePSN, unclear, "NOT-APPLICABLE: no queue pair sent two requests: 1 sent one"},
+		{"half a message", func(q *roceQP) { q.next(infiniband.WriteMiddle, roceMTU); q.next(infiniband.WriteLast, 8) }, spec.RoCERuleWrites, unclear, "NOT-APPLICABLE: no WRITE, SEND or READ was seen whole; of 1 packets were missing"},
+		{"no packet", func(q *roceQP) { q.now += int64(time.Second) }, spec.RoCERuleICRC, unclear, "no packet of RoCEv2 was seen whole"},
+		{"a number that goes on", three(1, 1), spec.RoCERuleAcks, pass, "3 answers"},
+		{"a number that goes back", three(1, ^uint32(0)), spec.RoCERuleAcks, fail, "do not count the messages"},
+		{"a number that leaps", three(2, 1), spec.RoCERuleAcks, fail, "do not count the messages"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			q := newRoCEScene(t, 4)
+			c.run(q)
+			results, _ := q.run(rules(t, c.rule)...)
+			results[0].wants(t, c.want, c.says)
+		})
+	}
+}
+
+// three are messages that come at once and are acknowledged one by one, with numbers
+// that far apart.
+func three(second, third uint32) func(*roceQP) {
+	return func(q *roceQP) {
+		for range 3 {
+			q.next(infiniband.WriteOnly, 8)
+		}
+		q.ack(q.psn.Add(-3), 1)
+		q.ack(q.psn.Add(-2), second)
+		q.ack(q.psn.Add(-1), third)
 	}
 }

@@ -251,11 +251,12 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 // first.
 func TestReadAgain(t *testing.T) {
 	s := newScript(t)
+	base := s.region.Base
 	read := func(ahead, length int) {
 		b := infiniband.Packet(make([]byte, infiniband.Len(infiniband.ReadRequest, 0)))
 		b.Encode(&infiniband.Fields{
 			BTH:  infiniband.BTHFields{Opcode: infiniband.ReadRequest, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)},
-			RETH: infiniband.RETHFields{VA: s.region.Base, RKey: 1, Length: uint32(length)},
+			RETH: infiniband.RETHFields{VA: base, RKey: 1, Length: uint32(length)},
 		}, 0)
 		s.Receive(s.w.now, b, false)
 	}
@@ -279,6 +280,11 @@ func TestReadAgain(t *testing.T) {
 			t.Errorf("more than was asked for, %v: %+v, %v", c, s.take(), s.Err())
 		}
 	}
+	s.region.Base -= 2 * mtu // so that the rest is beyond it
+	if read(0, 3*mtu); len(s.pending) != 0 || s.Err() != nil {
+		t.Errorf("what is no more: %+v, %v", s.take(), s.Err())
+	}
+	s.region.Base += 2 * mtu
 	fetch := infiniband.Packet(make([]byte, infiniband.Len(infiniband.FetchAdd, 0)))
 	fetch.Encode(&infiniband.Fields{
 		BTH:       infiniband.BTHFields{Opcode: infiniband.FetchAdd, DestQP: s.config.Number, PSN: s.config.ReceivePSN},
