@@ -28,7 +28,7 @@ for dir in usr etc proc sys dev bin sbin lib lib64; do
 done
 cp "$SELF" "$root/self"
 printf 'name: cli-chroot\nfabric: {topology: single-switch, params: {hosts: 2}, links: {default: {rate: 10mbit}}}\n' >"$root/testbed.yaml"
-railbed() { chroot "$root" bash -c 'exec -a railbed-command /self "$@"' bash "$@"; }
+railbed() { chroot "$root" bash -c 'exec -a railbed /self "$@"' bash "$@"; }
 trap 'railbed down cli-chroot' EXIT
 mounts=$(wc -l </proc/self/mountinfo)
 railbed doctor mount-namespace proc-mount sysfs-mount run-netns

@@ -10,8 +10,9 @@ import (
 	"railbed/testbed/reexec"
 )
 
-// asCommand is the argv[0] with which this test binary is the railbed command.
-const asCommand = "railbed-command"
+// asCommand is the argv[0] with which this test binary is the railbed command, also in
+// nodes.
+const asCommand = "railbed"
 
 func TestMain(m *testing.M) {
 	cli.Init()
