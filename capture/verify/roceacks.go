@@ -102,6 +102,10 @@ func (k *RoCEAcks) judge(f *roceFlow[ackFlow], p *Packet) {
 	r := p.RoCE
 	k.answers++
 	k.advance(f) // a READ's PSNs may be known only now
+	if f.vague {
+		f.acknowledge(acknowledged(r))
+		return
+	}
 	upTo, syndrome := acknowledged(r), r.AETH.Syndrome
 	hasAETH := r.BTH.Opcode.Has(infiniband.HasAETH)
 	refuses := hasAETH && syndrome.Kind() != infiniband.Ack
@@ -204,14 +208,17 @@ func (k *RoCEAcks) waits(f *roceFlow[ackFlow]) {
 func (k *RoCEAcks) Result() Result {
 	r := Result{Name: roceName(spec.RoCERuleAcks)}
 	unclear := k.doubts()
-	judged, apart := 0, 0
+	judged, apart, vague := 0, 0, 0
 	for _, f := range k.ordered {
-		if !f.paired {
+		switch {
+		case !f.paired:
 			apart++
-			continue
+		case f.vague:
+			vague++
+		default:
+			judged++
+			k.waits(f)
 		}
-		judged++
-		k.waits(f)
 	}
 	k.found.count(k.early, "answers acknowledge what had not come")
 	k.found.count(k.needless, "NAKs of a sequence error were sent with nothing behind them")
@@ -235,6 +242,9 @@ func (k *RoCEAcks) Result() Result {
 	if apart > 0 {
 		unclear = append(unclear, notApplicable("of %d queue pairs it is not known what answers them", apart))
 	}
+	if vague > 0 {
+		unclear = append(unclear, notApplicable("of %d queue pairs READs were missing before it was known how many PSNs they take", vague))
+	}
 	if k.answers == 0 {
 		unclear = append(unclear, notApplicable("no answer of a reliable connection was seen; %d requests were", k.requests))
 	}
@@ -248,7 +258,7 @@ func (k *RoCEAcks) Result() Result {
 	}
 	r.Measured = map[string]float64{
 		"flows": float64(judged), "requests": float64(k.requests), "answers": float64(k.answers), "naks": float64(k.naks - k.rnr), "rnr-naks": float64(k.rnr),
-		"acknowledged": float64(k.acked), "coalesced": float64(k.coalesced), "waiting": float64(k.waiting), "not-applicable": float64(apart),
+		"acknowledged": float64(k.acked), "coalesced": float64(k.coalesced), "waiting": float64(k.waiting), "not-applicable": float64(apart + vague),
 	}
 	r.Summary = fmt.Sprintf("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of them with another's; %d NAKs, %d of them that the receiver was not ready",
 		k.answers, judged, k.acked, k.coalesced, k.naks, k.rnr)

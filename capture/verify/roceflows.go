@@ -85,7 +85,10 @@ type roceFlow[S any] struct {
 	// known how many PSNs it takes.
 	open     bool
 	openRead uint32
-	own      S
+	// vague says that READs had been left out, and came when it was not known how many
+	// PSNs they take: where there are several, nobody knows where one ends.
+	vague bool
+	own   S
 }
 
 // roceSent is a PSN.
@@ -226,7 +229,7 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 
 func (f *roceFlow[S]) begin(psn infiniband.PSN) {
 	f.drop(len(f.sent))
-	f.base, f.una, f.next, f.open = psn, psn, psn, false
+	f.base, f.una, f.next, f.open, f.vague = psn, psn, psn, false, false
 }
 
 // place finds the place of a request, and adds it.
@@ -277,7 +280,7 @@ func (f *roceFlow[S]) fill(p *Packet) bool {
 	psns := 1
 	if f.mtu > 0 {
 		psns = min(run, readPSNs(s.length, f.mtu))
-	} else if readMTU(s.length, run) > 0 {
+	} else if f.vague = f.vague || run > 1 && s.length > uint32(infiniband.MTU(1)); readMTU(s.length, run) > 0 {
 		psns = run
 	}
 	s.ends = psns == 1

@@ -1,0 +1,41 @@
+package verify
+
+import (
+	"testing"
+
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+	"railbed/transports/infiniband"
+)
+
+// TestRoCEReadsInAGap: READs that got lost in a row come again. On a connection of which
+// nothing tells the path MTU nobody knows where one ends and the next begins, and
+// nobody is accused of answering what had not come.
+func TestRoCEReadsInAGap(t *testing.T) {
+	for _, c := range []struct {
+		known bool // the path MTU
+		want  verdict.Verdict
+		says  string
+	}{
+		{true, pass, "11 answers of 1 queue pairs"},
+		{false, unclear, "READs were missing before it was known how many PSNs they take"},
+	} {
+		q := newRoCEScene(t, 4)
+		q.read(10)
+		if c.known {
+			q.read(700)
+		}
+		first := q.psn
+		q.ask(infiniband.ReadRequest, first, 0, length(600)) // three PSNs
+		q.lose()
+		q.ask(infiniband.ReadRequest, first.Add(3), 0, length(500)) // two
+		q.lose()
+		q.ask(infiniband.ReadRequest, first.Add(5), 0, length(10))
+		q.nak(first)
+		for _, bytes := range []uint32{600, 500, 10} {
+			q.read(bytes)
+		}
+		results, _ := q.run(rules(t, spec.RoCERuleAcks)...)
+		results[0].wants(t, c.want, c.says)
+	}
+}
