@@ -229,8 +229,9 @@ func newExchange(c cell, askedSeed, servedSeed string) *exchange {
 }
 
 // newAtomics works on a few words in turn. Of compare-and-swaps two of three compare
-// with what is there, so that one which is done twice, left out or done out of turn
-// changes what others find.
+// with what is there and put its complement in its place, so that a word goes to and
+// fro, and one which is left out, done out of turn, or done again behind others changes
+// what others find.
 func newAtomics(c cell, askedSeed, servedSeed string) *exchange {
 	const words, rounds = 5, 120
 	x := &exchange{size: 8 * (rounds + 2)}
@@ -240,8 +241,10 @@ func newAtomics(c cell, askedSeed, servedSeed string) *exchange {
 		word := x.served[m.Remote:][:8]
 		found := binary.LittleEndian.Uint64(word)
 		binary.LittleEndian.PutUint64(x.asked[m.Local:], found)
-		if m.Compare = found; i%3 == 2 {
-			m.Compare++
+		if c.op == queuepair.CompareSwap.String() {
+			if m.Compare, m.Operand = found, ^found; i%3 == 2 {
+				m.Compare++
+			}
 		}
 		switch {
 		case c.op == queuepair.FetchAdd.String():
