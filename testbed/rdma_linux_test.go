@@ -61,8 +61,9 @@ var verbsPrograms = []verbsProgram{
 		listens: perftestPort, says: `(?m)^20 iters in`, there: 20 * 4096, back: 20 * 4096},
 	{name: "rping", feature: hosttest.Rping, server: []string{"rping", "-s", "-v", "-V", "-C5", "-S3500"}, client: []string{"rping", "-c", "-v", "-V", "-C5", "-S3500", "-a10.128.0.3"},
 		says: `(?s)(ping data: rdma-ping-\d.*){5}`, there: 5 * 3500, back: 5 * 3500},
-	{name: "ucx_perftest", feature: hosttest.UCX, server: []string{"ucx_perftest", "-d", "rxe_eth0:1", "-x", "rc_verbs"},
-		client:  []string{"ucx_perftest", "h1", "-d", "rxe_eth0:1", "-x", "rc_verbs", "-t", "put_bw", "-D", "zcopy", "-s5000", "-n20", "-w1"},
+	// UCX connects by datagrams, and ignores those that rxe receives over IPv4.
+	{name: "ucx_perftest", feature: hosttest.UCX, env: []string{"UCX_TLS=rc_verbs,ud_verbs:aux", "UCX_NET_DEVICES=rxe_eth0:1", "UCX_IB_GID_INDEX=2"},
+		server: []string{"ucx_perftest"}, client: []string{"ucx_perftest", "h1", "-t", "tag_bw", "-s5000", "-n20", "-w1"},
 		listens: ucxPort, says: `(?m)^Final: +20 `, there: 20 * 5000},
 }
 
