@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -56,11 +55,12 @@ func arguments(n plan.Node, processor string) []string {
 	if processor == KVM {
 		accelerator, model = "kvm", "host"
 	}
+	guest := n.Guest()
 	args := []string{
 		program, "-name", n.Name, "-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-machine", "pc", "-accel", accelerator, "-cpu", model,
-		"-m", strconv.FormatUint(uint64(memoryOf(n))>>20, 10), "-smp", strconv.Itoa(max(1, int(math.Ceil(n.CPU)))),
+		"-m", strconv.FormatUint(uint64(guest.Memory)>>20, 10), "-smp", strconv.Itoa(guest.Processors),
 		"-kernel", descriptorPath(kernelFd), "-initrd", descriptorPath(initrdFd),
 		// The guest ends, and QEMU with it, when its kernel panics. Mitigations guard
 		// programs of a guest against each other, and cost TCG time, as do the

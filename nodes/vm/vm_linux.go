@@ -60,9 +60,6 @@ const (
 	GuestPart = "init-vm"
 )
 
-// DefaultMemory is a guest's memory where the file says nothing.
-const DefaultMemory units.Bytes = 512 << 20
-
 // Runtime makes nodes that are virtual machines. Its zero value is ready. It is
 // safe for concurrent use, and guests boot at the same time.
 type Runtime struct {
@@ -122,7 +119,7 @@ func Check(all []plan.Node) error {
 	count := 0
 	for _, n := range all {
 		if n.Runtime == spec.VM {
-			wanted += memoryOf(n) + overhead
+			wanted += n.Guest().Memory + overhead
 			count++
 		}
 	}
@@ -140,11 +137,4 @@ func Check(all []plan.Node) error {
 		}
 	}
 	return nil
-}
-
-func memoryOf(n plan.Node) units.Bytes {
-	if n.Memory == 0 {
-		return DefaultMemory
-	}
-	return n.Memory
 }

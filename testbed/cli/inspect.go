@@ -195,6 +195,7 @@ func (a *app) printState(s *supervisor.State) {
 	}
 	nodes.Render()
 	fmt.Fprintln(a.stdout)
+	a.printGuests(s.Guests)
 	a.printRDMA(s.RDMA)
 	switches := a.newTable("SWITCH", "KIND", "ROLE", "PORTS", "NETNS")
 	for _, sw := range s.Switches {

@@ -78,6 +78,7 @@ func (a *app) printPlan(p *plan.Plan) {
 	fmt.Fprintf(a.stdout, "testbed %s, seed %d, plan %.12s: %s, %s, %s, %s\n\n", p.Name, p.Seed, p.Hash(),
 		count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"), count(len(p.Ranks), "rank"))
 	a.printPlanNodes(p)
+	a.printGuests(p.Guests())
 	a.printRDMA(p.RDMADevices())
 	a.printPlanSwitches(p)
 	a.printPlanLinks(p)
@@ -101,6 +102,19 @@ func (a *app) printPlanNodes(p *plan.Plan) {
 			rows.AppendRow(table.Row{name, loopbacks, nic.Name, nic.Peer, addresses(nic.Addrs), nic.MAC, nic.MTU})
 			name, loopbacks = "", ""
 		}
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+// printGuests prints virtual machines, where there are any.
+func (a *app) printGuests(guests []plan.Guest) {
+	if len(guests) == 0 {
+		return
+	}
+	rows := a.newTable("virtual machine", "processors", "memory", "modules")
+	for _, g := range guests {
+		rows.AppendRow(table.Row{g.Node, g.Processors, g.Memory, strings.Join(g.Modules, " ")})
 	}
 	rows.Render()
 	fmt.Fprintln(a.stdout)

@@ -21,9 +21,9 @@ import (
 // TestRDMAOfTheHost: the plan says what a NIC's RDMA device is, and up says what
 // brings it where the host's kernel has it not.
 func TestRDMAOfTheHost(t *testing.T) {
-	file := writeFile(t, smallFile+"nodes: {h1: {rdma: rxe}}\n")
+	file := writeFile(t, smallFile+"nodes: {h1: {rdma: rxe}, h0: {runtime: vm}}\n")
 	printed := must(t, "plan", file).stdout
-	for _, want := range []string{"RDMA DEVICE", "  h1    eth0  rxe       1024\n", "needs rdma-rxe: node h1 has rdma: rxe and the host's kernel (" + file + ":3:20)"} {
+	for _, want := range []string{"VIRTUAL MACHINE  PROCESSORS  MEMORY  MODULES\nh0                        1  512MiB\n", "RDMA DEVICE", "  h1    eth0  rxe       1024\n", "needs rdma-rxe: node h1 has rdma: rxe and the host's kernel (" + file + ":3:20)"} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("plan lacks %q:\n%s", want, printed)
 		}

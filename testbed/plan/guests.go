@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 
 	"railbed/fabric/units"
@@ -15,8 +17,35 @@ const (
 	Tap      = "tap"
 )
 
-// LeastGuestMemory is what a virtual machine boots with.
-const LeastGuestMemory units.Bytes = 256 << 20
+// LeastGuestMemory is what a virtual machine boots with, and DefaultGuestMemory what
+// it has where the file says nothing.
+const (
+	LeastGuestMemory   units.Bytes = 256 << 20
+	DefaultGuestMemory units.Bytes = 512 << 20
+)
+
+// Guest is a node that is a virtual machine, as its kernel has it.
+type Guest struct {
+	Node       string      `json:"node"`
+	Processors int         `json:"processors"`
+	Memory     units.Bytes `json:"memory"`
+	Modules    []string    `json:"modules,omitempty"`
+}
+
+// Guests are all virtual machines.
+func (p *Plan) Guests() (all []Guest) {
+	for _, n := range p.Nodes {
+		if n.Runtime == spec.VM {
+			all = append(all, n.Guest())
+		}
+	}
+	return all
+}
+
+// Guest is the machine of a node that is a virtual one.
+func (n *Node) Guest() Guest {
+	return Guest{n.Name, max(1, int(math.Ceil(n.CPU))), cmp.Or(n.Memory, DefaultGuestMemory), n.Modules}
+}
 
 var moduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
@@ -34,7 +63,7 @@ func (c *compiler) checkGuest(name string, settings spec.Node) {
 	}
 	if settings.Runtime == spec.VM && settings.Memory != 0 && settings.Memory < LeastGuestMemory {
 		path := c.nodeSetting(name, "memory", func(n spec.Node) bool { return n.Memory != 0 })
-		c.once(path, fmt.Sprintf("want at least %s, or remove memory for 512MiB", LeastGuestMemory), "memory of %s is %s, and its kernel does not boot with it", name, settings.Memory)
+		c.once(path, fmt.Sprintf("want at least %s, or remove memory for %s", LeastGuestMemory, DefaultGuestMemory), "memory of %s is %s, and its kernel does not boot with it", name, settings.Memory)
 	}
 }
 

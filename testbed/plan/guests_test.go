@@ -18,13 +18,17 @@ var wrongGuestFiles = []wrongFile{
 // TestGuests: what virtual machines need of the host, at the first one, and what a
 // node's own entry says of modules beats the pattern's.
 func TestGuests(t *testing.T) {
-	p, err := compileText(leafSpineFile("nodes:", `  "h[1-2]": {runtime: vm, modules: [a, b]}`, "  h2: {modules: [c]}"))
+	p, err := compileText(leafSpineFile("nodes:", `  "h[1-2]": {runtime: vm, modules: [a, b]}`, "  h2: {modules: [c], cpu: 2.5, memory: 300MiB}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	const reason, where = "node h1 is a virtual machine", "f:6:23"
 	want := []Requirement{{QEMU, reason, where}, {VMKernel, reason, where}, {Tap, reason, where}}
 	if diff := cmp.Diff(want, p.Requires); diff != "" {
+		t.Error(diff)
+	}
+	guests := []Guest{{"h1", 1, DefaultGuestMemory, []string{"a", "b"}}, {"h2", 3, 300 << 20, []string{"c"}}}
+	if diff := cmp.Diff(guests, p.Guests()); diff != "" {
 		t.Error(diff)
 	}
 	for i, modules := range [][]string{nil, {"a", "b"}, {"c"}, nil} {

@@ -100,8 +100,9 @@ type State struct {
 	Links    []fabric.LinkState `json:"links"`
 	// Soft is what the soft switches are doing; their ports are with the links.
 	Soft *live.State `json:"soft,omitempty"`
-	// RDMA are the nodes' RDMA devices.
-	RDMA []plan.NodeRDMA `json:"rdma,omitempty"`
+	// Guests are the nodes that are virtual machines, RDMA the nodes' RDMA devices.
+	Guests []plan.Guest    `json:"guests,omitempty"`
+	RDMA   []plan.NodeRDMA `json:"rdma,omitempty"`
 }
 
 // NodeState is a node as it is now.

@@ -176,7 +176,7 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 	}
 	state := &State{
 		Name: p.Name, File: file, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
-		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{}, RDMA: p.RDMADevices(),
+		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{}, Guests: p.Guests(), RDMA: p.RDMADevices(),
 	}
 	for _, n := range p.Nodes {
 		processes, err := s.nodes[n.Name].Processes()
