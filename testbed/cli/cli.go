@@ -18,7 +18,9 @@ import (
 
 	"railbed/scenarios/engine"
 	"railbed/testbed"
+	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
+	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
 	"railbed/workloads/probe"
 )
@@ -52,7 +54,10 @@ func (e *exitError) Unwrap() error { return e.Err }
 
 // Init runs the part of Railbed that this process was started for, if any, and
 // then does not return. It comes first in main.
-func Init() { testbed.Init(engine.Parts(), probe.Parts()) }
+func Init() {
+	command := func(args []string) int { return Main(args, os.Stdin, os.Stdout, os.Stderr) }
+	testbed.Init(engine.Parts(), probe.Parts(), reexec.Parts{supervisor.CommandPart: command})
+}
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {

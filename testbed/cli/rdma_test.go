@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/capture/report"
 	"railbed/testbed"
 	"railbed/testbed/doctor"
 	"railbed/testbed/hosttest"
@@ -125,5 +127,29 @@ nodes: {default: {rdma: rxe}}
 	said := must(t, "exec", "h0", "-t", name, "--", "ibv_rc_pingpong", "-d", devices[0].Name, "-g1", "-n20", "-c", "h1")
 	if server := <-served; server.code != 0 || !strings.Contains(said.stdout, "20 iters in") {
 		t.Errorf("%s%s%s", said.stdout, server.stdout, server.stderr)
+	}
+}
+
+// TestRxeToOurs runs the scenario in which nodes run this program, too. A busy machine
+// may be too slow for its rates, which is not the point.
+func TestRxeToOurs(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.VM, hosttest.Tap, hosttest.Perftest)
+	results := filepath.Join(t.TempDir(), "results")
+	output, err := command("run", "../../scenarios/roce/rxe-to-ours.yaml", "--out", results).CombinedOutput()
+	text, wrong := os.ReadFile(filepath.Join(results, "report.json"))
+	var r report.Report
+	if wrong = errors.Join(wrong, json.Unmarshal(text, &r)); wrong != nil {
+		t.Fatalf("%v, %v\n%s", wrong, err, output)
+	}
+	if r.Verdict != verdict.Pass && r.Verdict != verdict.Overloaded {
+		t.Errorf("%s: %s\n%s", r.Verdict, r.Reason, output)
+	}
+	for _, c := range r.Checks {
+		if c.Verdict != verdict.Pass {
+			t.Errorf("%s: %s, %s", c.Name, c.Verdict, c.Summary)
+		}
+	}
+	if len(r.Checks) != 5 {
+		t.Errorf("%d checks, want 5", len(r.Checks))
 	}
 }

@@ -276,7 +276,8 @@ type Exec struct {
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
 	// Nodes are names or globs.
 	Nodes []string `yaml:"nodes" json:"nodes"`
-	// Command is the program and its arguments; no shell reads it.
+	// Command is the program and its arguments; no shell reads it. The program railbed is
+	// the one that runs the file.
 	Command []string `yaml:"command" json:"command" scalar:"any"`
 	// Background lets the next step start at once.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`

@@ -51,8 +51,12 @@ func (s *supervisor) serveExec(c *frameConn) {
 		return
 	}
 	defer pipes.close()
+	args, self := request.Args, request.Self
+	if !self && len(args) > 0 && args[0] == Command {
+		args, self = reexec.Argv(CommandPart, args[1:]...), true
+	}
 	process, err := node.Start(context.Background(), nodes.Command{
-		Args: request.Args, Self: request.Self, Env: request.Env, Dir: request.Dir,
+		Args: args, Self: self, Env: request.Env, Dir: request.Dir,
 		Stdin: pipes.child[0], Stdout: pipes.child[1], Stderr: pipes.child[2], Channel: pipes.child[3],
 		Terminal: request.Terminal != nil,
 	})

@@ -21,6 +21,14 @@ import (
 // Part is the name under which the executable is started as a supervisor.
 const Part = "supervisor"
 
+// CommandPart is the name under which the executable is started as the railbed command
+// in a node: there, Command is this program itself, whatever its PATH holds. Programs
+// that have no such part have no such command.
+const (
+	CommandPart = "command"
+	Command     = "railbed"
+)
+
 // ExitLeftovers is the exit code of a supervisor that could not take everything
 // down; its run directory and log stay.
 const ExitLeftovers = 10
