@@ -259,6 +259,17 @@ var roceMutations = []struct {
 		q.next(infiniband.WriteOnly, 8)
 		q.nak(q.psn.Add(-2))
 	}, spec.RoCERuleGoBack, pass, "2 NAKs"},
+	{"a NAK that an acknowledgement makes up for", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 8)
+		q.next(infiniband.WriteOnly, 8)
+		q.nak(q.psn.Add(-2))
+		q.ack(q.psn.Add(-1), 2)
+		q.now += int64(time.Second)
+	}, spec.RoCERuleGoBack, pass, "2 NAKs"},
+	{"a PSN that was left out, and comes later", func(q *roceQP) {
+		q.ask(infiniband.WriteOnly, q.psn.Add(1), 8)
+		q.ask(infiniband.WriteOnly, q.psn, 8)
+	}, spec.RoCERuleGoBack, pass, "4 of 18"},
 	{"going back to behind what is missing", func(q *roceQP) {
 		q.next(infiniband.WriteOnly, 8)
 		q.next(infiniband.WriteOnly, 8)

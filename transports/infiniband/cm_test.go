@@ -148,4 +148,10 @@ func TestMADsOfOthers(t *testing.T) {
 	if !m.Valid() || m.IsCM() || m[:MADLen-1].Valid() {
 		t.Error("another class is taken for communication management")
 	}
+	for at, value := range map[int]byte{0: 2, 2: 1, 3: 0x83} { // versions, and a method that answers
+		m.EncodeCM(AttributeDREP, 7)
+		if m[at] = value; m.Valid() && m.IsCM() {
+			t.Errorf("with %d in byte %d it is taken for communication management", value, at)
+		}
+	}
 }

@@ -257,16 +257,16 @@ func TestNamesThatAreAlike(t *testing.T) {
 	a.Listen(port)
 	ours := w.connect(asks)
 	w.run(time.Second)
-	theirs := a.conns[ours].remote
-	b.next = Conn(theirs) // as in another life of its manager
-	delete(b.conns, Conn(theirs))
+	theirs := Conn(a.conns[ours].remote)
+	b.config.Shared = true // so that it says nothing of what it does not know
+	delete(b.conns, theirs)
+	a.Disconnect(w.now, ours, grants.QPN)
+	w.run(4 * time.Millisecond)
+	b.next = theirs // as in another life of its manager
 	if _, err := b.Connect(w.now, netip.AddrPortFrom(a.addr, port), 1, asks); err != nil {
 		t.Fatal(err)
 	}
-	w.run(500 * time.Microsecond)
-	a.Disconnect(w.now, ours, grants.QPN)
-	w.run(900 * time.Microsecond) // it asks again, and the DREQ goes unanswered
-	w.run(20 * time.Millisecond)
+	w.run(20 * time.Millisecond) // it asks again after the other connection has gone
 	requested := 0
 	for _, what := range a.told {
 		if strings.HasPrefix(what, "requested") {
