@@ -63,7 +63,7 @@ type Node interface {
 // close them once Start has returned.
 type Command struct {
 	// Args is the argument vector. Args[0] without a slash is looked up in
-	// the PATH of Env, inside the node; railbed is there wherever its file lies.
+	// the PATH of Env, inside the node.
 	Args []string
 	// Self starts the running executable instead of looking Args[0] up.
 	Self bool

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
 )
 
 // NoResolver is a node's /etc/resolv.conf.
@@ -68,23 +67,9 @@ func set(environment []string, name, value string) []string {
 	return append(environment, name+"="+value)
 }
 
-// Program is the path of what a command starts, in the mount namespace of the calling
-// thread, along the PATH that the program will have. What is not there wraps
-// ErrNotFound; but railbed itself is there in every node, wherever its file lies.
-func Program(self bool, name, dir string, environment []string) (string, error) {
-	if self {
-		return reexec.Self, nil
-	}
-	path, err := lookPath(name, dir, environment)
-	if name == "railbed" && errors.Is(err, ErrNotFound) {
-		return reexec.Self, nil
-	}
-	return path, err
-}
-
-// lookPath finds a program in the mount namespace of the calling thread, along
+// LookPath finds a program in the mount namespace of the calling thread, along
 // the PATH that the program will have. What is not there wraps ErrNotFound.
-func lookPath(name, dir string, environment []string) (string, error) {
+func LookPath(name, dir string, environment []string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join("/", dir, name)

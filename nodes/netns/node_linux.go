@@ -212,11 +212,13 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	}
 	environment := nodes.Environment(n.config, command.Env)
 	// Between clone and exec the child shares our memory, so the /proc of its
-	// PID namespace names our executable as its own, wherever the file lies
-	// (reexec.Self).
-	path, err := nodes.Program(command.Self, command.Args[0], command.Dir, environment)
-	if err != nil {
-		return nil, err
+	// PID namespace names our executable as its own, wherever the file lies.
+	path := reexec.Self
+	if !command.Self {
+		var err error
+		if path, err = nodes.LookPath(command.Args[0], command.Dir, environment); err != nil {
+			return nil, err
+		}
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

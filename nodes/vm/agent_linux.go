@@ -131,9 +131,11 @@ type guestCommand struct {
 
 // start opens a command's descriptors and starts it.
 func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended chan syscall.WaitStatus, err error) {
-	path, err := nodes.Program(request.Self, request.Args[0], request.Dir, request.Env)
-	if err != nil {
-		return 0, nil, err
+	path := reexec.Self
+	if !request.Self {
+		if path, err = nodes.LookPath(request.Args[0], request.Dir, request.Env); err != nil {
+			return 0, nil, err
+		}
 	}
 	files, err := c.open(request)
 	defer closeAll(files)

@@ -10,8 +10,7 @@ import (
 	"railbed/testbed/reexec"
 )
 
-// asCommand is the argv[0] with which this test binary is the railbed command, also in
-// nodes.
+// asCommand is the argv[0] with which this test binary is the railbed command.
 const asCommand = "railbed"
 
 func TestMain(m *testing.M) {
