@@ -51,7 +51,7 @@ test-root: # as whoever runs make
 	exit $$status
 
 test-user: # root tries what nobody has
-	RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} \
+	RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_LIBRARY=half \
 	$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESS)
 
 interop: setup-test ## RoCEv2 with the kernel: all cells, and the table of transports/roce/INTEROP.md

@@ -30,7 +30,8 @@ const overloadedTries = 2
 // INCONCLUSIVE; that is the machine's and not the file's, and a test that runs
 // beside others cannot ask for more. What must not be is a failure of an emulation
 // that kept up more or less: soft switches that see packets tens of milliseconds
-// late have other queues than the file's.
+// late have other queues than the file's. With RAILBED_LIBRARY=half every other file
+// runs: make test has it so for the ordinary user that root tries beside himself.
 func TestLibrary(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	files, err := filepath.Glob("../*.yaml")
