@@ -35,7 +35,8 @@ func TestRoCEReadsInAGap(t *testing.T) {
 		for _, bytes := range []uint32{600, 500, 10} {
 			q.read(bytes)
 		}
-		results, _ := q.run(rules(t, spec.RoCERuleAcks)...)
+		results, _ := q.run(rules(t, spec.RoCERuleAcks, spec.RoCERuleWrites)...)
 		results[0].wants(t, c.want, c.says)
+		results[1].wants(t, pass, "READs")
 	}
 }

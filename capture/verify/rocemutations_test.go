@@ -217,6 +217,12 @@ var roceMutations = []struct {
 		q.part(infiniband.ReadResponseFirst, -1, roceMTU)
 		q.part(infiniband.ReadResponseFirst, 0, roceMTU)
 	}, spec.RoCERuleWrites, fail, "is part 2 of 3 of the READ"},
+	{"a READ whose answer seems to begin twice, and packets were missed", func(q *roceQP) {
+		q.next(infiniband.ReadRequest, 0, length(3*roceMTU))
+		q.part(infiniband.ReadResponseFirst, -1, roceMTU)
+		q.part(infiniband.ReadResponseFirst, 0, roceMTU)
+		q.drops["h0:eth0"] = 1
+	}, spec.RoCERuleWrites, unclear, "is part 2 of 3 of the READ"},
 	{"a READ whose rest is asked for", func(q *roceQP) {
 		q.next(infiniband.ReadRequest, 0, length(700))
 		q.part(infiniband.ReadResponseFirst, -1, roceMTU)
@@ -327,6 +333,12 @@ func TestRoCEWithLittle(t *testing.T) {
 		{"one of each", func(q *roceQP) { q.next(infiniband.WriteOnly+uc, 8); q.next(infiniband.WriteOnly+uc, 8) }, spec.RoCERuleWrites, pass, "2 WRITEs of 16 bytes"},
 		{"one request", func(q *roceQP) { q.next(infiniband.WriteOnly, 8) }, spec.RoCERulePSN, unclear, "NOT-APPLICABLE: no queue pair sent two requests: 1 sent one"},
 		{"half a message", func(q *roceQP) { q.next(infiniband.WriteMiddle, roceMTU); q.next(infiniband.WriteLast, 8) }, spec.RoCERuleWrites, unclear, "NOT-APPLICABLE: no WRITE, SEND or READ was seen whole; of 1 packets were missing"},
+		{"a READ whose rest is asked for before its path MTU is known", func(q *roceQP) {
+			q.next(infiniband.ReadRequest, 0, length(700))
+			q.ask(infiniband.ReadRequest, q.psn, 0, length(700-roceMTU), address(4096+roceMTU))
+			q.part(infiniband.ReadResponseFirst, 0, roceMTU)
+			q.part(infiniband.ReadResponseLast, 1, 700-2*roceMTU)
+		}, spec.RoCERuleWrites, pass, "1 READs of 444 bytes were seen whole, 1 not"},
 		{"no packet", func(q *roceQP) { q.now += int64(time.Second) }, spec.RoCERuleICRC, unclear, "no packet of RoCEv2 was seen whole"},
 		{"a number that goes on", three(1, 1), spec.RoCERuleAcks, pass, "3 answers"},
 		{"a number that goes back", three(1, ^uint32(0)), spec.RoCERuleAcks, fail, "do not count the messages"},

@@ -54,8 +54,12 @@ func (k *RoCEWrites) asks(f *roceFlow[writeFlow], r *RoCE, place rocePlace) {
 		return
 	}
 	one, part := m.read(r.BTH.PSN, f.mtu)
-	if one == nil || part > 0 && f.mtu == 0 {
-		return // it is over, or of another life; or it is not known where its parts begin
+	if one == nil { // it is over, or of another life
+		return
+	}
+	if f.mtu == 0 { // it is not known where its parts begin, nor where this one ends
+		one.parts = slices.Grow(one.parts, maxRoCEParts+1)[:maxRoCEParts+1]
+		return
 	}
 	at := part * f.mtu
 	if r.RETH.RKey != one.rkey || r.RETH.VA != one.va+uint64(at) || at > int(one.length) || int(r.RETH.Length) > int(one.length)-at {
@@ -63,7 +67,7 @@ func (k *RoCEWrites) asks(f *roceFlow[writeFlow], r *RoCE, place rocePlace) {
 		k.found.exemplify("%s: the READ of PSN %d asks for %d bytes at %#x, which are none of those at %#x that it asked for before", f.name, r.BTH.PSN, r.RETH.Length, r.RETH.VA, one.va)
 		return
 	}
-	if len(one.parts) <= maxRoCEParts && f.mtu > 0 {
+	if len(one.parts) <= maxRoCEParts {
 		one.parts = append(one.parts, rocePart{part, part + readPSNs(r.RETH.Length, f.mtu)})
 	}
 }
@@ -88,6 +92,9 @@ func (k *RoCEWrites) answers(f *roceFlow[writeFlow], r *RoCE) {
 		return
 	}
 	one, part := f.own.read(r.BTH.PSN, f.mtu)
+	if f.vague {
+		return
+	}
 	if one == nil {
 		if s := f.at(r.BTH.PSN); s != nil && s.seen && s.opcode.Operation() != infiniband.ReadRequest {
 			k.reads.order++

@@ -194,8 +194,19 @@ func (k *RoCEWrites) Result() Result {
 		k.partial += uint64(len(f.own.reads))
 	}
 	k.found.count(k.reads.asked, "READs were asked for again as other bytes")
-	k.found.count(k.reads.order, "answers are no part of their READ, or another one")
 	k.found.count(k.reads.size, "answers carry other than the bytes of their part of the READ")
+	wrong, placed := k.found.lines, findings{}
+	placed.count(k.reads.order, "answers are no part of their READ, or another one")
+	if k.capture.lossy(k.rests()) { // the request for that part may have been missed
+		unclear = append(unclear, placed.lines...)
+	} else {
+		wrong = append(wrong, placed.lines...)
+	}
+	if len(wrong) > 0 {
+		wrong = append(wrong, k.found.examples...)
+	} else {
+		r.Details = append(r.Details, k.found.examples...)
+	}
 	if k.writes+k.sends+k.reads.whole == 0 {
 		unclear = append(unclear, notApplicable("no WRITE, SEND or READ was seen whole; of %d packets were missing", k.partial))
 	}
@@ -203,6 +214,6 @@ func (k *RoCEWrites) Result() Result {
 		"writes": float64(k.writes), "sends": float64(k.sends), "bytes": float64(k.bytes), "reads": float64(k.reads.whole), "read-bytes": float64(k.reads.bytes), "not-applicable": float64(k.partial),
 	}
 	r.Summary = fmt.Sprintf("%d WRITEs of %d bytes, %d SENDs and %d READs of %d bytes were seen whole, %d not", k.writes, k.bytes, k.sends, k.reads.whole, k.reads.bytes, k.partial)
-	k.capture.conclude(&r, k.rests(), k.found.all(), unclear)
+	k.capture.conclude(&r, k.rests(), wrong, unclear)
 	return r
 }
