@@ -48,7 +48,8 @@ const (
 	ucxPort      = 13337
 )
 
-// verbsPrograms have few and odd messages: a guest's processor is slow. rdma_cm, which
+// verbsPrograms have few and odd messages and long timeouts: a guest's processor is
+// slow. rdma_cm, which
 // rping uses, knows NICs' addresses alone: a name leads to a node's loopback.
 var verbsPrograms = []verbsProgram{
 	perftest("ib_write_bw", 20, 5000, `(?m)^ 5000 +20 `, 20*5000, 0),
@@ -68,7 +69,7 @@ var verbsPrograms = []verbsProgram{
 }
 
 func perftest(program string, count, size int, says string, there, back int) verbsProgram {
-	options := []string{program, "-F", fmt.Sprintf("-n%d", count), fmt.Sprintf("-s%d", size)}
+	options := []string{program, "-F", "-u17", fmt.Sprintf("-n%d", count), fmt.Sprintf("-s%d", size)}
 	return verbsProgram{
 		name: program, feature: hosttest.Perftest, server: options, client: append(options[:len(options):len(options)], "h1"),
 		listens: perftestPort, says: says, there: there, back: back,
