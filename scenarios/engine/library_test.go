@@ -91,7 +91,7 @@ func needGuests(t *testing.T, p *plan.Plan) {
 	for _, need := range p.Requires {
 		switch need.Feature {
 		case plan.QEMU, plan.VMKernel:
-			hosttest.Need(t, hosttest.VM)
+			hosttest.Need(t, hosttest.Root, hosttest.VM) // an ordinary user's guests are the same
 		case plan.Tap:
 			hosttest.Need(t, hosttest.Tap)
 		case "perftest":

@@ -133,7 +133,7 @@ nodes: {default: {rdma: rxe}}
 // TestRxeToOurs runs the scenario in which nodes run this program, too. A busy machine
 // may be too slow for its rates, which is not the point.
 func TestRxeToOurs(t *testing.T) {
-	hosttest.Need(t, hosttest.Testbed, hosttest.VM, hosttest.Tap, hosttest.Perftest)
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.VM, hosttest.Tap, hosttest.Perftest) // an ordinary user's guests are the same
 	results := filepath.Join(t.TempDir(), "results")
 	output, err := command("run", "../../scenarios/roce/rxe-to-ours.yaml", "--out", results).CombinedOutput()
 	text, wrong := os.ReadFile(filepath.Join(results, "report.json"))
