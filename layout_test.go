@@ -187,8 +187,9 @@ var levels = map[string]folder{
 
 	"testbed/supervisor": {level: 4},
 
-	"testbed":              {level: 5},
-	"workloads/collective": {level: 5},
+	"testbed":                       {level: 5},
+	"workloads/collective":          {level: 5},
+	"workloads/collective/schedule": {level: 0},
 	"workloads/probe": {level: 5, siblings: map[string]string{
 		"testbed": "it starts its two ends in nodes",
 	}},

@@ -53,8 +53,11 @@ func mix(x uint64) uint64 {
 func shifted(iteration int) int { return int(mix(^uint64(iteration)) % patternLen) }
 
 // Fill sets a buffer to the rank's data for an iteration.
-func (p *Pattern) Fill(buffer []float32, iteration int) {
-	at := shifted(iteration)
+func (p *Pattern) Fill(buffer []float32, iteration int) { p.FillFrom(buffer, iteration, 0) }
+
+// FillFrom sets a buffer that begins with element from of the whole one.
+func (p *Pattern) FillFrom(buffer []float32, iteration, from int) {
+	at := (shifted(iteration) + from) % patternLen
 	for len(buffer) > 0 {
 		n := copy(buffer, p.own[at:])
 		buffer, at = buffer[n:], 0
@@ -63,7 +66,12 @@ func (p *Pattern) Fill(buffer []float32, iteration int) {
 
 // Wrong counts the elements of a result that are not the sum over all ranks.
 func (p *Pattern) Wrong(result []float32, iteration int) (wrong uint64) {
-	at := shifted(iteration)
+	return p.WrongFrom(result, iteration, 0)
+}
+
+// WrongFrom counts those of a result that begins with element from of the whole one.
+func (p *Pattern) WrongFrom(result []float32, iteration, from int) (wrong uint64) {
+	at := (shifted(iteration) + from) % patternLen
 	for len(result) > 0 {
 		part := result[:min(len(result), patternLen-at)]
 		want := p.expected[at:][:len(part)]
@@ -73,6 +81,18 @@ func (p *Pattern) Wrong(result []float32, iteration int) (wrong uint64) {
 			}
 		}
 		result, at = result[len(part):], 0
+	}
+	return wrong
+}
+
+// WrongOf counts the elements of a result, which begins with element from of the whole
+// one, that are not what a rank gave.
+func (p *Pattern) WrongOf(rank int, result []float32, iteration, from int) (wrong uint64) {
+	at := shifted(iteration) + from
+	for i, value := range result {
+		if value != p.value(rank, (at+i)%patternLen) {
+			wrong++
+		}
 	}
 	return wrong
 }

@@ -1,0 +1,391 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+
+	"railbed/transports"
+	"railbed/workloads/collective/schedule"
+)
+
+// Memory is what a rank has, and what others need of it.
+type Memory[T any] struct{ Input, Output, Work T }
+
+func (m *Memory[T]) of(b schedule.Buffer) T {
+	return [...]T{m.Input, m.Output, m.Work}[b]
+}
+
+// RunnerConfig is one rank's place in a program and its memory.
+type RunnerConfig struct {
+	Endpoint transports.Endpoint
+	Program  *Program
+	Rank     int
+	// Peers are the endpoint's peers, by rank; those of ranks with which this one has
+	// nothing to do are unused.
+	Peers []transports.Peer
+	// Memory is as long as the program says, the whole buffer of each operation in place
+	// being Program.Whole. What is not empty must be registered for remote writing.
+	Memory Memory[[]float32]
+	// Handles are those of the others' memory, by rank.
+	Handles []Memory[[]byte]
+}
+
+// Runner does the operations of a program at one rank. Each slice of the chunks goes
+// through all steps on its own: a step is done as soon as those before it are, for that
+// slice, and its message is there. So transfer, reduction and the algorithm's rounds
+// overlap.
+//
+// A Runner needs the endpoint for itself and is not safe for concurrent use. After an
+// error it must not be used any more.
+type Runner struct {
+	driver  driver
+	config  RunnerConfig
+	rankOf  map[transports.Peer]int
+	senders []int // ranks that send to this one
+	steps   int
+	behind  [][]int // by step, the steps that are done after it
+	modes   [2]modeSteps
+	peers   []runnerPeer
+	current uint32 // operations begun
+	run     progress
+}
+
+// modeSteps is what is different in place. Lists of actions are by slice and step.
+type modeSteps struct {
+	actions []action
+	waits   []int   // for how many other steps, messages and completions each waits
+	unsent  [][]int // by step, the steps that wait until it is complete
+}
+
+// action is a step for one slice.
+type action struct {
+	op                     schedule.Op
+	source, landed, target []float32
+	message                bool // it has one: it is not a slice without elements
+	peer                   int
+	offset                 uint64
+	remote                 []byte
+	imm                    uint32
+}
+
+// runnerPeer is what a runner knows of another rank.
+type runnerPeer struct {
+	cleared uint32               // operations for which its memory is ready
+	held    []transports.Request // until it is
+}
+
+// progress is the state of one operation.
+type progress struct {
+	mode        *modeSteps
+	waits       []int  // what is left of the mode's
+	came        []bool // messages, by slice and step
+	ready       []int  // what can be done
+	left        int    // steps that are not done
+	outstanding int    // requests posted, pending or held
+	traffic     Traffic
+}
+
+// leaveID is the ID of a request that only says that this rank is ready.
+const leaveID = ^uint64(0)
+
+// NewRunner checks the configuration and returns the runner.
+func NewRunner(config RunnerConfig) (*Runner, error) {
+	p, rank := config.Program, config.Rank
+	n := len(p.schedule.Ranks)
+	if rank < 0 || rank >= n || len(config.Peers) != n || len(config.Handles) != n {
+		return nil, fmt.Errorf("make runner: rank %d of %d, %d peers and handles of %d", rank, n, len(config.Peers), len(config.Handles))
+	}
+	for _, b := range []schedule.Buffer{schedule.Input, schedule.Output, schedule.Scratch} {
+		want := p.WorkLen(rank)
+		if b != schedule.Scratch {
+			from, to := p.Span(rank, b)
+			want = to - from
+		}
+		if got := len(config.Memory.of(b)); got != want {
+			return nil, fmt.Errorf("make runner: buffer %d of rank %d has %d elements, want %d", b, rank, got, want)
+		}
+	}
+	r := &Runner{driver: driver{endpoint: config.Endpoint}, config: config, rankOf: map[transports.Peer]int{}, steps: p.steps(rank), peers: make([]runnerPeer, n)}
+	sends := make([]bool, n)
+	for _, t := range p.schedule.Ranks[rank] {
+		for i := range t.Steps {
+			if t.Steps[i].Op != schedule.Copy {
+				r.rankOf[config.Peers[t.Steps[i].Peer]] = t.Steps[i].Peer
+			}
+			if takes(&t.Steps[i]) && !sends[t.Steps[i].Peer] {
+				sends[t.Steps[i].Peer] = true
+				r.senders = append(r.senders, t.Steps[i].Peer)
+			}
+		}
+	}
+	r.link()
+	for _, mode := range []Mode{OutOfPlace, InPlace} {
+		r.prepare(mode)
+	}
+	all := r.steps * p.slices
+	r.run = progress{waits: make([]int, all), came: make([]bool, all), ready: make([]int, 0, all)}
+	return r, nil
+}
+
+// number is that of a step among a rank's.
+func (p *Program) number(rank int, at schedule.At) int {
+	for _, t := range p.schedule.Ranks[rank][:at.Thread] {
+		at.Step += len(t.Steps)
+	}
+	return at.Step
+}
+
+// link finds for each step those that come after it.
+func (r *Runner) link() {
+	r.behind = make([][]int, r.steps)
+	p, rank := r.config.Program, r.config.Rank
+	for thread, t := range p.schedule.Ranks[rank] {
+		for i := range t.Steps {
+			own := p.number(rank, schedule.At{Thread: thread, Step: i})
+			if i > 0 {
+				r.behind[own-1] = append(r.behind[own-1], own)
+			}
+			for _, a := range t.Steps[i].After {
+				before := p.number(rank, a)
+				r.behind[before] = append(r.behind[before], own)
+			}
+		}
+	}
+}
+
+// prepare makes the actions of a mode.
+func (r *Runner) prepare(mode Mode) {
+	p, rank := r.config.Program, r.config.Rank
+	m := &r.modes[mode]
+	m.unsent = make([][]int, r.steps)
+	waits := make([]int, r.steps)
+	for thread, t := range p.schedule.Ranks[rank] {
+		for i := range t.Steps {
+			own := p.number(rank, schedule.At{Thread: thread, Step: i})
+			for _, a := range p.plans[mode].Unsent[rank][thread][i] {
+				send := p.number(rank, a)
+				m.unsent[send] = append(m.unsent[send], own)
+				waits[own]++
+			}
+		}
+	}
+	for _, behind := range r.behind {
+		for _, i := range behind {
+			waits[i]++
+		}
+	}
+	own, _ := p.landings(rank, mode)
+	others := map[int][]int{} // landings of those to whom this rank sends
+	for slice := range p.slices {
+		for thread, t := range p.schedule.Ranks[rank] {
+			for i := range t.Steps {
+				at := schedule.At{Thread: thread, Step: i}
+				a := r.action(mode, slice, at, own, others)
+				m.actions = append(m.actions, a)
+				wait := waits[p.number(rank, at)]
+				if takes(&t.Steps[i]) && a.message {
+					wait++
+				}
+				m.waits = append(m.waits, wait)
+			}
+		}
+	}
+}
+
+// action makes a step of a slice ready to be done.
+func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others map[int][]int) action {
+	p, rank := r.config.Program, r.config.Rank
+	step := &p.schedule.Ranks[rank][at.Thread].Steps[at.Step]
+	from, to := p.part(step.Chunk, step.Count, slice)
+	a := action{op: step.Op, peer: step.Peer, message: step.Op != schedule.Copy && (from < to || step.Count == 0)}
+	if from < to {
+		if step.Op != schedule.Receive {
+			a.source = r.memory(p.place(rank, mode, step.Source, from, to))
+		}
+		if step.Op != schedule.Send {
+			a.target = r.memory(p.place(rank, mode, step.Target, from, to))
+		}
+		if takes(step) {
+			a.landed = r.memory(p.lands(rank, mode, at, from, to, own[slice*r.steps+p.number(rank, at)]))
+		}
+	}
+	if step.Op == schedule.Send && a.message {
+		other := p.plans[mode].Other[rank][at.Thread][at.Step]
+		if others[step.Peer] == nil {
+			others[step.Peer], _ = p.landings(step.Peer, mode)
+		}
+		number := slice*p.steps(step.Peer) + p.number(step.Peer, other)
+		lands := p.lands(step.Peer, mode, other, from, to, others[step.Peer][number])
+		a.imm = uint32(number)
+		if from < to {
+			a.remote, a.offset = r.config.Handles[step.Peer].of(lands.buffer), uint64(lands.from)*ElementSize
+		}
+	}
+	return a
+}
+
+func (r *Runner) memory(p place) []float32 { return r.config.Memory.of(p.buffer)[p.from:p.to] }
+
+// Buffer is the rank's input or output in a mode, and the element of the whole buffer with
+// which it begins.
+func (r *Runner) Buffer(mode Mode, b schedule.Buffer) (elements []float32, from int) {
+	p := r.config.Program
+	from, to := p.Span(r.config.Rank, b)
+	if from == to {
+		return nil, from
+	}
+	return r.memory(p.place(r.config.Rank, mode, b, from, to)), from
+}
+
+// Run does one operation. Every rank must call it with the same mode, as often as the
+// others; it returns when this rank has its result and everything that it sent has
+// arrived.
+func (r *Runner) Run(ctx context.Context, mode Mode) (Traffic, error) {
+	r.begin(mode)
+	r.work()
+	for r.run.left > 0 || r.run.outstanding > 0 {
+		err := r.driver.turn(ctx, r.handle)
+		if err != nil {
+			return r.run.traffic, fmt.Errorf("%v %s %d on rank %d: %w", mode, r.config.Program.schedule.Kind, r.current, r.config.Rank, err)
+		}
+		r.work()
+	}
+	return r.run.traffic, nil
+}
+
+func (r *Runner) begin(mode Mode) {
+	r.current = (r.current + 1) &^ clearToSend
+	r.driver.pending = r.driver.pending[:0]
+	o := &r.run
+	o.mode, o.ready, o.left, o.outstanding, o.traffic = &r.modes[mode], o.ready[:0], len(o.waits), 0, Traffic{}
+	clear(o.came)
+	copy(o.waits, o.mode.waits)
+	for i := len(o.waits) - 1; i >= 0; i-- { // the last that is ready is done first
+		if o.waits[i] == 0 {
+			o.ready = append(o.ready, i)
+		}
+	}
+	// From now on the others may write here: what they write to holds nothing of value.
+	for _, rank := range r.senders {
+		o.outstanding++
+		r.driver.pending = append(r.driver.pending, transports.Request{ID: leaveID, Op: transports.OpWriteImm, Peer: r.config.Peers[rank], Imm: clearToSend | r.current})
+	}
+}
+
+// work does what can be done.
+func (r *Runner) work() {
+	for len(r.run.ready) > 0 {
+		last := len(r.run.ready) - 1
+		i := r.run.ready[last]
+		r.run.ready = r.run.ready[:last]
+		r.do(i)
+	}
+}
+
+// do does a step of a slice.
+func (r *Runner) do(i int) {
+	a := &r.run.mode.actions[i]
+	step := i % r.steps
+	switch a.op {
+	case schedule.Send:
+		if a.message {
+			r.send(i, a)
+		} else {
+			r.release(i-step, r.run.mode.unsent[step])
+		}
+	case schedule.Receive:
+		if len(a.target) > 0 && &a.landed[0] != &a.target[0] {
+			copy(a.target, a.landed)
+		}
+	case schedule.Combine:
+		if len(a.target) > 0 {
+			sum(a.target, a.landed, a.source)
+		}
+	case schedule.Copy:
+		if len(a.target) > 0 && &a.source[0] != &a.target[0] {
+			copy(a.target, a.source)
+		}
+	}
+	r.run.left--
+	r.release(i-step, r.behind[step])
+}
+
+// release takes one of the things away for which steps of a slice wait.
+func (r *Runner) release(slice int, steps []int) {
+	for _, step := range steps {
+		if r.run.waits[slice+step]--; r.run.waits[slice+step] == 0 {
+			r.run.ready = append(r.run.ready, slice+step)
+		}
+	}
+}
+
+func (r *Runner) send(i int, a *action) {
+	r.run.outstanding++
+	request := transports.Request{
+		ID: uint64(i), Op: transports.OpWriteImm, Peer: r.config.Peers[a.peer],
+		Local: Bytes(a.source), Remote: a.remote, Offset: a.offset, Imm: a.imm,
+	}
+	if peer := &r.peers[a.peer]; peer.cleared != r.current {
+		peer.held = append(peer.held, request)
+		return
+	}
+	r.driver.pending = append(r.driver.pending, request)
+}
+
+func (r *Runner) handle(c transports.Completion) error {
+	rank, known := r.rankOf[c.Peer]
+	switch {
+	case c.Op == transports.OpPeerDown:
+		return fmt.Errorf("rank %d: %w", rank, c.Err)
+	case c.Err != nil:
+		return c.Err
+	case c.Op != transports.OpReceive:
+		r.run.outstanding--
+		r.run.traffic.Sent += uint64(c.Bytes)
+		if c.ID != leaveID {
+			step := int(c.ID) % r.steps
+			r.release(int(c.ID)-step, r.run.mode.unsent[step])
+		}
+		return nil
+	case !known:
+		return fmt.Errorf("%w: from peer %d, which is no rank", errUnexpected, c.Peer)
+	case c.Imm&clearToSend != 0:
+		return r.clear(rank, c.Imm&^clearToSend)
+	}
+	return r.receive(rank, c)
+}
+
+// clear notes that another rank has begun an operation: this one, or the one after when
+// it was faster.
+func (r *Runner) clear(rank int, sequence uint32) error {
+	peer := &r.peers[rank]
+	if sequence != (peer.cleared+1)&^clearToSend {
+		return fmt.Errorf("rank %d is ready for operation %d, want %d", rank, sequence, peer.cleared+1)
+	}
+	peer.cleared = sequence
+	if sequence == r.current {
+		r.driver.pending = append(r.driver.pending, peer.held...)
+		clear(peer.held)
+		peer.held = peer.held[:0]
+	}
+	return nil
+}
+
+// receive takes the message of a step.
+func (r *Runner) receive(rank int, c transports.Completion) error {
+	i := int(c.Imm)
+	if i >= len(r.run.came) || r.run.came[i] {
+		return fmt.Errorf("%w: number %d of %d from rank %d, or a second time", errUnexpected, i, len(r.run.came), rank)
+	}
+	a := &r.run.mode.actions[i]
+	want := len(a.target) * ElementSize
+	if a.op != schedule.Receive && a.op != schedule.Combine || !a.message || a.peer != rank || c.Bytes != want || c.Missing != 0 {
+		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %v of %d from rank %d", errUnexpected, i, rank, c.Bytes, c.Missing, a.op, want, a.peer)
+	}
+	r.run.came[i] = true
+	r.run.traffic.Received += uint64(c.Bytes)
+	if r.run.waits[i]--; r.run.waits[i] == 0 {
+		r.run.ready = append(r.run.ready, i)
+	}
+	return nil
+}

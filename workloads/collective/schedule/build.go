@@ -1,0 +1,64 @@
+package schedule
+
+// builder writes a schedule down as transfers between ranks. It knows where each
+// rank has the newest state of each chunk.
+type builder struct {
+	*Schedule
+	at [][]Buffer // by rank and chunk
+}
+
+// build begins a schedule. Each rank has so many threads, on channels of their own.
+func build(s Schedule, ranks, threads int) *builder {
+	b := &builder{Schedule: &s, at: make([][]Buffer, ranks)}
+	s.Ranks = make([][]Thread, ranks)
+	for rank := range ranks {
+		b.at[rank] = make([]Buffer, s.Chunks)
+		for channel := range threads {
+			s.Ranks[rank] = append(s.Ranks[rank], Thread{Channel: channel})
+		}
+	}
+	return b
+}
+
+// add puts a step at the end of a rank's thread.
+func (b *builder) add(rank, thread int, s Step) {
+	t := &b.Ranks[rank][thread]
+	t.Steps = append(t.Steps, s)
+}
+
+// target is where a rank keeps what it makes of a chunk.
+func (b *builder) target(rank, chunk int) Buffer {
+	if b.Has(rank, Output, chunk) {
+		return Output
+	}
+	return Scratch
+}
+
+// send sends chunks; one of receive and combine has to be its other end.
+func (b *builder) send(thread, from, to, chunk, count int) {
+	b.add(from, thread, Step{Op: Send, Peer: to, Chunk: chunk, Count: count, Source: b.at[from][chunk]})
+}
+
+func (b *builder) receive(thread, from, to, chunk, count int) {
+	b.take(Receive, thread, from, to, chunk, count)
+}
+
+func (b *builder) combine(thread, from, to, chunk, count int) {
+	b.take(Combine, thread, from, to, chunk, count)
+}
+
+func (b *builder) take(op Op, thread, from, to, chunk, count int) {
+	target := b.target(to, chunk)
+	b.add(to, thread, Step{Op: op, Peer: from, Chunk: chunk, Count: count, Source: b.at[to][chunk], Target: target})
+	for c := chunk; c < chunk+count; c++ {
+		b.at[to][c] = target
+	}
+}
+
+// keep copies what is a result already where it was given.
+func (b *builder) keep(rank, chunk int) {
+	if b.at[rank][chunk] == Input {
+		b.add(rank, 0, Step{Op: Copy, Chunk: chunk, Count: 1, Source: Input, Target: Output})
+		b.at[rank][chunk] = Output
+	}
+}

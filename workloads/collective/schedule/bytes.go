@@ -1,0 +1,84 @@
+package schedule
+
+import "math/bits"
+
+// Share is a part of the whole buffer: Num/Den of it.
+type Share struct{ Num, Den int }
+
+// Of is the share of so many bytes, rounded up.
+func (s Share) Of(bytes uint64) uint64 {
+	return (bytes*uint64(s.Num) + uint64(s.Den) - 1) / uint64(s.Den)
+}
+
+// Sent is what a rank sends in one operation by an algorithm, from the closed formula in
+// its paper and not from a schedule: of S bytes and n ranks
+//
+//   - 2(n-1)/n S by ring for an all-reduce, (n-1)/n S for an all-gather or a
+//     reduce-scatter, and S for a broadcast or a reduce, but nothing from whom its
+//     chain ends at;
+//   - 2(p-1)/p S by halving-doubling, p being the greatest power of two up to n; of the
+//     first 2(n-p) ranks S from the even ones, and S more from the odd ones;
+//   - S/2 for each neighbour in each of two trees by tree;
+//   - S for each child by binomial for a broadcast, S for a reduce from all but the root.
+func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
+	n := ranks
+	if n == 1 || k == Barrier {
+		return Share{0, 1}
+	}
+	place := (rank - root + n) % n
+	switch {
+	case k.Shares():
+		return Share{n - 1, n}
+	case algorithm == "binomial" && k == Broadcast:
+		return Share{binomialChildren(place, n), 1}
+	case k == Broadcast && place == n-1, k == Reduce && place == 0:
+		return Share{0, 1}
+	case k == Broadcast || k == Reduce:
+		return Share{1, 1}
+	case algorithm == "tree":
+		return Share{neighbours(0, rank, n) + neighbours(1, rank, n), 2}
+	case algorithm == "halving-doubling":
+		p := 1 << (bits.Len(uint(n)) - 1)
+		switch extra := 2 * (n - p); {
+		case rank < extra && rank%2 == 0:
+			return Share{1, 1}
+		case rank < extra:
+			return Share{3*p - 2, p}
+		}
+		return Share{2 * (p - 1), p}
+	}
+	return Share{2 * (n - 1), n}
+}
+
+// binomialChildren is how many children a place has in a binomial tree of n places:
+// one for each bit below its lowest one that is still within.
+func binomialChildren(place, n int) (children int) {
+	for bit := 1; bit < n && place&bit == 0; bit *= 2 {
+		if place+bit < n {
+			children++
+		}
+	}
+	return children
+}
+
+// neighbours is how many a rank has in a tree.
+func neighbours(tree, rank, n int) (found int) {
+	for other := range n {
+		if other != rank && (parent(tree, other, n) == rank || parent(tree, rank, n) == other) {
+			found++
+		}
+	}
+	return found
+}
+
+// Counted is what a rank's steps send, in chunks.
+func (s *Schedule) Counted(rank int) (chunks int) {
+	for _, t := range s.Ranks[rank] {
+		for i := range t.Steps {
+			if t.Steps[i].Op == Send {
+				chunks += t.Steps[i].Count
+			}
+		}
+	}
+	return chunks
+}

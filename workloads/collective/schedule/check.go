@@ -1,0 +1,262 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Plan is what a runner has to know of a schedule beyond its steps. Lists are by rank,
+// thread and step.
+type Plan struct {
+	Schedule *Schedule
+	InPlace  bool
+	// Other is where the other end of a message is: of a Send the step that takes it, at
+	// rank Peer, and the reverse.
+	Other [][][]At
+	// Direct says of a step that takes a message that this may land in the step's Target:
+	// whatever was done with that memory before is over when the message can be sent. All
+	// others need a place of their own.
+	Direct [][][]bool
+	// Unsent are sends of the same rank that have to be complete before a step may be
+	// done, because it changes what they send.
+	Unsent [][][][]At
+}
+
+// Check proves that a schedule does what its kind asks for, whatever the order in which
+// its ranks, its threads and its messages happen to go. In place, the input and the
+// output of a rank are the same memory where both have a chunk.
+//
+// It reports what is malformed, messages that nobody sends or takes, steps that wait for
+// each other, steps without order of which one changes what the other one uses, and
+// outputs that lack a part of a rank or have it twice. The time it takes grows with the
+// number of steps times that of threads.
+func Check(s *Schedule, inPlace bool) (*Plan, error) {
+	c := &checker{s: s, plan: &Plan{Schedule: s, InPlace: inPlace}}
+	for _, part := range []func() error{c.number, c.match, c.sort, c.clock, c.races, c.contents} {
+		if err := part(); err != nil {
+			mode := "out of place"
+			if inPlace {
+				mode = "in place"
+			}
+			return nil, fmt.Errorf("check %s by %s for %d ranks %s: %w", s.Kind, s.Algorithm, len(s.Ranks), mode, err)
+		}
+	}
+	c.place()
+	return c.plan, nil
+}
+
+// node is a step of a schedule.
+type node struct {
+	*Step
+	rank   int
+	at     At
+	thread int   // among all threads
+	other  int   // the node at the other end of the message, or -1
+	before []int // nodes that must be done before
+	clock  []int // by thread, how many of its steps are done before this one, or it itself
+}
+
+type checker struct {
+	s     *Schedule
+	plan  *Plan
+	nodes []node
+	first [][]int // by rank and thread, the number of its first node
+	order []int   // nodes, such that each comes behind what must be done before
+}
+
+// name is a node in words.
+func (c *checker) name(i int) string {
+	n := &c.nodes[i]
+	return fmt.Sprintf("rank %d thread %d step %d (%v)", n.rank, n.at.Thread, n.at.Step, n.Step)
+}
+
+func (c *checker) problem(i int, format string, args ...any) error {
+	return fmt.Errorf("%s: %w", c.name(i), fmt.Errorf(format, args...))
+}
+
+// number lists the steps and checks each by itself.
+func (c *checker) number() error {
+	s := c.s
+	n := len(s.Ranks)
+	if n == 0 || s.Root < 0 || s.Root >= n || s.Chunks < 0 || (s.Chunks == 0) != (s.Kind == Barrier) || s.Kind.Shares() && s.Chunks%n != 0 {
+		return fmt.Errorf("%d ranks, root %d and %d chunks", n, s.Root, s.Chunks)
+	}
+	thread := 0
+	for rank, threads := range s.Ranks {
+		c.first = append(c.first, nil)
+		for t := range threads {
+			c.first[rank] = append(c.first[rank], len(c.nodes))
+			for i := range threads[t].Steps {
+				c.nodes = append(c.nodes, node{Step: &threads[t].Steps[i], rank: rank, at: At{t, i}, thread: thread, other: -1})
+			}
+			thread++
+		}
+	}
+	var problems []error
+	for i := range c.nodes {
+		if err := c.step(i); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (c *checker) step(i int) error {
+	n := &c.nodes[i]
+	switch {
+	case n.Op > Copy:
+		return fmt.Errorf("rank %d thread %d step %d: there is no operation %d", n.rank, n.at.Thread, n.at.Step, n.Op)
+	case n.Op != Copy && (n.Peer < 0 || n.Peer >= len(c.s.Ranks) || n.Peer == n.rank):
+		return c.problem(i, "there is no such other rank")
+	case c.s.Kind == Barrier && (n.Count != 0 || n.Chunk != 0 || n.Op == Copy || n.Op == Combine):
+		return c.problem(i, "a barrier has no data")
+	case c.s.Kind != Barrier && (n.Count < 1 || n.Chunk < 0 || n.Chunk+n.Count > c.s.Chunks):
+		return c.problem(i, "there are %d chunks", c.s.Chunks)
+	case n.Op.writes() && n.Target == Input:
+		return c.problem(i, "it changes the input")
+	}
+	for chunk := n.Chunk; chunk < n.Chunk+n.Count; chunk++ {
+		for _, use := range []struct {
+			uses bool
+			b    Buffer
+		}{{n.Op.reads(), n.Source}, {n.Op.writes(), n.Target}} {
+			if use.uses && (use.b >= buffers || !c.s.Has(n.rank, use.b, chunk)) {
+				return c.problem(i, "buffer %d has no chunk %d", use.b, chunk)
+			}
+		}
+	}
+	if n.at.Step > 0 {
+		n.before = append(n.before, i-1)
+	}
+	for _, a := range n.After {
+		threads := c.s.Ranks[n.rank]
+		if a.Thread < 0 || a.Thread >= len(threads) || a.Step < 0 || a.Step >= len(threads[a.Thread].Steps) {
+			return c.problem(i, "it comes after thread %d step %d, which is none", a.Thread, a.Step)
+		}
+		n.before = append(n.before, c.first[n.rank][a.Thread]+a.Step)
+	}
+	return nil
+}
+
+// match finds both ends of each message.
+func (c *checker) match() error {
+	type way struct{ from, to, channel int }
+	type ends struct{ sends, takes []int }
+	ways := map[way]*ends{}
+	var order []way // errors are the same each time
+	for i := range c.nodes {
+		n := &c.nodes[i]
+		if n.Op == Copy {
+			continue
+		}
+		w := way{n.rank, n.Peer, c.s.Ranks[n.rank][n.at.Thread].Channel}
+		if n.Op.receives() {
+			w.from, w.to = w.to, w.from
+		}
+		e := ways[w]
+		if e == nil {
+			e = &ends{}
+			ways[w] = e
+			order = append(order, w)
+		}
+		list := &e.sends
+		if n.Op.receives() {
+			list = &e.takes
+		}
+		if k := len(*list); k > 0 && c.nodes[(*list)[k-1]].thread != n.thread {
+			return c.problem(i, "channel %d is of thread %d, too, so that messages have no order", w.channel, c.nodes[(*list)[k-1]].at.Thread)
+		}
+		*list = append(*list, i)
+	}
+	for _, w := range order {
+		e := ways[w]
+		for k := range max(len(e.sends), len(e.takes)) {
+			switch {
+			case k >= len(e.takes):
+				return c.problem(e.sends[k], "nobody takes that")
+			case k >= len(e.sends):
+				return c.problem(e.takes[k], "nobody sends that")
+			}
+			from, to := &c.nodes[e.sends[k]], &c.nodes[e.takes[k]]
+			if from.Chunk != to.Chunk || from.Count != to.Count {
+				return c.problem(e.takes[k], "what comes is of %s", c.name(e.sends[k]))
+			}
+			from.other, to.other = e.takes[k], e.sends[k]
+			to.before = append(to.before, e.sends[k])
+		}
+	}
+	return nil
+}
+
+// sort finds an order, or who waits for whom.
+func (c *checker) sort() error {
+	waits := make([]int, len(c.nodes))
+	behind := make([][]int, len(c.nodes))
+	for i := range c.nodes {
+		waits[i] = len(c.nodes[i].before)
+		for _, b := range c.nodes[i].before {
+			behind[b] = append(behind[b], i)
+		}
+		if waits[i] == 0 {
+			c.order = append(c.order, i)
+		}
+	}
+	for k := 0; k < len(c.order); k++ {
+		for _, i := range behind[c.order[k]] {
+			if waits[i]--; waits[i] == 0 {
+				c.order = append(c.order, i)
+			}
+		}
+	}
+	if len(c.order) == len(c.nodes) {
+		return nil
+	}
+	i := slices.IndexFunc(waits, func(w int) bool { return w > 0 })
+	var way []int
+	for !slices.Contains(way, i) {
+		way = append(way, i)
+		b := c.nodes[i].before
+		i = b[slices.IndexFunc(b, func(b int) bool { return waits[b] > 0 })]
+	}
+	err := errors.New("which waits for the first")
+	for _, i := range slices.Backward(way[slices.Index(way, i):]) {
+		err = fmt.Errorf("%s, %w", c.name(i), err)
+	}
+	return fmt.Errorf("deadlock: each waits for the next: %w", err)
+}
+
+// clock computes vector clocks (Fidge 1988, Mattern 1989), by which two steps are
+// compared at once.
+func (c *checker) clock() error {
+	threads := 0
+	for _, t := range c.s.Ranks {
+		threads += len(t)
+	}
+	clocks := make([]int, len(c.nodes)*threads)
+	for _, i := range c.order {
+		n := &c.nodes[i]
+		n.clock, clocks = clocks[:threads:threads], clocks[threads:]
+		for _, b := range n.before {
+			for t, at := range c.nodes[b].clock {
+				n.clock[t] = max(n.clock[t], at)
+			}
+		}
+		n.clock[n.thread] = n.at.Step + 1
+	}
+	return nil
+}
+
+// before says that a step is done before another one can be.
+func (c *checker) before(a, b int) bool {
+	return a != b && c.nodes[b].clock[c.nodes[a].thread] > c.nodes[a].at.Step
+}
+
+// over says that a step has no more use for its rank's memory when another one is done
+// next: of what it sent, that the receiver has taken it.
+func (c *checker) over(a, b int) bool {
+	if c.nodes[a].Op == Send {
+		a = c.nodes[a].other
+	}
+	return a == b || c.before(a, b)
+}

@@ -1,0 +1,56 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// algorithm makes a schedule for so many ranks.
+type algorithm struct {
+	name string
+	make func(n, root int) *Schedule
+}
+
+// algorithms of each kind begin with the default.
+var algorithms = map[Kind][]algorithm{
+	AllReduce: {
+		{"ring", func(n, _ int) *Schedule { return ring(AllReduce, n) }},
+		{"tree", func(n, _ int) *Schedule { return doubleTree(n) }},
+		{"halving-doubling", func(n, _ int) *Schedule { return halvingDoubling(n) }},
+	},
+	AllGather:     {{"ring", func(n, _ int) *Schedule { return ring(AllGather, n) }}},
+	ReduceScatter: {{"ring", func(n, _ int) *Schedule { return ring(ReduceScatter, n) }}},
+	Broadcast: {
+		{"ring", func(n, root int) *Schedule { return chain(Broadcast, n, root) }},
+		{"binomial", func(n, root int) *Schedule { return binomial(Broadcast, n, root) }},
+	},
+	Reduce: {
+		{"ring", func(n, root int) *Schedule { return chain(Reduce, n, root) }},
+		{"binomial", func(n, root int) *Schedule { return binomial(Reduce, n, root) }},
+	},
+	Barrier: {{"dissemination", func(n, _ int) *Schedule { return dissemination(n) }}},
+}
+
+// Algorithms are the names of a kind's, the default first; none of a kind that there is
+// not.
+func Algorithms(k Kind) []string {
+	var names []string
+	for _, a := range algorithms[k] {
+		names = append(names, a.name)
+	}
+	return names
+}
+
+// Make is the schedule of an algorithm for so many ranks. Root counts for Broadcast and
+// Reduce.
+func Make(k Kind, name string, ranks, root int) (*Schedule, error) {
+	i := slices.IndexFunc(algorithms[k], func(a algorithm) bool { return a.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("make schedule: %s by %q: want %s", k, name, strings.Join(Algorithms(k), " or "))
+	}
+	if ranks < 1 || root < 0 || root >= ranks {
+		return nil, fmt.Errorf("make schedule: %d ranks with root %d", ranks, root)
+	}
+	return algorithms[k][i].make(ranks, root), nil
+}

@@ -1,0 +1,243 @@
+package schedule
+
+import (
+	"fmt"
+	"strings"
+)
+
+// cell is a chunk of a rank's memory.
+type cell struct {
+	rank   int
+	buffer Buffer
+	chunk  int
+}
+
+// cell is where a rank has a chunk of a buffer: in place, inputs are outputs.
+func (c *checker) cell(rank int, b Buffer, chunk int) cell {
+	if c.plan.InPlace && b == Input && c.s.Has(rank, Output, chunk) {
+		b = Output
+	}
+	return cell{rank, b, chunk}
+}
+
+// uses are who reads and who writes a cell, in an order that can happen.
+type use struct {
+	node   int
+	writes bool
+}
+
+func (c *checker) uses() map[cell][]use {
+	all := map[cell][]use{}
+	for _, i := range c.order {
+		n := &c.nodes[i]
+		for chunk := n.Chunk; chunk < n.Chunk+n.Count; chunk++ {
+			from, to := c.cell(n.rank, n.Source, chunk), c.cell(n.rank, n.Target, chunk)
+			if n.Op.reads() && !(n.Op.writes() && from == to) {
+				all[from] = append(all[from], use{i, false})
+			}
+			if n.Op.writes() {
+				all[to] = append(all[to], use{i, true})
+			}
+		}
+	}
+	return all
+}
+
+// races looks for steps without order of which one writes what the other one uses.
+func (c *checker) races() error {
+	var first error
+	least := len(c.nodes)
+	for at, uses := range c.uses() {
+		for k, late := range uses {
+			for _, early := range uses[:k] {
+				if (early.writes || late.writes) && !c.before(early.node, late.node) && late.node < least {
+					least = late.node // errors are the same each time
+					first = c.problem(late.node, "chunk %d of buffer %d is used at the same time by %s", at.chunk, at.buffer, c.name(early.node))
+				}
+			}
+		}
+	}
+	return first
+}
+
+// place says which messages can land in their targets, and which steps have to wait
+// until sends are complete.
+func (c *checker) place() {
+	for _, threads := range c.s.Ranks {
+		var other [][]At
+		var direct [][]bool
+		var unsent [][][]At
+		for _, t := range threads {
+			other = append(other, make([]At, len(t.Steps)))
+			direct = append(direct, make([]bool, len(t.Steps)))
+			unsent = append(unsent, make([][]At, len(t.Steps)))
+		}
+		c.plan.Other, c.plan.Direct, c.plan.Unsent = append(c.plan.Other, other), append(c.plan.Direct, direct), append(c.plan.Unsent, unsent)
+	}
+	direct := make([]bool, len(c.nodes))
+	for i := range c.nodes {
+		n := &c.nodes[i]
+		if n.other >= 0 {
+			c.plan.Other[n.rank][n.at.Thread][n.at.Step] = c.nodes[n.other].at
+		}
+		direct[i] = n.Op.receives()
+		for chunk := n.Chunk; n.Op == Combine && chunk < n.Chunk+n.Count; chunk++ {
+			direct[i] = direct[i] && c.cell(n.rank, n.Source, chunk) != c.cell(n.rank, n.Target, chunk)
+		}
+	}
+	uses := c.uses()
+	for _, all := range uses {
+		for k, late := range all {
+			for _, early := range all[:k] {
+				if late.writes && direct[late.node] && !c.overBeforeSent(early.node, late.node) {
+					direct[late.node] = false
+				}
+			}
+		}
+	}
+	for _, all := range uses {
+		for k, late := range all {
+			if !late.writes || direct[late.node] {
+				continue
+			}
+			n := &c.nodes[late.node]
+			for _, early := range all[:k] {
+				if c.nodes[early.node].Op == Send && !c.over(early.node, late.node) {
+					list := &c.plan.Unsent[n.rank][n.at.Thread][n.at.Step]
+					*list = append(*list, c.nodes[early.node].at)
+				}
+			}
+		}
+	}
+	for i, is := range direct {
+		n := &c.nodes[i]
+		c.plan.Direct[n.rank][n.at.Thread][n.at.Step] = is
+	}
+}
+
+// overBeforeSent says that a step has no more use for its memory when a message that
+// another step takes can be sent.
+func (c *checker) overBeforeSent(early, late int) bool {
+	return c.over(early, c.nodes[late].other)
+}
+
+// content is what a chunk holds: how often each rank's part is in its sum. Nil is that
+// nobody knows.
+type content []int
+
+func (v content) String() string {
+	var parts []string
+	for rank, times := range v {
+		if times > 0 {
+			parts = append(parts, fmt.Sprintf("%d of rank %d", times, rank))
+		}
+	}
+	if parts == nil {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// contents runs the schedule with contents instead of data.
+func (c *checker) contents() error {
+	s := c.s
+	if s.Kind == Barrier {
+		return c.barrier()
+	}
+	memory := map[cell]content{}
+	for rank := range s.Ranks {
+		for chunk := range s.Chunks {
+			if s.Has(rank, Input, chunk) {
+				v := make(content, len(s.Ranks))
+				v[rank] = 1
+				memory[c.cell(rank, Input, chunk)] = v
+			}
+		}
+	}
+	sent := make([][]content, len(c.nodes))
+	for _, i := range c.order {
+		n := &c.nodes[i]
+		for k := range n.Count {
+			var v content
+			if n.Op.reads() {
+				if v = memory[c.cell(n.rank, n.Source, n.Chunk+k)]; v == nil {
+					return c.problem(i, "it reads chunk %d, where nothing is", n.Chunk+k)
+				}
+			}
+			if n.Op.receives() {
+				came := sent[n.other][k]
+				if v == nil {
+					v = came
+				} else {
+					v = v.plus(came)
+				}
+			}
+			if n.Op == Send {
+				sent[i] = append(sent[i], v)
+			} else {
+				memory[c.cell(n.rank, n.Target, n.Chunk+k)] = v
+			}
+		}
+	}
+	for rank := range s.Ranks {
+		for chunk := range s.Chunks {
+			if !s.Has(rank, Output, chunk) {
+				continue
+			}
+			has, want := memory[c.cell(rank, Output, chunk)], s.wanted(chunk)
+			for r, times := range want {
+				if has == nil || has[r] != times {
+					return fmt.Errorf("rank %d ends with %v in chunk %d, want %v", rank, has, chunk, want)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (v content) plus(w content) content {
+	sum := make(content, len(v))
+	for r := range sum {
+		sum[r] = v[r] + w[r]
+	}
+	return sum
+}
+
+// wanted is what the output has to hold in a chunk.
+func (s *Schedule) wanted(chunk int) content {
+	v := make(content, len(s.Ranks))
+	for r := range v {
+		switch s.Kind {
+		case AllReduce, ReduceScatter, Reduce:
+			v[r] = 1
+		default:
+			if s.Has(r, Input, chunk) {
+				v[r] = 1
+			}
+		}
+	}
+	return v
+}
+
+// barrier holds that each rank's end is behind something that every other one did.
+func (c *checker) barrier() error {
+	for rank, threads := range c.s.Ranks {
+		heard := make([]bool, len(c.s.Ranks))
+		heard[rank] = true
+		for t, thread := range threads {
+			if len(thread.Steps) == 0 {
+				continue
+			}
+			last := &c.nodes[c.first[rank][t]+len(thread.Steps)-1]
+			for i := range c.nodes {
+				heard[c.nodes[i].rank] = heard[c.nodes[i].rank] || last.clock[c.nodes[i].thread] > c.nodes[i].at.Step
+			}
+		}
+		for other, is := range heard {
+			if !is {
+				return fmt.Errorf("rank %d may end before rank %d has begun", rank, other)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+// Package schedule describes algorithms of collective operations as data, and
+// proves before they run that they do what their kind asks for.
+//
+// A Schedule divides the whole buffer of an operation into chunks of equal shares
+// and says for each rank what it does with them: threads of steps, as in MSCCL
+// (Cowan et al., "MSCCLang: Microsoft Collective Communication Language", 2023).
+// The steps of a thread are done in order; those of different threads in any
+// order but for what After asks. The k-th send from one rank to another on a
+// channel is what the k-th receive there is for. Sends never wait for a receiver,
+// so that whoever runs a schedule must have a place for what comes early.
+//
+// A chunk has one number everywhere: chunk 3 of an input, of an output and of
+// scratch memory have the same place in the whole buffer, and no step moves data
+// from one chunk to another. So a buffer may be of any length, chunks may differ
+// by an element, and a schedule may be run for each of many slices of the chunks
+// at once, which is how they are pipelined. MSCCL's steps that receive and send at
+// once (rcs, rrs, rrcs) are two steps here: a runner that sends from where data
+// landed loses nothing by that.
+//
+// The package is pure; its functions are safe for concurrent use.
+package schedule
+
+import "fmt"
+
+// Kind is what an operation has to give.
+type Kind string
+
+// Kinds. The whole buffer has Chunks chunks; where ranks have shares of it, rank r
+// of n has those from r*Chunks/n on.
+const (
+	AllReduce     Kind = "all-reduce"     // whole buffers in; their sum out, at all ranks
+	AllGather     Kind = "all-gather"     // each rank's share in; the whole buffer out
+	ReduceScatter Kind = "reduce-scatter" // whole buffers in; each rank's share of their sum out
+	Broadcast     Kind = "broadcast"      // the root's whole buffer in; out at all ranks
+	Reduce        Kind = "reduce"         // whole buffers in; their sum out at the root
+	Barrier       Kind = "barrier"        // no data; nobody ends before all have begun
+)
+
+// Buffer is one of a rank's.
+type Buffer uint8
+
+// Buffers. An input is never written, but in place by results. Scratch has a place
+// for each chunk and holds nothing at first.
+const (
+	Input Buffer = iota
+	Output
+	Scratch
+	buffers
+)
+
+// Op is what a step does.
+type Op uint8
+
+// Operations.
+const (
+	Send    Op = iota // Source to Peer
+	Receive           // from Peer into Target
+	Combine           // into Target the sum of Source and what comes from Peer
+	Copy              // Source into Target
+)
+
+// Step is one operation on Count chunks from Chunk on. In a Barrier Count is 0: then
+// messages are empty.
+type Step struct {
+	Op             Op
+	Peer           int
+	Chunk, Count   int
+	Source, Target Buffer
+	// After are further steps of this rank that must be done before.
+	After []At
+}
+
+// At is a step of a rank.
+type At struct{ Thread, Step int }
+
+// Thread is steps in order. Messages between two ranks on a channel are sent by one
+// thread and received by one.
+type Thread struct {
+	Channel int
+	Steps   []Step
+}
+
+// Schedule is an algorithm for a number of ranks.
+type Schedule struct {
+	Kind      Kind
+	Algorithm string
+	Root      int // of Broadcast and Reduce
+	Chunks    int
+	Ranks     [][]Thread // by rank
+}
+
+// Has says that a rank's buffer has a place for a chunk.
+func (s *Schedule) Has(rank int, b Buffer, chunk int) bool {
+	whole, share, none := true, s.share(rank, chunk), false
+	switch {
+	case b == Scratch:
+		return s.Kind != Barrier
+	case s.Kind == AllGather && b == Input, s.Kind == ReduceScatter && b == Output:
+		return share
+	case s.Kind == Broadcast && b == Input, s.Kind == Reduce && b == Output:
+		return rank == s.Root
+	case s.Kind == Barrier:
+		return none
+	}
+	return whole
+}
+
+func (s *Schedule) share(rank, chunk int) bool {
+	each := s.Chunks / len(s.Ranks)
+	return chunk >= rank*each && chunk < (rank+1)*each
+}
+
+// Shares says that ranks have shares of the whole buffer, as input or as output.
+func (k Kind) Shares() bool { return k == AllGather || k == ReduceScatter }
+
+// String is the operation in words.
+func (o Op) String() string { return [...]string{"send", "receive", "combine", "copy"}[o] }
+
+// receives says that a step takes a message.
+func (o Op) receives() bool { return o == Receive || o == Combine }
+
+// writes says that a step changes its rank's memory.
+func (o Op) writes() bool { return o != Send }
+
+// reads says that a step reads its rank's memory.
+func (o Op) reads() bool { return o != Receive }
+
+func (s *Step) String() string {
+	chunks := fmt.Sprintf("chunk %d", s.Chunk)
+	if s.Count != 1 {
+		chunks = fmt.Sprintf("%d chunks from %d on", s.Count, s.Chunk)
+	}
+	switch s.Op {
+	case Send:
+		return fmt.Sprintf("send %s to rank %d", chunks, s.Peer)
+	case Copy:
+		return "copy " + chunks
+	}
+	return fmt.Sprintf("%v %s from rank %d", s.Op, chunks, s.Peer)
+}

@@ -1,0 +1,208 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// each runs for every algorithm, number of ranks and root.
+func each(t *testing.T, most int, f func(t *testing.T, s *Schedule)) {
+	t.Helper()
+	for kind := range algorithms {
+		for _, name := range Algorithms(kind) {
+			for ranks := 1; ranks <= most; ranks++ {
+				for _, root := range slices.Compact([]int{0, ranks / 2, ranks - 1}) {
+					s, err := Make(kind, name, ranks, root)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Run(fmt.Sprintf("%s/%s/ranks=%d/root=%d", kind, name, ranks, root), func(t *testing.T) { f(t, s) })
+				}
+			}
+		}
+	}
+}
+
+// TestAlgorithms holds that every algorithm does what its kind asks for, in place and out
+// of place, and that each rank sends what the formula of its paper says.
+func TestAlgorithms(t *testing.T) {
+	each(t, 17, func(t *testing.T, s *Schedule) {
+		for _, inPlace := range []bool{false, true} {
+			if _, err := Check(s, inPlace); err != nil {
+				t.Error(err)
+			}
+		}
+		for rank := range s.Ranks {
+			share := Sent(s.Kind, s.Algorithm, len(s.Ranks), rank, s.Root)
+			if s.Counted(rank)*share.Den != share.Num*s.Chunks {
+				t.Errorf("rank %d sends %d of %d chunks, want %+v", rank, s.Counted(rank), s.Chunks, share)
+			}
+		}
+	})
+}
+
+// TestEveryStepCounts takes steps away, one after the other: what is left is no such
+// algorithm any more.
+func TestEveryStepCounts(t *testing.T) {
+	each(t, 6, func(t *testing.T, s *Schedule) {
+		for rank := range s.Ranks {
+			for k := range s.Ranks[rank] {
+				thread := &s.Ranks[rank][k]
+				whole := thread.Steps
+				for i := range whole {
+					thread.Steps = slices.Delete(slices.Clone(whole), i, i+1)
+					for _, inPlace := range []bool{false, true} {
+						// In place a copy of what is in its place already is for nothing.
+						if _, err := Check(s, inPlace); err == nil && !(inPlace && whole[i].Op == Copy) {
+							t.Errorf("without %v of rank %d it passes", &whole[i], rank)
+						}
+					}
+				}
+				thread.Steps = whole
+			}
+		}
+	})
+}
+
+// ring3 is a schedule to break.
+func ring3() *Schedule { return ring(AllReduce, 3) }
+
+func TestBroken(t *testing.T) {
+	step := func(s *Schedule, rank, i int) *Step { return &s.Ranks[rank][0].Steps[i] }
+	for name, test := range map[string]struct {
+		change func(s *Schedule)
+		want   string
+	}{
+		"doubled": {func(s *Schedule) { // what rank 1 has of its own comes into the sum twice
+			s.Ranks[0][0].Steps = append([]Step{{Op: Send, Peer: 1, Chunk: 2, Count: 1}}, s.Ranks[0][0].Steps...)
+			s.Ranks[1][0].Steps = append([]Step{{Op: Combine, Peer: 0, Chunk: 2, Count: 1, Source: Input, Target: Output}}, s.Ranks[1][0].Steps...)
+			*step(s, 1, 2) = Step{Op: Combine, Peer: 0, Chunk: 2, Count: 1, Source: Output, Target: Output}
+		}, "ends with 2 of rank 0"},
+		"replaced": {func(s *Schedule) { step(s, 1, 1).Op = Receive }, "ends with"},
+		"deadlock": {func(s *Schedule) {
+			for r := range 3 {
+				steps := s.Ranks[r][0].Steps
+				steps[0], steps[1] = steps[1], steps[0]
+			}
+		}, "deadlock: each waits for the next: rank 0 thread 0 step 0 (combine chunk 1 from rank 2), rank 2"},
+		"waits itself":  {func(s *Schedule) { step(s, 0, 1).After = []At{{0, 2}} }, "deadlock"},
+		"after nothing": {func(s *Schedule) { step(s, 0, 1).After = []At{{1, 0}} }, "thread 1 step 0, which is none"},
+		"chunk":         {func(s *Schedule) { step(s, 0, 0).Chunk = 3 }, "there are 3 chunks"},
+		"other chunk":   {func(s *Schedule) { step(s, 0, 0).Chunk = 1 }, "what comes is of rank 0 thread 0 step 0"},
+		"peer":          {func(s *Schedule) { step(s, 0, 0).Peer = 0 }, "no such other rank"},
+		"no peer":       {func(s *Schedule) { step(s, 0, 0).Peer = 3 }, "no such other rank"},
+		"input":         {func(s *Schedule) { step(s, 0, 1).Target = Input }, "it changes the input"},
+		"buffer":        {func(s *Schedule) { step(s, 0, 0).Source = 7 }, "buffer 7 has no chunk"},
+		"operation":     {func(s *Schedule) { step(s, 0, 0).Op = 9 }, "no operation 9"},
+		"undefined":     {func(s *Schedule) { step(s, 0, 0).Source = Scratch }, "where nothing is"},
+		"unsent":        {func(s *Schedule) { s.Ranks[0][0].Steps = s.Ranks[0][0].Steps[:6] }, "nobody sends that"},
+		"untaken":       {func(s *Schedule) { s.Ranks[0][0].Steps = s.Ranks[0][0].Steps[:7] }, "nobody takes that"},
+		"two threads": {func(s *Schedule) {
+			steps := s.Ranks[0][0].Steps
+			s.Ranks[0] = []Thread{{0, steps[:4]}, {0, steps[4:]}}
+		}, "messages have no order"},
+		"race": {func(s *Schedule) {
+			s.Ranks[0] = append(s.Ranks[0], Thread{1, []Step{{Op: Copy, Chunk: 1, Count: 1, Source: Input, Target: Output}}})
+		}, "is used at the same time by"},
+		"shares": {func(s *Schedule) { s.Kind, s.Chunks = AllGather, 4 }, "3 ranks, root 0 and 4 chunks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := ring3()
+			test.change(s)
+			if _, err := Check(s, false); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v\nwant %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestBarrierThatIsNone leaves out the last round.
+func TestBarrierThatIsNone(t *testing.T) {
+	s := dissemination(5)
+	for rank := range s.Ranks {
+		s.Ranks[rank][0].Steps = s.Ranks[rank][0].Steps[:4]
+	}
+	if _, err := Check(s, false); err == nil || !strings.Contains(err.Error(), "rank 0 may end before rank 1 has begun") {
+		t.Error(err)
+	}
+}
+
+// TestTrees compares with NCCL's trees of eight ranks (src/graph/trees.cc), by the
+// drawing there and its mirror.
+func TestTrees(t *testing.T) {
+	want := [2][]int{{-1, 2, 4, 2, 0, 6, 4, 6}, {1, 3, 1, 7, 5, 3, 5, -1}}
+	for tree := range want {
+		for rank, up := range want[tree] {
+			if got := parent(tree, rank, 8); got != up {
+				t.Errorf("tree %d: parent of %d is %d, want %d", tree, rank, got, up)
+			}
+		}
+	}
+	for n := 2; n <= 64; n++ {
+		for rank := range n {
+			// Nobody has two children in both.
+			if a, b := neighbours(0, rank, n), neighbours(1, rank, n); a+b > 4 {
+				t.Errorf("%d ranks: rank %d has %d and %d neighbours", n, rank, a, b)
+			}
+		}
+	}
+}
+
+// TestPlacement holds that a ring's messages all land in their targets out of place, as
+// do its results in place, and that no step waits for sends.
+func TestPlacement(t *testing.T) {
+	for _, inPlace := range []bool{false, true} {
+		p, err := Check(ring(AllReduce, 4), inPlace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank, threads := range p.Schedule.Ranks {
+			for i, step := range threads[0].Steps {
+				if want := step.Op == Receive || step.Op == Combine && !inPlace; p.Direct[rank][0][i] != want {
+					t.Errorf("in place %v: %v of rank %d lands there: %v", inPlace, &step, rank, !want)
+				}
+				if len(p.Unsent[rank][0][i]) > 0 {
+					t.Errorf("in place %v: %v of rank %d waits for %v", inPlace, &step, rank, p.Unsent[rank][0][i])
+				}
+			}
+		}
+	}
+}
+
+// TestWaitsForSends has a rank change what it has just sent, and be sent to there at
+// once: neither may touch what is on its way.
+func TestWaitsForSends(t *testing.T) {
+	s := &Schedule{Kind: AllReduce, Algorithm: "test", Chunks: 1, Ranks: [][]Thread{
+		{{0, []Step{{Op: Send, Peer: 1, Count: 1}, {Op: Receive, Peer: 1, Count: 1, Target: Output}, {Op: Combine, Peer: 2, Count: 1, Source: Output, Target: Output}}}},
+		{{0, []Step{{Op: Send, Peer: 0, Count: 1}, {Op: Combine, Peer: 0, Count: 1, Target: Output}, {Op: Combine, Peer: 2, Count: 1, Source: Output, Target: Output}}}},
+		{{0, []Step{{Op: Send, Peer: 0, Count: 1}, {Op: Send, Peer: 1, Count: 1}}}},
+	}}
+	// Rank 2 has no result and rank 0 lacks its own part, which is not what this asks.
+	c := &checker{s: s, plan: &Plan{Schedule: s, InPlace: true}}
+	for _, part := range []func() error{c.number, c.match, c.sort, c.clock, c.races} {
+		if err := part(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.place()
+	if c.plan.Direct[0][0][1] {
+		t.Error("it lands where something is being sent")
+	}
+	if got := c.plan.Unsent[0][0][1]; !slices.Equal(got, []At{{0, 0}}) {
+		t.Errorf("it waits for %v", got)
+	}
+}
+
+func TestMakeRefuses(t *testing.T) {
+	for _, test := range []struct {
+		kind        Kind
+		name        string
+		ranks, root int
+	}{{"gather", "ring", 2, 0}, {AllReduce, "star", 2, 0}, {AllReduce, "ring", 0, 0}, {Reduce, "ring", 2, 2}, {Reduce, "ring", 2, -1}} {
+		if s, err := Make(test.kind, test.name, test.ranks, test.root); err == nil {
+			t.Errorf("%+v: %+v", test, s)
+		}
+	}
+}
