@@ -35,8 +35,10 @@ const overloadedTries = 2
 func TestLibrary(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	files, err := filepath.Glob("../*.yaml")
-	if more, _ := filepath.Glob("../roce/*.yaml"); err == nil {
-		files = append(files, more...)
+	for _, folder := range []string{"roce", "collectives"} {
+		if more, _ := filepath.Glob("../" + folder + "/*.yaml"); err == nil {
+			files = append(files, more...)
+		}
 	}
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d scenario files, %v", len(files), err)

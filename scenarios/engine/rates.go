@@ -60,7 +60,7 @@ func (s *session) roundTrip(w *spec.Workload) time.Duration {
 // pattern is what a workload sends, to whom.
 func pattern(w *spec.Workload) rates.Options {
 	o := rates.Options{Pattern: rates.Ring}
-	if w.Kind == spec.AllToAll {
+	if w.Algorithm != spec.Ring { // no two ranks that might not send to each other
 		o.Pattern = rates.AllToAll
 		if w.Algorithm == worker.Pairwise {
 			o.Method = rates.ConflictFree

@@ -18,6 +18,7 @@ import (
 	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
 	"railbed/workloads/collective"
+	"railbed/workloads/collective/schedule"
 	"railbed/workloads/traffic"
 	"railbed/workloads/worker"
 )
@@ -143,8 +144,10 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 func expected(w *spec.Workload, rank, ranks int, seed uint64) units.Bytes {
 	iterations := w.Warmup + w.Iterations
 	switch {
-	case w.Kind != spec.AllToAll:
+	case w.Kind == spec.AllReduce && w.Algorithm == spec.Ring:
 		return verify.RingAllReduceBytes(ranks, w.Size, iterations)
+	case w.Kind != spec.AllToAll:
+		return units.Bytes(schedule.Sent(schedule.Kind(w.Kind), w.Algorithm, ranks, rank, worker.Root).Of(uint64(w.Size) * uint64(iterations)))
 	case w.Skew == 0:
 		return verify.AllToAllBytes(rank, ranks, w.Size, iterations)
 	}

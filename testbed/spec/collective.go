@@ -1,29 +1,56 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+
+	"railbed/workloads/collective/schedule"
 )
 
 // Kinds of collectives.
 const (
-	AllReduce = "all-reduce"
-	AllToAll  = "all-to-all"
+	AllReduce     = string(schedule.AllReduce)
+	AllGather     = string(schedule.AllGather)
+	ReduceScatter = string(schedule.ReduceScatter)
+	Broadcast     = string(schedule.Broadcast)
+	Reduce        = string(schedule.Reduce)
+	AllToAll      = "all-to-all"
 )
+
+// Ring is the algorithm in which each rank sends to the next one alone.
+const Ring = "ring"
 
 // collective is what there is of a kind.
 type collective struct {
 	// algorithms begin with the default.
 	algorithms []string
-	// formula is that of its bytes.
-	formula string
 }
 
-var collectives = map[string]collective{
-	AllReduce: {[]string{"ring"}, "ring-all-reduce"},
-	AllToAll:  {[]string{"direct", "pairwise"}, "all-to-all"},
+// collectives are all but the barrier, which has no bytes to look at.
+var collectives = func() map[string]collective {
+	all := map[string]collective{AllToAll: {[]string{"direct", "pairwise"}}}
+	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce} {
+		all[kind] = collective{schedule.Algorithms(schedule.Kind(kind))}
+	}
+	return all
+}()
+
+// formula is that of the bytes of an algorithm; empty is that there is none. In a broadcast
+// and in a reduce some ranks send nothing, and of silence packets prove nothing.
+func formula(kind, algorithm string) string {
+	switch kind {
+	case AllToAll:
+		return AllToAll
+	case Broadcast, Reduce:
+		return ""
+	}
+	return algorithm + "-" + kind
 }
+
+// Algorithms are those of a kind, the default first; none where there is no such kind.
+func Algorithms(kind string) []string { return collectives[kind].algorithms }
 
 // defaultAlgorithm is that of a kind; empty is that there is no such kind.
 func defaultAlgorithm(kind string) string {
@@ -35,9 +62,9 @@ func defaultAlgorithm(kind string) string {
 
 // anyCollective says that one of them is so. What none has is what the enum of its field
 // refuses.
-func anyCollective(so func(collective) bool) bool {
-	for _, k := range collectives {
-		if so(k) {
+func anyCollective(so func(kind string, k collective) bool) bool {
+	for kind, k := range collectives {
+		if so(kind, k) {
 			return true
 		}
 	}
@@ -50,15 +77,18 @@ func (c *checker) collective(at string, w *Workload) {
 	if !known {
 		return // constraints have said so
 	}
-	has := func(other collective) bool { return slices.Contains(other.algorithms, w.Algorithm) }
-	if !has(k) && anyCollective(has) {
-		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(w.Algorithm), w.Kind), "want "+strings.Join(k.algorithms, " or "))
+	algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(w.Kind))
+	has := func(_ string, other collective) bool { return slices.Contains(other.algorithms, algorithm) }
+	if !has(w.Kind, k) && anyCollective(has) {
+		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(algorithm), w.Kind), "want "+strings.Join(k.algorithms, " or "))
 	}
-	if w.Kind == AllToAll {
-		if w.RD != nil && !w.RD.Droppable.IsZero() {
-			c.reportKey(at+".rd.droppable", "droppable partial sums of "+AllToAll+", which has none", "remove it")
-		}
-	} else if w.Skew != 0 {
+	if w.RD != nil && !w.RD.Droppable.IsZero() && (w.Kind != AllReduce || algorithm != Ring) {
+		c.reportKey(at+".rd.droppable", fmt.Sprintf("droppable partial sums of %s by %s, which has none", w.Kind, clipped(algorithm)), "remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
+	}
+	if w.RD != nil && w.RD.Control == ControlOffline && w.Kind != AllToAll && algorithm != Ring {
+		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, of which no rates are computed", ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
+	}
+	if w.Kind != AllToAll && w.Skew != 0 {
 		c.reportKey(at+".skew", "a skew of "+w.Kind, "remove it, or take kind: "+AllToAll)
 	}
 }
@@ -70,9 +100,15 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 		if w == nil || w.Name != b.Workload && (b.Workload != "" || len(c.workloads) != 1) {
 			continue
 		}
-		is := func(k collective) bool { return k.formula == b.Formula }
-		if k, known := collectives[w.Kind]; known && !is(k) && anyCollective(is) {
-			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s", clipped(b.Formula), w.Kind), "want "+k.formula)
+		algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(w.Kind))
+		k, known := collectives[w.Kind]
+		if !known || !slices.Contains(k.algorithms, algorithm) || !anyCollective(func(kind string, k collective) bool {
+			return slices.ContainsFunc(k.algorithms, func(a string) bool { return formula(kind, a) == b.Formula })
+		}) {
+			continue // enums and the workload have said so
+		}
+		if want := formula(w.Kind, algorithm); want != b.Formula {
+			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s", clipped(b.Formula), w.Kind, algorithm), "want "+cmp.Or(want, "another check: there are ranks that send nothing"))
 		}
 	}
 }

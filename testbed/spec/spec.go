@@ -234,12 +234,16 @@ type Capture struct {
 type Workload struct {
 	// Name is what checks call the workload.
 	Name string `yaml:"name" json:"name"`
-	// Kind is the collective: all-reduce, or all-to-all.
-	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-to-all"`
-	// Algorithm of all-reduce is ring. Of all-to-all it is direct (default), from each
-	// rank to all others at once, or pairwise: in ranks - 1 phases, in each from a rank
-	// to one other, and with control: offline in those of the computed rates.
-	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=direct,enum=pairwise"`
+	// Kind is the collective: all-reduce, all-gather, reduce-scatter, broadcast and
+	// reduce, from and to rank 0, or all-to-all.
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=all-to-all"`
+	// Algorithm is ring (default), from each rank to the next one. An all-reduce can be by
+	// tree, in two trees with half of the buffer each, and halving-doubling
+	// (Rabenseifner's); a broadcast and a reduce by a binomial tree. Of all-to-all it is
+	// direct (default), from each rank to all others at once, or pairwise: in ranks - 1
+	// phases, in each from a rank to one other, and with control: offline in those of the
+	// computed rates.
+	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=tree,enum=halving-doubling,enum=binomial,enum=direct,enum=pairwise"`
 	// Skew makes ranks get unequal parts in an all-to-all, as experts do: each rank
 	// sends to the k-th most popular one in proportion to 1/k^skew (Zipf), and who is
 	// how popular follows from the seed. Default 0: equal ones.
@@ -251,8 +255,9 @@ type Workload struct {
 	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
 	// RoCE is how queue pairs behave, with transport: roce.
 	RoCE *RoCE `yaml:"roce,omitempty" json:"roce,omitempty"`
-	// Size is of the float32 buffer of each rank, of which an all-to-all sends one part
-	// to each rank, itself included: a multiple of 4B.
+	// Size is of the float32 buffer of each rank: of an all-gather what each has at the
+	// end, of a reduce-scatter what each has at first. An all-to-all sends one part of it
+	// to each rank, itself included. It is a multiple of 4B.
 	Size units.Bytes `yaml:"size" json:"size"`
 	// Iterations are measured. Default 5.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=1000000"`
@@ -372,9 +377,13 @@ type PacketsCheck struct {
 type BytesPerRank struct {
 	// Workload is the workload's name. Default: the only one of the file.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
-	// Formula is ring-all-reduce: 2(n-1)/n of the size, or all-to-all: (n-1)/n of it,
-	// or, with a skew, the size less the rank's own part.
-	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=all-to-all"`
+	// Formula is that of the workload's algorithm and kind. Of the size each rank sends
+	// 2(n-1)/n with ring-all-reduce; (n-1)/n with ring-all-gather, ring-reduce-scatter and
+	// all-to-all, or there, with a skew, all but its own part; 1/2 for each neighbour in
+	// each of two trees with tree-all-reduce; 2(p-1)/p among p ranks, the greatest power
+	// of two, and all of it to and from each other one, with halving-doubling-all-reduce.
+	// There is none of a broadcast and a reduce, in which some ranks send nothing.
+	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=ring-all-gather,enum=ring-reduce-scatter,enum=all-to-all"`
 	// Tolerance is the share by which the bytes may differ.
 	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`
 }

@@ -86,9 +86,12 @@ var wrongFiles = []struct {
 	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
 	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want soft or router or bridge"},
 	{"runtime", head + "nodes: {default: {runtime: " + here + "docker}}\n", `runtime "docker" does not exist`, "want netns or vm"},
-	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n", `kind "allgather" does not exist`, "want all-reduce or all-to-all"},
-	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" does not exist`, "want ring or direct or pairwise"},
+	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n", `kind "allgather" does not exist`, `did you mean "all-gather"?`},
+	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "star, size: 4B}}]\n", `algorithm "star" does not exist`, "want one of ring, tree, halving-doubling"},
 	{"algorithm of another kind", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: " + here + "ring, size: 4B}}]\n", `algorithm "ring" of all-to-all`, "want direct or pairwise"},
+	{"algorithm of all-reduce", head + "steps: [{workload: {name: ar, kind: all-gather, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" of all-gather`, "want ring"},
+	{"droppable sums in trees", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: tree, size: 4B, transport: rd, rd: {" + here + "droppable: 2%}}}]\n", `all-reduce by tree, which has none`, "algorithm: ring"},
+	{"rates of a tree", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: tree, size: 4B, transport: rd, rd: {control: " + here + "offline}}}]\n", `control: offline of tree`, "want algorithm: ring"},
 	{"skewed sums", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "skew: 1}}]\n", `a skew of all-reduce`, "take kind: all-to-all"},
 	{"skew", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, skew: " + here + "5}}]\n", `skew is 5`, "want 0 to 4"},
 	{"sums of nothing", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, transport: rd, rd: {" + here + "droppable: 2%}}}]\n", `which has none`, "remove it"},
@@ -115,9 +118,13 @@ var wrongFiles = []struct {
 	{"fidelity", head + "checks: [{fidelity: " + here + "overloaded}]\n", `fidelity "overloaded" does not exist`, "want faithful or degraded"},
 	{"link state", head + "steps: [{link: {where: a--b, state: " + here + "off}}]\n", `state "off" does not exist`, "want up or down"},
 	{"formula", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n" +
-		"checks: [{packets: {bytes-per-rank: {formula: " + here + "tree, tolerance: 1%}}}]\n", `formula "tree" does not exist`, "want ring-all-reduce or all-to-all"},
+		"checks: [{packets: {bytes-per-rank: {formula: " + here + "tree, tolerance: 1%}}}]\n", `formula "tree" does not exist`, "want one of ring-all-reduce, tree-all-reduce"},
 	{"formula of another kind", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-to-all, size: 4B}\n" +
 		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-reduce, tolerance: 1%}}}]\n", `of a workload that is all-to-all`, "want all-to-all"},
+	{"formula of another algorithm", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, algorithm: halving-doubling, size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-reduce, tolerance: 1%}}}]\n", `of a workload that is all-reduce by halving-doubling`, "want halving-doubling-all-reduce"},
+	{"formula of a broadcast", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: broadcast, size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-gather, tolerance: 1%}}}]\n", `of a workload that is broadcast by ring`, "want another check: there are ranks that send nothing"},
 	{"MTU", "name: a\nfabric: {topology: explicit, links: {default: {mtu: " + here + "100}}}\n", "mtu is 100", "want 1280 to 65535"},
 	{"no NICs", head + "nodes: {h0: {nics: " + here + "0}}\n", "nics is 0", "want 1 to 64"},
 	{"rate of nothing", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "0gbit}}}\n", "rate is 0bit", "want 1kbit to 1600gbit"},

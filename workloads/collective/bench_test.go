@@ -3,6 +3,8 @@ package collective
 import (
 	"fmt"
 	"testing"
+
+	"railbed/workloads/collective/schedule"
 )
 
 // BenchmarkRing is an all-reduce over loopback TCP with all ranks in one
@@ -23,7 +25,7 @@ func BenchmarkRing(b *testing.B) {
 					}
 				}
 				b.StopTimer()
-				m := AllReduceMeasure(uint64(size), ranks, b.Elapsed(), 0)
+				m := MeasureOf(schedule.AllReduce, uint64(size), ranks, b.Elapsed(), 0)
 				b.ReportMetric(m.BusBW*float64(b.N), "busbw-GB/s")
 			})
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"railbed/workloads/collective/schedule"
 )
 
 // Measure is one result in the units of nccl-tests.
@@ -26,19 +28,20 @@ type Row struct {
 	InPlace    *Measure `json:"in_place,omitempty"` // nil: not run
 }
 
-// AllReduceMeasure is the result of all-reduces of size bytes over ranks that
-// took perOperation each. The bus bandwidth is algbw * 2(n-1)/n: what a link
-// carries when every rank sends the least that an all-reduce allows
-// (nccl-tests, doc/PERFORMANCE.md).
-func AllReduceMeasure(size uint64, ranks int, perOperation time.Duration, wrong uint64) Measure {
-	return measure(size, 2*float64(ranks-1)/float64(ranks), perOperation, wrong)
-}
-
-// AllToAllMeasure is that of all-to-alls in which each rank has size bytes to send. The
-// bus bandwidth is algbw * (n-1)/n: a rank's own part crosses no link (nccl-tests,
+// MeasureOf is the result of operations of size bytes over ranks that took perOperation
+// each. The bus bandwidth is what a link carries when every rank sends the least that the
+// operation allows: algbw * 2(n-1)/n for an all-reduce, algbw * (n-1)/n where a rank's own
+// part crosses no link, and algbw for a broadcast and a reduce (nccl-tests,
 // doc/PERFORMANCE.md).
-func AllToAllMeasure(size uint64, ranks int, perOperation time.Duration, wrong uint64) Measure {
-	return measure(size, float64(ranks-1)/float64(ranks), perOperation, wrong)
+func MeasureOf(kind schedule.Kind, size uint64, ranks int, perOperation time.Duration, wrong uint64) Measure {
+	n := float64(ranks)
+	switch kind {
+	case schedule.AllReduce:
+		return measure(size, 2*(n-1)/n, perOperation, wrong)
+	case schedule.Broadcast, schedule.Reduce:
+		return measure(size, 1, perOperation, wrong)
+	}
+	return measure(size, (n-1)/n, perOperation, wrong)
 }
 
 func measure(size uint64, factor float64, perOperation time.Duration, wrong uint64) Measure {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"railbed/workloads/collective/schedule"
 )
 
 // The lines are what the format strings of nccl-tests (src/common.cu) give.
@@ -38,12 +40,12 @@ func TestAllReduceMeasure(t *testing.T) {
 		ranks int
 		busBW float64
 	}{{1, 0}, {2, 2}, {4, 3}, {8, 3.5}} {
-		m := AllReduceMeasure(2e9, c.ranks, time.Second, 0)
+		m := MeasureOf(schedule.AllReduce, 2e9, c.ranks, time.Second, 0)
 		if m.Time != 1e6 || m.AlgBW != 2 || m.BusBW != c.busBW {
 			t.Errorf("2 GB over %d ranks in 1 s: %+v, want busbw %v", c.ranks, m, c.busBW)
 		}
 	}
-	if m := AllReduceMeasure(0, 4, 0, 0); m.BusBW != 0 || m.AlgBW != 0 {
+	if m := MeasureOf(schedule.AllReduce, 0, 4, 0, 0); m.BusBW != 0 || m.AlgBW != 0 {
 		t.Errorf("nothing in no time: %+v", m)
 	}
 }
@@ -53,7 +55,7 @@ func TestAllToAllMeasure(t *testing.T) {
 		ranks int
 		busBW float64
 	}{{1, 0}, {2, 1}, {4, 1.5}, {8, 1.75}} {
-		m := AllToAllMeasure(2e9, c.ranks, time.Second, 0)
+		m := MeasureOf("all-to-all", 2e9, c.ranks, time.Second, 0)
 		if m.Time != 1e6 || m.AlgBW != 2 || m.BusBW != c.busBW {
 			t.Errorf("2 GB over %d ranks in 1 s: %+v, want busbw %v", c.ranks, m, c.busBW)
 		}

@@ -59,7 +59,7 @@ func checkAllToAll(t *testing.T, j Job) {
 	if row.RedOp != "none" || row.Root != -1 || row.Size != uint64(j.Size) || uint64(row.Count) != uint64(j.Size)/4/n || row.InPlace != nil {
 		t.Errorf("row %+v", row)
 	}
-	if want := collective.AllToAllMeasure(uint64(j.Size), int(n), result.OutOfPlace.Avg, 0); row.OutOfPlace != want {
+	if want := collective.MeasureOf(AllToAll, uint64(j.Size), int(n), result.OutOfPlace.Avg, 0); row.OutOfPlace != want {
 		t.Errorf("measure %+v, want %+v", row.OutOfPlace, want)
 	}
 }

@@ -1,10 +1,13 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"railbed/fabric/units"
@@ -19,27 +22,31 @@ import (
 
 // What a Job can ask for.
 const (
-	AllReduce = spec.AllReduce
-	AllToAll  = spec.AllToAll
-	Ring      = "ring"
-	Direct    = "direct"
-	Pairwise  = "pairwise"
-	TCP       = "tcp"
-	RD        = "rd"
-	RoCE      = "roce"
+	AllReduce     = spec.AllReduce
+	AllGather     = spec.AllGather
+	ReduceScatter = spec.ReduceScatter
+	Broadcast     = spec.Broadcast
+	Reduce        = spec.Reduce
+	AllToAll      = spec.AllToAll
+	Ring          = spec.Ring
+	Direct        = "direct"
+	Pairwise      = "pairwise"
+	TCP           = "tcp"
+	RD            = "rd"
+	RoCE          = "roce"
 )
 
 // Job is a collective on every rank of a testbed.
 type Job struct {
 	Name  string
 	Ranks []plan.Rank // in order, numbered from 0
-	// Kind, Algorithm and Transport: all-reduce by ring (default), or all-to-all by
-	// direct (default) or pairwise; tcp (default), rd or roce.
+	// Kind, Algorithm and Transport: all-to-all by direct (default) or pairwise, or what
+	// package schedule has, ring being the default; tcp (default), rd or roce.
 	Kind, Algorithm, Transport string
 	Size                       units.Bytes // of the float32 buffer: a multiple of 4 bytes
 	Iterations                 int         // timed; default 5
 	Warmup                     int         // before them, checked but not timed
-	InPlace                    bool        // do as many operations in place, after the others; all-reduce alone has them
+	InPlace                    bool        // do as many operations in place, after the others; all-to-all has none
 	Skew                       int         // of all-to-all, and Seed: see collective.Skewed
 	Seed                       uint64
 	Family                     int // 4 (default) or 6
@@ -132,10 +139,10 @@ func (j Job) withDefaults() (Job, error) {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if !known(j.Kind, j.Algorithm) || j.Transport != TCP && j.Transport != RD && j.Transport != RoCE {
-		problem("%s by %s over %s: want %s by %s or %s by %s or %s, over %s, %s or %s", j.Kind, j.Algorithm, j.Transport, AllReduce, Ring, AllToAll, Direct, Pairwise, TCP, RD, RoCE)
+		problem("%s by %s over %s: want %s, over %s, %s or %s", j.Kind, j.Algorithm, j.Transport, cmp.Or(strings.Join(spec.Algorithms(j.Kind), " or "), "another kind"), TCP, RD, RoCE)
 	}
-	if j.Kind == AllToAll && (j.InPlace || j.RD != nil && !j.RD.Droppable.IsZero()) {
-		problem("%s in place, or with bytes that may be left out: there is neither", AllToAll)
+	if j.Kind == AllToAll && j.InPlace || (j.Kind != AllReduce || j.Algorithm != Ring) && j.RD != nil && !j.RD.Droppable.IsZero() {
+		problem("%s by %s in place, or with bytes that may be left out: there is none", j.Kind, j.Algorithm)
 	}
 	if j.Skew < 0 || j.Skew > 0 && j.Kind != AllToAll {
 		problem("a skew of %d of %s: want at least 0, and %s", j.Skew, j.Kind, AllToAll)
@@ -168,6 +175,9 @@ func (j Job) withDefaults() (Job, error) {
 		}
 	}
 	if j.offline() {
+		if j.Kind != AllToAll && j.Algorithm != Ring {
+			problem("control: offline of %s, of which there are no rates", j.Algorithm)
+		}
 		if j.Rates == nil || j.Rates.Ranks != len(j.Ranks) {
 			problem("control: offline without rates for its %d ranks", len(j.Ranks))
 		} else if j.Algorithm == Direct && len(j.Rates.Phases) > 1 {
@@ -182,7 +192,7 @@ func (j Job) withDefaults() (Job, error) {
 
 // known says that there is such an algorithm of a collective.
 func known(kind, algorithm string) bool {
-	return kind == AllReduce && algorithm == Ring || kind == AllToAll && (algorithm == Direct || algorithm == Pairwise)
+	return slices.Contains(spec.Algorithms(kind), algorithm)
 }
 
 // offline says that the job keeps to planned rates.

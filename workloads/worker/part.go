@@ -20,8 +20,11 @@ type part interface {
 	check(id operationID, lost []collective.Loss) (wrong, short uint64)
 }
 
-// buffers are a rank's memory.
-type buffers struct{ input, output []float32 }
+// buffers are a rank's memory, and what it is for where that is a program.
+type buffers struct {
+	input, output, work []float32
+	program             *collective.Program
+}
 
 // allReduce is a part in a ring.
 type allReduce struct {
@@ -71,13 +74,16 @@ func (a *allToAll) check(id operationID, _ []collective.Loss) (wrong, short uint
 }
 
 // allocate makes a rank's memory.
-func (c *workerConfig) allocate() buffers {
+func (c *workerConfig) allocate() (buffers, error) {
 	if c.Kind == AllToAll {
 		m := c.matrix()
-		return buffers{make([]float32, m.InputLen(c.Rank)), make([]float32, m.OutputLen(c.Rank))}
+		return buffers{input: make([]float32, m.InputLen(c.Rank)), output: make([]float32, m.OutputLen(c.Rank))}, nil
 	}
 	count := int(c.Size) / collective.ElementSize
-	return buffers{make([]float32, count), make([]float32, count)}
+	if c.Kind == AllReduce && c.Algorithm == Ring {
+		return buffers{input: make([]float32, count), output: make([]float32, count)}, nil
+	}
+	return c.allocateProgram(count)
 }
 
 // matrix is what ranks send in an all-to-all.
@@ -88,8 +94,11 @@ func (c *workerConfig) matrix() collective.Matrix {
 // join makes this rank's part from the table of all ranks.
 func (w *rank) join(table []rendezvous, b buffers) (part, error) {
 	w.peers = make(map[transports.Peer]int)
-	if w.config.Kind == AllToAll {
+	switch {
+	case w.config.Kind == AllToAll:
 		return w.joinAllToAll(table, b)
+	case b.program != nil:
+		return w.joinProgram(table, b)
 	}
 	n := w.config.Ranks
 	next, prev := (w.config.Rank+1)%n, (w.config.Rank+n-1)%n

@@ -111,6 +111,7 @@ type rendezvous struct {
 	Address []byte `json:"address"`
 	Input   []byte `json:"input,omitempty"`
 	Output  []byte `json:"output,omitempty"`
+	Work    []byte `json:"work,omitempty"`
 }
 
 // losses are what an operation lost, at one rank or at all.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"railbed/workloads/collective"
+	"railbed/workloads/collective/schedule"
 )
 
 // Operation is one collective operation over all ranks.
@@ -142,9 +143,16 @@ func (r *Result) summarise(job Job) {
 		Size: uint64(job.Size), Count: int(job.Size) / collective.ElementSize,
 		Type: "float", RedOp: "sum", Root: -1,
 	}
-	if job.Kind == AllToAll { // as nccl-tests has it
+	switch job.Kind { // as nccl-tests has it
+	case AllToAll, AllGather:
 		r.Row.RedOp = "none"
 		r.Row.Count /= len(job.Ranks)
+	case ReduceScatter:
+		r.Row.Count /= len(job.Ranks)
+	case Broadcast:
+		r.Row.RedOp, r.Row.Root = "none", Root
+	case Reduce:
+		r.Row.Root = Root
 	}
 	times, measure := r.mode(job, collective.OutOfPlace)
 	r.OutOfPlace, r.Row.OutOfPlace = times, measure
@@ -176,9 +184,5 @@ func (r *Result) mode(job Job, mode collective.Mode) (Times, collective.Measure)
 	if count > 0 {
 		times.Avg = total / time.Duration(count)
 	}
-	measure := collective.AllReduceMeasure
-	if job.Kind == AllToAll {
-		measure = collective.AllToAllMeasure
-	}
-	return times, measure(uint64(job.Size), len(job.Ranks), times.Avg, wrong)
+	return times, collective.MeasureOf(schedule.Kind(job.Kind), uint64(job.Size), len(job.Ranks), times.Avg, wrong)
 }

@@ -160,13 +160,18 @@ func (w *rank) finish() error {
 
 // collective meets the other ranks and does the operations.
 func (w *rank) collective(ctx context.Context) error {
-	b := w.config.allocate()
+	b, err := w.config.allocate()
+	if err != nil {
+		return err
+	}
 	own := rendezvous{Address: w.endpoint.Address()}
-	var err error
 	if own.Input, err = w.register(b.input); err != nil {
 		return err
 	}
 	if own.Output, err = w.register(b.output); err != nil {
+		return err
+	}
+	if own.Work, err = w.register(b.work); err != nil {
 		return err
 	}
 	if err := w.send(message{Ready: &own}); err != nil {

@@ -26,6 +26,7 @@ import (
 	"railbed/transports/rd/privacy"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
+	"railbed/workloads/collective/schedule"
 )
 
 // asWorker makes the test binary a worker process.
@@ -371,8 +372,8 @@ func TestWrongResultIsCounted(t *testing.T) {
 
 func TestBadJobs(t *testing.T) {
 	for name, change := range map[string]func(*Job){
-		"kind":       func(j *Job) { j.Kind = "broadcast" },
-		"algorithm":  func(j *Job) { j.Algorithm = "tree" },
+		"kind":       func(j *Job) { j.Kind = "gather" },
+		"algorithm":  func(j *Job) { j.Algorithm = "star" },
 		"transport":  func(j *Job) { j.Transport = "quic" },
 		"rd blocks":  func(j *Job) { *j = job(rdSlots+1, 4096); j.Transport = RD },
 		"size":       func(j *Job) { j.Size = 6 },
@@ -466,7 +467,7 @@ func TestWorkerProtocol(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	row := collective.Row{Size: 1 << 20, Count: 1 << 18, Type: "float", RedOp: "sum", Root: -1,
-		OutOfPlace: collective.AllReduceMeasure(1<<20, 4, 10*time.Millisecond, 0)}
+		OutOfPlace: collective.MeasureOf(schedule.AllReduce, 1<<20, 4, 10*time.Millisecond, 0)}
 	r := Result{Row: row}
 	var table bytes.Buffer
 	if err := r.WriteTable(&table); err != nil {

@@ -1,0 +1,128 @@
+package worker
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+	"railbed/workloads/collective/schedule"
+)
+
+// scheduledKinds are those that run as programs.
+var scheduledKinds = []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce}
+
+// TestScheduledJobs holds that every element comes right by every algorithm, in place and
+// out of place, over tcp and rd in turn, and payload against the formulas.
+func TestScheduledJobs(t *testing.T) {
+	for _, kind := range scheduledKinds {
+		for a, algorithm := range spec.Algorithms(kind) {
+			if kind == AllReduce && algorithm == Ring {
+				continue // that is in place of no program
+			}
+			for i, ranks := range []int{1, 3, 4, 5} {
+				for k, size := range []units.Bytes{4, 1<<16 + 4, units.Bytes(ranks) << 14} {
+					j := job(ranks, size)
+					j.Kind, j.Algorithm, j.Transport = kind, algorithm, []string{TCP, RD}[(a+i+k)%2]
+					j.Family, j.InPlace = []int{4, 6}[i%2], k > 0
+					t.Run(fmt.Sprintf("%s/%s/ranks=%d/size=%v/%s", kind, algorithm, ranks, size, j.Transport), func(t *testing.T) { checkScheduled(t, j) })
+				}
+			}
+		}
+	}
+}
+
+func checkScheduled(t *testing.T, j Job) {
+	t.Helper()
+	result, err := Run(t.Context(), j, goroutines{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, operations := uint64(len(j.Ranks)), uint64(j.Warmup+j.Iterations)
+	if j.InPlace {
+		operations *= 2
+	}
+	if result.Wrong() != 0 || uint64(len(result.Operations)) != operations {
+		t.Errorf("%d wrong elements in %d operations, want none in %d", result.Wrong(), len(result.Operations), operations)
+	}
+	for i, r := range result.PerRank {
+		share := schedule.Sent(schedule.Kind(j.Kind), j.Algorithm, int(n), i, Root)
+		// Chunks of slices differ by an element.
+		if want := operations * share.Of(uint64(j.Size)); j.Size > 4 && math.Abs(float64(r.Payload.Sent)-float64(want)) > 0.001*float64(want) {
+			t.Errorf("rank %d: payload %+v, want %d sent", i, r.Payload, want)
+		}
+		if j.Transport == RD && r.Stream.Sent != r.Payload.Sent {
+			t.Errorf("rank %d: stream %+v of payload %+v", i, r.Stream, r.Payload)
+		}
+	}
+	row, count, op, root := result.Row, uint64(j.Size)/4, "sum", -1
+	if j.Kind == AllGather || j.Kind == ReduceScatter {
+		count /= n
+	}
+	if j.Kind == AllGather || j.Kind == Broadcast {
+		op = "none"
+	}
+	if j.Kind == Broadcast || j.Kind == Reduce {
+		root = 0
+	}
+	if row.RedOp != op || row.Root != root || row.Size != uint64(j.Size) || uint64(row.Count) != count || (row.InPlace != nil) != j.InPlace {
+		t.Errorf("row %+v, want %d elements, %s, root %d", row, count, op, root)
+	}
+	factor := map[string]float64{AllReduce: 2 * float64(n-1) / float64(n), Broadcast: 1, Reduce: 1, AllGather: float64(n-1) / float64(n), ReduceScatter: float64(n-1) / float64(n)}[j.Kind]
+	if got := row.OutOfPlace; got.BusBW != got.AlgBW*factor {
+		t.Errorf("busbw %v of algbw %v, want %v of it", got.BusBW, got.AlgBW, factor)
+	}
+}
+
+// TestWrongScheduledElementIsCounted damages an element on the rank that has a result.
+func TestWrongScheduledElementIsCounted(t *testing.T) {
+	for _, kind := range scheduledKinds {
+		l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []float32) {
+			if rank == Root && id.Index == 1 {
+				result[len(result)-3]++
+			}
+		}}}
+		j := job(3, 4800)
+		j.Kind, j.Algorithm = kind, spec.Algorithms(kind)[len(spec.Algorithms(kind))-1]
+		result, err := Run(t.Context(), j, l, nil)
+		if err != nil || result.Wrong() != 1 || result.Operations[1].Wrong != 1 || result.PerRank[Root].Wrong != 1 {
+			t.Errorf("%s: %v, %+v", kind, err, result)
+		}
+	}
+}
+
+// TestWrongGatherIsCounted gives two ranks' shares to each other's places.
+func TestWrongGatherIsCounted(t *testing.T) {
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []float32) {
+		if rank == 2 && id.Index == 0 {
+			for i := range 400 {
+				result[i], result[400+i] = result[400+i], result[i]
+			}
+		}
+	}}}
+	j := job(3, 4800)
+	j.Kind = AllGather
+	result, err := Run(t.Context(), j, l, nil)
+	if err != nil || result.Wrong() < 700 || result.PerRank[2].Wrong != result.Wrong() {
+		t.Errorf("%v, %+v", err, result)
+	}
+}
+
+// TestBadScheduledJobs holds that what no algorithm has is refused before it runs.
+func TestBadScheduledJobs(t *testing.T) {
+	for name, change := range map[string]func(*Job){
+		"algorithm": func(j *Job) { j.Kind, j.Algorithm = AllGather, "tree" },
+		"kind":      func(j *Job) { j.Kind = string(schedule.Barrier) },
+		"droppable": func(j *Job) {
+			j.Algorithm, j.Transport, j.RD = "tree", RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
+		},
+		"offline": func(j *Job) { j.Algorithm, j.Transport, j.RD = "tree", RD, &spec.RD{Control: spec.ControlOffline} },
+	} {
+		j := job(3, 4800)
+		change(&j)
+		if result, err := Run(t.Context(), j, goroutines{}, nil); err == nil {
+			t.Errorf("%s: %+v", name, result)
+		}
+	}
+}
