@@ -3,12 +3,14 @@ package interop
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"railbed/capture/layers"
 	"railbed/capture/verify"
 	"railbed/testbed"
+	"railbed/testbed/hosttest"
 	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
 )
@@ -111,6 +113,9 @@ func (e *evidence) judge(kind string) finding {
 	f := finding{kind, *came, rxe["rcvd_pkts"], ours["bad_icrc"], results[1:]}
 	e.Logf("%s: of ours %v\nof rxe %v\nto rxe came %+v\n%+v", kind, ours, rxe, f.came, stats)
 	corrupted := kind == "corrupt"
+	if !corrupted {
+		e.decodes()
+	}
 	for _, result := range f.rules {
 		e.Logf("%s: %s %s: %s", kind, result.Name, result.Verdict, result.Summary)
 		// What the link corrupts is to be found.
@@ -130,4 +135,30 @@ func (e *evidence) judge(kind string) finding {
 		e.Errorf("%s: rdma_rxe gave up: %v", kind, rxe)
 	}
 	return f
+}
+
+// decodes has Wireshark's dissector, where it is there, read the recording. It is not to
+// guess at what messages carry: random bytes begin like anything.
+func (e *evidence) decodes() {
+	e.Helper()
+	if hosttest.Probe(hosttest.Tshark) != nil {
+		return
+	}
+	tshark := func(filter string) []string {
+		args := []string{"-n", "-o", "infiniband.identify_payload:FALSE", "-r", e.file.Name(), "-Y", filter, "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info"}
+		for _, p := range []string{"rpcordma", "smb_direct", "nvme-rdma", "lnet", "iser", "smc"} {
+			args = append(args, "--disable-protocol", p)
+		}
+		out, err := exec.CommandContext(e.Context(), "tshark", args...).Output()
+		if err != nil {
+			e.Fatal(err)
+		}
+		return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	}
+	if bad := tshark("_ws.malformed || udp.port == 4791 && !infiniband.invariant.crc"); bad[0] != "" {
+		e.Errorf("tshark finds %d malformed packets: %s", len(bad), strings.Join(bad[:min(len(bad), 5)], "\n"))
+	}
+	if seen := tshark("infiniband.bth.destqp"); len(seen) < 100 {
+		e.Errorf("tshark finds %d packets of RoCEv2", len(seen))
+	}
 }
