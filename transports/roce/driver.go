@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -165,9 +166,14 @@ func (d *driver) count() Counters {
 	return all
 }
 
+// patience is how often the worker looks again for packets before it sleeps, and lets
+// others have its processor in between: where processors are scarce, a worker that each
+// packet wakes stops the sender at each, and takes them one by one.
+const patience = 8
+
 // run is the worker.
 func (d *driver) run() {
-	for {
+	for idle := 0; ; {
 		list, err := d.socket.receive()
 		deadline, ended, busy := clock.Never, false, false
 		if err == nil {
@@ -175,7 +181,10 @@ func (d *driver) run() {
 			deadline, ended = d.round(list)
 			d.report()
 			busy = d.socket.out.count > 0
-			d.asleep = !busy && !ended && len(list) == 0
+			if idle++; busy || len(list) > 0 {
+				idle = 0
+			}
+			d.asleep = idle > patience && !ended
 			d.mu.Unlock()
 			err = d.socket.send()
 		}
@@ -186,8 +195,14 @@ func (d *driver) run() {
 		if ended && !busy {
 			return
 		}
-		if !busy && len(list) == 0 && d.socket.waiter.Arm(d.clock, deadline) {
-			d.socket.waiter.Wait()
+		switch {
+		case idle > patience:
+			if d.socket.waiter.Arm(d.clock, deadline) {
+				d.socket.waiter.Wait()
+			}
+		case idle > 0:
+			runtime.Gosched()
+			d.socket.yield()
 		}
 	}
 }

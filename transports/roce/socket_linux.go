@@ -380,6 +380,9 @@ func (s *socket) send() error {
 	return nil
 }
 
+// yield lets others have the processor.
+func (s *socket) yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
 // sourcePort is that of a queue pair's packets: the same for all, so that they
 // take one path (rdma_rxe has such ones, too).
 func sourcePort(number infiniband.QPN) uint16 {

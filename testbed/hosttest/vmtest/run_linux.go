@@ -38,6 +38,10 @@ type Options struct {
 	Env []string
 	// CPUs is the number of processors, 1 if it is 0.
 	CPUs int
+	// Instructions has the guest's clock go by a nanosecond with each instruction that
+	// it carries out, whatever time that takes: what is measured in it does not depend
+	// on how busy the host is.
+	Instructions bool
 	// MemoryMiB is the guest's memory, 512 if it is 0.
 	MemoryMiB int
 	// Timeout ends the guest, booting included; two minutes if it is 0.
@@ -181,6 +185,9 @@ func qemuArgs(o Options, image image, initrd, console string) []string {
 		"-chardev", "file,id=console,path=" + escape(console), "-serial", "chardev:console",
 		"-chardev", "stdio,id=channel,signal=off", "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel",
 		"-device", "virtio-rng-pci",
+	}
+	if o.Instructions {
+		args = append(args, "-icount", "shift=0,sleep=off")
 	}
 	for i, share := range image.shares {
 		tag := shareTag(i)

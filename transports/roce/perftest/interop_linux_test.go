@@ -23,6 +23,13 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(runEnv); text != "" {
 		os.Exit(runHere(text))
 	}
+	if text := os.Getenv(besideEnv); text != "" {
+		if err := measureBeside(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(hosttest.Main(m))
 }
 
@@ -43,20 +50,19 @@ func runHere(text string) int {
 	return 0
 }
 
-// ours is this package in a network, as a process.
-func ours(t *testing.T, network string, c Config) *process {
-	t.Helper()
+// ourCommand is this package in a network, as a process.
+func ourCommand(network string, c Config) *exec.Cmd {
 	text, err := json.Marshal(&c)
 	if err != nil {
-		t.Fatal(err)
+		panic(err) // a Config has nothing that cannot be
 	}
 	self, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		panic(err) // Linux has /proc
 	}
 	cmd := exec.Command("ip", "netns", "exec", network, self)
 	cmd.Env = append(os.Environ(), runEnv+"="+string(text))
-	return start(t, cmd)
+	return cmd
 }
 
 // process is a program that runs.
@@ -106,17 +112,27 @@ func finish(t *testing.T, server, client *process) {
 // listening waits until the port is listened at in a network.
 func listening(t *testing.T, network string) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := awaitListener(ctx, network); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func awaitListener(ctx context.Context, network string) error {
 	args := []string{"-Hltn", fmt.Sprintf("sport = :%d", DefaultPort)}
 	if network != "" {
 		args = append([]string{"-N", network}, args...)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for {
 		out, err := exec.Command("ss", args...).Output()
 		if err == nil && len(bytes.TrimSpace(out)) > 0 {
-			return
+			return nil
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("nobody listens: %v", err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nobody listens: %w", errors.Join(ctx.Err(), err))
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
@@ -166,7 +182,7 @@ const both = 4
 // on the kernel's rdma_rxe at the other end, as client and as server. What it prints of
 // itself is what this package prints of the same numbers, byte for byte.
 func TestUnmodifiedPrograms(t *testing.T) {
-	hosttest.Need(t, hosttest.Perftest)
+	hosttest.Need(t, hosttest.Root, hosttest.Perftest) // an ordinary user's guests are the same
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "rdma_rxe", "ib_uverbs", "rdma_ucm"}, Timeout: 4 * time.Minute}) {
 		return
 	}
@@ -208,7 +224,7 @@ func TestUnmodifiedPrograms(t *testing.T) {
 				config := c.config
 				var us, them *process
 				if server {
-					us = ours(t, "ours", config)
+					us = start(t, ourCommand("ours", config))
 					listening(t, "ours")
 					them = start(t, exec.Command(c.program, append(args, "10.9.0.2")...))
 					finish(t, us, them)
@@ -216,7 +232,7 @@ func TestUnmodifiedPrograms(t *testing.T) {
 					config.Server = "10.9.0.1"
 					them = start(t, exec.Command(c.program, args...))
 					listening(t, "")
-					us = ours(t, "ours", config)
+					us = start(t, ourCommand("ours", config))
 					finish(t, them, us)
 				}
 				t.Logf("server %v: %v", server, time.Since(began))
