@@ -47,6 +47,14 @@ var roceMutations = []struct {
 		q.next(infiniband.WriteOnly, 40)
 		q.ask(infiniband.WriteOnly, q.psn.Add(-1), 44)
 	}, spec.RoCERulePSN, fail, "sent again as something else"},
+	{"another length of a SEND under the same PSN", func(q *roceQP) {
+		q.next(infiniband.SendOnly, 40)
+		q.ask(infiniband.SendOnly, q.psn.Add(-1), 44)
+	}, spec.RoCERulePSN, fail, "sent again as something else"},
+	{"a READ of more under the same PSN", func(q *roceQP) {
+		q.next(infiniband.ReadRequest, 0, length(200))
+		q.ask(infiniband.ReadRequest, q.psn.Add(-1), 0, length(201))
+	}, spec.RoCERulePSN, fail, "sent again as something else"},
 	{"another opcode under the same PSN", func(q *roceQP) {
 		q.next(infiniband.SendOnly, 40)
 		q.ask(infiniband.SendOnlyImm, q.psn.Add(-1), 40)
@@ -246,6 +254,11 @@ var roceMutations = []struct {
 		q.next(infiniband.WriteOnly, 100)
 		q.part(infiniband.ReadResponseOnly, -1, 100)
 	}, spec.RoCERuleWrites, fail, "answers RC_WRITE_ONLY"},
+	{"a READ of which a part comes twice, and one never", func(q *roceQP) {
+		q.next(infiniband.ReadRequest, 0, length(2*roceMTU))
+		q.part(infiniband.ReadResponseFirst, -1, roceMTU)
+		q.part(infiniband.ReadResponseFirst, -1, roceMTU)
+	}, spec.RoCERuleWrites, pass, "1 READs of 700 bytes were seen whole, 1 not"},
 	{"a READ of which a part is lost", func(q *roceQP) {
 		q.next(infiniband.ReadRequest, 0, length(700))
 		q.part(infiniband.ReadResponseFirst, -1, roceMTU)
@@ -260,6 +273,13 @@ var roceMutations = []struct {
 		q.next(infiniband.WriteOnly, 8)
 		q.now += int64(time.Second)
 	}, spec.RoCERuleGoBack, fail, "was not heeded"},
+	{"a NAK that came damaged", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 8)
+		q.next(infiniband.WriteOnly, 8)
+		q.nak(q.psn.Add(-2))
+		q.change(func(k sighting) bool { return k.tap == "h0:eth0" && k.id == q.ids }, flip(-5))
+		q.now += int64(time.Second)
+	}, spec.RoCERuleGoBack, pass, "by 1 NAKs"},
 	{"a NAK at the end", func(q *roceQP) {
 		q.next(infiniband.WriteOnly, 8)
 		q.next(infiniband.WriteOnly, 8)

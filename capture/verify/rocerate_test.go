@@ -165,6 +165,16 @@ func (q *roceQP) connect(comm uint32) {
 	message(q.answerer, q.asker, m)
 }
 
+// Times are the testbed's own, whatever it is dilated by.
+func TestRoCEDilated(t *testing.T) {
+	cnp, rate := NewRoCECNP(0), NewRoCERate(0)
+	cnp.Begin(&Capture{Dilation: 4})
+	rate.Begin(&Capture{Dilation: 4})
+	if cnp.interval != 200_000 || cnp.shown() != DefaultCNPInterval || rate.window != 4_000_000 || rate.shown() != DefaultRateWindow {
+		t.Errorf("%d ns, which are %v, and %d ns, which are %v", cnp.interval, cnp.shown(), rate.window, rate.shown())
+	}
+}
+
 // A capture in which thousands of queue pairs leave thousands of PSNs out takes no more
 // memory than one in which they do not.
 func TestRoCEMemory(t *testing.T) {
@@ -178,6 +188,18 @@ func TestRoCEMemory(t *testing.T) {
 		packet := &Packet{Tap: c.Taps[0], Direction: Out, Time: int64(i), IP: 4, Flow: new(Flow)}
 		packet.roceOf(p)
 		k.Packet(packet)
+	}
+	reads := NewRoCEWrites()
+	reads.Begin(c)
+	for i := range 2 * maxRoCEReads {
+		p := make(infiniband.Packet, infiniband.Len(infiniband.ReadRequest, 0))
+		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.ReadRequest, PSN: infiniband.PSN(i)}}, 0)
+		packet := &Packet{Tap: c.Taps[0], Direction: Out, Time: int64(i), IP: 4, Flow: new(Flow)}
+		packet.roceOf(p)
+		reads.Packet(packet)
+	}
+	if n := len(reads.ordered[0].own.reads); n != maxRoCEReads || reads.partial != maxRoCEReads {
+		t.Errorf("%d READs wait for their answers, and %d were given up", n, reads.partial)
 	}
 	sum := 0
 	for _, f := range k.ordered {
