@@ -166,14 +166,18 @@ func (d *driver) count() Counters {
 	return all
 }
 
-// patience is how often the worker looks again for packets before it sleeps, and lets
-// others have its processor in between: where processors are scarce, a worker that each
-// packet wakes stops the sender at each, and takes them one by one.
-const patience = 8
+// A worker that each packet wakes stops the sender at each, where processors are
+// scarce, and takes them one by one. So it looks again before it sleeps, and lets others
+// have its processor in between: mostPatience times at most, more often when that finds
+// packets or many came at once, and less when it was in vain.
+const (
+	mostPatience = 8
+	many         = 4
+)
 
 // run is the worker.
 func (d *driver) run() {
-	for idle := 0; ; {
+	for idle, patience := 0, 0; ; {
 		list, err := d.socket.receive()
 		deadline, ended, busy := clock.Never, false, false
 		if err == nil {
@@ -181,6 +185,9 @@ func (d *driver) run() {
 			deadline, ended = d.round(list)
 			d.report()
 			busy = d.socket.out.count > 0
+			if len(list) >= many || len(list) > 0 && idle > 0 && idle <= patience {
+				patience = min(patience+1, mostPatience)
+			}
 			if idle++; busy || len(list) > 0 {
 				idle = 0
 			}
@@ -197,6 +204,8 @@ func (d *driver) run() {
 		}
 		switch {
 		case idle > patience:
+			patience /= 2
+			idle = patience + 1 // what is found now was not looked for
 			if d.socket.waiter.Arm(d.clock, deadline) {
 				d.socket.waiter.Wait()
 			}
