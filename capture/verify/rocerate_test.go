@@ -97,6 +97,29 @@ func TestRoCERate(t *testing.T) {
 			send(q, 10, 20*time.Microsecond)
 			send(q, 100, 10*time.Microsecond)
 		}, 200 * time.Microsecond, pass, "over 200µs"},
+		{"one of three CNPs without effect", func(q *roceQP) {
+			for i := range 3 {
+				send(q, 100, 10*time.Microsecond)
+				if q.cnp(); i < 2 {
+					send(q, 40, 20*time.Microsecond)
+				} else {
+					send(q, 110, 10*time.Microsecond)
+				}
+				q.wait(3 * time.Millisecond)
+			}
+		}, 0, fail, "1 of 3 CNPs were without effect"},
+		{"a CNP behind another", func(q *roceQP) {
+			send(q, 100, 10*time.Microsecond)
+			q.cnp()
+			q.cnp()
+			send(q, 100, 20*time.Microsecond)
+		}, 0, pass, "; 1 could not"},
+		{"a CNP that came damaged", func(q *roceQP) {
+			send(q, 100, 10*time.Microsecond)
+			q.cnp()
+			q.change(func(k sighting) bool { return k.tap == "h0:eth0" && k.id == q.ids }, flip(-5))
+			send(q, 120, 10*time.Microsecond)
+		}, 0, unclear, "NOT-APPLICABLE: 0 CNPs came"},
 		{"an idle sender", func(q *roceQP) { send(q, 5, 10*time.Microsecond); q.cnp(); send(q, 100, 20*time.Microsecond) }, 0, unclear, "NOT-APPLICABLE: 1 CNPs came: 0 behind others, 1 to queue pairs"},
 		{"the end of the capture", func(q *roceQP) { send(q, 100, 10*time.Microsecond); q.cnp(); send(q, 5, 20*time.Microsecond) }, 3 * time.Millisecond, unclear, "1 at the end"},
 		{"no CNP", func(q *roceQP) { send(q, 100, 10*time.Microsecond) }, 0, unclear, "NOT-APPLICABLE: 0 CNPs came"},
