@@ -31,7 +31,11 @@ func together(t *testing.T, server, client Config) (results [2]*Result, errs [2]
 	}
 	client.Server = "127.0.0.1"
 	if results[1], errs[1] = Run(ctx, client, io.Discard); errs[1] != nil {
-		cancel()
+		select {
+		case <-done: // it has an error of its own
+		case <-time.After(10 * time.Second):
+			cancel()
+		}
 	}
 	<-done
 	return results, errs
