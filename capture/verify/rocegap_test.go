@@ -40,3 +40,31 @@ func TestRoCEReadsInAGap(t *testing.T) {
 		results[1].wants(t, pass, "READs")
 	}
 }
+
+// A capture that says that it lost a packet accuses nobody over it, whichever it was.
+func TestRoCELostByTheCapture(t *testing.T) {
+	for _, tap := range []string{"h0:eth0", "h2:eth0"} {
+		count := 1
+		for lost := 0; lost < count; lost++ {
+			q := newRoCEScene(t, 4)
+			q.healthy()
+			count = 0
+			q.remove(func(k sighting) bool {
+				if k.tap == tap {
+					count++
+				}
+				return k.tap == tap && count == lost+1
+			})
+			q.drops[tap] = 1
+			results, _ := q.run(rules(t, roceRules...)...)
+			for _, r := range results {
+				if r.Verdict == fail {
+					t.Errorf("without packet %d at %s: %v", lost, tap, r)
+				}
+			}
+		}
+		if count < 20 {
+			t.Errorf("%s saw %d packets", tap, count)
+		}
+	}
+}

@@ -123,14 +123,13 @@ func (k *RoCEPSN) Result() Result {
 	gaps.count(k.gaps, "times requests left with PSNs left out")
 	k.found.count(k.changed, "requests were sent again as something else")
 	wrong := k.found.lines
-	if k.foreign() {
-		if k.left > 0 {
-			unclear = append(unclear, fmt.Sprintf("%d PSNs were not seen: lost before the tap, or left out", k.left))
-		}
-	} else {
+	lossy := k.capture.lossy(k.rests())
+	if !k.foreign() && !lossy {
 		wrong = append(wrong, gaps.lines...)
+	} else if k.left > 0 {
+		unclear = append(unclear, fmt.Sprintf("%d PSNs were not seen: not captured, or left out", k.left))
 	}
-	w, u := judgeBound("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again), k.capture.lossy(k.rests()))
+	w, u := judgeBound("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again), lossy)
 	wrong, unclear = append(wrong, w...), append(unclear, u...)
 	if len(wrong) > 0 {
 		wrong = append(wrong, k.found.examples...)
