@@ -64,7 +64,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		return func(value string) error {
 			j := worker.Job{Kind: worker.AllReduce}
 			change(&j, value)
-			if _, err := worker.Run(t.Context(), j, nil, nil); err == nil || strings.Contains(err.Error(), ": want "+worker.AllReduce+" by ") {
+			if _, err := worker.Run(t.Context(), j, nil, nil); err == nil || strings.Contains(err.Error(), ", over "+worker.TCP+", ") {
 				return fmt.Errorf("%+v: %w", j, err)
 			}
 			return nil
@@ -120,9 +120,11 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"RoCE.congestion":    only(spec.RoCENone, spec.RoCEDCQCN),
 		"Workload.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
 		"Workload.algorithm": func(value string) error {
-			err := job(func(j *worker.Job, value string) { j.Algorithm = value })(value)
-			if err != nil {
-				err = job(func(j *worker.Job, value string) { j.Kind, j.Algorithm = worker.AllToAll, value })(value)
+			var err error
+			for _, kind := range []string{worker.AllReduce, worker.AllToAll, spec.Broadcast} {
+				if err = job(func(j *worker.Job, value string) { j.Kind, j.Algorithm = kind, value })(value); err == nil {
+					break
+				}
 			}
 			return err
 		},
@@ -141,7 +143,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"Check.fidelity":        only("faithful", "degraded"),
 		"PacketsCheck.deadlock": only("none", "some"),
 		"PathSpread.flows":      only("one-path", "every-path"),
-		"BytesPerRank.formula":  only("ring-all-reduce", "all-to-all"),
+		"BytesPerRank.formula":  only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce", "ring-all-gather", "ring-reduce-scatter", "all-to-all"),
+		"Node.rdma":             only(spec.NoRDMA, spec.RXE),
 	}
 }
 
