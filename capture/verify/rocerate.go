@@ -16,8 +16,8 @@ import (
 //
 // It looks at requests of connections where they leave their sender's NIC, and at CNPs
 // where they come to it. It applies to CNPs before which the queue pair sent at least
-// eight packets in the window, with no other CNP in it, and after which the capture
-// goes on for a window. One in ten of them may be without effect: what the sender had
+// eight packets in the window, without a rest of a third of it, and with no other CNP
+// in it, and after which the capture goes on for a window. One in ten of them may be without effect: what the sender had
 // to send, and where packets fall into the windows, is not known.
 type RoCERate struct {
 	roceFlows[rateFlow]
@@ -28,8 +28,9 @@ type RoCERate struct {
 	found                                  findings
 }
 
-// busyPackets is how many packets make a rate.
-const busyPackets = 8
+// busyPackets is how many packets make a rate, unless one of restedPart of the time was
+// without any.
+const busyPackets, restedPart = 8, 3
 
 // rateFlow is the last window of a sender.
 type rateFlow struct {
@@ -103,6 +104,19 @@ func (own *rateFlow) forget(before int64) {
 	own.sent = own.sent[n:]
 }
 
+// rested says that nothing left for a part of the last window, so that it does not show
+// the rate: it waited for something to send, or for its host.
+func (own *rateFlow) rested(now, window int64) bool {
+	before := now - window
+	for _, s := range append(own.sent, sentBytes{at: now}) {
+		if s.at-before > window/restedPart {
+			return true
+		}
+		before = s.at
+	}
+	return false
+}
+
 // slowDown takes a CNP that comes to its sender.
 func (k *RoCERate) slowDown(p *Packet) {
 	k.cnps++
@@ -121,7 +135,7 @@ func (k *RoCERate) slowDown(p *Packet) {
 	switch {
 	case train:
 		k.train++
-	case len(own.sent) < busyPackets:
+	case len(own.sent) < busyPackets || own.rested(p.Time, k.window):
 		k.idle++
 	default:
 		own.open, own.openAt, own.before, own.after = true, p.Time, 0, 0
@@ -173,7 +187,7 @@ func (k *RoCERate) Result() Result {
 		wrong, unclear = nil, append(unclear, wrong...)
 	}
 	if judged == 0 {
-		unclear = append(unclear, notApplicable("%d CNPs came: %d behind others, %d to queue pairs that sent less than %d packets in %v, %d at the end, %d of which it is not known whom they are for",
+		unclear = append(unclear, notApplicable("%d CNPs came: %d behind others, %d to queue pairs that sent less than %d packets in %v, or rested for a third of it, %d at the end, %d of which it is not known whom they are for",
 			k.cnps, k.train, k.idle, busyPackets, k.shown(), k.last, k.stray))
 	}
 	rest := 0.0

@@ -121,7 +121,14 @@ func TestRoCERate(t *testing.T) {
 			send(q, 120, 10*time.Microsecond)
 		}, 0, unclear, "NOT-APPLICABLE: 0 CNPs came"},
 		{"an idle sender", func(q *roceQP) { send(q, 5, 10*time.Microsecond); q.cnp(); send(q, 100, 20*time.Microsecond) }, 0, unclear, "NOT-APPLICABLE: 1 CNPs came: 0 behind others, 1 to queue pairs"},
-		{"the end of the capture", func(q *roceQP) { send(q, 100, 10*time.Microsecond); q.cnp(); send(q, 5, 20*time.Microsecond) }, 3 * time.Millisecond, unclear, "1 at the end"},
+		{"a sender that rested", func(q *roceQP) {
+			send(q, 30, 10*time.Microsecond)
+			q.wait(400 * time.Microsecond)
+			send(q, 30, 10*time.Microsecond)
+			q.cnp()
+			send(q, 100, 10*time.Microsecond)
+		}, 0, unclear, "1 to queue pairs that sent less than 8 packets in 1ms, or rested"},
+		{"the end of the capture", func(q *roceQP) { send(q, 300, 10*time.Microsecond); q.cnp(); send(q, 5, 20*time.Microsecond) }, 3 * time.Millisecond, unclear, "1 at the end"},
 		{"no CNP", func(q *roceQP) { send(q, 100, 10*time.Microsecond) }, 0, unclear, "NOT-APPLICABLE: 0 CNPs came"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
