@@ -123,7 +123,8 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 	if err := checkPhases(config.Phases, rank, len(m)); err != nil {
 		return problem("%w", err)
 	}
-	a := &AllToAll{driver: driver{endpoint: config.Endpoint}, config: config, rankOf: make(map[transports.Peer]int), blocks: make([]block, len(m))}
+	a := &AllToAll{config: config, rankOf: make(map[transports.Peer]int), blocks: make([]block, len(m))}
+	a.driver = driver{endpoint: config.Endpoint, rank: func(p transports.Peer) int { return a.rankOf[p] }}
 	for other := range m {
 		a.blocks[other] = block{
 			in: m[other][rank], out: m[rank][other], at: m.output(other, rank), from: m.input(rank, other),
@@ -241,10 +242,6 @@ func (a *AllToAll) release(to int) {
 func (a *AllToAll) handle(c transports.Completion) error {
 	rank, known := a.rankOf[c.Peer]
 	switch {
-	case c.Op == transports.OpPeerDown:
-		return fmt.Errorf("rank %d: %w", rank, c.Err)
-	case c.Err != nil:
-		return c.Err
 	case c.Op != transports.OpReceive:
 		a.run.outstanding--
 		if c.Bytes > 0 { // else it was a leave

@@ -360,7 +360,7 @@ func TestUnexpectedBlocks(t *testing.T) {
 	}
 	peer := a.config.Peers
 	good := transports.Completion{Op: transports.OpReceive, Peer: peer[2], Imm: 0, Bytes: sliceBytes} // rank 0 receives from 2 first
-	if err := a.handle(good); err != nil {
+	if err := a.driver.take(good, a.handle); err != nil {
 		t.Fatalf("the first slice: %v", err)
 	}
 	for name, change := range map[string]func(*transports.Completion){
@@ -377,7 +377,7 @@ func TestUnexpectedBlocks(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if err := a.handle(bad); err == nil {
+		if err := a.driver.take(bad, a.handle); err == nil {
 			t.Errorf("%s: %+v was taken", name, bad)
 		}
 	}

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"fmt"
 
 	"railbed/transports"
 )
@@ -9,6 +10,7 @@ import (
 // driver posts requests as the endpoint takes them and hands out what completes.
 type driver struct {
 	endpoint transports.Endpoint
+	rank     func(transports.Peer) int
 	pending  []transports.Request // not taken by the endpoint yet
 	batch    [64]transports.Completion
 }
@@ -23,11 +25,22 @@ func (d *driver) turn(ctx context.Context, handle func(transports.Completion) er
 		return d.endpoint.Wait(ctx)
 	}
 	for _, c := range d.batch[:n] {
-		if err := handle(c); err != nil {
+		if err := d.take(c, handle); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
+}
+
+// take handles a completion, unless it is the failure of a peer or of a request.
+func (d *driver) take(c transports.Completion, handle func(transports.Completion) error) error {
+	switch {
+	case c.Op == transports.OpPeerDown:
+		return fmt.Errorf("rank %d: %w", d.rank(c.Peer), c.Err)
+	case c.Err != nil:
+		return c.Err
+	}
+	return handle(c)
 }
 
 func (d *driver) postPending(ctx context.Context) error {

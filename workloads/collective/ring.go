@@ -106,7 +106,9 @@ func NewRing(config RingConfig) (*Ring, error) {
 	if messages >= clearToSend {
 		return nil, fmt.Errorf("make ring: %d messages per operation, limit %d", messages, clearToSend-1)
 	}
-	return &Ring{driver: driver{endpoint: config.Endpoint}, config: config, layout: l, run: operation{seen: make([]bool, messages)}}, nil
+	r := &Ring{config: config, layout: l, run: operation{seen: make([]bool, messages)}}
+	r.driver = driver{endpoint: config.Endpoint, rank: r.rank}
+	return r, nil
 }
 
 // AllReduce sums the ranks' elements into every rank's Output. Every rank must
@@ -158,6 +160,14 @@ func (r *Ring) begin(mode Mode) {
 func (r *Ring) prev() int { return (r.config.Rank + r.config.Ranks - 1) % r.config.Ranks }
 func (r *Ring) next() int { return (r.config.Rank + 1) % r.config.Ranks }
 
+// rank is that of a peer.
+func (r *Ring) rank(p transports.Peer) int {
+	if p == r.config.Prev {
+		return r.prev()
+	}
+	return r.next()
+}
+
 // send posts one slice of the chunk that this rank sends in a step. Partial
 // sums go to where the next rank reduces them, results to its output.
 func (r *Ring) send(step, slice int) {
@@ -191,14 +201,6 @@ func (r *Ring) send(step, slice int) {
 
 func (r *Ring) handle(c transports.Completion) error {
 	switch {
-	case c.Op == transports.OpPeerDown:
-		rank := r.next()
-		if c.Peer == r.config.Prev {
-			rank = r.prev()
-		}
-		return fmt.Errorf("rank %d: %w", rank, c.Err)
-	case c.Err != nil:
-		return c.Err
 	case c.Op != transports.OpReceive:
 		r.run.outstanding--
 		r.run.traffic.Sent += uint64(c.Bytes)

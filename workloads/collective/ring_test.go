@@ -247,7 +247,7 @@ func TestUnexpectedMessages(t *testing.T) {
 	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Prev, Imm: 0, Bytes: 21845 * ElementSize / slicesPerChunk}
 	from, to := r.layout.part(2, 0)
 	good.Bytes = (to - from) * ElementSize
-	if err := r.handle(good); err != nil {
+	if err := r.driver.take(good, r.handle); err != nil {
 		t.Fatalf("the first slice: %v", err)
 	}
 	for name, change := range map[string]func(*transports.Completion){
@@ -264,7 +264,7 @@ func TestUnexpectedMessages(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if err := r.handle(bad); err == nil {
+		if err := r.driver.take(bad, r.handle); err == nil {
 			t.Errorf("%s: %+v was taken", name, bad)
 		}
 	}

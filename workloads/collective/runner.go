@@ -105,7 +105,8 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 			return nil, fmt.Errorf("make runner: buffer %d of rank %d has %d elements, want %d", b, rank, got, want)
 		}
 	}
-	r := &Runner{driver: driver{endpoint: config.Endpoint}, config: config, rankOf: map[transports.Peer]int{}, steps: p.steps(rank), peers: make([]runnerPeer, n)}
+	r := &Runner{config: config, rankOf: map[transports.Peer]int{}, steps: p.steps(rank), peers: make([]runnerPeer, n)}
+	r.driver = driver{endpoint: config.Endpoint, rank: func(p transports.Peer) int { return r.rankOf[p] }}
 	sends := make([]bool, n)
 	for _, t := range p.schedule.Ranks[rank] {
 		for i := range t.Steps {
@@ -335,10 +336,6 @@ func (r *Runner) send(i int, a *action) {
 func (r *Runner) handle(c transports.Completion) error {
 	rank, known := r.rankOf[c.Peer]
 	switch {
-	case c.Op == transports.OpPeerDown:
-		return fmt.Errorf("rank %d: %w", rank, c.Err)
-	case c.Err != nil:
-		return c.Err
 	case c.Op != transports.OpReceive:
 		r.run.outstanding--
 		r.run.traffic.Sent += uint64(c.Bytes)

@@ -252,14 +252,14 @@ func TestRunnerRefusesMessages(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if err := r.handle(bad); err == nil {
+		if err := r.driver.take(bad, r.handle); err == nil {
 			t.Errorf("%s: %+v was taken", name, bad)
 		}
 	}
-	if err := r.handle(good); err != nil {
+	if err := r.driver.take(good, r.handle); err != nil {
 		t.Errorf("%+v: %v", good, err)
 	}
-	if err := r.handle(good); err == nil {
+	if err := r.driver.take(good, r.handle); err == nil {
 		t.Error("it was taken twice")
 	}
 }
