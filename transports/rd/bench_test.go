@@ -3,12 +3,11 @@ package rd
 import (
 	"context"
 	"fmt"
-	"syscall"
 	"testing"
-	"time"
 
 	"railbed/transports"
 	"railbed/transports/rd/privacy/privacytest"
+	"railbed/transports/transportstest"
 )
 
 // BenchmarkGoodput is one pair on the loopback device, by message size; with CPU
@@ -69,36 +68,9 @@ func goodput(b *testing.B, c Config, size int, change ...func(*transports.Reques
 	for _, f := range change {
 		f(&request)
 	}
-	var before, after syscall.Rusage
 	b.SetBytes(int64(size))
-	b.ReportAllocs()
-	b.ResetTimer()
-	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
-	var done [64]transports.Completion
-	for posted, completed := 0, 0; completed < b.N; {
-		requests := [1]transports.Request{request}
-		for posted < b.N {
-			n, err := from.Post(b.Context(), requests[:])
-			if err != nil {
-				b.Fatal(err)
-			}
-			if posted += n; n == 0 {
-				break
-			}
-		}
-		if err := from.Wait(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-		for _, c := range done[:from.Poll(done[:])] {
-			if completed++; c.Err != nil {
-				b.Fatal(c.Err)
-			}
-		}
-	}
-	b.StopTimer()
-	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	cpu := transportstest.Flood(b, from, request)
 	packets := float64(from.Counters().Sent)
-	cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
 	b.ReportMetric(float64(cpu.Nanoseconds())/packets, "cpu-ns/packet")
 	b.ReportMetric(float64(from.Counters().Repeated)/packets*100, "%repeated")
 	b.ReportMetric(float64(to.Counters().Acks)/packets, "acks/packet")

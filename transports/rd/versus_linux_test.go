@@ -7,11 +7,11 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"railbed/transports"
 	"railbed/transports/rd/privacy/privacytest"
+	"railbed/transports/transportstest"
 )
 
 // The ends of comparisons beside quic-go, which say hello alike: the far one
@@ -42,17 +42,8 @@ func (o part) versus(in *bufio.Reader, out io.Writer) (err error) {
 	for _, n := range numbers {
 		fmt.Fprintf(out, "%f ", n)
 	}
-	_, err = fmt.Fprintf(out, "%d\n", cpuTime().Nanoseconds())
+	_, err = fmt.Fprintf(out, "%d\n", transportstest.CPUTime().Nanoseconds())
 	return err
-}
-
-// cpuTime is what this process has had so far, the kernel's share included.
-func cpuTime() time.Duration {
-	var r syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) != nil {
-		return 0
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 func (o part) config(addr string, number int) Config {

@@ -3,12 +3,11 @@ package roce
 import (
 	"fmt"
 	"net/netip"
-	"syscall"
 	"testing"
-	"time"
 
 	"railbed/testbed/hosttest"
 	"railbed/transports"
+	"railbed/transports/transportstest"
 )
 
 // BenchmarkGoodput is one pair on the loopback device, by message size and path MTU,
@@ -45,36 +44,10 @@ func goodput(b *testing.B, c Config, size int) {
 		b.Fatal(err)
 	}
 	request := transports.Request{Op: transports.OpWrite, Peer: peer, Local: make([]byte, size), Remote: region.Remote()}
-	var before, after syscall.Rusage
 	b.SetBytes(int64(size))
-	b.ReportAllocs()
-	b.ResetTimer()
-	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
-	var done [64]transports.Completion
-	for posted, completed := 0, 0; completed < b.N; {
-		for posted < b.N {
-			n, err := from.Post(b.Context(), []transports.Request{request})
-			if err != nil {
-				b.Fatal(err)
-			}
-			if posted += n; n == 0 {
-				break
-			}
-		}
-		if err := from.Wait(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-		for _, c := range done[:from.Poll(done[:])] {
-			if completed++; c.Err != nil {
-				b.Fatal(c.Err)
-			}
-		}
-	}
-	b.StopTimer()
-	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	cpu := transportstest.Flood(b, from, request)
 	counters := from.Counters()
 	packets := float64(counters.Sent)
-	cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
 	b.ReportMetric(float64(cpu.Nanoseconds())/packets, "cpu-ns/packet")
 	b.ReportMetric(float64(counters.Resent)/packets*100, "%resent")
 }
