@@ -63,25 +63,14 @@ type Device struct {
 
 // OpenDevice takes queue pairs at the address.
 func OpenDevice(config DeviceConfig) (*Device, error) {
-	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
-		return nil, fmt.Errorf("open roce device: address %v is not one of a NIC", config.Addr)
-	}
-	config.MTU = cmp.Or(config.MTU, linkMTU(config.Addr), defaultMTU)
-	config.DSCP = cmp.Or(config.DSCP, defaultDSCP)
-	if config.Clock == nil {
-		config.Clock = clock.New(1)
-	}
-	mtu := infiniband.PathMTU(config.MTU)
-	if mtu == 0 {
-		return nil, fmt.Errorf("open roce device on %v: MTU %d, want at least %d", config.Addr, config.MTU, infiniband.LeastLinkMTU)
-	}
+	config.MTU = cmp.Or(config.MTU, linkMTU(config.Addr))
 	d := &Device{
-		driver: driver{clock: config.Clock, mtu: mtu}, config: config, pairs: map[infiniband.QPN]*QueuePair{}, byConn: map[cm.Conn]*QueuePair{},
+		config: config, pairs: map[infiniband.QPN]*QueuePair{}, byConn: map[cm.Conn]*QueuePair{},
 		listeners: map[uint16]*Listener{}, asking: map[cm.Conn]*Incoming{},
 	}
 	d.changed.L = &d.mu
 	d.driver.advance, d.driver.report, d.driver.gaveUp = func(clock.Time) {}, d.reportDone, d.failAll
-	if err := d.open(config.Addr, config.NIC, config.DSCP, random(), cm.Config{}, connecting{d}); err != nil {
+	if err := d.open(&d.config, random(), cm.Config{}, connecting{d}); err != nil {
 		return nil, fmt.Errorf("open roce device on %v: %w", config.Addr, err)
 	}
 	d.start()

@@ -56,14 +56,25 @@ type line struct {
 	broken func(err error)
 }
 
-// open takes queue pairs at an address for a driver. The manager's name of its first
-// connection is as hard to guess as the life.
-func (d *driver) open(at netip.Addr, nic string, dscp uint8, life uint64, timeout cm.Config, host cm.Host) (err error) {
-	d.lines, d.regions = map[infiniband.QPN]*line{}, map[uint32]*region{}
-	if d.socket, err = openSocket(at, nic, dscp, d.mtu); err != nil {
+// open completes the configuration and takes queue pairs there for a driver. The
+// manager's name of its first connection is as hard to guess as the life.
+func (d *driver) open(c *DeviceConfig, life uint64, timeout cm.Config, host cm.Host) (err error) {
+	if !c.Addr.IsValid() || c.Addr.IsUnspecified() {
+		return errors.New("it is not the address of a NIC")
+	}
+	c.MTU = cmp.Or(c.MTU, defaultMTU)
+	c.DSCP = cmp.Or(c.DSCP, defaultDSCP)
+	if c.Clock == nil {
+		c.Clock = clock.New(1)
+	}
+	if d.mtu = infiniband.PathMTU(c.MTU); d.mtu == 0 {
+		return fmt.Errorf("MTU %d, want at least %d", c.MTU, infiniband.LeastLinkMTU)
+	}
+	d.clock, d.lines, d.regions = c.Clock, map[infiniband.QPN]*line{}, map[uint32]*region{}
+	if d.socket, err = openSocket(c.Addr, c.NIC, c.DSCP, d.mtu); err != nil {
 		return err
 	}
-	timeout.Addr, timeout.GUID, timeout.Shared = at, life, true
+	timeout.Addr, timeout.GUID, timeout.Shared = c.Addr, life, true
 	timeout.First = cm.Conn(d.socket.block<<20 | uint32(life)&0xFFFFF)
 	if d.manager, err = cm.New(timeout, host); err != nil {
 		return errors.Join(err, d.socket.close())

@@ -117,30 +117,19 @@ var _ transports.Endpoint = (*Endpoint)(nil)
 
 // Open takes queue pairs at the address.
 func Open(config Config) (*Endpoint, error) {
-	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
-		return nil, fmt.Errorf("open roce endpoint: address %v is not one of a NIC", config.Addr)
-	}
-	config.MTU = cmp.Or(config.MTU, defaultMTU)
 	config.PeerTimeout = cmp.Or(config.PeerTimeout, defaultPeerTimeout)
 	config.Timeout = cmp.Or(config.Timeout, infiniband.AckTimeout(14))
-	config.DSCP = cmp.Or(config.DSCP, defaultDSCP)
-	if config.Clock == nil {
-		config.Clock = clock.New(1)
-	}
-	mtu := infiniband.PathMTU(config.MTU)
-	if mtu == 0 {
-		return nil, fmt.Errorf("open roce endpoint on %v: MTU %d, want at least %d", config.Addr, config.MTU, infiniband.LeastLinkMTU)
-	}
 	e := &Endpoint{
-		driver: driver{clock: config.Clock, mtu: mtu}, config: config, completions: completion.New(), byLife: map[uint64]*peer{}, links: map[infiniband.QPN]*link{},
+		config: config, completions: completion.New(), byLife: map[uint64]*peer{}, links: map[infiniband.QPN]*link{},
 		byConn: map[cm.Conn]*link{}, early: map[cm.Conn]stranger{},
 	}
 	e.driver.advance, e.driver.report, e.driver.gaveUp = e.advancePeers, e.reportDone, e.failAll
 	life := random()
-	if err := e.open(config.Addr, config.Device, config.DSCP, life, cm.Config{Timeout: config.Timeout}, managed{e}); err != nil {
+	at := DeviceConfig{Addr: config.Addr, NIC: config.Device, MTU: config.MTU, Clock: config.Clock, DSCP: config.DSCP}
+	if err := e.open(&at, life, cm.Config{Timeout: config.Timeout}, managed{e}); err != nil {
 		return nil, fmt.Errorf("open roce endpoint on %v: %w", config.Addr, err)
 	}
-	e.self = address{life: life, at: config.Addr, port: tcpOf + uint16(e.socket.block), mtu: infiniband.MTUCode(mtu), selective: config.Selective}
+	e.self = address{life: life, at: config.Addr, port: tcpOf + uint16(e.socket.block), mtu: infiniband.MTUCode(e.mtu), selective: config.Selective}
 	e.manager.Listen(e.self.port)
 	e.start()
 	return e, nil
