@@ -41,13 +41,13 @@ func (c *cores) end() {
 
 // look looks again if it is time, now being real time since any moment.
 func (c *cores) look(now time.Duration) {
-	passed := now - c.at
-	if c.fd < 0 || passed < coresEach {
+	if c.fd < 0 || now-c.at < coresEach {
 		return
 	}
 	n, err := unix.Pread(c.fd, c.text[:], 0)
 	if err != nil {
 		c.spare = false
+		c.end() // else each round would try again
 		return
 	}
 	c.saw(now, c.text[:n])
