@@ -140,10 +140,6 @@ func (b *BytesPerRank) request(p *Packet, rank int) {
 		b.unread[rank]++
 		return
 	}
-	var expected infiniband.PSN
-	if known := b.requests.flows[p.roceKey()]; known != nil {
-		expected = known.next
-	}
 	f, place := b.requests.request(p)
 	if place == roceNone {
 		return
@@ -155,7 +151,7 @@ func (b *BytesPerRank) request(p *Packet, rank int) {
 		s.repeated += uint64(c.Payload)
 		return
 	case roceGap:
-		s.unseen += int64(c.BTH.PSN.From(expected))
+		s.unseen += int64(f.leftOut)
 	case roceFilled:
 		s.unseen--
 	}

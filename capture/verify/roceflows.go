@@ -77,6 +77,7 @@ type roceFlow[S any] struct {
 	next, una, base infiniband.PSN
 	sent            []roceSent
 	remembered      *int // of all flows
+	leftOut         int  // PSNs right before the latest new one
 	paired          bool
 	// mtu is the bytes of a packet that is not the last of its message, 0 while
 	// none was seen.
@@ -257,7 +258,7 @@ func (f *roceFlow[S]) place(p *Packet) rocePlace {
 		f.push(roceSent{})
 	}
 	f.add(p)
-	if ahead > 0 {
+	if f.leftOut = ahead; ahead > 0 {
 		return roceGap
 	}
 	return roceNext

@@ -45,16 +45,6 @@ func (k *RoCEPSN) Packet(p *Packet) {
 	if r := p.RoCE; r != nil && p.Tap.NIC && p.Direction == In && p.Drop == "" && r.BTH.Opcode.Request() && r.ICRC() != layers.ICRCWrong && !r.BTH.Opcode.Has(infiniband.HasDETH) {
 		k.came++
 	}
-	var before roceSent
-	var expected infiniband.PSN
-	if p.RoCE != nil {
-		if known := k.flows[p.roceKey()]; known != nil {
-			expected = known.next
-			if s := known.at(p.RoCE.BTH.PSN); s != nil {
-				before = *s
-			}
-		}
-	}
 	f, place := k.walk(p)
 	switch place {
 	case roceNone:
@@ -70,24 +60,24 @@ func (k *RoCEPSN) Packet(p *Packet) {
 	case roceGap:
 		k.gaps++
 		psn := p.RoCE.BTH.PSN
-		k.left += uint64(psn.From(expected))
-		k.found.exemplify("%s: PSN %d left at %s where %d was to come", f.name, psn, clockTime(p.Time), expected)
+		k.left += uint64(f.leftOut)
+		k.found.exemplify("%s: PSN %d left at %s where %d was to come", f.name, psn, clockTime(p.Time), psn.Add(-f.leftOut))
 	case roceFilled:
 		k.left--
 	case roceAgain:
-		k.repeat(f, p, before)
+		k.repeat(f, p)
 	}
 }
 
 // repeat takes a request whose PSN was there before.
-func (k *RoCEPSN) repeat(f *roceFlow[psnFlow], p *Packet, before roceSent) {
+func (k *RoCEPSN) repeat(f *roceFlow[psnFlow], p *Packet) {
 	r := p.RoCE
 	k.again++
 	k.againBytes += uint64(r.Payload)
 	f.own.again++
-	o := r.BTH.Opcode
+	o, before := r.BTH.Opcode, f.at(r.BTH.PSN)
 	switch {
-	case !before.seen:
+	case before == nil:
 		k.forgotten++
 	case before.opcode == o && o.Operation() == infiniband.ReadRequest && (!before.head || r.RETH.Length <= before.length):
 	case before.opcode == o && before.payload == int32(r.Payload) && before.length == r.RETH.Length:
