@@ -22,17 +22,12 @@ const (
 // Ring is the algorithm in which each rank sends to the next one alone.
 const Ring = "ring"
 
-// collective is what there is of a kind.
-type collective struct {
-	// algorithms begin with the default.
-	algorithms []string
-}
-
-// collectives are all but the barrier, which has no bytes to look at.
-var collectives = func() map[string]collective {
-	all := map[string]collective{AllToAll: {[]string{"direct", "pairwise"}}}
+// collectives are the algorithms of each kind, the default first: of all but the barrier,
+// which has no bytes to look at.
+var collectives = func() map[string][]string {
+	all := map[string][]string{AllToAll: {"direct", "pairwise"}}
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce} {
-		all[kind] = collective{schedule.Algorithms(schedule.Kind(kind))}
+		all[kind] = schedule.Algorithms(schedule.Kind(kind))
 	}
 	return all
 }()
@@ -50,21 +45,21 @@ func formula(kind, algorithm string) string {
 }
 
 // Algorithms are those of a kind, the default first; none where there is no such kind.
-func Algorithms(kind string) []string { return collectives[kind].algorithms }
+func Algorithms(kind string) []string { return collectives[kind] }
 
 // defaultAlgorithm is that of a kind; empty is that there is no such kind.
 func defaultAlgorithm(kind string) string {
-	if k, known := collectives[kind]; known {
-		return k.algorithms[0]
+	if all, known := collectives[kind]; known {
+		return all[0]
 	}
 	return ""
 }
 
 // anyCollective says that one of them is so. What none has is what the enum of its field
 // refuses.
-func anyCollective(so func(kind string, k collective) bool) bool {
-	for kind, k := range collectives {
-		if so(kind, k) {
+func anyCollective(so func(kind string, algorithms []string) bool) bool {
+	for kind, algorithms := range collectives {
+		if so(kind, algorithms) {
 			return true
 		}
 	}
@@ -73,14 +68,14 @@ func anyCollective(so func(kind string, k collective) bool) bool {
 
 // collective checks what a workload asks of its kind.
 func (c *checker) collective(at string, w *Workload) {
-	k, known := collectives[w.Kind]
+	algorithms, known := collectives[w.Kind]
 	if !known {
 		return // constraints have said so
 	}
 	algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(w.Kind))
-	has := func(_ string, other collective) bool { return slices.Contains(other.algorithms, algorithm) }
-	if !has(w.Kind, k) && anyCollective(has) {
-		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(algorithm), w.Kind), "want "+strings.Join(k.algorithms, " or "))
+	has := func(_ string, of []string) bool { return slices.Contains(of, algorithm) }
+	if !has(w.Kind, algorithms) && anyCollective(has) {
+		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(algorithm), w.Kind), "want "+strings.Join(algorithms, " or "))
 	}
 	if w.RD != nil && !w.RD.Droppable.IsZero() && (w.Kind != AllReduce || algorithm != Ring) {
 		c.reportKey(at+".rd.droppable", fmt.Sprintf("droppable partial sums of %s by %s, which has none", w.Kind, clipped(algorithm)), "remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
@@ -101,9 +96,8 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 			continue
 		}
 		algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(w.Kind))
-		k, known := collectives[w.Kind]
-		if !known || !slices.Contains(k.algorithms, algorithm) || !anyCollective(func(kind string, k collective) bool {
-			return slices.ContainsFunc(k.algorithms, func(a string) bool { return formula(kind, a) == b.Formula })
+		if !slices.Contains(collectives[w.Kind], algorithm) || !anyCollective(func(kind string, algorithms []string) bool {
+			return slices.ContainsFunc(algorithms, func(a string) bool { return formula(kind, a) == b.Formula })
 		}) {
 			continue // enums and the workload have said so
 		}
