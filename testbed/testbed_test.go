@@ -64,8 +64,13 @@ func up(t *testing.T, name string) *testbed.Testbed {
 // upPlan brings a testbed up for the time of the test.
 func upPlan(t *testing.T, text string) *testbed.Testbed {
 	t.Helper()
+	return upWith(t, text, testbed.Options{})
+}
+
+func upWith(t *testing.T, text string, o testbed.Options) *testbed.Testbed {
+	t.Helper()
 	hosttest.Need(t, hosttest.Testbed)
-	tb, err := testbed.Up(t.Context(), plantest.Compile(t, text), testbed.Options{})
+	tb, err := testbed.Up(t.Context(), plantest.Compile(t, text), o)
 	if err != nil {
 		t.Fatal(err)
 	}

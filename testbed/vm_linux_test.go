@@ -34,7 +34,12 @@ nodes:
 // TestGuests has two virtual machines and a netns node on one soft switch.
 func TestGuests(t *testing.T) {
 	hosttest.Need(t, hosttest.VM, hosttest.Tap, hosttest.Ping)
-	tb := upPlan(t, guests)
+	var warnings []string
+	tb := upWith(t, guests, testbed.Options{Warn: func(text string) { warnings = append(warnings, text) }})
+	told := slices.ContainsFunc(warnings, func(text string) bool { return strings.Contains(text, "virtual machines run without KVM") })
+	if emulated := runsTCG(t, tb); told != emulated {
+		t.Errorf("QEMU emulates the processors: %v; warnings: %q", emulated, warnings)
+	}
 	ctx := t.Context()
 	run := func(node, program string, args ...string) (string, error) {
 		output, err := tb.Node(node).Command(ctx, program, args...).CombinedOutput()
@@ -85,16 +90,13 @@ func TestGuests(t *testing.T) {
 func killedWithGuests(t *testing.T, tb *testbed.Testbed) {
 	state := inspected(t, tb)
 	var qemus []int // by pidfd
-	for _, pid := range childrenOf(t, state.PID) {
-		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		if err == nil && bytes.HasPrefix(name, []byte("qemu-system")) {
-			fd, err := unix.PidfdOpen(pid, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer unix.Close(fd)
-			qemus = append(qemus, fd)
+	for _, pid := range qemusOf(t, state.PID) {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer unix.Close(fd)
+		qemus = append(qemus, fd)
 	}
 	if len(qemus) != 2 {
 		t.Fatalf("%d QEMUs are children of the supervisor, want 2", len(qemus))
@@ -116,6 +118,32 @@ func killedWithGuests(t *testing.T, tb *testbed.Testbed) {
 	if _, err := rundir.Sweep(rundir.SweepOptions{}); err != nil {
 		t.Error(err)
 	}
+}
+
+// qemusOf are the children of a process that are QEMU.
+func qemusOf(t *testing.T, parent int) []int {
+	t.Helper()
+	return slices.DeleteFunc(childrenOf(t, parent), func(pid int) bool {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		return err != nil || !bytes.HasPrefix(name, []byte("qemu-system"))
+	})
+}
+
+// runsTCG says how the QEMUs of a testbed run their guests: all alike.
+func runsTCG(t *testing.T, tb *testbed.Testbed) (tcg bool) {
+	t.Helper()
+	for i, pid := range qemusOf(t, inspected(t, tb).PID) {
+		arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		this := bytes.Contains(arguments, []byte("\x00-accel\x00tcg"))
+		if i > 0 && this != tcg {
+			t.Errorf("QEMU %d runs otherwise than the first", i)
+		}
+		tcg = this
+	}
+	return tcg
 }
 
 // childrenOf are the processes whose parent a process is.

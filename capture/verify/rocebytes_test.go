@@ -37,6 +37,13 @@ func roceRing(t testing.TB) (*scene, [2]*roceQP) {
 
 // TestRoCEBytesPerRank: payload of WRITEs counts once, for the rank that sent it, and
 // only where it goes to a queue pair of the workload.
+// silence has one of two ranks send nothing to the other's queue pairs, as the formula and
+// its worker say.
+func (s *scene) silence(rank int) {
+	s.workload.Ranks[1-rank].QueuePairs.First = 0x9000
+	s.workload.Ranks[rank].Expected, s.workload.Ranks[rank].Reported = 0, new(uint64)
+}
+
 func TestRoCEBytesPerRank(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(s *scene, qs [2]*roceQP)
@@ -67,6 +74,11 @@ func TestRoCEBytesPerRank(t *testing.T) {
 			n := uint64(4000)
 			s.workload.Ranks[1].Expected, s.workload.Ranks[1].Reported = 4000, &n
 		}, verdict.Inconclusive, "1 queue pairs went on with a PSN from elsewhere"},
+		"a rank is to send nothing": {func(s *scene, _ [2]*roceQP) { s.silence(1) }, pass, "expected 0"},
+		"who is to send nothing sends": {func(s *scene, _ [2]*roceQP) {
+			s.workload.Ranks[1].Expected = 0
+		}, fail, "sent 3000 bytes, the algorithm sends 0 (+100.00%)"},
+		"nobody is to send":     {func(s *scene, _ [2]*roceQP) { s.silence(0); s.silence(1) }, verdict.Inconclusive, "no packet of the workload"},
 		"queue pairs of others": {func(s *scene, _ [2]*roceQP) { s.workload.Ranks[1].QueuePairs.First = 0x9000 }, verdict.Inconclusive, "no packet of the workload"},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -194,6 +194,26 @@ func (v *roceFlows[S]) walk(p *Packet) (*roceFlow[S], rocePlace) {
 	return nil, roceNone
 }
 
+// walkRequests is walk for who looks at requests alone: of an answer it takes what is
+// acknowledged, and has no flow.
+func (v *roceFlows[S]) walkRequests(p *Packet) (*roceFlow[S], rocePlace) {
+	f, place := v.walk(p)
+	if place == roceAnswer {
+		f.acknowledge(acknowledged(p.RoCE))
+		return nil, roceNone
+	}
+	return f, place
+}
+
+// acknowledged is the PSN before which an answer says that all came: a NAK names the
+// one that it refuses, all others the last that they answer (IBTA, 9.7.5.2).
+func acknowledged(r *RoCE) infiniband.PSN {
+	if r.BTH.Opcode.Has(infiniband.HasAETH) && r.AETH.Syndrome.Kind() != infiniband.Ack {
+		return r.BTH.PSN
+	}
+	return r.BTH.PSN.Add(1)
+}
+
 // request takes a request that sees: its flow, and its place there. Requests that do
 // not come whole are none at the responder.
 func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {

@@ -45,12 +45,8 @@ func (k *RoCEPSN) Packet(p *Packet) {
 	if r := p.RoCE; r != nil && p.Tap.NIC && p.Direction == In && p.Drop == "" && r.BTH.Opcode.Request() && r.ICRC() != layers.ICRCWrong && !r.BTH.Opcode.Has(infiniband.HasDETH) {
 		k.came++
 	}
-	f, place := k.walk(p)
-	switch place {
-	case roceNone:
-		return
-	case roceAnswer:
-		f.acknowledge(acknowledged(p.RoCE))
+	f, place := k.walkRequests(p)
+	if f == nil {
 		return
 	}
 	k.sent++
@@ -85,15 +81,6 @@ func (k *RoCEPSN) repeat(f *roceFlow[psnFlow], p *Packet) {
 		k.changed++
 		k.found.exemplify("%s: PSN %d was %v with %d bytes and is %v with %d at %s", f.name, r.BTH.PSN, before.opcode, before.payload, o, r.Payload, clockTime(p.Time))
 	}
-}
-
-// acknowledged is the PSN before which an answer says that all came: a NAK names the
-// one that it refuses, all others the last that they answer (IBTA, 9.7.5.2).
-func acknowledged(r *RoCE) infiniband.PSN {
-	if r.BTH.Opcode.Has(infiniband.HasAETH) && r.AETH.Syndrome.Kind() != infiniband.Ack {
-		return r.BTH.PSN
-	}
-	return r.BTH.PSN.Add(1)
 }
 
 // Result implements Check.

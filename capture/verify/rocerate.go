@@ -75,12 +75,8 @@ func (k *RoCERate) Packet(p *Packet) {
 		}
 		return
 	}
-	f, place := k.walk(p)
-	switch place {
-	case roceNone:
-		return
-	case roceAnswer:
-		f.acknowledge(acknowledged(p.RoCE))
+	f, _ := k.walkRequests(p)
+	if f == nil {
 		return
 	}
 	k.packets++

@@ -62,7 +62,7 @@ func TestRdmaJSON(t *testing.T) {
 // TestRdmaOptions: what is refused is said in one line, with exit code 2.
 func TestRdmaOptions(t *testing.T) {
 	for _, args := range []string{
-		"-R", "-c UD", "-i 2", "-s -1", "-m 1500", "--rate_limit 5", "-D 2 -f 1", "-q 100000", "h0 h1", "-t 9000", "-o 16",
+		"-c UD", "-i 2", "-s -1", "-m 1500", "--rate_limit 5", "-D 2 -f 1", "-q 100000", "h0 h1", "-t 9000", "-o 16",
 	} {
 		code, stdout, stderr := railbed("", append([]string{"rdma", "write-bw"}, strings.Fields(args)...)...)
 		if code != 2 || strings.Count(stderr, "\n") != 1 || stdout != "" {
@@ -77,7 +77,7 @@ func TestRdmaOptions(t *testing.T) {
 }
 
 // TestRdmaInNodes: the command measures between nodes, with nothing but what nodes
-// have.
+// have, where they meet by TCP and by rdma_cm.
 func TestRdmaInNodes(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-rdma"
@@ -91,22 +91,24 @@ func TestRdmaInNodes(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}
-	server := make(chan outcome, 1)
-	go func() {
-		var o outcome
-		o.code, o.stdout, o.stderr = inNode("h0", "")
-		server <- o
-	}()
-	var client outcome
-	for {
-		client.code, client.stdout, client.stderr = inNode("h1", "h0 -o json")
-		if client.code == 0 || !strings.Contains(client.stderr, "refused") {
-			break
+	for meet, nobody := range map[string]string{"": "refused", "-R": "no answer"} {
+		server := make(chan outcome, 1)
+		go func() {
+			var o outcome
+			o.code, o.stdout, o.stderr = inNode("h0", meet)
+			server <- o
+		}()
+		var client outcome
+		for {
+			client.code, client.stdout, client.stderr = inNode("h1", "h0 -o json "+meet)
+			if client.code == 0 || !strings.Contains(client.stderr, nobody) {
+				break
+			}
 		}
-	}
-	s := <-server
-	var result perftest.Result
-	if err := json.Unmarshal([]byte(client.stdout), &result); err != nil || s.code != 0 || result.Device == "lo" || len(result.Bandwidth) != 1 || result.Bandwidth[0].Iterations != 50 {
-		t.Errorf("%v: %+v, %+v", err, client, s)
+		s := <-server
+		var result perftest.Result
+		if err := json.Unmarshal([]byte(client.stdout), &result); err != nil || s.code != 0 || result.Device == "lo" || len(result.Bandwidth) != 1 || result.Bandwidth[0].Iterations != 50 {
+			t.Errorf("%s: %v: %+v, %+v", meet, err, client, s)
+		}
 	}
 }

@@ -58,7 +58,6 @@ type rdmaOptions struct {
 	duration, margin int // seconds
 	connection       string
 	atomic           string
-	cm               bool
 	ignored          struct {
 		frequency, events   bool
 		port, inline, level int
@@ -113,7 +112,7 @@ func (o *rdmaOptions) flags(cmd *cobra.Command) {
 	f, c := cmd.Flags(), &o.config
 	f.StringVarP(&c.NIC, "ib-dev", "d", "", "`NIC` whose first address is used (default: the one that the peer is reached from)")
 	completeFlag(cmd, "ib-dev", cobra.NoFileCompletions)
-	f.IntVarP(&c.Port, "port", "p", perftest.DefaultPort, "`NUMBER` of the TCP port where the ends meet")
+	f.IntVarP(&c.Port, "port", "p", perftest.DefaultPort, "`NUMBER` of the port, of TCP or of rdma_cm, where the ends meet")
 	f.IntVarP(&c.Size, "size", "s", 0, "`BYTES` of a message (default 65536, of latencies 2, of atomics 8)")
 	f.BoolVarP(&c.All, "all", "a", false, "all sizes from 2 bytes to 8 MiB")
 	f.IntVarP(&c.Iterations, "iters", "n", 0, "`NUMBER` of messages of each size (default 1000, of write-bw 5000)")
@@ -127,7 +126,8 @@ func (o *rdmaOptions) flags(cmd *cobra.Command) {
 	f.IntVarP(&c.GIDIndex, "gid-index", "x", 0, "`NUMBER`, shown only: the address says it all")
 	f.StringVarP(&o.connection, "connection", "c", "RC", "`SERVICE`: RC")
 	completeFlag(cmd, "connection", oneOf("RC"))
-	f.BoolVarP(&o.cm, "rdma_cm", "R", false, "refused: connections by rdma_cm are not there")
+	f.BoolVarP(&c.CM, "rdma_cm", "R", false, "rdma_cm connects the queue pairs, and -z")
+	f.BoolVarP(&c.ExchangeCM, "com_rdma_cm", "z", false, "the ends speak over a queue pair that rdma_cm connects, and not over TCP")
 	f.BoolVarP(&o.ignored.frequency, "CPU-freq", "F", false, "means nothing here")
 	f.BoolVarP(&o.ignored.events, "events", "e", false, "means nothing here: completions are always waited for")
 	f.IntVarP(&o.ignored.port, "ib-port", "i", 1, "`NUMBER` of the device's port: 1")
@@ -157,8 +157,6 @@ func (o *rdmaOptions) check() error {
 	o.config.Duration, o.config.Margin = time.Duration(o.duration)*time.Second, time.Duration(o.margin)*time.Second
 	o.config.CompareSwap = o.atomic == "CMP_AND_SWAP"
 	switch {
-	case o.cm:
-		return errors.New("-R: connections by rdma_cm are not there; leave it out at both ends")
 	case o.connection != "RC":
 		return fmt.Errorf("connection %q: want RC", o.connection)
 	case o.ignored.port != 1:

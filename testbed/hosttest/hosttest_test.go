@@ -146,7 +146,7 @@ func TestInUserNS(t *testing.T) {
 // The features that this machine's package list is known to give are found.
 func TestProbesAgreeWithThePath(t *testing.T) {
 	for feature, name := range map[Feature]string{
-		Ping: "ping", Tshark: "tshark", Tcpdump: "tcpdump", Python: "python3", Mininet: "mn", OpenMPI: "mpirun", UCX: "ucx_info",
+		Ping: "ping", Tshark: "tshark", Tcpdump: "tcpdump", Python: "python3", Mininet: "mn", OpenMPI: "mpirun", UCX: "ucx_info", Redis: "redis-server",
 	} {
 		_, missing := exec.LookPath(name)
 		if err := Probe(feature); (err == nil) != (missing == nil) {

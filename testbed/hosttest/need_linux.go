@@ -41,6 +41,11 @@ const (
 	Mininet   Feature = "mininet"
 	OpenMPI   Feature = "openmpi"
 	UCX       Feature = "ucx"
+	// MPICH, Libfabric, Redis and IPerf3 are stacks that scenarios run.
+	MPICH     Feature = "mpich"
+	Redis     Feature = "redis"
+	Libfabric Feature = "libfabric"
+	IPerf3    Feature = "iperf3"
 	Docker    Feature = "docker"
 	// Rping is librdmacm's example, for guests whose kernels have RDMA.
 	Rping Feature = "rping"
@@ -76,6 +81,10 @@ var probes = map[Feature]func() error{
 	Mininet:    program("mn", "--version"),
 	OpenMPI:    program("mpirun", "--version"),
 	UCX:        program("ucx_info", "-v"),
+	MPICH:      program("mpiexec.mpich", "--version"),
+	Libfabric:  program("fi_info", "--version"),
+	Redis:      program("redis-server", "--version"),
+	IPerf3:     program("iperf3", "--version"),
 	Docker:     program("docker", "version"),
 	Rping:      installed("rping"),
 	Perftest:   installed("ib_write_bw"),

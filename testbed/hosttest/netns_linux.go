@@ -8,25 +8,42 @@ import (
 	"testing"
 )
 
-// netnsEnv names the test that is run in a network namespace of its own.
-const netnsEnv = "RAILBED_HOSTTEST_NETNS"
+// secondEnv names the test that is run in a namespace of its own.
+const secondEnv = "RAILBED_HOSTTEST_SECOND"
 
 // InNetns is InUserNS for what needs a network of its own and nothing else: the
 // test runs a second time, alone, as the same user in a new network namespace, whose
 // loopback device is up.
 func InNetns(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(netnsEnv) == t.Name() {
+	if inSecond(t, syscall.CLONE_NEWNET, "in a network namespace") {
 		if output, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 			t.Fatalf("bring up the loopback device: %v\n%s", err, output)
 		}
 		return true
 	}
+	return false
+}
+
+// InMounts is InNetns for what mounts: the namespace is one of mounts, of which the host
+// sees none.
+func InMounts(t *testing.T) bool {
+	t.Helper()
+	return inSecond(t, syscall.CLONE_NEWNS, "with mounts of its own")
+}
+
+// inSecond runs the test a second time, in a new namespace, and says whether this is
+// that run.
+func inSecond(t *testing.T, namespace uintptr, where string) bool {
+	t.Helper()
+	if os.Getenv(secondEnv) == t.Name() {
+		return true
+	}
 	Need(t, Netns)
 	command := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1")
-	command.Env = append(os.Environ(), netnsEnv+"="+t.Name())
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	command.Env = append(os.Environ(), secondEnv+"="+t.Name())
+	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: namespace} // which makes mounts private
 	output, err := command.CombinedOutput()
-	second(t, "in a network namespace", output, err)
+	second(t, where, output, err)
 	return false
 }

@@ -80,6 +80,12 @@ func (q *QueuePair) hold(conn cm.Conn) {
 	q.device.byConn[conn] = q
 }
 
+// connectOffered connects it to what the other end says of itself, which says where the
+// PSNs of both begin and how many READs and atomics it takes at once.
+func (q *QueuePair) connectOffered(at netip.Addr, offer *cm.Offer) error {
+	return q.connectLocked(Place{Addr: at, QPN: offer.QPN, PSN: q.psn, Reads: int(offer.Resources)}, offer.PSN)
+}
+
 // connectedBy waits for what rdma_cm says.
 func (q *QueuePair) connectedBy(ctx context.Context) ([]byte, error) {
 	select {
@@ -189,7 +195,7 @@ func (i *Incoming) grantLocked(q *QueuePair, private []byte) error {
 		d.manager.Reject(i.conn, infiniband.RejectMTU)
 		return fmt.Errorf("MTU %d, and this end has %d", q.config.MTU, d.mtu)
 	}
-	if err := q.connectLocked(i.From.Addr(), i.Offer.QPN, i.Offer.PSN, q.psn); err != nil {
+	if err := q.connectOffered(i.From.Addr(), &i.Offer); err != nil {
 		d.manager.Reject(i.conn, infiniband.RejectNoQP)
 		return err
 	}
@@ -243,7 +249,7 @@ func (c connecting) Connected(conn cm.Conn, offer cm.Offer) {
 	}
 	a := answer{private: offer.Private}
 	if q.qp == nil {
-		a.err = q.connectLocked(q.at, offer.QPN, offer.PSN, q.psn)
+		a.err = q.connectOffered(q.at, &offer)
 	}
 	select {
 	case q.state <- a:

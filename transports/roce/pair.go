@@ -92,39 +92,31 @@ func (q *QueuePair) Completions() *Completions { return q.completions }
 // Connect connects it to a queue pair that is told of this one by other means. Both
 // have to have the same MTU. Where the other end begins first, its packets are
 // ignored until it repeats them.
-func (q *QueuePair) Connect(remote Place) error { return q.ConnectMTU(remote, q.config.MTU) }
-
-// ConnectMTU is Connect with an MTU that both ends agreed on later, which is not more
-// than that of the config.
-func (q *QueuePair) ConnectMTU(remote Place, mtu int) error {
+func (q *QueuePair) Connect(remote Place) error {
 	q.device.mu.Lock()
 	defer q.device.unlock()
-	if mtu > q.config.MTU {
-		return fmt.Errorf("connect queue pair: MTU %d, and it has %d", mtu, q.config.MTU)
-	}
-	q.config.MTU = mtu
-	if remote.Reads > 0 {
-		q.config.Reads = min(cmp.Or(q.config.Reads, 16), remote.Reads)
-	}
-	return q.connectLocked(remote.Addr, remote.QPN, q.psn, remote.PSN)
+	return q.connectLocked(remote, q.psn)
 }
 
-// connectLocked makes the queue pair, which sends from one PSN on and is to receive
-// from another.
-func (q *QueuePair) connectLocked(at netip.Addr, remote infiniband.QPN, send, receive infiniband.PSN) (err error) {
+// connectLocked makes the queue pair, which sends from a PSN on, to a place of which the
+// PSN is the one to be received first.
+func (q *QueuePair) connectLocked(remote Place, send infiniband.PSN) (err error) {
 	switch {
 	case q.err != nil:
 		return fmt.Errorf("connect queue pair: %w", q.err)
 	case q.qp != nil:
 		return errors.New("connect queue pair: it is connected")
-	case at.Is4() != q.device.config.Addr.Is4():
-		return fmt.Errorf("connect queue pair: the other is at %v, and this one at %v", at, q.device.config.Addr)
+	case remote.Addr.Is4() != q.device.config.Addr.Is4():
+		return fmt.Errorf("connect queue pair: the other is at %v, and this one at %v", remote.Addr, q.device.config.Addr)
 	}
-	q.config.Number, q.config.Remote, q.config.SendPSN, q.config.ReceivePSN = q.number, remote, send, receive
+	if remote.Reads > 0 {
+		q.config.Reads = min(cmp.Or(q.config.Reads, 16), remote.Reads)
+	}
+	q.config.Number, q.config.Remote, q.config.SendPSN, q.config.ReceivePSN = q.number, remote.QPN, send, remote.PSN
 	if q.qp, err = queuepair.New(q.config, (*pairHost)(q)); err != nil {
 		return fmt.Errorf("connect %w", err)
 	}
-	q.at = at
+	q.at = remote.Addr
 	for _, r := range q.receives {
 		if err := q.qp.PostReceive(r.id, r.memory); err != nil {
 			return err

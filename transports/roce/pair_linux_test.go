@@ -143,7 +143,7 @@ func TestDial(t *testing.T) {
 			if !bytes.HasPrefix(i.Offer.Private, []byte("from a")) {
 				return errors.New("private data " + string(i.Offer.Private))
 			}
-			q, err := b.NewQueuePair(queuepair.Config{}, nil)
+			q, err := b.NewQueuePair(queuepair.Config{RemoteReads: 2}, nil)
 			if err != nil {
 				return err
 			}
@@ -160,7 +160,7 @@ func TestDial(t *testing.T) {
 			return err
 		}()
 	}()
-	from := newPair(t, a, queuepair.Config{MTU: 512})
+	from := newPair(t, a, queuepair.Config{MTU: 512, RemoteReads: 3})
 	if private, err := from.Dial(ctx, at, []byte("from a")); err != nil || !bytes.HasPrefix(private, []byte("from b")) {
 		t.Fatalf("%v, %q", err, private)
 	}
@@ -170,6 +170,9 @@ func TestDial(t *testing.T) {
 	to := <-granted
 	if c, d := next(t, from), next(t, to); c.Err != nil || d.Err != nil || d.Bytes != 5 {
 		t.Errorf("%+v, %+v", c, d)
+	}
+	if from.config.Reads != 2 || to.config.Reads != 3 {
+		t.Errorf("%d and %d READs at once, want as many as the other end takes: 2 and 3", from.config.Reads, to.config.Reads)
 	}
 	var reject *cm.RejectError
 	if _, err := newPair(t, a, queuepair.Config{}).Dial(ctx, at, nil); !errors.As(err, &reject) {

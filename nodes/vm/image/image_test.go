@@ -172,3 +172,34 @@ func TestFindKernel(t *testing.T) {
 		t.Errorf("no kernel: %v", err)
 	}
 }
+
+// TestKernelOfAnyRelease: a kernel is found where the packages of Debian 12, 13 and 14
+// have it and its modules, the newest of all places, and modules are read from there.
+func TestKernelOfAnyRelease(t *testing.T) {
+	root := t.TempDir()
+	for _, c := range []struct{ release, image, modules string }{
+		{"6.1.0", "boot/vmlinuz-6.1.0", "lib/modules/6.1.0"},
+		{"6.12.0", "boot/vmlinuz-6.12.0", "usr/lib/modules/6.12.0"},
+		{"6.19.0", "usr/lib/modules/6.19.0/vmlinuz", "usr/lib/modules/6.19.0"},
+		{"7.0.0", "lib/modules/7.0.0/vmlinuz", "lib/modules/7.0.0"},
+	} {
+		want := Kernel{Release: c.release, Image: filepath.Join(root, c.image), Modules: filepath.Join(root, c.modules)}
+		writeFile(t, filepath.Join(want.Modules, "modules.builtin"), nil)
+		if k, err := findIn(root); err == nil && k.Release == c.release {
+			t.Errorf("%s without an image: %+v", c.release, k)
+		}
+		writeFile(t, want.Image, nil)
+		writeFile(t, filepath.Join(want.Modules, "kernel/rdma_rxe.ko"), module(t, "depends="))
+		k, err := findIn(root)
+		if err != nil || k != want {
+			t.Errorf("%+v, %v; want %+v", k, err, want)
+		}
+		if got, err := (&Archive{}).Modules("/m", k, []string{"rdma_rxe"}); err != nil || len(got) != 1 {
+			t.Errorf("%s: modules %v, %v", c.release, got, err)
+		}
+	}
+	writeFile(t, filepath.Join(root, "usr/lib/modules/9.9.9/vmlinuz"), nil)
+	if k, err := findIn(root); err != nil || k.Release != "7.0.0" {
+		t.Errorf("beside an image without modules: %+v, %v", k, err)
+	}
+}

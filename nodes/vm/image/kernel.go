@@ -13,7 +13,7 @@ import (
 )
 
 // SharedDir is where scripts/vm-kernel unpacks a kernel for all users of a host,
-// as the package has it: boot/vmlinuz-RELEASE and lib/modules/RELEASE below.
+// as the package has it: see findIn.
 const SharedDir = "/var/cache/railbed/vm"
 
 // Kernel is a distribution's kernel that lies on this host.
@@ -55,18 +55,35 @@ func FindKernel() (Kernel, error) {
 	return Kernel{}, unsupported(errors.Join(reasons...))
 }
 
-// findIn finds the kernel of a folder whose release sorts last.
+// moduleDirs are where packages have modules, in a folder for each release: Debian
+// from 13 on below usr.
+var moduleDirs = []string{"lib/modules", "usr/lib/modules"}
+
+// findIn finds the kernel of a folder whose release sorts last. Packages have it as
+// boot/vmlinuz-RELEASE, and Debian from 14 on as vmlinuz beside the modules.
 func findIn(root string) (Kernel, error) {
-	const prefix = "vmlinuz-"
+	const name, prefix = "vmlinuz", "vmlinuz-"
 	images, err := filepath.Glob(filepath.Join(root, "boot", prefix+"*"))
+	for _, dir := range moduleDirs {
+		beside, bad := filepath.Glob(filepath.Join(root, dir, "*", name))
+		images, err = append(images, beside...), errors.Join(err, bad)
+	}
 	if err != nil {
 		return Kernel{}, err
 	}
-	slices.Sort(images)
-	err = fmt.Errorf("no kernel in %s", filepath.Join(root, "boot"))
-	for _, path := range slices.Backward(images) {
-		k := Kernel{Release: strings.TrimPrefix(filepath.Base(path), prefix), Image: path}
-		k.Modules = filepath.Join(root, "lib/modules", k.Release)
+	var all []Kernel
+	for _, path := range images {
+		release, inBoot := strings.CutPrefix(filepath.Base(path), prefix)
+		if !inBoot {
+			release = filepath.Base(filepath.Dir(path))
+		}
+		for _, dir := range moduleDirs {
+			all = append(all, Kernel{Release: release, Image: path, Modules: filepath.Join(root, dir, release)})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Kernel) int { return strings.Compare(b.Release, a.Release) })
+	err = fmt.Errorf("no kernel in boot, %s of %s", strings.Join(moduleDirs, ", "), root)
+	for _, k := range all {
 		if err = k.usable(); err == nil {
 			return k, nil
 		}

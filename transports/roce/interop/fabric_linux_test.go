@@ -66,6 +66,7 @@ type run struct {
 	number    int // of connections
 	booted    int // lines of the guest's kernel log before the first one
 	link      *plan.Link
+	retries   int                // of queue pairs, 0 for all that there are
 	spoil     func(*end, *order) // where it is set, changes orders before they are given
 }
 
@@ -112,6 +113,11 @@ func (r *run) impair(i impairment) {
 	there, back := r.link.AToB, r.link.BToA
 	i.set(&there)
 	i.set(&back)
+	r.setLink(there, back)
+}
+
+func (r *run) setLink(there, back plan.Direction) {
+	r.Helper()
 	if err := r.tb.ChangeLink(r.Context(), supervisor.LinkRequest{Where: r.link.Name, Set: &there, Back: &back}); err != nil {
 		r.Fatal(err)
 	}

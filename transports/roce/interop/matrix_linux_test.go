@@ -77,7 +77,7 @@ func (r *run) try(c cell) (wrong []string) {
 	seeds := []string{fmt.Sprint("requester ", r.number), fmt.Sprint("responder ", r.number)}
 	x := newExchange(c, seeds[0], seeds[1])
 	for i, e := range []*end{asks, answers} {
-		e.open.Do, e.open.MTU, e.open.Size, e.open.Depth, e.open.Reads, e.open.Timeout, e.open.Seed = "open", c.mtu, x.size, 256, 16, 14, seeds[i]
+		e.open.Do, e.open.MTU, e.open.Size, e.open.Depth, e.open.Reads, e.open.Timeout, e.open.Retries, e.open.Seed = "open", c.mtu, x.size, 256, 16, 14, r.retries, seeds[i]
 		// One end of each connection goes over the end of all PSNs.
 		e.open.PSN = uint32(1000*r.number + i)
 		if r.number%2 == i {
@@ -241,6 +241,7 @@ func TestMatrix(t *testing.T) {
 	}
 	d.proves(t)
 	r.reds()
+	r.verdicts()
 	if *update && *all && *only == "" && !t.Failed() {
 		d.write(t)
 	}
@@ -280,6 +281,45 @@ func (r *run) reds() {
 		if r.spoil = nil; !strings.Contains(wrong, want) {
 			r.Errorf("a cell that is to fail by %q: %q", want, wrong)
 		}
+	}
+}
+
+// verdicts has two cells fail: where the link lets nothing through rdma_rxe fails against
+// itself, too, and nothing is known of ours; where our end alone does something else it
+// is ours that fails.
+func (r *run) verdicts() {
+	r.Helper()
+	c := cell{op: queuepair.Write.String(), way: rxeToOwn, mtu: 1024, family: 4}
+	judged := func() (o outcome, text string) {
+		logged := len(r.log(0))
+		r.guest("echo a line of the guest > /dev/kmsg")
+		o = r.cell(c)
+		r.judge(&o, logged)
+		return o, (&table{outcomes: []outcome{o}}).String()
+	}
+	deaf := r.link.AToB
+	deaf.Loss = ratio(100)
+	r.setLink(deaf, r.link.BToA)
+	r.retries = 2
+	o, text := judged()
+	r.retries = 0
+	r.impair(impairments[0])
+	lines := []string{"| WRITE | rxe to ours |  |  | INCONCLUSIVE (rxe) |", "| WRITE | rxe to rxe |  |  | fails |", "a line of the guest\n"}
+	if o.verdict != verdict.Inconclusive || slices.ContainsFunc(lines, func(line string) bool { return !strings.Contains(text, line) }) {
+		r.Errorf("a link that lets nothing through: %s: %v, rxe to rxe %v\n%s", o.verdict, o.wrong, o.control, text)
+	}
+	if all := strings.Join(append(o.wrong, o.control...), "; "); strings.Count(all, "Status:12") < 2 { // IBV_WC_RETRY_EXC_ERR
+		r.Errorf("a link that lets nothing through: %s", all)
+	}
+	r.spoil = func(e *end, o *order) {
+		if o.Do == "report" && e.peer == r.ours {
+			o.Ranges = slices.Clone(o.Ranges)
+			o.Ranges[0][0]++
+		}
+	}
+	o, text = judged()
+	if r.spoil = nil; o.verdict != verdict.Fail || !strings.Contains(text, "| WRITE | rxe to ours |  |  | FAIL |") || !strings.Contains(text, "| WRITE | rxe to rxe |  |  | works |") {
+		r.Errorf("an end of ours that is wrong: %s: %v, rxe to rxe %v\n%s", o.verdict, o.wrong, o.control, text)
 	}
 }
 

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/sha3"
@@ -142,7 +143,7 @@ func (o *own) open(what *order) (a answer, err error) {
 		return a, err
 	}
 	q.QueuePair, err = d.NewQueuePair(queuepair.Config{
-		MTU: what.MTU, SendPSN: infiniband.PSN(what.PSN), Reads: what.Reads, RemoteReads: what.Reads, Timeout: infiniband.AckTimeout(what.Timeout), Retries: ownRetries,
+		MTU: what.MTU, SendPSN: infiniband.PSN(what.PSN), Reads: what.Reads, RemoteReads: what.Reads, Timeout: infiniband.AckTimeout(what.Timeout), Retries: cmp.Or(what.Retries, ownRetries),
 	}, nil)
 	if err != nil {
 		return a, err

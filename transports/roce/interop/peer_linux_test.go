@@ -22,13 +22,14 @@ type order struct {
 	Queue  string     `json:"queue,omitempty"`
 	At     netip.Addr `json:"address,omitzero"` // of open the own one, of connect the other's
 
-	// Of open. Timeout is IBTA's code.
+	// Of open. Timeout is IBTA's code, and Retries is 0 for all that there are.
 	MTU     int    `json:"mtu,omitempty"`
 	Size    int    `json:"size,omitempty"` // bytes of memory
 	Seed    string `json:"seed,omitempty"`
 	Depth   int    `json:"depth,omitempty"`
 	Reads   int    `json:"reads,omitempty"`
 	Timeout uint8  `json:"timeout,omitempty"`
+	Retries int    `json:"retries,omitempty"`
 
 	PSN uint32 `json:"psn"`           // of open the own first one, of connect the other's
 	QPN uint32 `json:"qpn,omitempty"` // of connect

@@ -166,7 +166,7 @@ func goodput(server, client *exec.Cmd, network string) (float64, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	err := awaitListener(ctx, network)
+	err := awaitOutput(ctx, listeners(network))
 	if err == nil {
 		err = client.Run()
 	}

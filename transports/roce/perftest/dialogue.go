@@ -95,11 +95,18 @@ type Report struct {
 	Peak, Average, Messages float64
 }
 
+// carrier is what a dialogue goes over: TCP, or a queue pair.
+type carrier interface {
+	io.ReadWriteCloser
+	SetDeadline(at time.Time) error
+}
+
 // dialogue is a connection to the other end. Each step is an exchange: the client
 // writes and then reads, the server reads and then writes, messages of one length
 // both ways. The programs read a message with one call, so each is one write.
 type dialogue struct {
-	conn    net.Conn
+	conn    carrier
+	binary  bool // keys are structures, and not text
 	client  bool
 	version float64 // of the peer
 	cycle   int     // bytes of a buffer at least
@@ -187,11 +194,15 @@ func (d *dialogue) number(what string, mine int) (int, error) {
 // keys exchanges the keys of a queue pair. It is also how both ends wait for each
 // other.
 func (d *dialogue) keys(mine *Keys) (Keys, error) {
-	theirs, err := d.exchange("keys", mine.Encode())
+	encode, decode := mine.Encode, DecodeKeys
+	if d.binary {
+		encode, decode = mine.EncodeStruct, DecodeStruct
+	}
+	theirs, err := d.exchange("keys", encode())
 	if err != nil {
 		return Keys{}, err
 	}
-	return DecodeKeys(theirs)
+	return decode(theirs)
 }
 
 // wait waits for the other end, for as long as it takes.
@@ -217,12 +228,22 @@ func (d *dialogue) report(mine Report) (theirs Report, err error) {
 }
 
 // close ends the dialogue once the other end has heard the last word: data that
-// nobody reads would have the kernel reset the connection, and take it back.
+// nobody reads would have the kernel reset a TCP connection, and take it back; and the
+// server, whose word is the last, goes when it knows that a queue pair delivered it.
 func (d *dialogue) close() error {
-	if tcp, ok := d.conn.(*net.TCPConn); ok {
-		tcp.CloseWrite()
-		d.conn.SetDeadline(time.Now().Add(time.Second))
-		io.Copy(io.Discard, io.LimitReader(d.conn, 1<<10))
+	const patience = time.Second
+	switch conn := d.conn.(type) {
+	case *net.TCPConn:
+		conn.CloseWrite()
+		conn.SetDeadline(time.Now().Add(patience))
+		io.Copy(io.Discard, io.LimitReader(conn, 1<<10))
+	case *verbs:
+		if d.client {
+			select {
+			case <-conn.Ended():
+			case <-time.After(patience):
+			}
+		}
 	}
 	return d.conn.Close()
 }

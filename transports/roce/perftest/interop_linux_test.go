@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -73,10 +74,12 @@ type process struct {
 	err    error
 }
 
-func start(t *testing.T, cmd *exec.Cmd) *process {
+// start starts a command, whose output others hear, too.
+func start(t *testing.T, cmd *exec.Cmd, others ...io.Writer) *process {
 	t.Helper()
 	p := &process{Cmd: cmd, ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.output, &p.output
+	all := io.MultiWriter(append(others, &p.output)...)
+	cmd.Stdout, cmd.Stderr = all, all
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,23 +112,19 @@ func finish(t *testing.T, server, client *process) {
 	}
 }
 
-// listening waits until the port is listened at in a network.
-func listening(t *testing.T, network string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := awaitListener(ctx, network); err != nil {
-		t.Fatal(err)
+// listeners is a command that prints who listens at the port in a network.
+func listeners(network string) []string {
+	args := []string{"ss", "-Hltn", fmt.Sprintf("sport = :%d", DefaultPort)}
+	if network != "" {
+		args = append([]string{"ip", "netns", "exec", network}, args...)
 	}
+	return args
 }
 
-func awaitListener(ctx context.Context, network string) error {
-	args := []string{"-Hltn", fmt.Sprintf("sport = :%d", DefaultPort)}
-	if network != "" {
-		args = append([]string{"-N", network}, args...)
-	}
+// awaitOutput waits until a command prints something.
+func awaitOutput(ctx context.Context, command []string) error {
 	for {
-		out, err := exec.Command("ss", args...).Output()
+		out, err := exec.Command(command[0], command[1:]...).Output()
 		if err == nil && len(bytes.TrimSpace(out)) > 0 {
 			return nil
 		}
@@ -174,8 +173,8 @@ func reprint(t *testing.T, c *Config, row string) (header, again string) {
 	return lines[len(lines)-3], lines[len(lines)-2]
 }
 
-// both is how many of the tests below are carried out both ways round; the rest goes
-// one way, to save time: their dialogues are like those of others.
+// both is how many of the tests below are carried out both ways round, beside those
+// with -R; the rest goes one way, to save time: their dialogues are like those of others.
 const both = 4
 
 // TestUnmodifiedPrograms is each test with the unmodified program of Debian's perftest
@@ -213,25 +212,42 @@ func TestUnmodifiedPrograms(t *testing.T) {
 		{Config{Test: SendLat, Iterations: 50}, "ib_send_lat", "-n 50"},
 		{Config{Test: AtomicBW, Iterations: 50}, "ib_atomic_bw", "-n 50"},
 		{Config{Test: WriteBW, Iterations: 20, Size: 8192, Bidirectional: true}, "ib_write_bw", "-n 20 -s 8192 -b"},
+		{Config{Test: WriteBW, Iterations: 20, CM: true}, "ib_write_bw", "-n 20 -R"},
+		{Config{Test: SendBW, Iterations: 50, Size: 5000, CM: true}, "ib_send_bw", "-n 50 -s 5000 -R"},
+		{Config{Test: ReadBW, Iterations: 20, QueuePairs: 2, CM: true}, "ib_read_bw", "-n 20 -q 2 -R"},
+		{Config{Test: WriteLat, Iterations: 50, ExchangeCM: true}, "ib_write_lat", "-n 50 -z"},
 	} {
 		t.Run(strings.TrimSpace(c.program+" "+c.args), func(t *testing.T) {
 			args := append(strings.Fields(c.args), "-F", "-d", "rxe0")
 			for _, server := range []bool{true, false} {
-				if i >= both && server != (i%2 == 0) {
+				if i >= both && !c.config.CM && server != (i%2 == 0) {
 					continue
 				}
 				began := time.Now()
 				config := c.config
 				var us, them *process
 				if server {
-					us = start(t, ourCommand("ours", config))
-					listening(t, "ours")
+					waits := make(banner, 2)
+					us = start(t, ourCommand("ours", config), waits)
+					select {
+					case <-waits:
+					case <-us.ended:
+						t.Fatalf("%v: %s", us.err, us.output.String())
+					}
 					them = start(t, exec.Command(c.program, append(args, "10.9.0.2")...))
 					finish(t, us, them)
 				} else {
 					config.Server = "10.9.0.1"
 					them = start(t, exec.Command(c.program, args...))
-					listening(t, "")
+					listens := listeners("")
+					if c.config.CM || c.config.ExchangeCM {
+						listens = []string{"rdma", "resource", "show", "cm_id", "state", "LISTEN", "src-port", fmt.Sprint(DefaultPort)}
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					err := awaitOutput(ctx, listens)
+					if cancel(); err != nil {
+						t.Fatalf("%v: %s", err, them.output.String())
+					}
 					us = start(t, ourCommand("ours", config))
 					finish(t, them, us)
 				}

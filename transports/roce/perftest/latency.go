@@ -165,12 +165,15 @@ func (r *run) await(ctx context.Context, p *pair, size int, want byte) error {
 	if r.config.Test == WriteLat {
 		broken := false
 		err := p.region.Await(ctx, func(memory []byte) bool {
+			if memory[size-1] == want {
+				return true
+			}
 			select {
 			case <-p.Ended():
 				broken = true
 			default:
 			}
-			return broken || memory[size-1] == want
+			return broken
 		})
 		if broken {
 			return fmt.Errorf("%w: %w", errBroken, p.Err())

@@ -2,6 +2,8 @@ package perftest
 
 import (
 	"net"
+	"net/netip"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -9,13 +11,17 @@ import (
 // pathMTU is the MTU of the way that a connection takes, 0 where the kernel does not
 // say it. A node's own address may be one of its loopback device, whose MTU is not
 // that of any link.
-func pathMTU(conn *net.TCPConn) int {
-	raw, err := conn.SyscallConn()
+func pathMTU(conn net.Conn) int {
+	with, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := with.SyscallConn()
 	if err != nil {
 		return 0
 	}
 	level, option := unix.IPPROTO_IP, unix.IP_MTU
-	if conn.LocalAddr().(*net.TCPAddr).IP.To4() == nil {
+	if at, err := netip.ParseAddrPort(conn.LocalAddr().String()); err == nil && at.Addr().Unmap().Is6() {
 		level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU
 	}
 	mtu := 0

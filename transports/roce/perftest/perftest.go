@@ -12,10 +12,13 @@
 // end says that it is 6.27, and newer programs leave it out, as they do for older
 // ones. Of what an older version sends at the end ("done") nothing is read.
 //
+// With -z, and with -R, which has rdma_cm connect the queue pairs that are measured, it
+// is the same dialogue over one queue pair more, which rdma_cm connects: each message is
+// a SEND, keys are structures, and nothing goes over TCP.
+//
 // # What is not there
 //
-// UC, UD, XRC, SRQ, events, rate limits, several ports, infinite runs, and the
-// dialogue over rdma_cm (perftest's -R and -z).
+// UC, UD, XRC, SRQ, events, rate limits, several ports, and infinite runs.
 package perftest
 
 import (
@@ -87,7 +90,7 @@ type Config struct {
 	// Server is the host of the other end, to which this one connects; without it
 	// this is the server.
 	Server string
-	// Port of TCP. Default 18515.
+	// Port of TCP, and of rdma_cm. Default 18515.
 	Port int
 	// NIC is the interface whose first address is used. Default: the one that the
 	// peer is reached from.
@@ -131,6 +134,9 @@ type Config struct {
 	TOS int
 	// GIDIndex is shown.
 	GIDIndex int
+	// CM has rdma_cm connect the queue pairs (-R), and ExchangeCM one queue pair more,
+	// over which the ends speak in place of TCP (-z). CM is ExchangeCM, too.
+	CM, ExchangeCM bool
 	// Verify has this end look whether what came is what an end of this package
 	// sends.
 	Verify bool
@@ -155,6 +161,7 @@ func (c *Config) complete() error {
 	}
 	c.Size, c.Iterations, c.TxDepth = cmp.Or(c.Size, size), cmp.Or(c.Iterations, iterations), cmp.Or(c.TxDepth, depth)
 	c.RxDepth, c.Port, c.QueuePairs = cmp.Or(c.RxDepth, 512), cmp.Or(c.Port, DefaultPort), cmp.Or(c.QueuePairs, 1)
+	c.ExchangeCM = c.ExchangeCM || c.CM
 	c.CQModeration, c.Reads = cmp.Or(c.CQModeration, 100), cmp.Or(c.Reads, 16)
 	c.QPTimeout = cmp.Or(c.QPTimeout, 14)
 	if c.Duration > 0 {

@@ -66,9 +66,22 @@ func (p *printer) info(r *run) {
 	} else {
 		p.printf(" Max inline data : 0[B]\n")
 	}
-	p.printf(" rdma_cm QPs\t : OFF\n")
-	p.printf(" Data ex. method : Ethernet\n")
-	p.line()
+	pairs, method := "OFF", "Ethernet"
+	if c.CM {
+		pairs = "ON"
+	}
+	if c.ExchangeCM {
+		method = "rdma_cm"
+	}
+	p.printf(" rdma_cm QPs\t : %s\n", pairs)
+	p.printf(" Data ex. method : %s", method)
+	if c.CM && c.TOS > 0 {
+		p.printf(" \tTOS    : %d", c.TOS)
+	}
+	if c.CM && !r.talk.client {
+		p.printf("\n%s Waiting for client rdma_cm QP to connect\n Please run the same command with the IB/RoCE interface IP", rule)
+	}
+	p.printf("\n%s", rule)
 }
 
 // hex is a number as C's %#0*x prints it.
@@ -82,7 +95,11 @@ func hex(width int, n uint64) string {
 // keys prints those of one end.
 func (p *printer) keys(side string, k *Keys) {
 	line := fmt.Sprintf(" %s address: LID %s QPN %s PSN %s", side, hex(4, uint64(k.LID)), hex(6, uint64(k.QPN)), hex(6, uint64(k.PSN)))
-	switch p.config.Test {
+	test := p.config.Test
+	if p.config.ExchangeCM { // the programs forget what they measure
+		test = SendBW
+	}
+	switch test {
 	case ReadBW:
 		line += " OUT " + hex(4, uint64(k.Reads))
 		fallthrough

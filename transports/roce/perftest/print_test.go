@@ -10,20 +10,25 @@ import (
 // TestTables prints what programs of Debian's perftest 4.5+0.17 printed, byte for
 // byte, but for the line on PCI Express.
 func TestTables(t *testing.T) {
-	for _, name := range []string{"write-bw", "write-lat", "send-bw"} {
+	for _, name := range []string{"write-bw", "write-lat", "send-bw", "write-bw-cm"} {
 		for _, client := range []bool{false, true} {
 			role := "server"
 			if client {
 				role = "client"
+			}
+			said, decode := name, DecodeKeys
+			c := Config{Iterations: 20, Size: 64, GIDIndex: 1}
+			measured, cm := strings.CutSuffix(name, "-cm")
+			if c.CM = cm; cm {
+				said, decode = name+"-"+role, DecodeStruct
 			}
 			text, err := os.ReadFile("testdata/" + name + "-" + role + "-6.06.out")
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := string(text)
-			c := Config{Iterations: 20, Size: 64, GIDIndex: 1}
 			for test, n := range testNames {
-				if n == name {
+				if n == measured {
 					c.Test = test
 				}
 			}
@@ -37,22 +42,19 @@ func TestTables(t *testing.T) {
 				r.print.banner()
 			}
 			r.print.info(r)
-			words := recorded(t, "testdata/"+name+"-6.06.txt")
-			sides := []string{"local", "remote"}
-			for i, w := range words[8:10] { // the client's and the server's
-				k, err := DecodeKeys([]byte(w.text))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if w.client == client {
-					r.print.keys(sides[0], &k)
-				}
-				if i == 1 { // the other's
-					for _, w := range words[8:10] {
-						if w.client != client {
-							other, _ := DecodeKeys([]byte(w.text))
-							r.print.keys(sides[1], &other)
+			words := recorded(t, "testdata/"+said+"-6.06.txt")
+			both := words[8:10] // the client's keys and the server's
+			if cm {
+				both = words[12:14]
+			}
+			for _, side := range []string{"local", "remote"} {
+				for _, w := range both {
+					if (w.client == client) == (side == "local") {
+						k, err := decode([]byte(w.text))
+						if err != nil {
+							t.Fatal(err)
 						}
+						r.print.keys(side, &k)
 					}
 				}
 			}

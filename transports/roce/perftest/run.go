@@ -7,13 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"railbed/transports/infiniband"
 	"railbed/transports/roce"
+	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )
 
@@ -43,8 +42,11 @@ type run struct {
 	print       printer
 	talk        dialogue
 	device      *roce.Device
-	name        string // of the NIC
-	mtu         int
+	name        string         // of the NIC
+	pathMTU     int            // of the way to the peer
+	mtu         int            // that both ends agreed on
+	peer        netip.AddrPort // of rdma_cm
+	listener    *roce.Listener // of a server, while it has not all queue pairs
 	pairs       []*pair
 	completions *roce.Completions
 	done        [64]roce.Completion
@@ -83,24 +85,22 @@ func Run(ctx context.Context, config Config, out io.Writer) (*Result, error) {
 }
 
 func (r *run) all(ctx context.Context) (err error) {
-	if r.talk.conn, err = r.meet(ctx); err != nil {
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.meet(ctx); err != nil {
 		return err
 	}
-	defer r.talk.conn.Close()
-	defer context.AfterFunc(ctx, func() { r.talk.conn.Close() })()
-	if err := r.openDevice(); err != nil {
+	defer context.AfterFunc(ctx, func() {
+		r.talk.conn.Close()
+		r.device.Close()
+	})()
+	if r.mtu, err = r.talk.open(min(cmp.Or(r.config.MTU, 4096), r.pathMTU)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.device.Close()) }()
-	defer context.AfterFunc(ctx, func() { r.device.Close() })()
-	if r.mtu, err = r.talk.open(min(cmp.Or(r.config.MTU, 4096), r.device.PathMTU())); err != nil {
-		return err
-	}
-	if err := r.connect(); err != nil {
+	if err := r.connect(ctx); err != nil {
 		return err
 	}
 	r.result = Result{
-		Test: r.config.Test.String(), Server: r.config.Server == "", Peer: r.pairs[0].theirs.GID.String(), Version: r.talk.version, Device: r.name,
+		Test: r.config.Test.String(), Server: !r.talk.client, Peer: r.pairs[0].theirs.GID.String(), Version: r.talk.version, Device: r.name,
 		MTU: r.mtu, QueuePairs: r.config.QueuePairs,
 	}
 	if err := r.measure(ctx); err != nil {
@@ -112,84 +112,41 @@ func (r *run) all(ctx context.Context) (err error) {
 	return r.talk.close()
 }
 
-// meet connects the two ends by TCP.
-func (r *run) meet(ctx context.Context) (net.Conn, error) {
-	c := r.config
-	port := strconv.Itoa(c.Port)
-	if c.Server != "" {
-		r.talk.client = true
-		var dialer net.Dialer
-		return dialer.DialContext(ctx, "tcp", net.JoinHostPort(c.Server, port))
+// close gives everything back.
+func (r *run) close() (err error) {
+	if r.talk.conn != nil {
+		r.talk.conn.Close()
 	}
-	var listen net.ListenConfig
-	l, err := listen.Listen(ctx, "tcp", ":"+port)
-	if err != nil {
-		return nil, err
+	if r.device != nil {
+		err = r.device.Close()
 	}
-	defer l.Close()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	r.print.banner()
-	return l.Accept()
-}
-
-// openDevice opens the NIC that is asked for, or the one that the peer is reached
-// from.
-func (r *run) openDevice() error {
-	at := r.talk.conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().WithZone("")
-	nics, err := net.Interfaces()
-	if err != nil {
-		return err
-	}
-	r.name = r.config.NIC
-	found := false
-	for _, nic := range nics {
-		addrs, err := nic.Addrs()
-		if err != nil {
-			return fmt.Errorf("addresses of %s: %w", nic.Name, err)
-		}
-		for _, a := range addrs {
-			prefix, err := netip.ParsePrefix(a.String())
-			if err != nil || prefix.Addr().IsLinkLocalUnicast() {
-				continue
-			}
-			switch {
-			case r.config.NIC == "" && prefix.Addr() == at:
-				r.name, found = nic.Name, true
-				if theirs := r.talk.conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(); nic.Flags&net.FlagLoopback != 0 && !theirs.IsLoopback() {
-					r.name = at.String() // of a node, and not of one of its links
-				}
-			case r.config.NIC == nic.Name && prefix.Addr().Is4() == at.Is4() && !found:
-				at, found = prefix.Addr(), true
-			}
-		}
-	}
-	if !found && r.config.NIC != "" {
-		return fmt.Errorf("there is no NIC %s with an address of the peer's family", r.config.NIC)
-	}
-	config := roce.DeviceConfig{Addr: at, NIC: r.config.NIC}
-	if tcp, ok := r.talk.conn.(*net.TCPConn); ok && config.NIC == "" {
-		config.MTU = pathMTU(tcp)
-	}
-	if r.config.TOS > 0 {
-		config.DSCP = uint8(r.config.TOS) >> 2
-	}
-	r.device, err = roce.OpenDevice(config)
 	return err
 }
 
 // connect makes the queue pairs, and exchanges their keys.
-func (r *run) connect() error {
+func (r *run) connect(ctx context.Context) error {
 	c := r.config
-	size := c.Size
-	if c.All {
-		size = MaxSize
+	newPair := r.newPair
+	if c.CM {
+		newPair = func(index int) (*pair, error) { return r.newPairCM(ctx, index) }
+		if err := r.rendezvous(); err != nil {
+			return err
+		}
 	}
 	for i := range c.QueuePairs {
-		p, err := r.newPair(i, size)
+		p, err := newPair(i)
 		if err != nil {
 			return err
 		}
 		r.pairs = append(r.pairs, p)
+	}
+	if r.listener != nil {
+		r.listener.Close()
+	}
+	if c.CM {
+		if err := r.rendezvous(); err != nil {
+			return err
+		}
 	}
 	r.print.info(r)
 	if c.Test == WriteLat { // these programs say it once more
@@ -202,8 +159,9 @@ func (r *run) connect() error {
 		if p.theirs, err = r.talk.keys(&p.mine); err != nil {
 			return err
 		}
-		remote := roce.Place{Addr: p.theirs.GID, QPN: p.theirs.QPN, PSN: p.theirs.PSN, Reads: int(p.theirs.Reads)}
-		if err := p.ConnectMTU(remote, r.mtu); err != nil {
+		if c.CM {
+			p.theirs.GID = r.peer.Addr()
+		} else if err := p.Connect(roce.Place{Addr: p.theirs.GID, QPN: p.theirs.QPN, PSN: p.theirs.PSN, Reads: int(p.theirs.Reads)}); err != nil {
 			return err
 		}
 		p.prepare(r)
@@ -230,11 +188,67 @@ func (r *run) connect() error {
 	return nil
 }
 
-// newPair makes a queue pair for messages of a size, with memory.
-func (r *run) newPair(index, size int) (*pair, error) {
+// rendezvous is how both ends wait for each other before there are queue pairs.
+func (r *run) rendezvous() error {
+	_, err := r.talk.keys(new(Keys))
+	return err
+}
+
+// newPairCM makes a queue pair and has rdma_cm connect it.
+func (r *run) newPairCM(ctx context.Context, index int) (*pair, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if r.talk.client {
+		return r.dialPair(ctx, index)
+	}
+	for {
+		one, err := r.listener.Accept(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if one.From.Addr() != r.peer.Addr() {
+			one.Reject()
+			continue
+		}
+		p, err := r.newPair(index)
+		if err != nil {
+			return nil, err
+		}
+		return p, one.Grant(ctx, p.QueuePair, nil)
+	}
+}
+
+// dialPair tries for some time: the programs say that they are ready a little before
+// they listen.
+func (r *run) dialPair(ctx context.Context, index int) (*pair, error) {
+	for {
+		p, err := r.newPair(index)
+		if err != nil {
+			return nil, err
+		}
+		var rejected *cm.RejectError
+		if _, err = p.Dial(ctx, r.peer, nil); !errors.As(err, &rejected) || rejected.Reason != infiniband.RejectServiceID {
+			return p, err
+		}
+		p.region.Close()
+		p.Close()
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// newPair makes a queue pair with memory.
+func (r *run) newPair(index int) (*pair, error) {
 	c := r.config
+	size := c.Size
+	if c.All {
+		size = MaxSize
+	}
 	q, err := r.device.NewQueuePair(queuepair.Config{
-		Timeout: infiniband.AckTimeout(uint8(c.QPTimeout)), Reads: c.Reads, RemoteReads: c.Reads,
+		MTU: r.mtu, Timeout: infiniband.AckTimeout(uint8(c.QPTimeout)), Reads: c.Reads, RemoteReads: c.Reads,
 	}, r.completions)
 	if err != nil {
 		return nil, err

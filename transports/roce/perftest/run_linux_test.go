@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"railbed/testbed/hosttest"
+	"railbed/transports/roce"
+	"railbed/transports/roce/cm"
+	"railbed/transports/roce/queuepair"
 )
 
 // together runs both ends of a test on the loopback device.
@@ -75,6 +79,10 @@ func TestBothEnds(t *testing.T) {
 		{Config{Test: WriteBW, Duration: time.Second}, 1, 0},
 		{Config{Test: SendBW, Duration: time.Second}, 1, 0},
 		{Config{Test: SendLat, Duration: time.Second}, 1, 0},
+		{Config{Test: WriteBW, Iterations: 100, QueuePairs: 3, CM: true, MTU: 512}, 1, 300},
+		{Config{Test: WriteLat, Iterations: 50, CM: true}, 1, 50},
+		{Config{Test: SendBW, Duration: time.Second, CM: true}, 1, 0},
+		{Config{Test: ReadBW, Iterations: 50, ExchangeCM: true, Bidirectional: true}, 1, 50},
 	} {
 		t.Run(fmt.Sprintf("%d-%v", i, c.config.Test), func(t *testing.T) {
 			c.config.Verify = true
@@ -170,5 +178,66 @@ func TestPeers(t *testing.T) {
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestPeersByCM: what comes by rdma_cm and is no perftest, or leaves, ends a run with an
+// error that says so; so do a server that is not there, and the context.
+func TestPeersByCM(t *testing.T) {
+	if !hosttest.InNetns(t) {
+		return
+	}
+	here := netip.MustParseAddr("127.0.0.1")
+	device, err := roce.OpenDevice(roce.DeviceConfig{Addr: here})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Close()
+	serve := func(ctx context.Context) chan error {
+		ready, done := make(banner, 1), make(chan error, 1)
+		go func() {
+			_, err := Run(ctx, Config{Test: WriteBW, CM: true}, ready)
+			done <- err
+		}()
+		<-ready
+		return done
+	}
+	for name, c := range map[string]struct {
+		says string
+		want error
+	}{
+		"another protocol": {"GET / HTTP/1.1", ErrPeer},
+		"too long":         {strings.Repeat("6", verbsLen+1), queuepair.ErrLength},
+		"leaves":           {"", cm.ErrDisconnected},
+	} {
+		done := serve(t.Context())
+		pair, err := device.NewQueuePair(queuepair.Config{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pair.Dial(t.Context(), netip.AddrPortFrom(here, DefaultPort), nil); err != nil {
+			t.Fatal(err)
+		}
+		if c.says == "" {
+			pair.Close()
+		} else if _, err := pair.Post(queuepair.Request{Op: queuepair.Send, Local: [][]byte{[]byte(c.says)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		pair.Close()
+	}
+	if _, err := Run(t.Context(), Config{Test: WriteBW, Server: here.String(), CM: true}, io.Discard); !errors.Is(err, cm.ErrTimeout) {
+		t.Errorf("connected to nobody: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := serve(ctx)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := Run(t.Context(), Config{Test: WriteBW, NIC: "none", CM: true}, io.Discard); err == nil || !strings.Contains(err.Error(), `NIC "none"`) {
+		t.Errorf("a NIC that is not there: %v", err)
 	}
 }

@@ -174,3 +174,69 @@ func TestTooMuchIsPosted(t *testing.T) {
 		t.Error("a message of more than 2 GiB is taken")
 	}
 }
+
+// TestLostAnswerBeforeOthers: an answer with data that is lost is asked for again as soon
+// as something behind it is answered, which with selective repeat is over with it and
+// not sent again.
+func TestLostAnswerBeforeOthers(t *testing.T) {
+	read := Request{Op: Read, Address: 0x10000 + 1<<20, RKey: 1}
+	write := Request{Op: Write, Local: [][]byte{pattern(2*mtu, 2)}, Address: 0x10000 + 2<<20, RKey: 2}
+	send := Request{Op: Send, Local: [][]byte{pattern(9, 3)}}
+	for name, c := range map[string]struct {
+		requests []Request
+		lost     []int // answers, by how far behind the first PSN they are
+		resent   [2]uint64
+	}{
+		"all of a READ's":                       {[]Request{read, write}, []int{0, 1, 2}, [2]uint64{3, 1}},
+		"the last of a READ's":                  {[]Request{read, write}, []int{2}, [2]uint64{3, 1}},
+		"of a READ's the first, behind several": {[]Request{write, read, write, write}, []int{2}, [2]uint64{5, 1}},
+		"an atomic operation's":                 {[]Request{{Op: FetchAdd, Address: 0x10000 + 2<<20, RKey: 2}, write}, []int{0}, [2]uint64{3, 1}},
+		"before one that waits for a receive":   {[]Request{read, send}, []int{0, 1, 2}, [2]uint64{3, 2}},
+	} {
+		for i, selective := range []bool{false, true} {
+			w := newWorld(t, 1, func(o *Config) { o.Selective = selective })
+			a, b := w.ends[0], w.ends[1]
+			copy(b.region(1, 3*mtu, RemoteRead).Memory, pattern(3*mtu, 1))
+			written := b.region(2, 2*mtu, RemoteWrite|RemoteAtomic)
+			first, gone := a.una, map[infiniband.PSN]bool{}
+			for _, behind := range c.lost {
+				gone[first.Add(behind)] = true
+			}
+			w.fate = func(from *end, p infiniband.Packet) bool {
+				psn := p.BTH().PSN()
+				lost := from == b && p.Opcode() != infiniband.Acknowledge && gone[psn]
+				if lost {
+					delete(gone, psn)
+				}
+				return lost
+			}
+			got := make([]byte, 3*mtu)
+			for id, r := range c.requests {
+				if r.ID = uint64(id); r.Op == Read {
+					r.Local = [][]byte{got}
+				}
+				a.post(r)
+			}
+			w.run(100 * time.Microsecond)
+			if err := b.PostReceive(0, [][]byte{make([]byte, 9)}); err != nil {
+				t.Fatal(err)
+			}
+			w.run(800 * time.Microsecond) // the timeout is 1 ms
+			counters := a.Counters()
+			if len(a.done) != len(c.requests) || counters.Resent != c.resent[i] || counters.Timeouts != 0 || len(gone) != 0 {
+				t.Errorf("%s, selective %v: %d of %d complete, %+v", name, selective, len(a.done), len(c.requests), counters)
+			}
+			for id, d := range a.done {
+				if d.ID != uint64(id) || d.Err != nil {
+					t.Errorf("%s, selective %v: %+v", name, selective, a.done)
+				}
+			}
+			if slices.ContainsFunc(c.requests, func(r Request) bool { return r.Op == Write }) && !bytes.Equal(written.Memory, pattern(2*mtu, 2)) {
+				t.Errorf("%s, selective %v: wrong bytes", name, selective)
+			}
+			if slices.ContainsFunc(c.requests, func(r Request) bool { return r.Op == Read }) && !bytes.Equal(got, pattern(3*mtu, 1)) {
+				t.Errorf("%s, selective %v: wrong bytes were read", name, selective)
+			}
+		}
+	}
+}

@@ -211,7 +211,7 @@ func (q *QP) acknowledgement(now clock.Time, psn infiniband.PSN, f infiniband.AE
 			q.lostResponse()
 		}
 	case infiniband.RNRNak:
-		if !q.advance(now, psn) {
+		if !q.advance(now, psn) && !q.config.Selective { // which asks for it again below, with all that follows
 			q.lostResponse()
 			return
 		}
@@ -313,7 +313,11 @@ func (q *QP) again() bool {
 // lostResponse is called when an answer shows that an earlier one with data was
 // lost: it is asked for again, once until there is progress (IBTA 9.7.5.1.1).
 func (q *QP) lostResponse() {
-	if q.reread || q.config.Selective {
+	if q.config.Selective {
+		q.answers.begin(q.una, q.served, q.top)
+		return
+	}
+	if q.reread {
 		return
 	}
 	if q.reread = true; q.again() {
@@ -378,8 +382,8 @@ func (q *QP) atomicResult(now clock.Time, psn infiniband.PSN, p infiniband.Packe
 	}
 }
 
-// arrived moves una over the answer with data that came for it, and those that
-// came early behind it.
+// arrived moves una over the answer with data that came for it, and over what is known
+// of what is behind it.
 func (q *QP) arrived(now clock.Time) {
 	before := q.una
 	q.una = q.una.Add(1)
@@ -388,7 +392,7 @@ func (q *QP) arrived(now clock.Time) {
 			q.host.Complete(Completion{ID: w.ID, Op: w.Op, Bytes: w.size, Original: w.original})
 			q.queue = slices.Delete(q.queue, 0, 1)
 		}
-		if len(q.queue) == 0 || !q.queue[0].Op.answers() || !q.take(q.una) {
+		if len(q.queue) == 0 || !q.knows(&q.queue[0]) {
 			break
 		}
 		q.una = q.una.Add(1)

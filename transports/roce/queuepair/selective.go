@@ -134,10 +134,14 @@ func (q *QP) early(w *work, psn infiniband.PSN) bool {
 	return q.kept.add(psn)
 }
 
-// take is whether the answer of a PSN came early.
-func (q *QP) take(psn infiniband.PSN) bool {
-	ok := q.kept.has(psn)
-	delete(q.kept, psn)
+// knows says that una, which is in the oldest request, is over: the answer with data
+// came early, or the peer has carried out a request that is answered without.
+func (q *QP) knows(w *work) bool {
+	if !w.Op.answers() {
+		return q.config.Selective && q.served.From(q.una) > 0
+	}
+	ok := q.kept.has(q.una)
+	delete(q.kept, q.una)
 	return ok
 }
 

@@ -69,7 +69,7 @@ class Queue:
         attr.path_mtu = MTUS[mine["mtu"]]
         attr.dest_qp_num, attr.rq_psn, attr.sq_psn = o["qpn"], o["psn"], mine["psn"]
         attr.max_rd_atomic = attr.max_dest_rd_atomic = mine["reads"]
-        attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = mine["timeout"], 7, 7, 12
+        attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = mine["timeout"], mine.get("retries", 7), 7, 12
         route = GlobalRoute(dgid=GID(gid_of(o["address"])), sgid_index=self.gid)
         attr.ah_attr = AHAttr(port_num=PORT, is_global=1, gr=route)
         self.qp.to_rts(attr)

@@ -1,0 +1,89 @@
+package vm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/kernel"
+	"railbed/nodes"
+	"railbed/nodes/vm/image"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
+)
+
+// ownDev makes /dev a folder with what QEMU needs, and without KVM, until the test ends.
+func ownDev(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"null", "zero", "random", "urandom"} {
+		place := filepath.Join(dir, name)
+		writeEmpty(t, place, 0o600)
+		bind(t, "/dev/"+name, place)
+	}
+	bind(t, dir, "/dev")
+}
+
+func writeEmpty(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bind shows a file or folder at another place until the test ends.
+func bind(t *testing.T, from, to string) {
+	t.Helper()
+	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		t.Fatalf("mount %s on %s: %v", from, to, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(to, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", to, err)
+		}
+	})
+}
+
+// TestWithoutKVM: where KVM's device is not there, is not for QEMU's user, or is nothing
+// that QEMU can work with, guests run without it, and why is known. QEMU is the real one.
+func TestWithoutKVM(t *testing.T) {
+	hosttest.Need(t, hosttest.VM)
+	if !hosttest.InMounts(t) {
+		return
+	}
+	ownDev(t)
+	refused := func(what string, wanted ...string) {
+		t.Helper()
+		r := newRuntime(t)
+		r.Processor = ""
+		namespace, err := kernel.NewNamespace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer namespace.Close()
+		processor, err := r.processor(t.Context(), nodes.Config{Testbed: "test", Namespace: namespace, Node: plan.Node{Name: "a"}})
+		slow := r.Slow()
+		if err != nil || processor != TCG || slow == nil {
+			t.Fatalf("%s: %s, %v, because of: %v; want %s", what, processor, err, slow, TCG)
+		}
+		for _, want := range wanted {
+			if !strings.Contains(slow.Error(), want) {
+				t.Errorf("%s: %v; want %q", what, slow, want)
+			}
+		}
+	}
+	refused("no device", "no such file or directory")
+
+	writeEmpty(t, image.KVMPath, 0o600)
+	if root() {
+		refused("a device of another user", "is for its owner alone")
+	} else {
+		// Whom QEMU is started by owns it here, so that it opens: as what QEMU refuses.
+		refused("a file", "boot a guest with KVM")
+	}
+	bind(t, os.DevNull, image.KVMPath)
+	refused("a device that is not KVM's", "boot a guest with KVM", program+" said: ", "failed to initialize kvm")
+}

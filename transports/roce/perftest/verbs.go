@@ -1,0 +1,150 @@
+package perftest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"railbed/transports/infiniband"
+	"railbed/transports/roce"
+	"railbed/transports/roce/queuepair"
+)
+
+// verbs carries a dialogue over a queue pair that rdma_cm connects, as perftest's -z
+// has it: each message is a SEND.
+type verbs struct {
+	*roce.QueuePair
+	deadline time.Time
+	buffers  [2][verbsLen]byte
+	came     [][]byte // that nobody has read
+}
+
+// verbsLen is more than any message of the dialogue; there is one at a time.
+const verbsLen = 256
+
+// newVerbs makes a queue pair that is not connected yet.
+func newVerbs(d *roce.Device) (*verbs, error) {
+	q, err := d.NewQueuePair(queuepair.Config{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	v := &verbs{QueuePair: q}
+	for i := range v.buffers {
+		if err := v.PostReceive(uint64(i), v.buffers[i][:]); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+// SetDeadline bounds what waits from now on; the zero time does not.
+func (v *verbs) SetDeadline(at time.Time) error {
+	v.deadline = at
+	return nil
+}
+
+// Write sends a message, and returns when the other end has it.
+func (v *verbs) Write(b []byte) (int, error) {
+	if _, err := v.Post(queuepair.Request{Op: queuepair.Send, Local: [][]byte{b}}); err != nil {
+		return 0, err
+	}
+	for {
+		if sent, err := v.reap(); sent || err != nil {
+			return len(b), err
+		}
+	}
+}
+
+// Read takes the next message, which is to have as many bytes.
+func (v *verbs) Read(b []byte) (int, error) {
+	for len(v.came) == 0 {
+		if _, err := v.reap(); err != nil {
+			return 0, err
+		}
+	}
+	one := v.came[0]
+	v.came = v.came[1:]
+	if len(one) != len(b) {
+		return 0, fmt.Errorf("%w: %d bytes, want %d", ErrPeer, len(one), len(b))
+	}
+	return copy(b, one), nil
+}
+
+// reap takes one completion, and says whether it is that of a message that was sent.
+func (v *verbs) reap() (sent bool, err error) {
+	ctx := context.Background()
+	if !v.deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, v.deadline)
+		defer cancel()
+	}
+	var one [1]roce.Completion
+	if err := v.Completions().Wait(ctx); err != nil {
+		return false, err
+	}
+	v.Completions().Poll(one[:])
+	c := one[0]
+	switch {
+	case c.Err != nil:
+		return false, errors.Join(c.Err, v.Err())
+	case c.Op != queuepair.Receive:
+		return true, nil
+	}
+	buffer := v.buffers[c.ID][:]
+	v.came = append(v.came, bytes.Clone(buffer[:c.Bytes]))
+	v.PostReceive(c.ID, buffer) // where the peer has left since, the other receive's completion says so
+	return false, nil
+}
+
+// Keys over a queue pair are perftest's struct pingpong_dest as 64-bit machines have
+// it, its numbers with the highest byte first.
+const (
+	structLID   = 0
+	structReads = 4
+	structQPN   = 8
+	structPSN   = 12
+	structRKey  = 16
+	structVAddr = 24
+	structGID   = 32
+	structSRQN  = 48
+	// StructLen is its bytes; the last four are the index of the GID.
+	StructLen = 56
+)
+
+// EncodeStruct writes the keys as a structure.
+func (k *Keys) EncodeStruct() []byte {
+	b := make([]byte, StructLen)
+	binary.BigEndian.PutUint32(b[structLID:], uint32(k.LID))
+	binary.BigEndian.PutUint32(b[structReads:], uint32(k.Reads))
+	binary.BigEndian.PutUint32(b[structQPN:], uint32(k.QPN))
+	binary.BigEndian.PutUint32(b[structPSN:], uint32(k.PSN))
+	binary.BigEndian.PutUint32(b[structRKey:], k.RKey)
+	binary.BigEndian.PutUint64(b[structVAddr:], k.VAddr)
+	binary.BigEndian.PutUint32(b[structSRQN:], k.SRQN)
+	gid := k.GID.As16()
+	copy(b[structGID:], gid[:])
+	return b
+}
+
+// DecodeStruct reads them.
+func DecodeStruct(b []byte) (k Keys, err error) {
+	if len(b) != StructLen {
+		return k, fmt.Errorf("%w: keys of %d bytes, want %d", ErrPeer, len(b), StructLen)
+	}
+	number := func(at int, most uint32) uint32 {
+		n := binary.BigEndian.Uint32(b[at:])
+		if n > most && err == nil {
+			err = fmt.Errorf("%w: keys: %#x at byte %d", ErrPeer, n, at)
+		}
+		return n
+	}
+	k.LID, k.Reads = uint16(number(structLID, 0xFFFF)), uint16(number(structReads, 0xFFFF))
+	k.QPN, k.PSN = infiniband.QPN(number(structQPN, uint32(infiniband.MaxQPN))), infiniband.PSN(number(structPSN, uint32(infiniband.MaxPSN)))
+	k.RKey, k.VAddr, k.SRQN = binary.BigEndian.Uint32(b[structRKey:]), binary.BigEndian.Uint64(b[structVAddr:]), binary.BigEndian.Uint32(b[structSRQN:])
+	k.GID = netip.AddrFrom16([16]byte(b[structGID:])).Unmap()
+	return k, err
+}
