@@ -1,0 +1,172 @@
+// Package flows is traffic that is no collective: messages whose sizes follow published
+// distributions and that come when they come (Open), key-value caches that move from
+// prefill to decode nodes layer by layer as they are computed (Cache), and blocks of
+// storage, so many outstanding at a time (Closed).
+//
+// A schedule is made before anything is sent, from a seed, the same at all ranks. A Player
+// sends one rank's part of it over any transports.Endpoint and takes the times: from when
+// a message was due, not from when its sender got to it, so that a sender that falls
+// behind is seen in them and does not hide what comes later.
+//
+// Schedules, and what is computed of times, are pure; a Player is for one goroutine.
+package flows
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"railbed/fabric/units"
+)
+
+// Schedule is what ranks send.
+type Schedule struct {
+	Messages []Message `json:"messages"` // in the order in which they are due
+	// Outstanding is how many of its messages a rank may have on their way at once, each
+	// posted when an earlier one is done, whenever it was due (a closed loop). 0 is any
+	// number, each when it is due.
+	Outstanding int `json:"outstanding,omitempty"`
+	// Arrivals are when requests came, by group.
+	Arrivals []time.Duration `json:"-"`
+}
+
+// Bytes is what all messages have.
+func (s *Schedule) Bytes() (sum units.Bytes) {
+	for _, m := range s.Messages {
+		sum += m.Bytes
+	}
+	return sum
+}
+
+// Pairs are the ranks of which one sends to the other.
+func (s *Schedule) Pairs() [][2]int {
+	seen := map[[2]int]bool{}
+	for _, m := range s.Messages {
+		seen[[2]int{m.From, m.To}] = true
+	}
+	return slices.SortedFunc(maps.Keys(seen), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+}
+
+// Sent is what a rank sends.
+func (s *Schedule) Sent(rank int) (sum units.Bytes) {
+	for _, m := range s.Messages {
+		if m.From == rank {
+			sum += m.Bytes
+		}
+	}
+	return sum
+}
+
+// Message is one of a schedule.
+type Message struct {
+	From  int         `json:"from"` // rank
+	To    int         `json:"to"`
+	Bytes units.Bytes `json:"bytes"`
+	// At is when it is due, after the start.
+	At time.Duration `json:"at,omitempty"`
+	// Group numbers what is of use together only, such as the layers of a request.
+	Group int `json:"group,omitempty"`
+}
+
+// Open are messages that come as a Poisson process whatever happens to those before: an
+// open loop.
+type Open struct {
+	Ranks, Count int
+	Sizes        *Sizes
+	// Load is the share of a NIC's Rate that a rank sends on average.
+	Load float64
+	Rate units.Rate
+	Seed uint64
+}
+
+// Schedule is of messages from any rank to any other one.
+func (o Open) Schedule() (*Schedule, error) {
+	switch {
+	case o.Ranks < 2:
+		return nil, fmt.Errorf("%d ranks have nobody to send to: want at least 2", o.Ranks)
+	case !(o.Load > 0) || o.Rate == 0:
+		return nil, fmt.Errorf("load %v of %v: want more than nothing", o.Load, o.Rate)
+	}
+	draw := rand.New(rand.NewPCG(o.Seed, 0))
+	perSecond := float64(o.Ranks) * o.Load * float64(o.Rate) / 8 / o.Sizes.Mean()
+	messages := make([]Message, o.Count)
+	var at float64
+	for i := range messages {
+		at += draw.ExpFloat64() / perSecond
+		m := Message{From: draw.IntN(o.Ranks), Bytes: o.Sizes.At(draw.Float64()), At: seconds(at), Group: i}
+		m.To = (m.From + 1 + draw.IntN(o.Ranks-1)) % o.Ranks
+		messages[i] = m
+	}
+	return &Schedule{Messages: messages}, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Cache is the transfer of key-value caches in serving that has prefill and decode apart
+// (Zhong et al., "DistServe", 2024; Qin et al., "Mooncake", 2024).
+type Cache struct {
+	Ranks, Prefill int // ranks from Prefill on decode
+	// Requests come as a Poisson process, so many in a second.
+	Requests  int
+	PerSecond float64
+	// A prompt takes LayerTime of its prefill rank for each of Layers, one request
+	// after the other, and gives LayerBytes for each.
+	Layers     int
+	LayerTime  time.Duration
+	LayerBytes units.Bytes
+	// Whole sends all layers after the last one was computed, not each as it is.
+	Whole bool
+	Seed  uint64
+}
+
+// Schedule is of the layers of requests, which prefill and decode ranks take in turn.
+// Groups are numbers of requests.
+func (c Cache) Schedule() (*Schedule, error) {
+	decode := c.Ranks - c.Prefill
+	if c.Prefill < 1 || decode < 1 || !(c.PerSecond > 0) || c.Layers < 1 {
+		return nil, fmt.Errorf("%d prefill and %d decode ranks, %v requests a second of %d layers: want some of each", c.Prefill, decode, c.PerSecond, c.Layers)
+	}
+	draw := rand.New(rand.NewPCG(c.Seed, 0))
+	free := make([]time.Duration, c.Prefill)
+	var at float64
+	s := &Schedule{}
+	for r := range c.Requests {
+		at += draw.ExpFloat64() / c.PerSecond
+		s.Arrivals = append(s.Arrivals, seconds(at))
+		by := r % c.Prefill
+		begin := max(s.Arrivals[r], free[by])
+		free[by] = begin + time.Duration(c.Layers)*c.LayerTime
+		for layer := range c.Layers {
+			due := begin + time.Duration(layer+1)*c.LayerTime
+			if c.Whole {
+				due = free[by]
+			}
+			s.Messages = append(s.Messages, Message{From: by, To: c.Prefill + r%decode, Bytes: c.LayerBytes, At: due, Group: r})
+		}
+	}
+	slices.SortStableFunc(s.Messages, func(a, b Message) int { return int(a.At - b.At) })
+	return s, nil
+}
+
+// Blocks are written by ranks to the storage of others: a closed loop.
+type Blocks struct {
+	Ranks, Servers int // ranks from Servers on write
+	Count          int // that each writes
+	Block          units.Bytes
+	Outstanding    int
+	Seed           uint64
+}
+
+// Schedule is of blocks to servers at random.
+func (b Blocks) Schedule() *Schedule {
+	draw := rand.New(rand.NewPCG(b.Seed, 0))
+	s := &Schedule{Outstanding: b.Outstanding}
+	for i := range b.Count {
+		for from := b.Servers; from < b.Ranks; from++ {
+			s.Messages = append(s.Messages, Message{From: from, To: draw.IntN(b.Servers), Bytes: b.Block, Group: i})
+		}
+	}
+	return s
+}

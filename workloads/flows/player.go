@@ -1,0 +1,230 @@
+package flows
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"railbed/transports"
+)
+
+// Memory is how much of it a rank needs to play a schedule, and where in it messages are:
+// each has a place of its own, so that each can be looked at when all have come.
+type Memory struct {
+	// Output and Input are the bytes that each rank sends and gets.
+	Output, Input []int
+	from, to      []int // by message, offsets in them
+}
+
+// Layout gives each message its places.
+func Layout(messages []Message, ranks int) *Memory {
+	m := &Memory{Output: make([]int, ranks), Input: make([]int, ranks), from: make([]int, len(messages)), to: make([]int, len(messages))}
+	for i, message := range messages {
+		m.from[i], m.to[i] = m.Output[message.From], m.Input[message.To]
+		m.Output[message.From] += int(message.Bytes)
+		m.Input[message.To] += int(message.Bytes)
+	}
+	return m
+}
+
+// PlayerConfig is one rank's part.
+type PlayerConfig struct {
+	Endpoint transports.Endpoint
+	Rank     int
+	// Peers are the endpoint's, by rank, and Inputs the handles of their input.
+	Peers    []transports.Peer
+	Inputs   [][]byte
+	Schedule *Schedule // of all ranks
+	// Output and Input are this rank's memory, as Layout says. Input is registered for
+	// remote writing.
+	Output, Input []byte
+}
+
+// Player sends a rank's messages and waits for those of others.
+type Player struct {
+	config   PlayerConfig
+	memory   *Memory
+	mine     []int // messages
+	expected int
+	rankOf   map[transports.Peer]int
+}
+
+// NewPlayer returns a player. The endpoint is its own while it plays.
+func NewPlayer(c PlayerConfig) (*Player, error) {
+	p := &Player{config: c, memory: Layout(c.Schedule.Messages, len(c.Peers)), rankOf: make(map[transports.Peer]int)}
+	if out, in := p.memory.Output[c.Rank], p.memory.Input[c.Rank]; len(c.Output) != out || len(c.Input) != in {
+		return nil, fmt.Errorf("memory of %d and %d bytes: want %d to send from and %d to get", len(c.Output), len(c.Input), out, in)
+	}
+	for i, m := range c.Schedule.Messages {
+		if m.From == c.Rank {
+			p.mine = append(p.mine, i)
+		}
+		if m.To == c.Rank {
+			p.expected++
+		}
+	}
+	for rank, peer := range c.Peers {
+		if rank != c.Rank {
+			p.rankOf[peer] = rank
+		}
+	}
+	return p, nil
+}
+
+// Fill sets what is to be sent, which is another for each round, and clears what is to
+// come.
+func (p *Player) Fill(round int) {
+	for _, i := range p.mine {
+		pattern(p.config.Output[p.memory.from[i]:][:p.config.Schedule.Messages[i].Bytes], i, round, fill)
+	}
+	clear(p.config.Input)
+}
+
+// Wrong counts the bytes that came and are not what was sent.
+func (p *Player) Wrong(round int) (wrong int) {
+	for i, m := range p.config.Schedule.Messages {
+		if m.To == p.config.Rank {
+			wrong += pattern(p.config.Input[p.memory.to[i]:][:m.Bytes], i, round, differ)
+		}
+	}
+	return wrong
+}
+
+// pattern goes over a message's bytes by what they should be.
+func pattern(b []byte, message, round int, do func(b []byte, want uint64) int) (sum int) {
+	state := uint64(message)<<32 | uint64(round)
+	for ; len(b) > 0; b = b[min(8, len(b)):] { // splitmix64, by Vigna
+		state += 0x9e3779b97f4a7c15
+		z := (state ^ state>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		sum += do(b[:min(8, len(b))], z^z>>31)
+	}
+	return sum
+}
+
+func fill(b []byte, want uint64) int {
+	var word [8]byte
+	binary.LittleEndian.PutUint64(word[:], want)
+	copy(b, word[:])
+	return 0
+}
+
+func differ(b []byte, want uint64) (wrong int) {
+	for i, v := range b {
+		if v != byte(want>>(8*i)) {
+			wrong++
+		}
+	}
+	return wrong
+}
+
+// Play sends this rank's messages, each when it is due, and returns when all are done and
+// all of others' have come. The start is now.
+func (p *Player) Play(ctx context.Context) ([]Sent, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	run := &play{Player: p, start: time.Now(), begun: make([]time.Duration, len(p.config.Schedule.Messages)), room: make(chan struct{}, 1)}
+	if p.config.Schedule.Outstanding > 0 {
+		run.slots = make(chan struct{}, p.config.Schedule.Outstanding)
+	}
+	posted := make(chan struct{})
+	go func() {
+		defer close(posted)
+		if err := run.post(ctx); err != nil {
+			cancel(err)
+		}
+	}()
+	sent, err := run.poll(ctx)
+	cancel(err)
+	<-posted
+	if cause := context.Cause(ctx); err != nil && errors.Is(err, context.Canceled) {
+		err = cause
+	}
+	return sent, err
+}
+
+// play is a schedule that is being played.
+type play struct {
+	*Player
+	start time.Time
+	begun []time.Duration // by message; written before it is posted
+	room  chan struct{}   // the endpoint may take more
+	slots chan struct{}   // of a closed loop
+}
+
+func (p *play) post(ctx context.Context) error {
+	pauses := newPauses()
+	defer pauses.close()
+	request := make([]transports.Request, 1)
+	for _, i := range p.mine {
+		m := &p.config.Schedule.Messages[i]
+		if p.slots == nil {
+			pauses.until(ctx, p.start.Add(m.At))
+		} else {
+			select {
+			case p.slots <- struct{}{}:
+			case <-ctx.Done():
+			}
+		}
+		p.begun[i] = time.Since(p.start)
+		request[0] = transports.Request{
+			ID: uint64(i), Op: transports.OpWriteImm, Peer: p.config.Peers[m.To], Imm: uint32(i),
+			Local: p.config.Output[p.memory.from[i]:][:m.Bytes], Remote: p.config.Inputs[m.To], Offset: uint64(p.memory.to[i]),
+		}
+		for {
+			n, err := p.config.Endpoint.Post(ctx, request)
+			if err != nil {
+				return fmt.Errorf("send to rank %d: %w", m.To, err)
+			}
+			if n == 1 {
+				break
+			}
+			select {
+			case <-p.room:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+func (p *play) poll(ctx context.Context) ([]Sent, error) {
+	sent := make([]Sent, 0, len(p.mine))
+	came := make([]bool, len(p.config.Schedule.Messages))
+	var batch [64]transports.Completion
+	for received := 0; len(sent) < len(p.mine) || received < p.expected; {
+		n := p.config.Endpoint.Poll(batch[:])
+		if n == 0 {
+			if err := p.config.Endpoint.Wait(ctx); err != nil {
+				return sent, err
+			}
+			continue
+		}
+		now := time.Since(p.start)
+		for _, c := range batch[:n] {
+			switch {
+			case c.Err != nil:
+				return sent, fmt.Errorf("rank %d: %w", p.rankOf[c.Peer], c.Err)
+			case c.Op == transports.OpReceive:
+				if i := int(c.Imm); i >= len(came) || came[i] || p.config.Schedule.Messages[i].To != p.config.Rank || c.Bytes != int(p.config.Schedule.Messages[i].Bytes) {
+					return sent, fmt.Errorf("rank %d sent %d bytes as message %d, which is not for this rank now", p.rankOf[c.Peer], c.Bytes, c.Imm)
+				}
+				came[c.Imm] = true
+				received++
+			default:
+				sent = append(sent, Sent{Message: int(c.ID), Begun: p.begun[c.ID], Done: now})
+				if p.slots != nil {
+					<-p.slots
+				}
+			}
+		}
+		select {
+		case p.room <- struct{}{}:
+		default:
+		}
+	}
+	return sent, nil
+}

@@ -1,0 +1,82 @@
+package flows
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"railbed/fabric/units"
+)
+
+// Sent is a message that was sent.
+type Sent struct {
+	Message int `json:"message"` // its number in the schedule
+	// Begun is when it was posted, and Done when its sender knew that it had been placed,
+	// after the start.
+	Begun time.Duration `json:"begun"`
+	Done  time.Duration `json:"done"`
+}
+
+// Percentiles of times or of slowdowns.
+type Percentiles struct {
+	Count int     `json:"count"`
+	P50   float64 `json:"p50"`
+	P95   float64 `json:"p95"`
+	P99   float64 `json:"p99"`
+	P999  float64 `json:"p99_9"`
+	Most  float64 `json:"most"`
+}
+
+// PercentilesOf gives those of values by nearest rank; it sorts them.
+func PercentilesOf(values []float64) Percentiles {
+	if len(values) == 0 {
+		return Percentiles{}
+	}
+	slices.Sort(values)
+	at := func(p float64) float64 { return values[max(0, int(math.Ceil(p*float64(len(values))))-1)] }
+	return Percentiles{Count: len(values), P50: at(.5), P95: at(.95), P99: at(.99), P999: at(.999), Most: values[len(values)-1]}
+}
+
+// Bin is the slowdowns of messages of a range of sizes.
+type Bin struct {
+	// AtMost is the largest size in it.
+	AtMost units.Bytes `json:"at_most"`
+	Percentiles
+}
+
+// Slowdowns divides messages by size into so many bins of equal count, and gives for each
+// how many times longer they took than alone: from when they were due, by the time that
+// the message would take where nothing else is sent.
+func Slowdowns(messages []Message, sent []Sent, bins int, alone func(Message) time.Duration) []Bin {
+	order := slices.Clone(sent)
+	slices.SortStableFunc(order, func(a, b Sent) int { return int(messages[a.Message].Bytes) - int(messages[b.Message].Bytes) })
+	var all []Bin
+	for i := range bins {
+		part := order[i*len(order)/bins : (i+1)*len(order)/bins]
+		if len(part) == 0 {
+			continue
+		}
+		values := make([]float64, len(part))
+		for k, s := range part {
+			m := messages[s.Message]
+			values[k] = float64(s.Done-m.At) / float64(alone(m))
+		}
+		all = append(all, Bin{AtMost: messages[part[len(part)-1].Message].Bytes, Percentiles: PercentilesOf(values)})
+	}
+	return all
+}
+
+// Groups is when the last message of each group was done: a request's time to first token
+// is that less its arrival.
+func Groups(messages []Message, sent []Sent) []time.Duration {
+	groups := 0
+	for _, m := range messages {
+		groups = max(groups, m.Group+1)
+	}
+	done := make([]time.Duration, groups)
+	for _, s := range sent {
+		group := messages[s.Message].Group
+		done[group] = max(done[group], s.Done)
+	}
+	return done
+}
