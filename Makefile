@@ -10,8 +10,9 @@ LDFLAGS := -s -w -X railbed/testbed/cli.version=$(VERSION)
 # The race detector needs cgo and so a C compiler.
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 # Packages run one after another: several of them load both cores of a small
-# machine, and a rate that is measured beside another test means nothing.
-TESTFLAGS ?= -count=1 -shuffle=on -p=1 -timeout=25m
+# machine, and a rate that is measured beside another test means nothing. Those whose
+# tests ask nothing of the host measure nothing either.
+TESTFLAGS ?= -count=1 -shuffle=on -timeout=25m
 # These run whole testbeds on their own executable. With the race detector in it
 # it is several times slower, what is emulated late is no result, and every
 # process takes a second to end. The others have one goroutine, nothing that could
@@ -45,14 +46,18 @@ test: setup-test ## every test that can run here
 
 test-root: # as whoever runs make
 	$(GO) build $(RACE) ./...
-	@status=0; \
-	$(GO) test $(RACE) $(TESTFLAGS) $$($(GO) list ./... | grep -vE '$(TIMED)') || status=1; \
-	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -E '$(TIMED)') || status=1; \
+	@status=0; all=$$($(GO) list ./... | sort); \
+	host=$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/testbed\/hosttest[] ]/ {print $$1}' | sort); \
+	timed=$$(grep -E '$(TIMED)' <<<"$$all"); \
+	raced=$$(comm -23 <(echo "$$all") <(echo "$$timed")); \
+	$(GO) test $(RACE) $(TESTFLAGS) -p=2 $$(comm -23 <(echo "$$raced") <(echo "$$host")) || status=1; \
+	$(GO) test $(RACE) $(TESTFLAGS) -p=1 $$(comm -12 <(echo "$$raced") <(echo "$$host")) || status=1; \
+	$(GO) test $(TESTFLAGS) -p=1 $$timed || status=1; \
 	exit $$status
 
 test-user: # root tries what nobody has
-	RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_LIBRARY=half \
-	$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESS)
+	RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_LIBRARY=3 \
+	$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) -p=1 $(ROOTLESS)
 
 interop: setup-test ## RoCEv2 with the kernel: all cells, and the table of transports/roce/INTEROP.md
 	$(GO) test -count=1 -timeout=30m -v -run TestMatrix ./transports/roce/interop -all -update

@@ -168,6 +168,7 @@ var levels = map[string]folder{
 	"transports/roce/dcqcn": {level: 3},
 	"transports/roce/perftest": {level: 3, siblings: map[string]string{
 		"transports/roce":           "it opens devices",
+		"transports/roce/cm":        "it dials again where nobody listens yet",
 		"transports/roce/queuepair": "it posts to queue pairs",
 	}},
 	"transports/roce/queuepair": {level: 3, siblings: map[string]string{
@@ -189,12 +190,31 @@ var levels = map[string]folder{
 
 	"testbed":                       {level: 5},
 	"workloads/collective":          {level: 5},
+	"workloads/collective/element":  {level: 0},
 	"workloads/collective/schedule": {level: 0},
+	"workloads/collective/perf":     {level: 1},
+	"workloads/collective/msccl":    {level: 1},
 	"workloads/probe": {level: 5, siblings: map[string]string{
 		"testbed": "it starts its two ends in nodes",
 	}},
-	"workloads/traffic": {level: 5},
+	"workloads/flows":              {level: 5},
+	"workloads/sgd":                {level: 0},
+	"workloads/traffic":            {level: 5},
+	"workloads/training":           {level: 2},
+	"workloads/training/placement": {level: 2},
+	"workloads/training/trace": {level: 2, siblings: map[string]string{
+		"workloads/training": "what it reads is one of its programs",
+	}},
+	"workloads/stacks": {level: 5, siblings: map[string]string{
+		"testbed":              "it runs programs in nodes",
+		"workloads/stacks/rsh": "launchers start ranks in other nodes by it",
+	}},
+	"workloads/stacks/rsh": {level: 5, siblings: map[string]string{
+		"testbed": "it starts commands in nodes",
+	}},
 	"workloads/worker": {level: 5, siblings: map[string]string{
+		"testbed":              "it starts workers in nodes",
+		"workloads/flows":      "it is the process of one rank that sends messages",
 		"workloads/collective": "it is the process of one rank of a collective",
 	}},
 

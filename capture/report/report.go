@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"railbed/testbed/verdict"
+	"railbed/workloads/collective/perf"
 )
 
 // Format is the version of report.json. Fields are added to a version; a field
@@ -64,6 +65,9 @@ type Report struct {
 	Unsupported *Unsupported `json:"unsupported,omitempty"`
 	Steps       []Step       `json:"steps"`
 	Workloads   []Workload   `json:"workloads"`
+	Trainings   []Training   `json:"trainings,omitempty"`
+	Messages    []Messages   `json:"messages,omitempty"`
+	Stacks      []Stack      `json:"stacks,omitempty"`
 	Checks      []Check      `json:"checks"`
 	// Fidelity is absent when the testbed did not come up.
 	Fidelity *Fidelity `json:"fidelity,omitempty"`
@@ -144,6 +148,8 @@ type Workload struct {
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
 	Algorithm string `json:"algorithm"`
+	// File is where the algorithm comes from, if not from us.
+	File      string `json:"file,omitempty"`
 	Transport string `json:"transport"`
 	Ranks     int    `json:"ranks"`
 	// Bytes is the size of the buffer of each rank, Count its elements.
@@ -158,6 +164,9 @@ type Workload struct {
 	Time  float64 `json:"time_us"`
 	AlgBW float64 `json:"algbw_gb_s"`
 	BusBW float64 `json:"busbw_gb_s"`
+	// Rows are those of all sizes of a workload that has several; what stands above is of
+	// the last one, out of place.
+	Rows []perf.Row `json:"rows,omitempty"`
 	// Wrong counts the elements that were not what they must be, over all
 	// ranks and iterations.
 	Wrong uint64 `json:"wrong"`
@@ -169,9 +178,28 @@ type Workload struct {
 	// Sent are the payload bytes that each rank says it handed to its
 	// transport, warm-ups included; indexed by rank.
 	Sent []uint64 `json:"sent,omitempty"`
+	// Learning is of sgd.
+	Learning *Learning `json:"learning,omitempty"`
+	// Straggler is the rank for which the others waited; none stands out where it is left out.
+	Straggler *Straggler `json:"straggler,omitempty"`
 	// Pace is of reliable datagrams: how far behind its schedule the latest of the
 	// ranks was, by their own account.
 	Pace Pace `json:"pace,omitzero"`
+}
+
+// Straggler is a rank that worked while the others waited.
+type Straggler struct {
+	Rank int    `json:"rank"`
+	Node string `json:"node"`
+	// Worked is the part of the timed operations in which it did not wait for others, and
+	// Others the greatest such part of another rank.
+	Worked float64 `json:"worked"`
+	Others float64 `json:"others"`
+}
+
+// String says who it is and by how much.
+func (s Straggler) String() string {
+	return fmt.Sprintf("the ranks waited for rank %d on %s: it worked %.0f%% of the time, the others at most %.0f%%", s.Rank, s.Node, 100*s.Worked, 100*s.Others)
 }
 
 // Pace is how late packets went that a rate held back: behind the moment at which

@@ -13,6 +13,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"railbed/testbed/verdict"
+	"railbed/workloads/collective/perf"
 )
 
 // TextOptions are the options of WriteText. The zero value is for a file.
@@ -48,6 +49,10 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	t.head(r)
 	t.steps(r.Steps)
 	t.workloads(r.Workloads)
+	t.learned(r.Workloads)
+	t.trainings(r.Trainings)
+	t.messages(r.Messages)
+	t.stacks(r.Stacks)
 	t.checks(r.Checks)
 	t.fidelity(r.Fidelity)
 	t.files(r)
@@ -147,11 +152,29 @@ func (t *textWriter) workloads(workloads []Workload) {
 	}
 	t.table(rows)
 	for _, w := range workloads {
+		if len(w.Rows) > 0 {
+			t.printf("%s, %s by %s over %s, %d ranks:\n%s\n", w.Name, w.Kind, w.Algorithm, w.Transport, w.Ranks, ncclTable(w))
+		}
+		if w.Straggler != nil {
+			t.printf("%s: %v\n\n", w.Name, w.Straggler)
+		}
 		if p := w.Pace; p.Packets > 0 {
 			t.printf("%s: %d packets kept to a rate; the latest rank's were late by %v in the median, %v in the 99th percentile, %v at most\n\n",
 				w.Name, p.Packets, p.P50, p.P99, p.Most.Round(time.Microsecond))
 		}
 	}
+}
+
+// ncclTable is the table of nccl-tests of a workload that has several sizes.
+func ncclTable(w Workload) string {
+	var text strings.Builder
+	table := perf.NewTable(&text) // whose writer cannot fail
+	_ = table.Header()
+	for i := range w.Rows {
+		_ = table.Row(&w.Rows[i])
+	}
+	_ = table.Close(w.Name)
+	return text.String()
 }
 
 // ncclNumber prints a time as nccl-tests does, with as many digits as fit.

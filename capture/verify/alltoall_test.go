@@ -25,7 +25,7 @@ func TestAllToAllFormula(t *testing.T) {
 						sent += 4
 					}
 				}
-				if got := AllToAllBytes(rank, ranks, units.Bytes(4*elements), 3); got != units.Bytes(3*sent) {
+				if got := AllToAllBytes(rank, ranks, units.Bytes(4*elements), 4, 3); got != units.Bytes(3*sent) {
 					t.Errorf("rank %d of %d with %d elements: %d, want %d", rank, ranks, elements, got, 3*sent)
 				}
 				if elements%ranks == 0 && sent != 4*elements*(ranks-1)/ranks {
@@ -51,8 +51,10 @@ func TestWithin(t *testing.T) {
 		{AllToAll, []string{"h0", "h1", "h2", "h3"}, false},
 		{AllToAll, []string{"h0"}, false},
 		{"", []string{"h0"}, false},
+		{Pairs, []string{"h0", "h0", "h1", "h1"}, false}, // the pairs are 0, 2 and 3, 1
+		{Pairs, []string{"h0", "h1", "h2", "h1"}, true},
 	} {
-		w := Workload{Pattern: c.pattern}
+		w := Workload{Pattern: c.pattern, Pairs: [][2]int{{0, 2}, {3, 1}}}
 		for i, node := range c.nodes {
 			w.Ranks = append(w.Ranks, Rank{Rank: i, Node: node})
 		}

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -25,6 +26,8 @@ const (
 // retransmissions are told apart by their sequence numbers, and reported. Over
 // roce it is that of WRITEs and SENDs, and over rd the payload of the messages; bytes that may be left out, and that the
 // rank gave up, it did not send by the formula, though the worker counted them.
+// What ranks of one node send to each other passes no tap: where the formula leaves that
+// out (Workload.Across), their own counts, which do not, are not compared.
 // Where a rank says how many bytes never came to it, that is compared with what
 // left for it less what its acknowledgements count as received.
 type BytesPerRank struct {
@@ -56,7 +59,8 @@ type roceStream struct {
 
 // NewBytesPerRank makes the check. The tolerance is a share of the expected
 // bytes, by which a rank may send more or less; headers of the transport and
-// replies count as sent.
+// replies count as sent. Who is to send nothing may send that share of the most that
+// a rank is to send.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
 	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, requests: newRoCEFlows[roceStream](atRequester), unread: make([]uint64, len(w.Ranks))}
 	if slices.ContainsFunc(w.Ranks, func(r Rank) bool { return r.Missing != nil }) {
@@ -201,7 +205,8 @@ func (b *BytesPerRank) sums() []sent {
 // Result implements Check.
 func (b *BytesPerRank) Result() Result {
 	r := Result{Name: "bytes-per-rank " + b.roles.workload.Name, Measured: map[string]float64{}}
-	if from, to, within := b.roles.workload.within(); within {
+	from, to, within := b.roles.workload.within()
+	if within && !b.roles.workload.Across {
 		r.Verdict = verdict.Inconclusive
 		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link", from.Rank, to.Rank, from.Node)
 		return r
@@ -214,7 +219,10 @@ func (b *BytesPerRank) Result() Result {
 	lossy := b.capture.lossy(taps)
 	var wrong []string
 	var fresh, repeated uint64
-	worst := 0.0
+	worst, most := 0.0, units.Bytes(0)
+	for _, rank := range b.roles.workload.Ranks {
+		most = max(most, rank.Expected)
+	}
 	for i, sum := range b.sums() {
 		rank := &b.roles.workload.Ranks[i]
 		fresh += sum.fresh
@@ -228,7 +236,7 @@ func (b *BytesPerRank) Result() Result {
 		}
 		r.Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)] = float64(sum.fresh)
 		r.Measured[fmt.Sprintf("rank%d.retransmitted", rank.Rank)] = float64(sum.repeated)
-		w, u := b.judge(i, sum, lossy)
+		w, u := b.judge(i, sum, most, lossy)
 		wrong, unclear = append(wrong, w...), append(unclear, u...)
 		w, u = b.judgeMissing(i, lossy)
 		wrong, unclear = append(wrong, w...), append(unclear, u...)
@@ -252,14 +260,14 @@ func (b *BytesPerRank) Result() Result {
 	return r
 }
 
-// judge compares one rank's bytes with both numbers.
-func (b *BytesPerRank) judge(i int, sum sent, lossy bool) (wrong, unclear []string) {
+// judge compares one rank's bytes with both numbers; most is the most that a rank is to send.
+func (b *BytesPerRank) judge(i int, sum sent, most units.Bytes, lossy bool) (wrong, unclear []string) {
 	rank := &b.roles.workload.Ranks[i]
 	name := b.roles.name(i)
 	if b.unread[i] > 0 {
 		unclear = append(unclear, fmt.Sprintf("%s: %d datagrams cannot be read", name, b.unread[i]))
 	}
-	if sum.fresh == 0 {
+	if sum.fresh == 0 && (rank.Expected > 0 || most == 0) {
 		return nil, append(unclear, name+": no packet of the workload")
 	}
 	if sum.overflow {
@@ -274,15 +282,15 @@ func (b *BytesPerRank) judge(i int, sum sent, lossy bool) (wrong, unclear []stri
 		if math.Abs(difference) <= slack {
 			return
 		}
-		line := fmt.Sprintf("%s: sent %d bytes, %s %.0f (%+.2f%%)", name, bytes, what, want, 100*difference/want)
+		line := fmt.Sprintf("%s: sent %d bytes, %s %.0f (%+.2f%%)", name, bytes, what, want, 100*difference/cmp.Or(want, float64(most)))
 		if difference < 0 && (lossy || sum.unseen > 0 || b.unread[i] > 0 || b.full) {
 			unclear = append(unclear, line)
 		} else {
 			wrong = append(wrong, line)
 		}
 	}
-	compare("the algorithm sends", sum.fresh-min(sum.left, sum.fresh), float64(rank.Expected), b.tolerance*float64(rank.Expected))
-	if rank.Reported != nil {
+	compare("the algorithm sends", sum.fresh-min(sum.left, sum.fresh), float64(rank.Expected), b.tolerance*float64(cmp.Or(rank.Expected, most)))
+	if _, _, within := b.roles.workload.within(); rank.Reported != nil && !within {
 		reported := float64(*rank.Reported)
 		compare("the worker counted", sum.fresh, reported, max(reportedBytes, reportedShare*reported))
 	}

@@ -16,6 +16,8 @@ type Sources struct {
 	// Traffic says which packets a workload's are; the name is that of the
 	// check, and empty for the only one.
 	Traffic func(workload string) (Workload, error)
+	// Crossing says what a stack's run had to send.
+	Crossing func(stack string) (Crossing, error)
 	// Drops, by switch, are the packets that its queues counted as dropped; nil
 	// when nobody counted.
 	Drops map[string]uint64
@@ -46,6 +48,18 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.Traffic(p.RankNIC)
 			return NewRankNIC(w), err
+		}},
+	{"crossed", "ar",
+		func(p *spec.PacketsCheck) []string { return []string{p.Crossed} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			c, err := s.Crossing(p.Crossed)
+			return NewCrossed(c), err
+		}},
+	{"rail-local", "ar",
+		func(p *spec.PacketsCheck) []string { return []string{p.RailLocal} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			w, err := s.Traffic(p.RailLocal)
+			return NewRailLocal(w), err
 		}},
 	{"conservation", `"*"`,
 		func(p *spec.PacketsCheck) []string { return []string{p.Conservation} },

@@ -20,7 +20,7 @@ func TestTableHasEveryCheckOfFiles(t *testing.T) {
 	if want := spec.PacketChecks(); !slices.Equal(keys, want) || len(keys) < 12 {
 		t.Errorf("the table has %q, files have %q", keys, want)
 	}
-	sources := Sources{Traffic: func(string) (Workload, error) { return Workload{Name: "ar"}, nil }}
+	sources := Sources{Traffic: func(string) (Workload, error) { return Workload{Name: "ar"}, nil }, Crossing: func(string) (Crossing, error) { return Crossing{Name: "mpi"}, nil }}
 	for i, example := range Examples() {
 		asked, err := spec.ParsePacketsCheck("example", example)
 		if err != nil {
@@ -64,7 +64,7 @@ func TestTitles(t *testing.T) {
 // A workload that did not end leaves nothing to compare with.
 func TestChecksOfAWorkloadNeedIt(t *testing.T) {
 	unknown := errors.New("did not come to its end")
-	for _, text := range []string{"rank-nic: ar", "bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}"} {
+	for _, text := range []string{"rank-nic: ar", "rail-local: ar", "bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}"} {
 		asked, err := spec.ParsePacketsCheck("x", text)
 		if err != nil {
 			t.Fatal(err)
@@ -84,6 +84,31 @@ func TestRanksOnOneNodeAreInconclusive(t *testing.T) {
 	results, _ := s.run(s.checks()[0])
 	if r := results[0]; r.Verdict != unclear || !strings.Contains(r.Summary, "rank 1 sends to rank 2 on the same node, h1") {
 		t.Errorf("%v, want INCONCLUSIVE with the two ranks", r)
+	}
+}
+
+// Where only what goes to other nodes is expected, ranks of one node are judged, too, but
+// not by what they say they sent, which is more.
+func TestBytesAcrossNodes(t *testing.T) {
+	reported := uint64(1)
+	for name, test := range map[string]struct {
+		change func(w *Workload)
+		says   string
+		not    string
+	}{
+		"too little":         {func(w *Workload) { w.Ranks[2].Expected *= 2 }, "rank 2 (h2:eth0): sent 720000 bytes, the algorithm sends 1440000", ""},
+		"none within a node": {func(w *Workload) { w.Ranks[0].Reported = &reported }, "the worker counted 1", ""},
+		"some within a node": {func(w *Workload) { w.Ranks[0].Reported = &reported; w.Ranks[2].Node = w.Ranks[1].Node }, "rank 2 (h1:eth0): no packet of the workload", "the worker counted"},
+	} {
+		s := newScene(t)
+		s.ring(4)
+		s.workload.Across = true
+		test.change(&s.workload)
+		results, _ := s.run(s.checks()[0])
+		details := strings.Join(results[0].Details, "\n")
+		if results[0].Verdict == pass || !strings.Contains(details, test.says) || test.not != "" && strings.Contains(details, test.not) {
+			t.Errorf("%s: %v %s", name, results[0].Verdict, details)
+		}
 	}
 }
 

@@ -19,14 +19,22 @@ const (
 // AllToAll is the pattern of a Workload in which each rank sends to each other one.
 const AllToAll = "all-to-all"
 
+// Pairs is the pattern of a Workload that names who sends to whom.
+const Pairs = "pairs"
+
 // Workload says which packets belong to a run of a collective: who took part,
 // from where, and what each rank should have sent. It is written down by
 // whoever ran the workload, before the packets are looked at.
 type Workload struct {
 	Name string `json:"name"`
-	// Pattern is who sends to whom: ring, which empty means too, or all-to-all.
+	// Pattern is who sends to whom: ring, which empty means too, all-to-all, or pairs.
 	Pattern string `json:"pattern,omitempty"`
-	Ranks   []Rank `json:"ranks"`
+	// Pairs are the senders and receivers of that pattern, indices of Ranks.
+	Pairs [][2]int `json:"pairs,omitempty"`
+	// Across is that ranks are expected to send what they send to ranks of other nodes,
+	// and that nothing is said about what stays within a node, where no tap is.
+	Across bool   `json:"across,omitempty"`
+	Ranks  []Rank `json:"ranks"`
 }
 
 // Rank is one rank of a workload.
@@ -86,20 +94,28 @@ func RingAllReduceBytes(ranks int, size units.Bytes, iterations int) units.Bytes
 	return (2*(n-1)*size*units.Bytes(iterations) + n - 1) / n
 }
 
-// AllToAllBytes is what rank number rank of an all-to-all sends: the elements of 4 bytes
-// of its buffer are divided among all ranks, the first ones getting one more where that
-// leaves a rest, and all but its own part goes to others, (n-1)/n of the size.
-func AllToAllBytes(rank, ranks int, size units.Bytes, iterations int) units.Bytes {
-	elements, n := uint64(size/4), uint64(ranks)
+// AllToAllBytes is what rank number rank of an all-to-all sends: the elements of its buffer,
+// of so many bytes each, are divided among all ranks, the first ones getting one more where
+// that leaves a rest, and all but its own part goes to others, (n-1)/n of the size.
+func AllToAllBytes(rank, ranks int, size, each units.Bytes, iterations int) units.Bytes {
+	elements, n := uint64(size/each), uint64(ranks)
 	own := elements / n
 	if uint64(rank) < elements%n {
 		own++
 	}
-	return units.Bytes(4 * (elements - own) * uint64(iterations))
+	return each * units.Bytes((elements-own)*uint64(iterations))
 }
 
 // within finds ranks on one node that send to each other: no tap sees their bytes.
 func (w Workload) within() (from, to Rank, found bool) {
+	if w.Pattern == Pairs {
+		for _, pair := range w.Pairs {
+			if from, to := w.Ranks[pair[0]], w.Ranks[pair[1]]; from.Node == to.Node {
+				return from, to, true
+			}
+		}
+		return from, to, false
+	}
 	next := 1 // behind the sender, how many of the others it sends to
 	if w.Pattern == AllToAll {
 		next = len(w.Ranks) - 1

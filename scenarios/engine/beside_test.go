@@ -30,7 +30,7 @@ func TestBesideByNumbers(t *testing.T) {
 		var check report.Check
 		workload := func(name string) *finished { return done[name] }
 		w := &spec.WorkloadCheck{Name: c.name, Correct: c.name == "wrong", Beside: &spec.Beside{Workload: c.other, BusBW: c.bound}}
-		judgeWorkload(&check, w, workload)
+		judgeWorkload(&check, w, workload, nil)
 		judgeBeside(&check, w, workload, &report.Fidelity{Verdict: c.fidelity})
 		if check.Verdict != c.want || strings.HasPrefix(check.Summary, ";") {
 			t.Errorf("%s beside %s %s, %s: %s %q, want %s", c.name, c.other, c.bound, c.fidelity, check.Verdict, check.Summary, c.want)

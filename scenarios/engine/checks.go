@@ -17,11 +17,13 @@ import (
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
+	"railbed/workloads/stacks"
 )
 
 // evidence is what checks are judged from.
 type evidence struct {
 	workloads []finished
+	stacks    []stacks.Result
 	captures  []report.Capture
 	fidelity  *report.Fidelity
 	// drops are the packets that each switch's own queues counted as dropped.
@@ -37,6 +39,26 @@ type finished struct {
 	report.Workload
 	// traffic says which packets were the workload's.
 	traffic verify.Workload
+	// training is a training job, nil of a collective.
+	training *report.Training
+	// messages are those of a step of messages, nil of a collective.
+	messages *report.Messages
+}
+
+// times are those of messages; none where there are no messages.
+func (f *finished) times() report.Percentiles {
+	if f.messages == nil {
+		return report.Percentiles{}
+	}
+	return f.messages.Times
+}
+
+// loss is what a training came to; 0 where nothing was trained.
+func (f *finished) loss() float64 {
+	if f.Learning == nil {
+		return 0
+	}
+	return f.Learning.Held
 }
 
 func (e *evidence) workload(name string) *finished {
@@ -77,7 +99,7 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, o
 		case e.aborted != nil:
 			c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("not judged: %v", e.aborted)
 		case check.Workload != nil:
-			judgeWorkload(c, check.Workload, e.workload)
+			judgeWorkload(c, check.Workload, e.workload, e.fidelity)
 		case check.Packets != nil:
 			made, err := verify.New(check.Packets, e.sources())
 			if err != nil {
@@ -176,7 +198,7 @@ func checkName(check spec.Check) string {
 
 // sources are what checks of packets need beside the packets.
 func (e *evidence) sources() verify.Sources {
-	return verify.Sources{Drops: e.drops, Traffic: func(name string) (verify.Workload, error) {
+	return verify.Sources{Drops: e.drops, Crossing: e.crossing, Traffic: func(name string) (verify.Workload, error) {
 		if done := e.workload(name); done != nil {
 			return done.traffic, nil
 		}
@@ -214,7 +236,7 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 // endpoint send again, in a run that was not faithful.
 const pauseSpurious = 0.01
 
-func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished) {
+func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished, f *report.Fidelity) {
 	done := workload(w.Name)
 	if done == nil {
 		c.Verdict, c.Summary = verdict.Inconclusive, "the workload did not come to its end"
@@ -223,24 +245,42 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 	c.Verdict = verdict.Pass
 	var found []string
 	if w.Correct {
-		c.Values = append(c.Values, report.Value{Name: "wrong elements", Value: float64(done.Wrong), Want: "0"})
+		of := "wrong elements"
+		if done.messages != nil {
+			of = "wrong bytes"
+		}
+		c.Values = append(c.Values, report.Value{Name: of, Value: float64(done.Wrong), Want: "0"})
 		if done.MayMiss > 0 {
 			c.Values = append(c.Values, report.Value{Name: "bytes left out", Value: float64(done.Missing), Want: fmt.Sprintf("<= %d", done.MayMiss)})
 		}
 		switch {
+		case done.Wrong > 0 && done.messages != nil:
+			c.Verdict = verdict.Fail
+			found = append(found, fmt.Sprintf("%d bytes of messages are wrong", done.Wrong))
+		case done.Wrong > 0 && done.Learning != nil:
+			c.Verdict = verdict.Fail
+			found = append(found, fmt.Sprintf("ranks had other weights than rank 0 after an iteration %d times", done.Wrong))
 		case done.Wrong > 0:
 			c.Verdict = verdict.Fail
 			found = append(found, fmt.Sprintf("%d elements are wrong", done.Wrong))
 		case done.Missing > done.MayMiss:
 			c.Verdict = verdict.Fail
 			found = append(found, fmt.Sprintf("%d bytes of partial sums never came, of %d that may be left out", done.Missing, done.MayMiss))
+		case done.MayMiss > 0 && done.Learning != nil:
+			found = append(found, fmt.Sprintf("all %d ranks have the same weights after each of %d iterations, without %d bytes of partial sums, of %d that may be left out",
+				done.Ranks, done.Iterations, done.Missing, done.MayMiss))
 		case done.MayMiss > 0:
 			found = append(found, fmt.Sprintf("every element of %d ranks is right but for %d bytes of partial sums that never came, as told, of %d that may be left out",
 				done.Ranks, done.Missing, done.MayMiss))
+		case done.messages != nil:
+			found = append(found, fmt.Sprintf("every byte of %d messages is right", done.messages.Count))
+		case done.Learning != nil:
+			found = append(found, fmt.Sprintf("all %d ranks have the same weights after each of %d iterations", done.Ranks, done.Iterations))
 		default:
 			found = append(found, fmt.Sprintf("every element of %d ranks is right", done.Ranks))
 		}
 	}
+	found = append(found, judgeFigures(c, w, done, f)...)
 	if bound, err := spec.ParseComparison(w.BusBW); w.BusBW != "" && err == nil {
 		c.Values = append(c.Values, report.Value{Name: "busbw", Value: done.BusBWBits() / 1e6, Unit: "Mbit/s", Want: bound.String()})
 		text := fmt.Sprintf("busbw %s is %s", report.Bits(done.BusBWBits()), bound)
@@ -253,29 +293,92 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 	c.Summary = strings.Join(found, "; ")
 }
 
+// judgeFigures judges what a training came to and how long messages took, and says what it
+// found. Times of a host that did not keep up prove nothing.
+func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished, f *report.Fidelity) (found []string) {
+	l, times := done.Learning, done.times()
+	if l == nil {
+		l = &report.Learning{}
+	}
+	for _, k := range []struct {
+		name, text, unit string
+		kind             spec.BoundKind
+		there, timed     bool
+		value, shown     float64
+	}{
+		{"loss", w.Loss, "nats", spec.NumberBound, done.Learning != nil, false, l.Held, l.Held},
+		{"accuracy", w.Accuracy, "%", spec.ShareBound, done.Learning != nil, false, l.Accuracy, l.Accuracy * 100},
+		{"p50", w.P50, "ms", spec.DurationBound, done.messages != nil, true, times.P50 * 1e9, times.P50 * 1e3},
+		{"p99", w.P99, "ms", spec.DurationBound, done.messages != nil, true, times.P99 * 1e9, times.P99 * 1e3},
+	} {
+		bound, err := spec.ParseBound(k.text, k.kind)
+		if k.text == "" || err != nil {
+			continue
+		}
+		if !k.there {
+			c.Verdict = verdict.Fail
+			found = append(found, "it has no "+k.name)
+			continue
+		}
+		c.Values = append(c.Values, report.Value{Name: k.name, Value: k.shown, Unit: k.unit, Want: k.text})
+		text := fmt.Sprintf("%s %.3g %s is %s", k.name, k.shown, k.unit, k.text)
+		if !bound.Holds(k.value) {
+			text = fmt.Sprintf("%s %.3g %s is not %s", k.name, k.shown, k.unit, k.text)
+			switch {
+			case !k.timed || f == nil || f.Verdict == report.Faithful:
+				c.Verdict = verdict.Fail
+			case c.Verdict == verdict.Pass:
+				c.Verdict = verdict.Inconclusive
+				text += ", but the emulation was " + f.Verdict
+			}
+		}
+		found = append(found, text)
+	}
+	return found
+}
+
 // judgeBeside compares a workload with another one, on top of what judgeWorkload
-// says. A comparison that fails where the host did not keep up proves nothing: it
-// may have had less time for one of the two.
+// says.
 func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished, f *report.Fidelity) {
 	b, done, other := w.Beside, workload(w.Name), workload(w.Beside.Workload)
 	if done == nil {
 		return
 	}
-	bound, err := spec.ParseBound(b.BusBW, spec.BesideBound)
-	if err != nil || other == nil || other.BusBW == 0 {
-		c.Summary = strings.TrimPrefix(fmt.Sprintf("%s; workload %s gave nothing to compare with", c.Summary, b.Workload), "; ")
+	for _, k := range []struct {
+		name, text string
+		of         func(*finished) float64
+		timeless   bool // a host that did not keep up does not change it
+	}{
+		{"busbw", b.BusBW, func(f *finished) float64 { return f.BusBW }, false},
+		{"loss", b.Loss, (*finished).loss, true},
+		{"p50", b.P50, func(f *finished) float64 { return f.times().P50 }, false},
+		{"p99", b.P99, func(f *finished) float64 { return f.times().P99 }, false},
+	} {
+		if k.text == "" {
+			continue
+		}
+		judgePart(c, k.name, k.text, b.Workload, done, other, k.of, k.timeless || f == nil || f.Verdict == report.Faithful, f)
+	}
+}
+
+// judgePart compares one figure with another workload's. A comparison that fails where
+// the host did not keep up proves nothing: it may have had less time for one of the two.
+func judgePart(c *report.Check, name, want, beside string, done, other *finished, of func(*finished) float64, proves bool, f *report.Fidelity) {
+	bound, err := spec.ParseBound(want, spec.BesideBound)
+	if err != nil || other == nil || of(other) == 0 || of(done) == 0 {
+		c.Summary = strings.TrimPrefix(fmt.Sprintf("%s; workload %s gave nothing to compare with", c.Summary, beside), "; ")
 		if c.Verdict == verdict.Pass {
 			c.Verdict = verdict.Inconclusive
 		}
 		return
 	}
-	part := done.BusBW / other.BusBW
-	c.Values = append(c.Values, report.Value{Name: "busbw beside " + b.Workload, Value: part * 100, Unit: "%", Want: b.BusBW})
-	text := fmt.Sprintf("busbw %.0f%% of %s's is %s", part*100, b.Workload, b.BusBW)
+	part := of(done) / of(other)
+	c.Values = append(c.Values, report.Value{Name: name + " beside " + beside, Value: part * 100, Unit: "%", Want: want})
+	text := fmt.Sprintf("%s %.0f%% of %s's is %s", name, part*100, beside, want)
 	if !bound.Holds(part) {
-		text = fmt.Sprintf("busbw %.0f%% of %s's is not %s", part*100, b.Workload, b.BusBW)
+		text = fmt.Sprintf("%s %.0f%% of %s's is not %s", name, part*100, beside, want)
 		switch {
-		case f == nil || f.Verdict == report.Faithful:
+		case proves:
 			c.Verdict = verdict.Fail
 		case c.Verdict == verdict.Pass:
 			c.Verdict = verdict.Inconclusive

@@ -29,6 +29,8 @@ import (
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
+	"railbed/workloads/collective/schedule"
+	"railbed/workloads/flows"
 )
 
 // Names of the files in the results beside those of package report.
@@ -81,6 +83,12 @@ type run struct {
 	report  *report.Report
 	results *results
 	rates   map[int]*rates.File // by step
+	// trainings are the training jobs, by step.
+	trainings map[int]trainingJob
+	// algorithms are those that come from files, by step.
+	algorithms map[int]*schedule.Schedule
+	// schedules are those of messages, by step.
+	schedules map[int]*flows.Schedule
 	// steps is why the timeline ended early, or nil.
 	steps    error
 	evidence evidence
@@ -88,7 +96,7 @@ type run struct {
 
 // Run runs a scenario. Its error means that there is no run to report on: the
 // testbed's name is taken (testbed.ErrRunning), the directory cannot be used
-// (ErrResults), a file of rates is wrong (ErrRates), or the report cannot be written. Whatever else happens is in the
+// (ErrResults), a file of rates or an algorithm is wrong (ErrRates, ErrAlgorithm), a training job or messages cannot be on the testbed (ErrTraining, ErrMessages), or the report cannot be written. Whatever else happens is in the
 // report, which is complete when Run returns; nothing of the testbed is left.
 // When ctx ends the run does, with the verdict ABORTED.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
@@ -103,6 +111,15 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	}
 	var err error
 	if r.rates, err = workloadRates(&o); err != nil {
+		return nil, err
+	}
+	if r.trainings, err = trainings(&o); err != nil {
+		return nil, err
+	}
+	if r.schedules, err = schedules(&o); err != nil {
+		return nil, err
+	}
+	if r.algorithms, err = workloadAlgorithms(&o); err != nil {
 		return nil, err
 	}
 	if r.results, err = openResults(o.Out); err != nil {
@@ -182,17 +199,21 @@ func (r *run) require(ctx context.Context) error {
 			answer = doctor.Has(ctx, need.Feature)
 			answers[need.Feature] = answer
 		}
-		var lacking *verdict.UnsupportedError
-		if errors.As(answer, &lacking) {
-			r.report.Unsupported = &report.Unsupported{
-				Feature: lacking.Feature, Reason: need.Reason + ": " + lacking.Reason, Remedy: lacking.Remedy, Where: need.Where,
-			}
-		}
-		if answer != nil {
+		if r.lacks(answer, need.Reason, need.Where); answer != nil {
 			return answer
 		}
 	}
-	return ctx.Err()
+	return errors.Join(r.requireStacks(ctx), ctx.Err())
+}
+
+// lacks notes what the host lacks, if that is what the error says, and what for.
+func (r *run) lacks(err error, reason, where string) {
+	var lacking *verdict.UnsupportedError
+	if errors.As(err, &lacking) {
+		r.report.Unsupported = &report.Unsupported{
+			Feature: lacking.Feature, Reason: reason + ": " + lacking.Reason, Remedy: lacking.Remedy, Where: where,
+		}
+	}
 }
 
 // stepRequirements are the features that link changes need.
@@ -221,7 +242,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		}
 	}()
 	s := &session{
-		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, rates: r.rates,
+		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, rates: r.rates, trainings: r.trainings, schedules: r.schedules, algorithms: r.algorithms,
 		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret,
 	}
 	line := newTimeline(r.File, s, r.stepChanged)
@@ -238,10 +259,20 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	defer done()
 	captures, captureErr := s.stopCaptures()
 	look.heldUp = s.sourcesHeldUp()
-	r.evidence = evidence{workloads: s.finished(), keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops()}
+	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops()}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = line.report(), captures, r.evidence.fidelity
 	for _, w := range r.evidence.workloads {
-		r.report.Workloads = append(r.report.Workloads, w.Workload)
+		switch {
+		case w.training != nil:
+			r.report.Trainings = append(r.report.Trainings, *w.training)
+		case w.messages != nil:
+			r.report.Messages = append(r.report.Messages, *w.messages)
+		default:
+			r.report.Workloads = append(r.report.Workloads, w.Workload)
+		}
+	}
+	for _, done := range s.stacks {
+		r.report.Stacks = append(r.report.Stacks, done.Stack)
 	}
 	if err == nil && captureErr != nil {
 		return fmt.Errorf("end capture: %w", captureErr)

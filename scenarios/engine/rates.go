@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"railbed/testbed/plan/rates"
@@ -60,7 +59,11 @@ func (s *session) roundTrip(w *spec.Workload) time.Duration {
 // pattern is what a workload sends, to whom.
 func pattern(w *spec.Workload) rates.Options {
 	o := rates.Options{Pattern: rates.Ring}
-	if w.Algorithm != spec.Ring { // no two ranks that might not send to each other
+	switch w.Algorithm {
+	case spec.Ring:
+	case spec.Tree, spec.HalvingDoubling:
+		o.Pattern = w.Algorithm
+	default: // no two ranks that might not send to each other
 		o.Pattern = rates.AllToAll
 		if w.Algorithm == worker.Pairwise {
 			o.Method = rates.ConflictFree
@@ -73,9 +76,7 @@ func pattern(w *spec.Workload) rates.Options {
 }
 
 func readRates(o *Options, name string) (*rates.File, error) {
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(filepath.Dir(o.Path), name)
-	}
+	name = besideFile(o, name)
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err

@@ -203,14 +203,6 @@ steps:
 	}
 }
 
-func TestMissingProgramFails(t *testing.T) {
-	r := runAll(t, t.Context(), options(t, twoHosts+"steps:\n  - exec: {nodes: [h0], command: [no-such-program]}\n"))
-	want(t, r, verdict.Fail)
-	if !strings.Contains(r.Reason, "no-such-program") {
-		t.Errorf("reason %q, want the program's name", r.Reason)
-	}
-}
-
 func TestLinkChangesWorkAndAreUndone(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	r := runAll(t, t.Context(), options(t, twoHosts+`

@@ -20,6 +20,9 @@ import (
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
 	"railbed/transports/rd/privacy"
+	"railbed/workloads/collective/schedule"
+	"railbed/workloads/flows"
+	"railbed/workloads/stacks"
 )
 
 const (
@@ -39,6 +42,12 @@ type session struct {
 	links   *linkBook
 	secret  func() privacy.Material // of a workload that encrypts; nil leaves it to that
 	rates   map[int]*rates.File     // by step
+	// trainings are the training jobs, by step.
+	trainings map[int]trainingJob
+	// algorithms are those that come from files, by step.
+	algorithms map[int]*schedule.Schedule
+	// schedules are those of messages, by step.
+	schedules map[int]*flows.Schedule
 	// progress is told of a workload's iterations.
 	progress func(Update)
 	// logged notes a file that a step wrote.
@@ -47,6 +56,7 @@ type session struct {
 	mu        sync.Mutex
 	captures  []*recording
 	workloads []finished
+	stacks    []stacks.Result // in the order of their end
 	keys      *privacy.KeyLog // of workloads whose file asks for them
 	heldUp    []report.HeldUp
 }
@@ -174,8 +184,14 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if errors.Is(err, testbed.ErrNotFound) {
+		return notFound(e.Command[0], node, err)
+	}
 	return judgeExit(err, node, e, tail.String())
 }
+
+// exitNotFound is a shell's exit code for a program that is not there.
+const exitNotFound = 127
 
 // judgeExit compares how a command ended with what the file expects.
 func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
@@ -193,6 +209,9 @@ func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
 			return fmt.Errorf("%w, want exit code %d", exit, want)
 		}
 		exit.Stderr = []byte(stderr)
+		if exit.Code == exitNotFound {
+			return notFound(e.Command[0], node, exit)
+		}
 		return exit
 	case err == nil && want != 0:
 		return fmt.Errorf("%s in %s: exit code 0, want %d", e.Command[0], node, want)

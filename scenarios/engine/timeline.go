@@ -27,7 +27,10 @@ const controlTimeout = 30 * time.Second
 type actions interface {
 	capture(ctx context.Context, index int, c *spec.Capture) error
 	workload(ctx context.Context, index int, w *spec.Workload) error
+	training(ctx context.Context, index int, t *spec.Training) error
+	messages(ctx context.Context, index int, m *spec.Messages) error
 	traffic(ctx context.Context, index int, t *spec.Traffic) error
+	stack(ctx context.Context, index int, s *spec.Stack) error
 	exec(ctx context.Context, index int, e *spec.Exec) error
 	// link returns how to undo the change.
 	link(ctx context.Context, index int, l *spec.LinkChange) (undo func(context.Context) error, err error)
@@ -75,13 +78,19 @@ type timeline struct {
 	servants   sync.WaitGroup
 	servantCtx context.Context
 
+	// lasts are closed when background steps end, by their names.
+	lasts map[string]chan struct{}
+
 	mu      sync.Mutex
 	records []report.Step
 }
 
 func newTimeline(file *spec.Testbed, do actions, changed func(int, report.Step)) *timeline {
-	t := &timeline{steps: file.Steps, source: file.Source, dilation: file.Dilation, do: do, changed: changed}
+	t := &timeline{steps: file.Steps, source: file.Source, dilation: file.Dilation, do: do, changed: changed, lasts: map[string]chan struct{}{}}
 	for i, step := range file.Steps {
+		if name := step.Lasts(); name != "" {
+			t.lasts[name] = make(chan struct{})
+		}
 		t.records = append(t.records, report.Step{
 			Name: stepName(step), Where: file.Source.Pos(fmt.Sprintf("steps[%d]", i)).String(),
 			State: report.Skipped, Background: isBackground(step),
@@ -145,6 +154,8 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 			err = context.Cause(ctx)
 		}
 		return t.end(ctx, i, err)
+	case step.Wait != nil:
+		return t.end(ctx, i, t.await(ctx, step.Wait))
 	case step.Capture != nil:
 		return t.end(ctx, i, t.bounded(ctx, controlTimeout, func(ctx context.Context) error {
 			return t.do.capture(ctx, i, step.Capture)
@@ -155,9 +166,21 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 		return t.runLoad(ctx, i, step.Workload.Background, t.clock.Wait(time.Duration(step.Workload.Timeout)), func(ctx context.Context) error {
 			return t.do.workload(ctx, i, step.Workload)
 		})
+	case step.Training != nil:
+		return t.runLoad(ctx, i, step.Training.Background, t.clock.Wait(time.Duration(step.Training.Timeout)), func(ctx context.Context) error {
+			return t.do.training(ctx, i, step.Training)
+		})
+	case step.Messages != nil:
+		return t.runLoad(ctx, i, step.Messages.Background, t.clock.Wait(time.Duration(step.Messages.Timeout)), func(ctx context.Context) error {
+			return t.do.messages(ctx, i, step.Messages)
+		})
 	case step.Traffic != nil:
 		return t.runLoad(ctx, i, step.Traffic.Background, t.clock.Wait(time.Duration(step.Traffic.For))+controlTimeout, func(ctx context.Context) error {
 			return t.do.traffic(ctx, i, step.Traffic)
+		})
+	case step.Stack != nil:
+		return t.runLoad(ctx, i, false, t.clock.Wait(time.Duration(step.Stack.Timeout)), func(ctx context.Context) error {
+			return t.do.stack(ctx, i, step.Stack)
 		})
 	case step.Exec != nil:
 		return t.runExec(ctx, i, step.Exec)
@@ -165,11 +188,26 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 	return t.end(ctx, i, errors.New("the step does nothing"))
 }
 
-// runLoad runs a workload or traffic.
+// await waits for background steps.
+func (t *timeline) await(ctx context.Context, names []string) error {
+	for _, name := range names {
+		select {
+		case <-t.lasts[name]:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// runLoad runs a workload, a training job or traffic.
 func (t *timeline) runLoad(ctx context.Context, i int, background bool, limit time.Duration, do func(context.Context) error) bool {
 	run := func() bool { return t.end(ctx, i, t.bounded(ctx, limit, do)) }
 	if background {
-		t.lasting.Go(func() { run() })
+		t.lasting.Go(func() {
+			run()
+			close(t.lasts[t.steps[i].Lasts()])
+		})
 		return true
 	}
 	return run()
@@ -297,7 +335,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 func isBackground(step spec.Step) bool {
-	return step.Workload != nil && step.Workload.Background || step.Traffic != nil && step.Traffic.Background || step.Exec != nil && step.Exec.Background
+	return step.Workload != nil && step.Workload.Background || step.Training != nil && step.Training.Background || step.Messages != nil && step.Messages.Background || step.Traffic != nil && step.Traffic.Background || step.Exec != nil && step.Exec.Background
 }
 
 // stepName is the kind and the object of a step, for people.
@@ -307,8 +345,14 @@ func stepName(step spec.Step) string {
 		return "capture " + step.Capture.File
 	case step.Workload != nil:
 		return "workload " + step.Workload.Name
+	case step.Training != nil:
+		return "training " + step.Training.Name
+	case step.Messages != nil:
+		return "messages " + step.Messages.Name
 	case step.Traffic != nil:
 		return "traffic " + step.Traffic.Name
+	case step.Stack != nil:
+		return "stack " + step.Stack.Name
 	case step.Exec != nil:
 		if step.Exec.Name != "" {
 			return "exec " + step.Exec.Name
@@ -316,6 +360,8 @@ func stepName(step spec.Step) string {
 		return "exec " + strings.Join(step.Exec.Command, " ")
 	case step.Link != nil:
 		return "link " + step.Link.Where + " " + linkText(step.Link)
+	case step.Wait != nil:
+		return "wait " + strings.Join(step.Wait, " ")
 	case step.Sleep != nil:
 		return "sleep " + step.Sleep.String()
 	}

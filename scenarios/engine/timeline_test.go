@@ -54,9 +54,19 @@ func (s *script) workload(ctx context.Context, _ int, w *spec.Workload) error {
 	return s.play(ctx, w.Name)
 }
 
+func (s *script) training(ctx context.Context, _ int, t *spec.Training) error {
+	return s.play(ctx, t.Name)
+}
+
+func (s *script) messages(ctx context.Context, _ int, t *spec.Messages) error {
+	return s.play(ctx, t.Name)
+}
+
 func (s *script) traffic(ctx context.Context, _ int, t *spec.Traffic) error {
 	return s.play(ctx, t.Name)
 }
+
+func (s *script) stack(ctx context.Context, _ int, k *spec.Stack) error { return s.play(ctx, k.Name) }
 
 func (s *script) exec(ctx context.Context, _ int, e *spec.Exec) error { return s.play(ctx, e.Name) }
 

@@ -5,20 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"sync"
-	"time"
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/fabric/clock"
 	"railbed/fabric/units"
-	"railbed/testbed"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
 	"railbed/workloads/collective"
+	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/schedule"
+	"railbed/workloads/stacks"
 	"railbed/workloads/traffic"
 	"railbed/workloads/worker"
 )
@@ -26,7 +27,7 @@ import (
 // Parts are the parts that a program which runs scenarios must be able to play;
 // it gives them to testbed.Init.
 func Parts() reexec.Parts {
-	return reexec.Parts{
+	parts := reexec.Parts{
 		worker.Args()[0]: func([]string) int {
 			channel, err := worker.Inherited()
 			if err != nil {
@@ -37,6 +38,8 @@ func Parts() reexec.Parts {
 		},
 		traffic.Part: func(args []string) int { return traffic.Main(args, os.Stdin, os.Stdout, os.Stderr) },
 	}
+	maps.Copy(parts, stacks.Parts())
+	return parts
 }
 
 // Ports of workloads. Each workload of a file has a range of its own, so that
@@ -56,40 +59,27 @@ func basePort(ordinal, ranks int) int {
 }
 
 func (s *session) workload(ctx context.Context, index int, w *spec.Workload) error {
-	ordinal := 0
-	for _, step := range s.file.Steps[:index] {
-		if step.Workload != nil {
-			ordinal++
-		}
-	}
+	ordinal := s.ordinal(index)
 	job := worker.Job{
 		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
 		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
-		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, RoCE: w.RoCE, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w), Skew: w.Skew, Seed: s.plan.Seed,
-	}
-	for _, r := range s.plan.Ranks {
-		if d := s.plan.Sends(r.Node, r.NIC); d != nil {
-			job.Sends = append(job.Sends, *d)
-		}
+		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, RoCE: w.RoCE, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w), Sends: worker.SendsOf(s.plan, s.plan.Ranks), Skew: w.Skew, Seed: s.plan.Seed,
+		Type: element.Type(w.Type), Op: element.Op(w.Op), Root: w.Root, Schedule: s.algorithms[index],
 	}
 	if w.Family == "6" {
 		job.Family = 6
 	}
-	if deadline, bounded := ctx.Deadline(); bounded {
-		// The timeline's limit comes first and says so.
-		job.Timeout = 2 * (controlTimeout + time.Until(deadline))
+	if w.Kind == spec.KindSGD {
+		job.SGD = w.SGD
 	}
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	l := &launcher{session: s, life: life, index: index, name: w.Name, logs: map[string]logPair{}}
-	result, err := worker.Run(ctx, job, l, func(p worker.Progress) {
-		s.progress(Update{Phase: "workload " + w.Name, Done: p.Done, Total: p.Total})
-	})
-	end()
-	err = errors.Join(err, l.close())
-	if ctx.Err() != nil && err != nil {
-		return fmt.Errorf("%w: %w", context.Cause(ctx), err) // which ranks were waited for
+	if w.Sizes != nil {
+		sizes, err := sizes(w, len(s.plan.Ranks))
+		if err != nil {
+			return err
+		}
+		job.Sweep, job.InPlace = &worker.Sweep{Sizes: sizes, Checks: sweepChecks, Average: worker.MeanRank}, inPlaceToo(w, job.Schedule)
 	}
+	result, err := s.runJob(ctx, index, job)
 	if err == nil {
 		err = s.logKeys(index, w, job.Secret, result)
 	}
@@ -98,61 +88,110 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.workloads = append(s.workloads, finish(w, result, s.plan))
+	s.workloads = append(s.workloads, finish(w, result, s.plan, s.algorithms[index]))
 	return nil
 }
 
 // finish translates a result for the report and for the checks of packets. What
 // the workers measured in real time becomes virtual.
-func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
+func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedule.Schedule) finished {
 	by := clock.Dilation(p.Dilation)
-	measured := r.Row.OutOfPlace
+	row := r.Row().Virtual(by)
+	measured := row.OutOfPlace
+	ran := *w // what follows is of the collective
+	ran.Kind, ran.Size, ran.Type = r.Kind, units.Bytes(row.Size), row.Type
 	done := finished{
 		Workload: report.Workload{
-			Name: w.Name, Kind: r.Kind, Algorithm: r.Algorithm, Transport: r.Transport, Ranks: r.Ranks,
-			Bytes: r.Row.Size, Count: uint64(r.Row.Count), Type: r.Row.Type, RedOp: r.Row.RedOp,
+			Name: w.Name, Kind: w.Kind, Algorithm: r.Algorithm, File: w.File, Transport: r.Transport, Ranks: r.Ranks,
+			Bytes: row.Size, Count: uint64(row.Count), Type: row.Type, RedOp: row.RedOp,
 			Warmup: w.Warmup, Iterations: w.Iterations,
-			Time: measured.Time / by.Virtual(1), AlgBW: by.Virtual(measured.AlgBW), BusBW: by.Virtual(measured.BusBW), Wrong: r.Wrong(), Missing: r.Missing(), MayMiss: mayMiss(w, r.Ranks, r.Row.Size),
+			Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(), Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size),
 		},
-		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern},
+		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern, Across: across(w)},
+	}
+	if t := r.Learning; t != nil {
+		done.Learning = &report.Learning{Loss: t.Loss, Held: t.Held, Accuracy: t.Accuracy, Clipped: t.Clipped}
+	}
+	done.Straggler = r.Straggler()
+	if w.Sizes != nil {
+		for _, row := range r.Rows {
+			done.Rows = append(done.Rows, row.Virtual(by))
+		}
 	}
 	for _, rank := range r.PerRank {
 		done.Sent = append(done.Sent, rank.Stream.Sent)
 		if rank.Pace != nil {
 			done.Pace.Worst(report.Pace(*rank.Pace))
 		}
-		judged := verify.Rank{
-			Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port, Transport: r.Transport, Engines: rank.Engines,
-			Expected: expected(w, rank.Rank, r.Ranks, p.Seed),
-			Reported: &rank.Stream.Sent,
-		}
-		if q := rank.QueuePairs; q != nil {
-			judged.QueuePairs = &verify.QueuePairs{First: q.First, Count: q.Count}
-		}
+		judged := judgedRank(r.Transport, &rank, expected(&ran, rank.Rank, p, algorithm))
 		if w.RD != nil && !w.RD.Droppable.IsZero() {
 			judged.Missing = &rank.Payload.Missing
-		}
-		for _, flow := range rank.Flows {
-			judged.Flows = append(judged.Flows, verify.FlowAddr{Src: flow.Local, Dst: flow.Remote})
 		}
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
 	return done
 }
 
-// expected is what a rank sends over all iterations, by the formula of its collective.
-func expected(w *spec.Workload, rank, ranks int, seed uint64) units.Bytes {
-	iterations := w.Warmup + w.Iterations
+// judgedRank is a rank for the checks of packets, with what it should send.
+func judgedRank(transport string, rank *worker.RankResult, expected units.Bytes) verify.Rank {
+	judged := verify.Rank{
+		Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port, Transport: transport, Engines: rank.Engines,
+		Expected: expected, Reported: &rank.Stream.Sent,
+	}
+	if q := rank.QueuePairs; q != nil {
+		judged.QueuePairs = &verify.QueuePairs{First: q.First, Count: q.Count}
+	}
+	for _, flow := range rank.Flows {
+		judged.Flows = append(judged.Flows, verify.FlowAddr{Src: flow.Local, Dst: flow.Remote})
+	}
+	return judged
+}
+
+// sweepChecks is how many operations of each size and mode are checked where a workload
+// has several sizes.
+const sweepChecks = 1
+
+// sizes are those of a workload over so many ranks.
+func sizes(w *spec.Workload, ranks int) ([]units.Bytes, error) {
+	if w.Sizes == nil {
+		return []units.Bytes{w.Size}, nil
+	}
+	return worker.Range{From: w.Sizes.From, To: w.Sizes.To, Factor: w.Sizes.Factor}.Sizes(w.Kind, ranks, element.Type(w.Type))
+}
+
+// expected is what a rank sends over all operations, by the formula of its collective.
+func expected(w *spec.Workload, rank int, p *plan.Plan, algorithm *schedule.Schedule) (total units.Bytes) {
+	operations := w.Warmup + w.Iterations
+	if w.Sizes != nil {
+		operations += sweepChecks
+		if inPlaceToo(w, algorithm) {
+			operations *= 2
+		}
+	}
+	all, _ := sizes(w, len(p.Ranks)) // the workload ran with them
+	for _, size := range all {
+		if across(w) {
+			total += sendsAcross(w, uint64(size)*uint64(operations), rank, p, algorithm)
+		} else {
+			total += sends(w, size, operations, rank, len(p.Ranks), p.Seed)
+		}
+	}
+	return total
+}
+
+// sends is what a rank sends in operations of one size.
+func sends(w *spec.Workload, size units.Bytes, operations, rank, ranks int, seed uint64) units.Bytes {
+	each := element.Type(w.Type).Size()
 	switch {
 	case w.Kind == spec.AllReduce && w.Algorithm == spec.Ring:
-		return verify.RingAllReduceBytes(ranks, w.Size, iterations)
+		return verify.RingAllReduceBytes(ranks, size, operations)
 	case w.Kind != spec.AllToAll:
-		return units.Bytes(schedule.Sent(schedule.Kind(w.Kind), w.Algorithm, ranks, rank, worker.Root).Of(uint64(w.Size) * uint64(iterations)))
+		return units.Bytes(schedule.Sent(schedule.Kind(w.Kind), w.Algorithm, ranks, rank, w.Root).Of(uint64(size) * uint64(operations)))
 	case w.Skew == 0:
-		return verify.AllToAllBytes(rank, ranks, w.Size, iterations)
+		return verify.AllToAllBytes(rank, ranks, size, units.Bytes(each), operations)
 	}
-	m := collective.Skewed(ranks, int(w.Size)/collective.ElementSize, w.Skew, seed)
-	return units.Bytes(m.Sends(rank) * collective.ElementSize * iterations)
+	m := collective.Skewed(ranks, int(size)/each, w.Skew, seed)
+	return units.Bytes(m.Sends(rank) * each * operations)
 }
 
 // mayMiss is how many bytes of partial sums a workload may leave out: of the
@@ -164,69 +203,31 @@ func mayMiss(w *spec.Workload, ranks int, size uint64) uint64 {
 	return uint64(w.RD.Droppable.Float() * float64(uint64(ranks-1)*size*uint64(w.Warmup+w.Iterations)))
 }
 
-// launcher starts a workload's workers in the nodes. It is safe for concurrent
-// use.
-type launcher struct {
+// workerLogs are a workload's logs, one pair of a node for all workers there. It is safe
+// for concurrent use.
+type workerLogs struct {
 	session *session
-	// life ends whatever of the workers is left when the workload has ended.
-	life  context.Context
-	index int
-	name  string
-
+	index   int
+	name    string
 	mu      sync.Mutex
 	logs    map[string]logPair // by node
-	workers sync.WaitGroup
 }
 
-// Launch implements worker.Launcher.
-func (l *launcher) Launch(ctx context.Context, node string, args []string) (worker.Process, error) {
-	logs, err := l.log(node)
-	if err != nil {
-		return nil, err
-	}
-	life, kill := context.WithCancel(l.life)
-	cmd := l.session.testbed.Node(node).Part(life, args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr = logs.out, logs.err
-	channel := cmd.Channel()
-	stop := context.AfterFunc(ctx, kill)
-	err = cmd.Start()
-	stop()
-	if err != nil {
-		kill()
-		return nil, err
-	}
-	p := &process{cmd: cmd, kill: kill}
-	p.read, p.write = io.Pipe()
-	p.channel = channel
-	l.workers.Go(func() {
-		_, err := io.Copy(p.write, channel)
-		p.write.CloseWithError(err)
-	})
-	l.workers.Go(func() {
-		cmd.Wait() // the coordinator asks how
-		kill()
-	})
-	return p, nil
-}
-
-// log opens a node's logs, which all workers there share.
-func (l *launcher) log(node string) (logPair, error) {
+// open opens a node's logs, unless they are open.
+func (l *workerLogs) open(node string) (stdout, stderr io.Writer, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if logs, open := l.logs[node]; open {
-		return logs, nil
-	}
-	logs, err := l.session.openLogs(node, l.name)
-	if err == nil {
+	logs, open := l.logs[node]
+	if !open {
+		if logs, err = l.session.openLogs(node, l.name); err != nil {
+			return nil, nil, err
+		}
 		l.logs[node] = logs
 	}
-	return logs, err
+	return logs.out, logs.err, nil
 }
 
-// close waits for the workers' ends, which life has asked for, and closes the
-// logs.
-func (l *launcher) close() error {
-	l.workers.Wait()
+func (l *workerLogs) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var errs []error
@@ -234,35 +235,4 @@ func (l *launcher) close() error {
 		errs = append(errs, l.session.closeLogs(l.index, logs))
 	}
 	return errors.Join(errs...)
-}
-
-// process is a worker in a node. Its channel passes a pipe, because closing it
-// must end a Read that waits.
-type process struct {
-	cmd     *testbed.Cmd
-	kill    context.CancelFunc
-	channel io.ReadWriteCloser
-	read    *io.PipeReader
-	write   *io.PipeWriter
-}
-
-// Channel implements worker.Process.
-func (p *process) Channel() worker.Channel { return pipedChannel{p} }
-
-// Wait implements worker.Process.
-func (p *process) Wait() error { return p.cmd.Wait() }
-
-// Kill implements worker.Process.
-func (p *process) Kill() error {
-	p.kill()
-	return nil
-}
-
-type pipedChannel struct{ *process }
-
-func (c pipedChannel) Read(b []byte) (int, error)  { return c.read.Read(b) }
-func (c pipedChannel) Write(b []byte) (int, error) { return c.channel.Write(b) }
-
-func (c pipedChannel) Close() error {
-	return errors.Join(c.read.Close(), c.channel.Close())
 }

@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,8 +15,13 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/plantest"
 	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/rate"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/flows"
+	"railbed/workloads/stacks"
+	"railbed/workloads/training/placement"
 	"railbed/workloads/worker"
 )
 
@@ -70,6 +77,14 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			return nil
 		}
 	}
+	known := func(is func(value string) bool) func(string) error {
+		return func(value string) error {
+			if !is(value) {
+				return fmt.Errorf("nobody knows %s", value)
+			}
+			return nil
+		}
+	}
 	// Of these the code asks for one and takes the other for granted: a third one needs
 	// a look at who reads the field.
 	only := func(values ...string) func(string) error {
@@ -114,10 +129,40 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			}
 			return err
 		},
-		"RD.control":         func(value string) error { _, err := rate.Parse(value); return err },
-		"Workload.kind":      job(func(j *worker.Job, value string) { j.Kind = value }),
-		"RoCE.repeat":        only(spec.RoCEGoBackN, spec.RoCESelective),
-		"RoCE.congestion":    only(spec.RoCENone, spec.RoCEDCQCN),
+		"RD.control": func(value string) error { _, err := rate.Parse(value); return err },
+		"Workload.kind": job(func(j *worker.Job, value string) {
+			if j.Kind = value; value == spec.KindSGD {
+				j.SGD = &spec.SGD{Exchange: spec.ExchangeWhole}
+			}
+		}),
+		"SGD.exchange": func(value string) error {
+			_, err := worker.Run(t.Context(), worker.Job{SGD: &spec.SGD{Exchange: value, Bits: "8"}}, nil, nil)
+			if err == nil || strings.Contains(err.Error(), "gradients by exchange") {
+				return fmt.Errorf("exchange %s: %w", value, err)
+			}
+			return nil
+		},
+		"SGD.bits":           only("2", "4", "8"),
+		"Training.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
+		"Training.placement": func(value string) error {
+			p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}}\n")
+			_, err := placement.Choose(p, value, 2, nil)
+			return err
+		},
+		"Messages.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
+		"OpenMessages.sizes": func(value string) error {
+			if flows.Published[value] == nil {
+				return fmt.Errorf("no sizes %s", value)
+			}
+			return nil
+		},
+		"Model.dtype":     only(spec.BF16, spec.FP16, spec.FP32),
+		"RoCE.repeat":     only(spec.RoCEGoBackN, spec.RoCESelective),
+		"RoCE.congestion": only(spec.RoCENone, spec.RoCEDCQCN),
+		"Workload.type":   known(func(value string) bool { return element.Type(value).Size() > 0 }),
+		"Workload.op": known(func(value string) bool {
+			return element.Combiner(element.Float32, element.Op(value), element.Terms{A: 1, B: 1, Ranks: 2}) != nil
+		}),
 		"Workload.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
 		"Workload.algorithm": func(value string) error {
 			var err error
@@ -137,15 +182,24 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			return err
 		},
 		"Workload.ip":           only("4", "6"),
+		"Stack.kind":            stackKind,
 		"Node.runtime":          only("netns", "vm"),
 		"Capture.events":        only("none", "all"),
 		"LinkChange.state":      only("up", "down"),
 		"Check.fidelity":        only("faithful", "degraded"),
 		"PacketsCheck.deadlock": only("none", "some"),
 		"PathSpread.flows":      only("one-path", "every-path"),
-		"BytesPerRank.formula":  only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce", "ring-all-gather", "ring-reduce-scatter", "all-to-all"),
+		"BytesPerRank.formula":  only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce", "hierarchical-all-reduce", "ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter", "hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce", "binomial-reduce", "all-to-all", "msccl", spec.FormulaTraining, spec.FormulaMessages),
 		"Node.rdma":             only(spec.NoRDMA, spec.RXE),
 	}
+}
+
+// stackKind asks for an adapter, whose programs the host need not have.
+func stackKind(value string) error {
+	if _, err := stacks.Find(context.Background(), value); !errors.Is(err, verdict.ErrUnsupported) {
+		return err
+	}
+	return nil
 }
 
 // enums are the schema's enumerations, by type and field.

@@ -31,6 +31,8 @@ type jsonCase struct {
 	args []string
 	// lines is set for streams: a document in each line.
 	lines bool
+	// long is set where -o is another option.
+	long bool
 	// exempt is why the command prints something else.
 	exempt string
 }
@@ -67,6 +69,7 @@ func TestJSON(t *testing.T) {
 		{path: "link up", args: []string{"h0--leaf1", "-t", name}},
 		{path: "link set", args: []string{"h0--leaf1", "-t", name, "--rate", "10mbit"}},
 		{path: "probe", args: []string{"h0", "h1", "-t", name, "--count", "1"}},
+		{path: "collective", args: []string{"all_reduce", "-t", name, "-b", "1K", "-e", "4K", "-f", "4", "-n", "2"}, long: true},
 		{path: "events", args: []string{"-t", name}, lines: true},
 		{path: "gc", args: []string{"--dry-run"}},
 		{path: "capture", exempt: "TestCaptureJSON"},
@@ -96,7 +99,11 @@ func TestJSON(t *testing.T) {
 		if c.exempt != "" {
 			continue
 		}
-		args := slices.Concat(strings.Fields(c.path), c.args, []string{"-o", "json"})
+		format := "-o"
+		if c.long {
+			format = "--output"
+		}
+		args := slices.Concat(strings.Fields(c.path), c.args, []string{format, "json"})
 		got := do(t, args...)
 		all, err := decodeAll(got.stdout)
 		if err != nil {
@@ -204,7 +211,7 @@ func TestJSONFields(t *testing.T) {
 		}
 	}
 	for _, document := range []any{
-		supervisor.State{}, supervisor.Event{}, plan.Plan{}, report.Report{}, verify.Result{}, probe.Report{}, spec.Problem{}, rates.File{},
+		supervisor.State{}, supervisor.Event{}, plan.Plan{}, report.Report{}, verify.Result{}, probe.Report{}, spec.Problem{}, rates.File{}, cli.CollectiveReport{},
 	} {
 		walk(reflect.TypeOf(document).String(), reflect.TypeOf(document))
 	}

@@ -131,7 +131,7 @@ func operationTimes(t *testing.T, file string) map[string]time.Duration {
 		}
 		span[operation] = time.Since(start)
 	}
-	span["run"] = span["up"] + 3*time.Second // into the traffic
+	span["run"] = span["up"] + time.Second // into the traffic
 	return span
 }
 

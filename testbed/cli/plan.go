@@ -53,9 +53,9 @@ two peers.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&o.Pattern, "rates", "", "print rates for a collective of this `PATTERN`: ring or all-to-all")
+	cmd.Flags().StringVar(&o.Pattern, "rates", "", "print rates for a collective of this `PATTERN`: "+strings.Join(rates.Patterns(), ", "))
 	cmd.Flags().StringVar(&o.Method, "method", rates.MaxMin, "compute them by this `METHOD`: max-min or conflict-free")
-	completeFlag(cmd, "rates", oneOf(rates.Ring, rates.AllToAll))
+	completeFlag(cmd, "rates", oneOf(rates.Patterns()...))
 	completeFlag(cmd, "method", oneOf(rates.MaxMin, rates.ConflictFree))
 	cmd.Flags().StringVar(&headroom, "headroom", "2%", "leave this `SHARE` of each link to acknowledgements and what is sent again")
 	return cmd

@@ -93,7 +93,7 @@ func (a *app) run(ctx context.Context, o engine.Options) error {
 	}
 	made, err := engine.Run(ctx, o)
 	line.clear()
-	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, engine.ErrResults) || errors.Is(err, engine.ErrRates) {
+	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, engine.ErrResults) || errors.Is(err, engine.ErrRates) || errors.Is(err, engine.ErrAlgorithm) || errors.Is(err, engine.ErrTraining) || errors.Is(err, engine.ErrMessages) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	if err != nil {

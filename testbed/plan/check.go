@@ -151,6 +151,9 @@ func (c *compiler) checkRings(parts []int) {
 			c.wrong(path, "want at least 2 ranks: more nodes, or ranks: 2 of a node", "the testbed has %s", counted(len(ranks), "rank"))
 			continue
 		}
+		if root := step.Workload.Root; root >= len(ranks) {
+			c.wrong(path+".root", fmt.Sprintf("want 0 to %d", len(ranks)-1), "root is rank %d of %s", root, counted(len(ranks), "rank"))
+		}
 		for r, from := range ranks {
 			to := ranks[(r+1)%len(ranks)]
 			if from.node == to.node || parts[c.attached[from.node][from.nic]] == parts[c.attached[to.node][to.nic]] {

@@ -22,6 +22,11 @@ func (c *compiler) checkSteps() {
 				c.checkTap(fmt.Sprintf("%s.capture.at[%d]", path, j), tap, nodes, switches)
 			}
 		}
+		if step.Stack != nil {
+			for j, name := range step.Stack.Nodes {
+				c.checkName(fmt.Sprintf("%s.stack.nodes[%d]", path, j), name, "node", nodes)
+			}
+		}
 		if step.Exec != nil {
 			for j, name := range step.Exec.Nodes {
 				c.checkName(fmt.Sprintf("%s.exec.nodes[%d]", path, j), name, "node", nodes)

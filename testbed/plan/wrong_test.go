@@ -128,6 +128,8 @@ var wrongFiles = []wrongFile{
 		`f:3:13: no bridged network has a NIC of every node; want a link that joins them, or kind: router`}},
 	{"ring over rails that are apart", "name: t\nfabric:\n  topology: rail-optimized\n  params: {servers: 2, rails: 2}\nnodes:\n  default: {ranks: 2}\nsteps:\n  - workload: {name: w, kind: all-reduce, size: 4KiB}\n", []string{
 		`f:8:5: rank 1 on h0:eth1 sends to rank 2 on h1:eth0, and no path joins these NICs; want a fabric that joins them (spines above rails), or one rank for each node`}},
+	{"root that is no rank", "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\nsteps:\n  - workload: {name: w, kind: reduce, root: 3, size: 4KiB}\n", []string{
+		`f:6:45: root is rank 3 of 3 ranks; want 0 to 2`}},
 	{"workload of one rank", "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 1}\nsteps:\n  - workload: {name: w, kind: all-reduce, size: 4KiB}\n", []string{
 		`f:6:5: the testbed has 1 rank; want at least 2 ranks: more nodes, or ranks: 2 of a node`}},
 	{"queue below a frame", leafSpineFile("  links:", "    default: {mtu: 9000}", "    host: {b-to-a: {queue: 4KiB}}"), []string{

@@ -69,12 +69,17 @@ func (c Comparison) String() string {
 	return fmt.Sprintf("%s %d bit/s", c.Op, uint64(c.Rate))
 }
 
-// workloads are the names of all workloads, in order.
+// workloads are the names of all workloads, training jobs among them, in order.
 func (t *Testbed) workloads() []string {
 	var names []string
 	for _, step := range t.Steps {
-		if step.Workload != nil && step.Workload.Name != "" {
+		switch {
+		case step.Workload != nil && step.Workload.Name != "":
 			names = append(names, step.Workload.Name)
+		case step.Training != nil && step.Training.Name != "":
+			names = append(names, step.Training.Name)
+		case step.Messages != nil && step.Messages.Name != "":
+			names = append(names, step.Messages.Name)
 		}
 	}
 	return names
@@ -105,9 +110,27 @@ func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
 			c.report(at+".beside.workload", "a workload beside itself", "name another one")
 		}
 		c.bound(at+".beside.busbw", b.BusBW, BesideBound)
+		c.bound(at+".beside.loss", b.Loss, BesideBound)
+		c.bound(at+".beside.p50", b.P50, BesideBound)
+		c.bound(at+".beside.p99", b.P99, BesideBound)
+		if b.BusBW == "" && b.Loss == "" && b.P50 == "" && b.P99 == "" && !c.broken(at+".beside") {
+			c.report(at+".beside", at+".beside compares nothing", `add busbw: ">= 90%"`)
+		}
 	}
-	if !w.Correct && w.BusBW == "" && w.Beside == nil && !c.known(at+".beside") && !c.known(at+".busbw") && !c.known(at+".correct") {
+	c.bound(at+".p50", w.P50, DurationBound)
+	c.bound(at+".p99", w.P99, DurationBound)
+	c.timed(at, w)
+	c.bound(at+".loss", w.Loss, NumberBound)
+	c.bound(at+".accuracy", w.Accuracy, ShareBound)
+	c.learns(at, w.Name, w.Loss != "", w.Accuracy != "")
+	if b := w.Beside; b != nil {
+		c.learns(at+".beside", b.Workload, b.Loss != "", false)
+	}
+	if *w == (WorkloadCheck{Name: w.Name}) && !c.broken(at) {
 		c.report(at, at+" checks nothing", `add correct: true or busbw: ">= 600 Mbit/s"`)
+	}
+	if key := map[bool]string{w.BusBW != "": ".busbw", w.Beside != nil: ".beside"}[true]; key != "" && c.t.training(w.Name) != nil {
+		c.reportKey(at+key, "a bus bandwidth of a training job, which has many collectives", "remove it")
 	}
 	if w.BusBW == "" {
 		return
@@ -160,6 +183,12 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 	c.roceCheck(at+".roce", p.RoCE)
 	if p.RankNIC != "" {
 		c.workloadNamed(at+".rank-nic", p.RankNIC)
+	}
+	if p.Crossed != "" {
+		c.stackNamed(at+".crossed", p.Crossed)
+	}
+	if p.RailLocal != "" {
+		c.workloadNamed(at+".rail-local", p.RailLocal)
 	}
 	if p.Conservation != "" {
 		c.pattern(c.report, at+".conservation", p.Conservation, "switch", nodeName, nodeNameForm)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"railbed/fabric/units"
+	"railbed/workloads/collective/element"
 )
 
 // set finds which of a struct's choices are made.
@@ -52,7 +53,7 @@ func (c *checker) steps() {
 	var last units.Duration
 	for i, step := range c.t.Steps {
 		at := fmt.Sprintf("steps[%d]", i)
-		c.exactlyOne(at, step, "capture", "workload", "traffic", "exec", "link", "sleep")
+		c.exactlyOne(at, step, "capture", "workload", "training", "messages", "traffic", "stack", "exec", "link", "wait", "sleep")
 		if step.At != nil {
 			if *step.At < last {
 				c.report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At, last), "write steps in the order of their times")
@@ -65,8 +66,17 @@ func (c *checker) steps() {
 		if step.Workload != nil {
 			c.workload(at+".workload", step.Workload, names)
 		}
+		if step.Training != nil {
+			c.training(at+".training", step.Training, names)
+		}
+		if step.Messages != nil {
+			c.messages(at+".messages", step.Messages, names)
+		}
 		if step.Traffic != nil {
 			c.traffic(at+".traffic", step.Traffic, names)
+		}
+		if step.Stack != nil {
+			c.stack(at+".stack", i, step.Stack, names)
 		}
 		if step.Exec != nil {
 			c.exec(at+".exec", step.Exec, names)
@@ -74,8 +84,31 @@ func (c *checker) steps() {
 		if step.Link != nil {
 			c.link(at+".link", step.Link)
 		}
+		c.wait(at+".wait", step.Wait, c.t.Steps[:i])
 		if step.Sleep != nil && *step.Sleep == 0 {
 			c.report(at+".sleep", "a sleep of no time", "want a duration such as 100ms")
+		}
+	}
+}
+
+// Lasts is the name of a step that may still run when the next one starts, and that steps can
+// wait for; else empty.
+func (s *Step) Lasts() string {
+	switch {
+	case s.Workload != nil && s.Workload.Background:
+		return s.Workload.Name
+	case s.Training != nil && s.Training.Background:
+		return s.Training.Name
+	case s.Traffic != nil && s.Traffic.Background:
+		return s.Traffic.Name
+	}
+	return ""
+}
+
+func (c *checker) wait(at string, names []string, above []Step) {
+	for i, name := range names {
+		if !slices.ContainsFunc(above, func(s Step) bool { return s.Lasts() == name }) && !c.broken("steps") {
+			c.report(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("no step above is %s and in the background", clipped(name)), "name a workload, a training job or traffic with background: true")
 		}
 	}
 }
@@ -90,7 +123,7 @@ func (c *checker) unique(path, name string, taken map[string]string) {
 		return
 	}
 	if first, twice := taken[name]; twice {
-		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first), "give each workload, traffic and exec a name of its own")
+		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first), "give each workload, training, messages, traffic, stack and exec a name of its own")
 		return
 	}
 	taken[name] = parent(path)
@@ -135,14 +168,49 @@ func (c *checker) between(path string, value, least, most units.Bytes) {
 
 func (c *checker) workload(at string, w *Workload, names map[string]string) {
 	c.unique(at+".name", w.Name, names)
-	c.between(at+".size", w.Size, 4, 1<<36)
-	if w.Size%4 != 0 {
-		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size), "want a multiple of 4B, the size of a float32")
-	}
+	c.sizes(at, w)
 	c.positive(at+".timeout", uint64(w.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.collective(at, w)
 	c.rd(at+".rd", w)
 	c.roce(at+".roce", w)
+	c.sgd(at+".sgd", w)
+}
+
+// sizes checks that a workload has one size or several.
+func (c *checker) sizes(at string, w *Workload) {
+	each := units.Bytes(element.Type(w.Type).Size())
+	if each == 0 { // default, or what its enum refuses
+		each = units.Bytes(element.Float32.Size())
+	}
+	c.between(at+".size", w.Size, each, 1<<36)
+	if w.Size%each != 0 {
+		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size), fmt.Sprintf("want a multiple of %s, the size of an element", each))
+	}
+	s, hasSize := w.Sizes, w.Size != 0 || c.t.Source.Has(at+".size")
+	if w.Kind == KindSGD {
+		for _, key := range []string{"size", "sizes"} {
+			if c.t.Source.Has(at + "." + key) {
+				c.reportKey(at+"."+key, "a size of "+KindSGD+", of which the network's is", "remove it")
+			}
+		}
+		return
+	}
+	if s == nil {
+		if !hasSize && !c.t.Source.Has(at+".sizes") {
+			c.report(at, called(at)+` lacks the key "size"`, "add size: a size such as 40KB, or sizes: {from: 1KiB, to: 64MiB}")
+		}
+		return
+	}
+	switch {
+	case hasSize:
+		c.reportKey(at+".sizes", "size and sizes", "remove one of them")
+	case s.From > s.To && s.To != 0:
+		c.report(at+".sizes.to", fmt.Sprintf("sizes from %s to %s", s.From, s.To), "want at least from")
+	case w.RD != nil && !w.RD.Droppable.IsZero():
+		c.reportKey(at+".sizes", "several sizes with droppable partial sums", "want one size, or no droppable")
+	}
+	c.between(at+".sizes.from", s.From, each, 1<<36)
+	c.between(at+".sizes.to", s.To, each, 1<<36)
 }
 
 func (c *checker) exec(at string, e *Exec, names map[string]string) {
@@ -150,15 +218,20 @@ func (c *checker) exec(at string, e *Exec, names map[string]string) {
 	for i, node := range e.Nodes {
 		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
-	if len(e.Command) > 0 && e.Command[0] == "" {
-		c.report(at+".command[0]", "an empty command", "want a program, as in [ping, -c1, h7]")
+	c.words(at, e.Command, "[ping, -c1, h7]")
+	c.positive(at+".timeout", uint64(e.Timeout), "a timeout of no time", "want a duration such as 1m")
+}
+
+// words checks a command.
+func (c *checker) words(at string, command []string, example string) {
+	if len(command) > 0 && command[0] == "" {
+		c.report(at+".command[0]", "an empty command", "want a program, as in "+example)
 	}
-	for i, word := range e.Command {
+	for i, word := range command {
 		if strings.ContainsRune(word, 0) {
 			c.report(fmt.Sprintf("%s.command[%d]", at, i), "a NUL byte in the command", "remove it")
 		}
 	}
-	c.positive(at+".timeout", uint64(e.Timeout), "a timeout of no time", "want a duration such as 1m")
 }
 
 var whereForm = regexp.MustCompile(`^(\S+)(?: (a-to-b|b-to-a))?$`)

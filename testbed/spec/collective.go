@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/schedule"
 )
 
@@ -19,8 +20,25 @@ const (
 	AllToAll      = "all-to-all"
 )
 
-// Ring is the algorithm in which each rank sends to the next one alone.
-const Ring = "ring"
+// Algorithms of which rates are computed, beside those of an all-to-all. With Ring each rank
+// sends to the next one alone.
+const (
+	Ring            = "ring"
+	Tree            = "tree"
+	HalvingDoubling = "halving-doubling"
+)
+
+// HasRates says that rates are computed of a collective, for control: offline.
+func HasRates(kind, algorithm string) bool {
+	return kind == AllToAll && algorithm != MSCCL || slices.Contains([]string{Ring, Tree, HalvingDoubling}, algorithm)
+}
+
+// Algorithms of which there are none: Hierarchical stays on rails between nodes, and MSCCL is
+// what a file says.
+const (
+	Hierarchical = "hierarchical"
+	MSCCL        = "msccl"
+)
 
 // collectives are the algorithms of each kind, the default first: of all but the barrier,
 // which has no bytes to look at.
@@ -29,17 +47,22 @@ var collectives = func() map[string][]string {
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce} {
 		all[kind] = schedule.Algorithms(schedule.Kind(kind))
 	}
+	for _, kind := range []string{AllReduce, AllGather, ReduceScatter} {
+		all[kind] = append(all[kind], Hierarchical)
+	}
+	for kind := range all {
+		all[kind] = append(all[kind], MSCCL)
+	}
 	return all
 }()
 
-// formula is that of the bytes of an algorithm; empty is that there is none. In a broadcast
-// and in a reduce some ranks send nothing, and of silence packets prove nothing.
+// formula is that of the bytes of an algorithm.
 func formula(kind, algorithm string) string {
-	switch kind {
-	case AllToAll:
+	switch {
+	case algorithm == MSCCL:
+		return MSCCL
+	case kind == AllToAll:
 		return AllToAll
-	case Broadcast, Reduce:
-		return ""
 	}
 	return algorithm + "-" + kind
 }
@@ -55,6 +78,14 @@ func defaultAlgorithm(kind string) string {
 	return ""
 }
 
+// defaultOp is that of a kind; empty is that it combines nothing.
+func defaultOp(kind string) string {
+	if schedule.Kind(kind).Combines() {
+		return string(element.Sum)
+	}
+	return ""
+}
+
 // anyCollective says that one of them is so. What none has is what the enum of its field
 // refuses.
 func anyCollective(so func(kind string, algorithms []string) bool) bool {
@@ -66,43 +97,80 @@ func anyCollective(so func(kind string, algorithms []string) bool) bool {
 	return false
 }
 
+// Collective is the kind of collective that a workload is or, as sgd, uses.
+func (w *Workload) Collective() string {
+	if w.Kind == KindSGD {
+		return w.SGD.kind()
+	}
+	return w.Kind
+}
+
 // collective checks what a workload asks of its kind.
 func (c *checker) collective(at string, w *Workload) {
-	algorithms, known := collectives[w.Kind]
+	kind := w.Collective()
+	algorithms, known := collectives[kind]
 	if !known {
 		return // constraints have said so
 	}
-	algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(w.Kind))
+	algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
 	has := func(_ string, of []string) bool { return slices.Contains(of, algorithm) }
-	if !has(w.Kind, algorithms) && anyCollective(has) {
-		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(algorithm), w.Kind), "want "+strings.Join(algorithms, " or "))
+	if !has(kind, algorithms) && anyCollective(has) {
+		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(algorithm), kind), "want "+strings.Join(algorithms, " or "))
 	}
-	if w.RD != nil && !w.RD.Droppable.IsZero() && (w.Kind != AllReduce || algorithm != Ring) {
-		c.reportKey(at+".rd.droppable", fmt.Sprintf("droppable partial sums of %s by %s, which has none", w.Kind, clipped(algorithm)), "remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
+	switch {
+	case algorithm == MSCCL && w.File == "":
+		c.report(at+".algorithm", "algorithm: "+MSCCL+" without a file", "want file: NAME.xml, relative to this file")
+	case algorithm != MSCCL && w.File != "":
+		c.reportKey(at+".file", "a file of algorithm: "+clipped(algorithm), "want algorithm: "+MSCCL+", or remove it")
 	}
-	if w.RD != nil && w.RD.Control == ControlOffline && w.Kind != AllToAll && algorithm != Ring {
+	if w.RD != nil && !w.RD.Droppable.IsZero() && (kind != AllReduce || algorithm != Ring) {
+		c.reportKey(at+".rd.droppable", fmt.Sprintf("droppable partial sums of %s by %s, which has none", kind, clipped(algorithm)), "remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
+	}
+	if w.RD != nil && !w.RD.Droppable.IsZero() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) || cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
+		c.reportKey(at+".rd.droppable", "droppable partial sums that are no sums of float", "remove it, or take type: "+string(element.Float32)+" and op: "+string(element.Sum))
+	}
+	if w.Op != "" && !schedule.Kind(kind).Combines() {
+		c.reportKey(at+".op", "an op of "+kind+", which combines nothing", "remove it")
+	}
+	if w.Root != 0 && kind != Broadcast && kind != Reduce {
+		c.reportKey(at+".root", "a root of "+kind+", which has none", "remove it, or take kind: "+Broadcast+" or "+Reduce)
+	}
+	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {
 		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, of which no rates are computed", ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
 	}
-	if w.Kind != AllToAll && w.Skew != 0 {
-		c.reportKey(at+".skew", "a skew of "+w.Kind, "remove it, or take kind: "+AllToAll)
+	if (kind != AllToAll || algorithm == MSCCL) && w.Skew != 0 {
+		c.reportKey(at+".skew", "a skew of "+kind+" by "+clipped(algorithm), "remove it, or take kind: "+AllToAll+" and another algorithm")
 	}
 }
 
 // formula checks that a formula is that of the workload.
 func (c *checker) formula(at string, b *BytesPerRank) {
+	if b.Formula == FormulaTraining && c.workloads[b.Workload] && c.t.training(b.Workload) == nil {
+		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is no training job", FormulaTraining, b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
+	}
+	if b.Formula == FormulaMessages && c.workloads[b.Workload] && c.t.messages(b.Workload) == nil {
+		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which sends what its kind does", FormulaMessages, b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
+	}
 	for _, step := range c.t.Steps {
+		if step.Training != nil {
+			c.trainingFormula(at, b, step.Training)
+		}
+		if m := step.Messages; m != nil && m.Name == b.Workload && b.Formula != FormulaMessages && !c.known(at+".formula") {
+			c.report(at+".formula", fmt.Sprintf("formula %q of messages that are no collective's", clipped(b.Formula)), "want "+FormulaMessages)
+		}
 		w := step.Workload
 		if w == nil || w.Name != b.Workload && (b.Workload != "" || len(c.workloads) != 1) {
 			continue
 		}
-		algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(w.Kind))
-		if !slices.Contains(collectives[w.Kind], algorithm) || !anyCollective(func(kind string, algorithms []string) bool {
+		kind := w.Collective()
+		algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
+		if !slices.Contains(collectives[kind], algorithm) || !anyCollective(func(kind string, algorithms []string) bool {
 			return slices.ContainsFunc(algorithms, func(a string) bool { return formula(kind, a) == b.Formula })
 		}) {
 			continue // enums and the workload have said so
 		}
-		if want := formula(w.Kind, algorithm); want != b.Formula {
-			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s", clipped(b.Formula), w.Kind, algorithm), "want "+cmp.Or(want, "another check: there are ranks that send nothing"))
+		if want := formula(kind, algorithm); want != b.Formula {
+			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s", clipped(b.Formula), kind, algorithm), "want "+want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"railbed/fabric/units"
+	"railbed/workloads/collective/element"
 )
 
 // SetDefaults fills in what the file leaves out: the seed, the dilation, the
@@ -43,15 +44,37 @@ func (s *Step) setDefaults() {
 		c.Limit = cmp.Or(c.Limit, defaultLimit)
 	}
 	if w := s.Workload; w != nil {
-		w.Algorithm = cmp.Or(w.Algorithm, defaultAlgorithm(w.Kind))
+		iterations, warmup := defaultIterations, defaultWarmup
+		if w.Kind == KindSGD {
+			w.SGD = cmp.Or(w.SGD, &SGD{})
+			w.SGD.setDefaults()
+			iterations, warmup = defaultSGDIterations, 0
+		}
+		w.Algorithm = cmp.Or(w.Algorithm, defaultAlgorithm(w.Collective()))
 		w.Transport = cmp.Or(w.Transport, "tcp")
-		w.Iterations = cmp.Or(w.Iterations, defaultIterations)
-		w.Warmup = over(w.Warmup, defaultWarmup, w.Zero&ZeroWarmup != 0)
+		if w.Kind != KindSGD {
+			w.Type = cmp.Or(w.Type, string(element.Float32))
+		}
+		w.Op = cmp.Or(w.Op, defaultOp(w.Kind))
+		if w.Sizes != nil {
+			w.Sizes.Factor = cmp.Or(w.Sizes.Factor, defaultFactor)
+		}
+		w.Iterations = cmp.Or(w.Iterations, iterations)
+		w.Warmup = over(w.Warmup, warmup, w.Zero&ZeroWarmup != 0)
 		w.Family = cmp.Or(w.Family, "4")
 		w.Timeout = cmp.Or(w.Timeout, defaultWorkloadTimeout)
 	}
+	if s.Training != nil {
+		s.Training.setDefaults()
+	}
+	if s.Messages != nil {
+		s.Messages.setDefaults()
+	}
 	if s.Traffic != nil {
 		s.Traffic.setDefaults()
+	}
+	if s.Stack != nil {
+		s.Stack.setDefaults()
 	}
 	if e := s.Exec; e != nil {
 		e.Timeout = cmp.Or(e.Timeout, defaultExecTimeout)
@@ -66,6 +89,7 @@ const (
 	defaultDilation        = 1
 	defaultIterations      = 5
 	defaultWarmup          = 1
+	defaultFactor          = 2
 	defaultSnapLen         = units.Bytes(576) // the longest packet of rd that carries no payload, an encrypted ACK over IPv6 with a tag, has 526
 	defaultLimit           = units.Bytes(2 << 30)
 	defaultWorkloadTimeout = units.Duration(2 * 60e9)

@@ -174,6 +174,7 @@ var (
 	BesideBound   = BoundKind{"part", ">= 90%"} // may be above 100%
 	BytesBound    = BoundKind{"size", "<= 100KB"}
 	DurationBound = BoundKind{"duration", ">= 10ms"}
+	NumberBound   = BoundKind{"number", "<= 0.5"}
 )
 
 var boundForm = regexp.MustCompile(`^(>=|>|<=|<|==)\s*([0-9][0-9a-zA-Z.%/]*)$`)
@@ -207,6 +208,10 @@ func ParseBound(text string, kind BoundKind) (Bound, error) {
 		var n units.Bytes
 		n, err = units.ParseBytes(parts[2])
 		b.Limit = float64(n)
+	case NumberBound:
+		var f units.Factor
+		f, err = units.ParseFactor(parts[2])
+		b.Limit = f.Float()
 	default:
 		var d units.Duration
 		d, err = units.ParseDuration(parts[2])

@@ -26,10 +26,10 @@ func Marshal(t *Testbed) ([]byte, error) {
 
 // defaultValues are the structs whose fields have defaults, all at these.
 func defaultValues() map[reflect.Type]reflect.Value {
-	t := Testbed{Steps: []Step{{Capture: &Capture{}}, {Workload: &Workload{}}, {Exec: &Exec{}}}}
+	t := Testbed{Steps: []Step{{Capture: &Capture{}}, {Workload: &Workload{}}, {Exec: &Exec{}}, {Training: &Training{}}}}
 	t.SetDefaults()
 	values := map[reflect.Type]reflect.Value{}
-	for _, v := range []any{Testbed{Seed: t.Seed, Dilation: t.Dilation}, t.Addressing, *t.Steps[0].Capture, *t.Steps[1].Workload, *t.Steps[2].Exec} {
+	for _, v := range []any{Testbed{Seed: t.Seed, Dilation: t.Dilation}, t.Addressing, *t.Steps[0].Capture, *t.Steps[1].Workload, *t.Steps[2].Exec, *t.Steps[3].Training} {
 		values[reflect.TypeOf(v)] = reflect.ValueOf(v)
 	}
 	return values
@@ -103,8 +103,13 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 	defaults, hasDefaults := e.defaults[v.Type()]
 	if w, is := v.Interface().(Workload); is {
 		own := defaults.Interface().(Workload)
-		own.Algorithm = defaultAlgorithm(w.Kind)
+		ofKind := Step{Workload: &Workload{Kind: w.Kind, SGD: w.SGD}}
+		ofKind.setDefaults()
+		own.Algorithm, own.Type, own.Op, own.Iterations = ofKind.Workload.Algorithm, ofKind.Workload.Type, ofKind.Workload.Op, ofKind.Workload.Iterations
 		defaults = reflect.ValueOf(own)
+	}
+	if m, is := v.Interface().(Model); is {
+		defaults, hasDefaults = reflect.ValueOf(m.defaults()), true
 	}
 	for _, f := range fieldsOf(v.Type()) {
 		value := v.FieldByIndex(f.index)

@@ -86,7 +86,7 @@ func makeSchema(t *testing.T) []byte {
 	s.ID, s.Title = "", "Railbed testbed"
 	for path, form := range map[string]string{
 		"Testbed.name": testbedName.String(), "Workload.name": nodeName.String(), "Exec.name": nodeName.String(),
-		"Capture.file": captureName.String(), "WorkloadCheck.busbw": comparisonForm.String(), "Traffic.name": nodeName.String(),
+		"Capture.file": captureName.String(), "WorkloadCheck.busbw": comparisonForm.String(), "Traffic.name": nodeName.String(), "Training.name": nodeName.String(),
 		"MarksCheck.share": boundForm.String(), "MarksCheck.count": boundForm.String(), "DropsCheck.count": boundForm.String(),
 		"TrimsCheck.count": boundForm.String(), "PausesCheck.count": boundForm.String(), "PausesCheck.paused": boundForm.String(),
 		"ReorderingCheck.share": boundForm.String(), "QueueDepthCheck.max": boundForm.String(), "QueueDepthCheck.p99": boundForm.String(),
@@ -99,6 +99,7 @@ func makeSchema(t *testing.T) []byte {
 	}
 	scalar := []*jsonschema.Schema{{Type: "string"}, {Type: "number"}, {Type: "boolean"}}
 	property(t, s, "Exec.command").Items = &jsonschema.Schema{AnyOf: scalar}
+	property(t, s, "Stack.command").Items = &jsonschema.Schema{AnyOf: scalar}
 	property(t, s, "Node.env").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
 	property(t, s, "Node.sysctls").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
 	for _, path := range []string{"Switch.ecn", "Switch.trim", "Switch.pfc", "Switch.gfc", "Switch.aggregation", "Direction.gilbert-elliott", "Direction.flap",
@@ -115,18 +116,24 @@ func makeSchema(t *testing.T) []byte {
 	}
 	property(t, s, "Switch.priorities").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: "7"}
 	property(t, s, "Scheduler.weights").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "1000"}
-	family := property(t, s, "Workload.ip")
-	family.Type, family.Enum = "", []any{"4", "6", 4, 6}
+	for path, numbers := range map[string][]any{"Workload.ip": {"4", "6", 4, 6}, "SGD.bits": {"2", "4", "8", 2, 4, 8}} {
+		p := property(t, s, path)
+		p.Type, p.Enum = "", numbers
+	}
 	for typ, choices := range map[string][]string{
-		"Step":         {"capture", "workload", "traffic", "exec", "link", "sleep"},
+		"Step":         {"capture", "workload", "training", "messages", "traffic", "stack", "exec", "link", "wait", "sleep"},
 		"Check":        {"workload", "packets", "fidelity"},
 		"PacketsCheck": packetChecks,
 		"Traffic":      {"to", "shift", "pause"},
+		"Workload":     {"size", "sizes"},
 	} {
 		for _, choice := range choices {
 			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf, &jsonschema.Schema{Required: []string{choice}})
 		}
 	}
+	workload, trains := s.Definitions["Workload"], jsonschema.NewProperties()
+	trains.Set("kind", &jsonschema.Schema{Const: KindSGD})
+	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: trains}, &jsonschema.Schema{OneOf: workload.OneOf}, nil
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ type Testbed struct {
 	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty" jsonschema:"minimum=1,maximum=1000"`
 	// AcceptUndilated names what may keep real time in a dilated run: tcp, the
 	// kernel's timers (all but the least retransmission timeout, which is
-	// stretched), and programs, what exec runs. A dilated run with what is not
+	// stretched), and programs, what exec and stack run. A dilated run with what is not
 	// named here is at best degraded.
 	AcceptUndilated []string `yaml:"accept-undilated,omitempty" json:"accept-undilated,omitempty"`
 	// Addressing overrides the address pools.
@@ -63,8 +63,8 @@ func (t *Testbed) Undilated() []string {
 	}
 	uses := map[string]bool{}
 	for _, step := range t.Steps {
-		uses[UndilatedTCP] = uses[UndilatedTCP] || step.Workload != nil && step.Workload.Transport == "tcp"
-		uses[UndilatedPrograms] = uses[UndilatedPrograms] || step.Exec != nil
+		uses[UndilatedTCP] = uses[UndilatedTCP] || step.Workload != nil && step.Workload.Transport == "tcp" || step.Training != nil && step.Training.Transport == "tcp" || step.Messages != nil && step.Messages.Transport == "tcp"
+		uses[UndilatedPrograms] = uses[UndilatedPrograms] || step.Exec != nil || step.Stack != nil
 	}
 	var found []string
 	for _, what := range Undilated {
@@ -191,8 +191,8 @@ type Node struct {
 	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
-// Step is one thing that happens. Exactly one of capture, workload, traffic,
-// exec, link and sleep is set.
+// Step is one thing that happens. Exactly one of capture, workload, training,
+// traffic, stack, exec, link, wait and sleep is set.
 type Step struct {
 	// At is when the step starts, counted from the start of the first step.
 	// Without it the step starts when the one before it has ended.
@@ -201,12 +201,21 @@ type Step struct {
 	Capture *Capture `yaml:"capture,omitempty" json:"capture,omitempty"`
 	// Workload runs a collective on every rank.
 	Workload *Workload `yaml:"workload,omitempty" json:"workload,omitempty"`
+	// Training runs a training job.
+	Training *Training `yaml:"training,omitempty" json:"training,omitempty"`
+	// Messages sends messages of serving, storage and other traffic that is no collective.
+	Messages *Messages `yaml:"messages,omitempty" json:"messages,omitempty"`
 	// Traffic sends datagrams or pause frames.
 	Traffic *Traffic `yaml:"traffic,omitempty" json:"traffic,omitempty"`
+	// Stack runs somebody else's programs and reports what they measure.
+	Stack *Stack `yaml:"stack,omitempty" json:"stack,omitempty"`
 	// Exec runs a command in nodes.
 	Exec *Exec `yaml:"exec,omitempty" json:"exec,omitempty"`
 	// Link changes a link while it runs.
 	Link *LinkChange `yaml:"link,omitempty" json:"link,omitempty"`
+	// Wait waits for the end of background workloads, training jobs and traffic above, by
+	// their names.
+	Wait []string `yaml:"wait,omitempty" json:"wait,omitempty"`
 	// Sleep waits.
 	Sleep *units.Duration `yaml:"sleep,omitempty" json:"sleep,omitempty"`
 }
@@ -234,16 +243,23 @@ type Capture struct {
 type Workload struct {
 	// Name is what checks call the workload.
 	Name string `yaml:"name" json:"name"`
-	// Kind is the collective: all-reduce, all-gather, reduce-scatter, broadcast and
-	// reduce, from and to rank 0, or all-to-all.
-	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=all-to-all"`
+	// Kind is the collective: all-reduce, all-gather, reduce-scatter, broadcast, reduce or
+	// all-to-all. Or it is sgd, which trains a network and has its gradients cross in an
+	// all-reduce or an all-gather.
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=all-to-all,enum=sgd"`
 	// Algorithm is ring (default), from each rank to the next one. An all-reduce can be by
 	// tree, in two trees with half of the buffer each, and halving-doubling
-	// (Rabenseifner's); a broadcast and a reduce by a binomial tree. Of all-to-all it is
+	// (Rabenseifner's); a broadcast and a reduce by a binomial tree. An all-reduce,
+	// all-gather and reduce-scatter can be hierarchical: among the ranks of a node, of
+	// which each is on a rail, and of each part along one rail. Of all-to-all it is
 	// direct (default), from each rank to all others at once, or pairwise: in ranks - 1
 	// phases, in each from a rank to one other, and with control: offline in those of the
-	// computed rates.
-	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=tree,enum=halving-doubling,enum=binomial,enum=direct,enum=pairwise"`
+	// computed rates. Any can be msccl, which is what File says.
+	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=tree,enum=halving-doubling,enum=binomial,enum=hierarchical,enum=direct,enum=pairwise,enum=msccl"`
+	// File is the XML file of algorithm: msccl, as the tools of MSCCL write it, relative
+	// to this file. It is for the testbed's number of ranks, and the size is a multiple of
+	// its chunks.
+	File string `yaml:"file,omitempty" json:"file,omitempty"`
 	// Skew makes ranks get unequal parts in an all-to-all, as experts do: each rank
 	// sends to the k-th most popular one in proportion to 1/k^skew (Zipf), and who is
 	// how popular follows from the seed. Default 0: equal ones.
@@ -255,13 +271,28 @@ type Workload struct {
 	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
 	// RoCE is how queue pairs behave, with transport: roce.
 	RoCE *RoCE `yaml:"roce,omitempty" json:"roce,omitempty"`
-	// Size is of the float32 buffer of each rank: of an all-gather what each has at the
-	// end, of a reduce-scatter what each has at first. An all-to-all sends one part of it
-	// to each rank, itself included. It is a multiple of 4B.
-	Size units.Bytes `yaml:"size" json:"size"`
-	// Iterations are measured. Default 5.
+	// SGD is what is trained, with kind: sgd.
+	SGD *SGD `yaml:"sgd,omitempty" json:"sgd,omitempty"`
+	// Size is of the buffer of each rank: of an all-gather what each has at the end, of a
+	// reduce-scatter what each has at first. An all-to-all sends one part of it to each
+	// rank, itself included. It is a multiple of the size of an element.
+	// All kinds but sgd want it.
+	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
+	// Sizes, in place of size, are measured one after the other, each out of place and in
+	// place, as nccl-tests does: the iterations of a size follow each other and are timed
+	// together, and one more is checked. Checks of bus bandwidth judge the last size.
+	Sizes *Sizes `yaml:"sizes,omitempty" json:"sizes,omitempty"`
+	// Type is that of the elements: float (default), of 4B, bfloat16 or half, of 2B, or
+	// int32.
+	Type string `yaml:"type,omitempty" json:"type,omitempty" jsonschema:"enum=float,enum=bfloat16,enum=half,enum=int32"`
+	// Op is what an all-reduce, reduce-scatter or reduce makes of the ranks' elements: sum
+	// (default), max, min or avg.
+	Op string `yaml:"op,omitempty" json:"op,omitempty" jsonschema:"enum=sum,enum=max,enum=min,enum=avg"`
+	// Root is the rank from which a broadcast comes and to which a reduce goes. Default 0.
+	Root int `yaml:"root,omitempty" json:"root,omitempty" jsonschema:"minimum=0,maximum=65535"`
+	// Iterations are measured. Default 5, of sgd 100.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=1000000"`
-	// Warmup iterations run before and are not measured. Default 1.
+	// Warmup iterations run before and are not measured. Default 1; sgd has none.
 	Warmup int `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=1000000"`
 	// Family is the IP version, 4 (default) or 6.
 	Family string `yaml:"ip,omitempty" json:"ip,omitempty" scalar:"any" jsonschema:"enum=4,enum=6"`
@@ -274,8 +305,19 @@ type Workload struct {
 	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
+// Sizes are those of a workload that measures several.
+type Sizes struct {
+	// From is the first one.
+	From units.Bytes `yaml:"from" json:"from"`
+	// To is what none exceeds.
+	To units.Bytes `yaml:"to" json:"to"`
+	// Factor is that from one to the next. Default 2.
+	Factor int `yaml:"factor,omitempty" json:"factor,omitempty" jsonschema:"minimum=2,maximum=1024"`
+}
+
 // Exec runs a command in nodes and fails the step when it does not exit with
-// the expected code.
+// the expected code. A program that the node does not have, or that exits with 127 as
+// a shell does then, makes the run UNSUPPORTED unless 127 is expected.
 type Exec struct {
 	// Name is for log files.
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
@@ -321,10 +363,21 @@ type Check struct {
 type WorkloadCheck struct {
 	// Name is the workload's.
 	Name string `yaml:"name" json:"name"`
-	// Correct requires every element of every rank's result to be right.
+	// Correct requires every element of every rank's result to be right; of sgd, all
+	// ranks to have the same weights after each iteration.
 	Correct bool `yaml:"correct,omitempty" json:"correct,omitempty"`
 	// BusBW is a comparison such as ">= 600 Mbit/s".
 	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
+	// P50 is the median of the times of a messages step, such as "<= 5ms": from when a
+	// message was due, of a cache from when a request came, until all of it had arrived.
+	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
+	// P99 is what 99 of 100 took at most.
+	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
+	// Loss is that of sgd at the end, over samples that no rank has learnt from, such as
+	// "<= 0.5" nats.
+	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
+	// Accuracy is the share of them that is right, such as ">= 85%".
+	Accuracy string `yaml:"accuracy,omitempty" json:"accuracy,omitempty"`
 	// Beside compares with another workload of the file.
 	Beside *Beside `yaml:"beside,omitempty" json:"beside,omitempty"`
 }
@@ -334,7 +387,13 @@ type Beside struct {
 	// Workload is the other one.
 	Workload string `yaml:"workload" json:"workload"`
 	// BusBW is of the other one's, such as ">= 90%".
-	BusBW string `yaml:"busbw" json:"busbw"`
+	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
+	// Loss is of the other one's, such as "<= 110%".
+	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
+	// P50 is of the other one's median, such as "<= 80%".
+	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
+	// P99 is of what 99 of 100 of the other one's took at most.
+	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
 }
 
 // PacketsCheck judges the capture. Exactly one of the fields is set.
@@ -343,6 +402,12 @@ type PacketsCheck struct {
 	BytesPerRank *BytesPerRank `yaml:"bytes-per-rank,omitempty" json:"bytes-per-rank,omitempty"`
 	// RankNIC names a workload: all its traffic leaves by its ranks' own NICs.
 	RankNIC string `yaml:"rank-nic,omitempty" json:"rank-nic,omitempty"`
+	// Crossed names a stack's run: what each rank had to send to other nodes left by the
+	// rank's own NIC, and by no other of its node, within the time of the run.
+	Crossed string `yaml:"crossed,omitempty" json:"crossed,omitempty"`
+	// RailLocal names a workload: none of its packets passes a link between switches,
+	// as what stays on rails does not.
+	RailLocal string `yaml:"rail-local,omitempty" json:"rail-local,omitempty"`
 	// Conservation names a switch or a glob: what enters a switch leaves it.
 	Conservation string `yaml:"conservation,omitempty" json:"conservation,omitempty"`
 	// PathSpread judges how traffic is spread over equal-cost uplinks.
@@ -382,9 +447,15 @@ type BytesPerRank struct {
 	// all-to-all, or there, with a skew, all but its own part; 1/2 for each neighbour in
 	// each of two trees with tree-all-reduce; 2(p-1)/p among p ranks, the greatest power
 	// of two, and all of it to and from each other one, with halving-doubling-all-reduce.
-	// There is none of a broadcast and a reduce, in which some ranks send nothing.
-	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=ring-all-gather,enum=ring-reduce-scatter,enum=all-to-all"`
-	// Tolerance is the share by which the bytes may differ.
+	// Of hierarchical ones it is what goes to other nodes: of N nodes 2(N-1)/N of the
+	// rail's part of the size with hierarchical-all-reduce, and half of that with the
+	// others. With msccl it is what the file's own sends to other nodes are.
+	// Of a broadcast and a reduce all of it with ring, but nothing from whom the ring ends
+	// at, and with binomial all of it to each child or to the parent. Of a training job it
+	// is training: what its program says of each rank.
+	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=hierarchical-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=all-to-all,enum=msccl,enum=training,enum=messages"`
+	// Tolerance is the share by which the bytes may differ: of what the rank sends by the
+	// formula, or, where that is nothing, of the most that a rank does.
 	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`
 }
 

@@ -24,6 +24,31 @@ const (
 	head   = "name: a\n" + fabric
 )
 
+// training is a file with a job of a model, and trainingBytes one with a collective too, and
+// a check of the bytes of one of them.
+func training(model string) string {
+	return head + "steps:\n  - training: {name: t, model: {hidden: 64, sequence: 32, tflops: 1, " + model + "}}\n"
+}
+
+func trainingBytes(name, formula string) string {
+	return training("layers: 4") + "  - workload: {name: ar, kind: all-reduce, size: 4KB}\n  - capture: {at: [all], file: a.pcapng}\n" +
+		"checks: [{packets: {bytes-per-rank: {workload: " + name + ", formula: " + formula + ", tolerance: 1%}}}]\n"
+}
+
+// messagesFile is a file with messages, and messagesBytes a check of their bytes.
+func messagesFile(keys string) string {
+	return head + "steps: [{messages: {name: m, " + keys + "}}, {capture: {at: [all], file: a.pcapng}}]\n"
+}
+
+func messagesBytes(formula string) string {
+	return "checks: [{packets: {bytes-per-rank: {workload: m, formula: " + formula + ", tolerance: 1%}}}]\n"
+}
+
+// sgdFile is a file with a training by gradients.
+func sgdFile(keys string) string {
+	return head + "steps: [{workload: {name: s, kind: sgd, " + keys + "}}]\n"
+}
+
 // wrongFiles are files with exactly one problem each: where, what is wrong and
 // what would be right.
 var wrongFiles = []struct {
@@ -66,6 +91,57 @@ var wrongFiles = []struct {
 	{"infinite CPU", head + "nodes: {h0: {cpu: " + here + ".inf}}\n", "cpu is the number .inf", "a number in decimal digits"},
 	{"tag", head + "seed: " + here + "!!int 7\n", `tag "!!int"`, "remove it"},
 
+	// Training jobs.
+	{"training without a job", head + "steps: [{" + here + "training: {name: t}}]\n", "steps[0].training does nothing", "want exactly one of model, trace"},
+	{"stages that do not divide layers", training("layers: 6, pp: " + here + "4"), "pp 4 does not divide the layers, 6", "want a divisor"},
+	{"tensor parallelism that does not divide heads", training("layers: 4, heads: 6, tp: " + here + "4"), "tp 4 does not divide the heads, 6", "want a divisor"},
+	{"experts on ranks that there are not", training("layers: 4, dp: 2, experts: 8, ep: " + here + "4"), "ep 4 does not divide dp, 2", "want a divisor"},
+	{"batch that does not divide", training("layers: 4, dp: 2, micro-batch: 4, global-batch: " + here + "12"), "a global batch of 12 with dp 2 and micro-batches of 4", "want a multiple of 8"},
+	{"sequence parallelism alone", training("layers: 4, sp: " + here + "true"), "sequence parallelism without tensor parallelism", "want tp of at least 2"},
+	{"ZeRO in a pipeline", training("layers: 4, pp: 2, zero: " + here + "3"), "zero 3 with a pipeline of 2 stages", "want zero of at most 1"},
+	{"ZeRO stage that there is not", training("layers: 4, zero: " + here + "4"), "zero is 4", "want 0 to 3"},
+	{"more experts than there are", training("layers: 4, experts: 4, top-k: " + here + "5"), "5 experts for each token, of 4", "want at most"},
+	{"model without a device", head + "steps:\n  - training: {name: t, " + here + "model: {layers: 4, hidden: 64, sequence: 32}}\n", `lacks the key "tflops"`, "add tflops"},
+	{"ranks of another number", head + "steps:\n  - training: {name: t, " + here + "ranks: [0, 1, 2], model: {layers: 4, hidden: 64, sequence: 32, tflops: 1, dp: 2}}\n", "3 ranks for dp 2 * tp 1 * pp 1", "want 2"},
+	{"rank twice", head + "steps:\n  - training: {name: t, ranks: [1, " + here + "1], model: {layers: 4, hidden: 64, sequence: 32, tflops: 1, dp: 2}}\n", "rank 1 is negative or named twice", "once"},
+	{"placement of given ranks", head + "steps:\n  - training: {name: t, trace: a.cm, ranks: [0, 1], placement: " + here + "spread}\n", "a placement of ranks that are given", "remove it"},
+	{"world of a model", head + "steps:\n  - training: {name: t, world: " + here + "4, model: {layers: 4, hidden: 64, sequence: 32, tflops: 1}}\n", "world 4 beside a model", "remove it"},
+	{"wait for what is not in the background", training("layers: 4") + "  - wait: [" + here + "t]\n", "no step above is t and in the background", "background: true"},
+	{"bandwidth of a job", training("layers: 4") + "checks: [{workload: {name: t, " + here + "busbw: \">= 1 Mbit/s\"}}]\n", "a bus bandwidth of a training job", "remove it"},
+	{"formula of a collective for a job", trainingBytes("t", here+"ring-all-reduce"), `formula "ring-all-reduce" of a training job`, "want training"},
+	{"formula of a job for a collective", trainingBytes("ar", here+"training"), "formula training of ar, which is no training job", "want that of its algorithm"},
+
+	// Training by gradients.
+	{"size of a network", sgdFile(here + "size: 4KB"), "a size of sgd", "remove it"},
+	{"warm-up of a network", sgdFile(here + "warmup: 1"), "a warm-up of sgd", "remove it"},
+	{"type of a network", sgdFile(here + "type: half"), "a type of sgd", "remove it"},
+	{"op of a network", sgdFile(here + "op: max"), "an op of sgd", "remove it"},
+	{"layer of none", sgdFile("sgd: {hidden: [64, " + here + "0]}"), "a layer of 0", "want 1 to 4096"},
+	{"too many layers", sgdFile("sgd: {" + here + "hidden: [1, 1, 1, 1, 1, 1, 1, 1, 1]}"), "9 layers", "want at most 8"},
+	{"momentum that grows", sgdFile("sgd: {momentum: " + here + "100%}"), "a momentum of 100%", "want less than 100%"},
+	{"share of whole gradients", sgdFile("sgd: {" + here + "keep: 1%}"), "keep of exchange: whole", "take exchange: top-k"},
+	{"bits of top-k", sgdFile("sgd: {exchange: top-k, " + here + "bits: 4}"), "bits of exchange: top-k", "take exchange: quantised"},
+	{"odd bits", sgdFile("sgd: {exchange: quantised, bits: " + here + "3}"), `bits "3" does not exist`, "want 2 or 4 or 8"},
+	{"exchange", sgdFile("sgd: {exchange: " + here + "encrypt}"), `exchange "encrypt" does not exist`, `did you mean "encrypted"?`},
+	{"losses of what is encrypted", sgdFile("transport: rd, rd: {" + here + "droppable: 2%}, sgd: {exchange: encrypted}"), "droppable partial sums of exchange: encrypted", "take exchange: whole"},
+	{"algorithm of another collective", sgdFile("algorithm: " + here + "direct"), `algorithm "direct" of all-reduce`, "want ring"},
+	{"network of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "sgd: {batch: 3}}}]\n", "the kind is all-reduce", "want kind: sgd"},
+	{"loss of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "loss: \"<= 1\"}}]\n", "loss of a workload that learns nothing", "kind: sgd"},
+	{"no loss", head + "steps: [{workload: {name: s, kind: sgd}}]\nchecks: [{workload: {name: s, loss: " + here + "small}}]\n", `loss "small" is no comparison`, "and a number"},
+	{"beside nothing", head + "steps: [{workload: {name: s, kind: sgd}}, {workload: {name: u, kind: sgd}}]\nchecks: [{workload: {name: s, " + here + "beside: {workload: u}}}]\n", "beside compares nothing", "add busbw"},
+
+	// Messages.
+	{"messages of nothing", head + "steps: [{" + here + "messages: {name: m}}]\n", "steps[0].messages does nothing", "want exactly one of open, cache, blocks"},
+	{"messages of two kinds", messagesFile("open: {sizes: hadoop, load: 40%, count: 5}, " + here + "blocks: {servers: 1, count: 3}"), "open and blocks", "exactly one of"},
+	{"sizes that nobody published", messagesFile("open: {sizes: " + here + "websearch, load: 40%, count: 5}"), `sizes "websearch" does not exist`, `did you mean "web-search"?`},
+	{"load of nothing", messagesFile("open: {sizes: hadoop, load: " + here + "0%, count: 5}"), "a load of nothing", "want a share such as 40%"},
+	{"layers of nothing", messagesFile("cache: {prefill: 1, requests: 1, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: " + here + "2GiB}"), "layer-bytes is 2GiB", "want 1B to 1GiB"},
+	{"blocks of nothing", messagesFile("blocks: {servers: 1, count: 3, block: " + here + "0B}"), "block is 0B", "want 1B to 1GiB"},
+	{"times of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "p99: \"<= 1ms\"}}]\n", "times of ar, which is no step of messages", "judge busbw"},
+	{"bandwidth of messages", messagesFile("blocks: {servers: 1, count: 3}") + "checks: [{workload: {name: m, " + here + "busbw: \">= 1 Mbit/s\"}}]\n", "a bus bandwidth of messages", "judge p50 or p99"},
+	{"formula of a collective for messages", messagesFile("blocks: {servers: 1, count: 3}") + messagesBytes(here+"all-to-all"), `formula "all-to-all" of messages`, "want messages"},
+	{"formula of messages for a collective", head + "steps: [{workload: {name: m, kind: all-reduce, size: 4B}}, {capture: {at: [all], file: a.pcapng}}]\n" + messagesBytes(here+"messages"), "formula messages of m, which sends what its kind does", "ring-all-reduce"},
+
 	// Units.
 	{"rate without a unit", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "1000}}}\n", `rate "1000" cannot be read`, "kbit, mbit, gbit"},
 	{"rate in the wrong spelling", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "10Gbps}}}\n", `rate "10Gbps" cannot be read`, "as in 1gbit"},
@@ -86,12 +162,23 @@ var wrongFiles = []struct {
 	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
 	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want soft or router or bridge"},
 	{"runtime", head + "nodes: {default: {runtime: " + here + "docker}}\n", `runtime "docker" does not exist`, "want netns or vm"},
+	{"size and sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "sizes: {from: 4B, to: 8B}}}]\n", `size and sizes`, "remove one of them"},
+	{"sizes downwards", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 8B, to: " + here + "4B}}}]\n", `sizes from 8B to 4B`, "want at least from"},
+	{"sizes without an end", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here + "sizes: {from: 8B}}}]\n", `lacks the key "to"`, "a size such as 40KB"},
+	{"sizes of less than an element", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: " + here + "2B, to: 8B}}}]\n", `sizes.from is 2B`, "want 4B to 64GiB"},
+	{"sizes that stay", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 4B, to: 8B, factor: " + here + "1}}}]\n", `factor is 1`, "want 2 to 1024"},
+	{"droppable sums of sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here + "sizes: {from: 4B, to: 8B}, transport: rd, rd: {droppable: 2%}}}]\n", `several sizes with droppable`, "want one size"},
 	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n", `kind "allgather" does not exist`, `did you mean "all-gather"?`},
 	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "star, size: 4B}}]\n", `algorithm "star" does not exist`, "want one of ring, tree, halving-doubling"},
-	{"algorithm of another kind", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: " + here + "ring, size: 4B}}]\n", `algorithm "ring" of all-to-all`, "want direct or pairwise"},
-	{"algorithm of all-reduce", head + "steps: [{workload: {name: ar, kind: all-gather, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" of all-gather`, "want ring"},
+	{"algorithm of another kind", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: " + here + "ring, size: 4B}}]\n", `algorithm "ring" of all-to-all`, "want direct or pairwise or msccl"},
+	{"algorithm of all-reduce", head + "steps: [{workload: {name: ar, kind: all-gather, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" of all-gather`, "want ring or hierarchical or msccl"},
+	{"hierarchical broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, algorithm: " + here + "hierarchical, size: 4B}}]\n", `algorithm "hierarchical" of broadcast`, "want ring or binomial or msccl"},
+	{"MSCCL without a file", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "msccl, size: 4B}}]\n", `algorithm: msccl without a file`, "want file: NAME.xml"},
+	{"file of a ring", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "file: a.xml}}]\n", `a file of algorithm: ring`, "want algorithm: msccl"},
+	{"rates of a file", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: msccl, file: a.xml, size: 4B, transport: rd, rd: {control: " + here + "offline}}}]\n", `control: offline of msccl`, "want algorithm: ring"},
+	{"skew of a file", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: msccl, file: a.xml, size: 4B, " + here + "skew: 1}}]\n", `a skew of all-to-all by msccl`, "another algorithm"},
 	{"droppable sums in trees", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: tree, size: 4B, transport: rd, rd: {" + here + "droppable: 2%}}}]\n", `all-reduce by tree, which has none`, "algorithm: ring"},
-	{"rates of a tree", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: tree, size: 4B, transport: rd, rd: {control: " + here + "offline}}}]\n", `control: offline of tree`, "want algorithm: ring"},
+	{"rates of a binomial tree", head + "steps: [{workload: {name: ar, kind: reduce, algorithm: binomial, size: 4B, transport: rd, rd: {control: " + here + "offline}}}]\n", `control: offline of binomial`, "want algorithm: ring"},
 	{"skewed sums", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "skew: 1}}]\n", `a skew of all-reduce`, "take kind: all-to-all"},
 	{"skew", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, skew: " + here + "5}}]\n", `skew is 5`, "want 0 to 4"},
 	{"sums of nothing", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, transport: rd, rd: {" + here + "droppable: 2%}}}]\n", `which has none`, "remove it"},
@@ -123,8 +210,10 @@ var wrongFiles = []struct {
 		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-reduce, tolerance: 1%}}}]\n", `of a workload that is all-to-all`, "want all-to-all"},
 	{"formula of another algorithm", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, algorithm: halving-doubling, size: 4B}\n" +
 		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-reduce, tolerance: 1%}}}]\n", `of a workload that is all-reduce by halving-doubling`, "want halving-doubling-all-reduce"},
-	{"formula of a broadcast", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: broadcast, size: 4B}\n" +
-		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-gather, tolerance: 1%}}}]\n", `of a workload that is broadcast by ring`, "want another check: there are ranks that send nothing"},
+	{"formula of another kind than broadcast", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: broadcast, size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-gather, tolerance: 1%}}}]\n", `of a workload that is broadcast by ring`, "want ring-broadcast"},
+	{"formula of a file", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-to-all, algorithm: msccl, file: a.xml, size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: {formula: " + here + "all-to-all, tolerance: 1%}}}]\n", `of a workload that is all-to-all by msccl`, "want msccl"},
 	{"MTU", "name: a\nfabric: {topology: explicit, links: {default: {mtu: " + here + "100}}}\n", "mtu is 100", "want 1280 to 65535"},
 	{"no NICs", head + "nodes: {h0: {nics: " + here + "0}}\n", "nics is 0", "want 1 to 64"},
 	{"rate of nothing", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "0gbit}}}\n", "rate is 0bit", "want 1kbit to 1600gbit"},
@@ -133,6 +222,12 @@ var wrongFiles = []struct {
 	{"buffer of nothing", "name: a\nfabric: {topology: explicit, switch: {buffer: " + here + "0B}}\n", "a buffer of no bytes", "such as 256KiB"},
 	{"memory", head + "nodes: {h0: {memory: " + here + "4KB}}\n", "memory is 4KB", "want at least 4MiB"},
 	{"size of half a float", head + "steps: [{workload: {name: ar, kind: all-reduce, size: " + here + "1001B}}]\n", "size is 1001B", "a multiple of 4B"},
+	{"size of half a half", head + "steps: [{workload: {name: ar, kind: all-reduce, type: half, size: " + here + "1001B}}]\n", "size is 1001B", "a multiple of 2B"},
+	{"type", head + "steps: [{workload: {name: ar, kind: all-reduce, type: " + here + "double, size: 4B}}]\n", `type "double" does not exist`, "want one of float, bfloat16, half, int32"},
+	{"op", head + "steps: [{workload: {name: ar, kind: all-reduce, op: " + here + "prod, size: 4B}}]\n", `op "prod" does not exist`, "want one of sum, max, min, avg"},
+	{"op of a broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, size: 4B, " + here + "op: sum}}]\n", "an op of broadcast", "remove it"},
+	{"root of an all-reduce", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "root: 1}}]\n", "a root of all-reduce", "take kind: broadcast or reduce"},
+	{"droppable maximum", head + "steps: [{workload: {name: ar, kind: all-reduce, op: max, size: 4B, transport: rd, rd: {" + here + "droppable: 2%}}}]\n", "no sums of float", "op: sum"},
 	{"no iterations", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, iterations: " + here + "0}}]\n", "iterations is 0", "want 1 to 1000000"},
 	{"exit code", head + "steps: [{exec: {nodes: [h0], command: [ls], expect: " + here + "256}}]\n", "expect is 256", "want 0 to 255"},
 	{"sleep of nothing", head + "steps: [{sleep: " + here + "0s}]\n", "a sleep of no time", "such as 100ms"},
@@ -177,6 +272,17 @@ var wrongFiles = []struct {
 	{"links of a generator", "name: a\nfabric: {topology: single-switch, " + here + "connect: [\"a -- b\"]}\n", "topology single-switch makes its own links", "topology: explicit"},
 	{"parameters of explicit", "name: a\nfabric: {topology: explicit, " + here + "params: {k: 4}}\n", "topology explicit has no parameters", "remove params"},
 	{"empty step", head + "steps: [" + here + "{}]\n", "steps[0] does nothing", "want exactly one of capture, workload"},
+	{"stack of no kind", head + "steps:\n  - " + here + "stack: {name: a}\n", `steps[0].stack lacks the key "kind"`, "one of openmpi"},
+	{"stack of an unknown kind", head + "steps:\n  - stack: {name: a, kind: " + here + "lam}\n", `steps[0].stack.kind "lam" does not exist`, "openmpi"},
+	{"test that a stack lacks", head + "steps:\n  - stack: {name: a, kind: mpich, test: " + here + "bcast}\n", `test "bcast" of mpich`, "want all-reduce or all-to-all"},
+	{"test where there is one", head + "steps:\n  - stack: {name: a, kind: redis, test: " + here + "get}\n", `test "get" of redis`, "remove it"},
+	{"command of a stack without", head + "steps:\n  - stack: {name: a, kind: redis, " + here + "command: [ls]}\n", "a command of redis", "exec"},
+	{"command and test", head + "steps:\n  - stack: {name: a, kind: mpich, command: [ls], " + here + "test: all-reduce}\n", "a test of a program of the file's own", "remove one"},
+	{"sends of a test", head + "steps:\n  - stack: {name: a, kind: mpich, " + here + "sends: 1KiB}\n", "what a test sends is known", "remove it"},
+	{"iterations of a stack without", head + "steps:\n  - stack: {name: a, kind: iperf3, " + here + "iterations: 3}\n", "iterations of iperf3", "remove it"},
+	{"stack beside a later one", head + "steps:\n  - stack: {name: a, kind: redis, beside: " + here + "b}\n  - stack: {name: b, kind: redis}\n", `no run of redis before this one is named "b"`, "earlier"},
+	{"stack beside another kind", head + "steps:\n  - stack: {name: b, kind: iperf3}\n  - stack: {name: a, kind: redis, beside: " + here + "b}\n", `no run of redis`, "of this kind"},
+	{"crossed of no stack", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - stack: {name: mpi, kind: mpich}\nchecks:\n  - packets: {crossed: " + here + "mpj}\n", `stack "mpj" does not exist`, `did you mean "mpi"?`},
 	{"two in one step", head + "steps:\n  - sleep: 1s\n    " + here + "exec: {nodes: [h0], command: [ls]}\n", "steps[0] has sleep and exec", "want exactly one"},
 	{"two in one check", head + "checks:\n  - fidelity: faithful\n    " + here + "fidelty: faithful\n", `unknown key "fidelty"`, `did you mean "fidelity"?`},
 	{"empty packets check", head + "steps: [{capture: {at: [all], file: a.pcapng}}]\nchecks: [{" + here + "packets: {}}]\n", "checks[0].packets does nothing", "want exactly one of bytes-per-rank"},
@@ -270,7 +376,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	const want = `f.yaml:1:7: name "Bad"; want 1 to 24 of a-z, 0-9 and -, the first not -
 f.yaml:2:20: fabric.topology "ring" does not exist; want one of explicit, single-switch, leaf-spine, fat-tree, rail-optimized, hpn, torus
 f.yaml:3:17: duration "5" cannot be read; want a number with ns, us, ms, s, m or h, as in 10us
-f.yaml:3:21: steps[1] does nothing; want exactly one of capture, workload, traffic, exec, link, sleep
+f.yaml:3:21: steps[1] does nothing; want exactly one of capture, workload, training, messages, traffic, stack, exec, link, wait, sleep
 f.yaml:4:1: unknown key "sed" in the file; did you mean "seed"?`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

@@ -1,10 +1,12 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"railbed/transports"
+	"railbed/workloads/collective/element"
 )
 
 // Phase is to whom a rank sends at the same time, and from whom it receives then.
@@ -47,9 +49,11 @@ type AllToAllConfig struct {
 	Phases []Phase
 	// Peers are the endpoint's peers, by rank; the rank's own is unused.
 	Peers []transports.Peer
+	// Type is that of the elements, element.Float32 by default.
+	Type element.Type
 	// Input and Output are as long as the matrix says and must not overlap. Output
 	// must be registered with the endpoint for remote writing.
-	Input, Output []float32
+	Input, Output []byte
 	// Outputs are the handles of the others' outputs, by rank.
 	Outputs [][]byte
 }
@@ -72,10 +76,10 @@ type AllToAll struct {
 
 // block is what a rank knows of another one.
 type block struct {
-	in, out  int    // elements that come from there, and that go there
+	in, out  int    // bytes that come from there, and that go there
 	at       int    // where what comes begins in Output
 	from     int    // where what goes begins in Input
-	lands    uint64 // where that lands there, in bytes
+	lands    uint64 // where that lands there
 	seen     []bool // slices of the current operation that came
 	expected bool   // it has leave to send in the current operation
 	waits    bool   // for its leave
@@ -91,13 +95,12 @@ type exchange struct {
 	traffic     Traffic
 }
 
-// blockSlices is how many messages a block of so many elements is.
-func blockSlices(elements int) int { return (elements*ElementSize + sliceBytes - 1) / sliceBytes }
+// blockSlices is how many messages a block of so many bytes is.
+func blockSlices(bytes int) int { return (bytes + sliceBytes - 1) / sliceBytes }
 
-// slicePart is the elements of one of them.
-func slicePart(elements, slice int) (from, to int) {
-	const each = sliceBytes / ElementSize
-	return slice * each, min((slice+1)*each, elements)
+// slicePart is the bytes of one of them.
+func slicePart(bytes, slice int) (from, to int) {
+	return slice * sliceBytes, min((slice+1)*sliceBytes, bytes)
 }
 
 // NewAllToAll checks the configuration and returns the operation.
@@ -114,8 +117,12 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 			return problem("rank %d sends to %d ranks of %d", from, len(row), len(m))
 		}
 	}
-	if len(config.Input) != m.InputLen(rank) || len(config.Output) != m.OutputLen(rank) {
-		return problem("input of %d elements, output of %d, want %d and %d", len(config.Input), len(config.Output), m.InputLen(rank), m.OutputLen(rank))
+	size := cmp.Or(config.Type, element.Float32).Size()
+	if size == 0 {
+		return problem("there is no type %s", config.Type)
+	}
+	if len(config.Input) != size*m.InputLen(rank) || len(config.Output) != size*m.OutputLen(rank) {
+		return problem("input of %d bytes, output of %d, want %d and %d", len(config.Input), len(config.Output), size*m.InputLen(rank), size*m.OutputLen(rank))
 	}
 	if len(m) > 1 && (len(config.Peers) != len(m) || len(config.Outputs) != len(m)) {
 		return problem("%d peers and %d outputs of %d ranks", len(config.Peers), len(config.Outputs), len(m))
@@ -127,8 +134,8 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 	a.driver = driver{endpoint: config.Endpoint, rank: func(p transports.Peer) int { return a.rankOf[p] }}
 	for other := range m {
 		a.blocks[other] = block{
-			in: m[other][rank], out: m[rank][other], at: m.output(other, rank), from: m.input(rank, other),
-			lands: uint64(m.output(rank, other)) * ElementSize, seen: make([]bool, blockSlices(m[other][rank])),
+			in: size * m[other][rank], out: size * m[rank][other], at: size * m.output(other, rank), from: size * m.input(rank, other),
+			lands: uint64(size * m.output(rank, other)), seen: make([]bool, blockSlices(size*m[other][rank])),
 		}
 		if other != rank {
 			a.rankOf[config.Peers[other]] = other
@@ -233,8 +240,8 @@ func (a *AllToAll) release(to int) {
 	for slice := range blockSlices(b.out) {
 		from, behind := slicePart(b.out, slice)
 		a.post(transports.Request{
-			Op: transports.OpWriteImm, Peer: a.config.Peers[to], Local: Bytes(input[from:behind]),
-			Remote: a.config.Outputs[to], Offset: b.lands + uint64(from)*ElementSize, Imm: uint32(slice),
+			Op: transports.OpWriteImm, Peer: a.config.Peers[to], Local: input[from:behind],
+			Remote: a.config.Outputs[to], Offset: b.lands + uint64(from), Imm: uint32(slice),
 		})
 	}
 }
@@ -272,7 +279,7 @@ func (a *AllToAll) receive(b *block, rank int, c transports.Completion) error {
 		return fmt.Errorf("%w: number %d of %d from rank %d before its phase, or a second time", errUnexpected, number, len(b.seen), rank)
 	}
 	from, to := slicePart(b.in, number)
-	if want := (to - from) * ElementSize; c.Bytes != want || c.Missing != 0 {
+	if want := to - from; c.Bytes != want || c.Missing != 0 {
 		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %d", errUnexpected, number, rank, c.Bytes, c.Missing, want)
 	}
 	b.seen[number] = true

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/transports"
+	"railbed/workloads/collective/element"
 )
 
 // exchanges is all ranks of an all-to-all in one process.
@@ -26,12 +27,12 @@ func newExchanges(t testing.TB, m Matrix, p phases, open func() transports.Endpo
 	t.Helper()
 	w := &exchanges{}
 	n := len(m)
-	outputs, handles := make([][]float32, n), make([][]byte, n)
+	outputs, handles := make([][]byte, n), make([][]byte, n)
 	for rank := range n {
 		e := open()
 		t.Cleanup(func() { e.Close() })
 		w.endpoints = append(w.endpoints, e)
-		if outputs[rank] = make([]float32, m.OutputLen(rank)); len(outputs[rank]) > 0 {
+		if outputs[rank] = make([]byte, floatSize*m.OutputLen(rank)); len(outputs[rank]) > 0 {
 			handles[rank] = register(t, e, outputs[rank])
 		}
 	}
@@ -44,7 +45,7 @@ func newExchanges(t testing.TB, m Matrix, p phases, open func() transports.Endpo
 		}
 		a, err := NewAllToAll(AllToAllConfig{
 			Endpoint: w.endpoints[rank], Rank: rank, Matrix: m, Phases: p(rank, n), Peers: peers,
-			Input: make([]float32, m.InputLen(rank)), Output: outputs[rank], Outputs: handles,
+			Input: make([]byte, floatSize*m.InputLen(rank)), Output: outputs[rank], Outputs: handles,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +77,7 @@ func TestAllToAll(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 5, 8} {
 		matrices := map[string]Matrix{
 			"even": Even(ranks, 4096*ranks), "nothing": Even(ranks, 0), "one": Even(ranks, 1), "uneven": Even(ranks, 1023),
-			"several messages": Even(ranks, ranks*sliceBytes/ElementSize+77), "skewed": Skewed(ranks, 100_003, 2, seed), "any": make(Matrix, ranks),
+			"several messages": Even(ranks, ranks*sliceBytes/floatSize+77), "skewed": Skewed(ranks, 100_003, 2, seed), "any": make(Matrix, ranks),
 		}
 		for from := range ranks {
 			for range ranks {
@@ -114,7 +115,7 @@ func checkExchange(t *testing.T, w *exchanges, m Matrix, random *rand.Rand) {
 	t.Helper()
 	for _, a := range w.all {
 		for i := range a.config.Input {
-			a.config.Input[i] = random.Float32()
+			a.config.Input[i] = byte(random.Uint32())
 		}
 		clear(a.config.Output)
 	}
@@ -123,14 +124,14 @@ func checkExchange(t *testing.T, w *exchanges, m Matrix, random *rand.Rand) {
 		t.Fatal(err)
 	}
 	for rank, a := range w.all {
-		var want []float32
+		var want []byte
 		in, out := 0, 0
 		for from, row := range m {
 			start := 0
 			for _, elements := range row[:rank] {
 				start += elements
 			}
-			want = append(want, w.all[from].config.Input[start:start+row[rank]]...)
+			want = append(want, w.all[from].config.Input[floatSize*start:floatSize*(start+row[rank])]...)
 			if from != rank {
 				in += row[rank]
 				out += m[rank][from]
@@ -139,7 +140,7 @@ func checkExchange(t *testing.T, w *exchanges, m Matrix, random *rand.Rand) {
 		if !slices.Equal(a.config.Output, want) {
 			t.Fatalf("rank %d has another output than the blocks for it", rank)
 		}
-		if got := traffic[rank]; got.Sent != uint64(out*ElementSize) || got.Received != uint64(in*ElementSize) || out != m.Sends(rank) {
+		if got := traffic[rank]; got.Sent != uint64(out*floatSize) || got.Received != uint64(in*floatSize) || out != m.Sends(rank) {
 			t.Errorf("rank %d: %+v, want %d and %d elements, and Sends %d", rank, got, out, in, m.Sends(rank))
 		}
 	}
@@ -205,37 +206,43 @@ func TestSkewed(t *testing.T) {
 
 // TestBlocksNotice damages an output in one thing at a time.
 func TestBlocksNotice(t *testing.T) {
-	m := Even(4, 4096)
+	for _, kind := range element.Types() {
+		t.Run(string(kind), func(t *testing.T) { testBlocksNotice(t, kind) })
+	}
+}
+
+func testBlocksNotice(t *testing.T, kind element.Type) {
+	m, size := Even(4, 4096), kind.Size()
 	const rank, iteration = 2, 7
-	b := NewBlocks(rank, m)
-	good := make([]float32, m.OutputLen(rank))
+	b := NewBlocks(rank, m, kind)
+	input := func(from, iteration int) []byte {
+		in := make([]byte, size*m.InputLen(from))
+		NewBlocks(from, m, kind).Fill(in, iteration)
+		return in
+	}
+	good := make([]byte, size*m.OutputLen(rank))
+	block := func(o []byte, from, to int) []byte { return o[from*size : to*size] }
 	for from := range m {
-		input := make([]float32, m.InputLen(from))
-		NewBlocks(from, m).Fill(input, iteration)
-		copy(good[from*1024:], input[rank*1024:][:1024])
+		copy(block(good, from*1024, (from+1)*1024), block(input(from, iteration), rank*1024, (rank+1)*1024))
 	}
 	if wrong := b.Wrong(good, iteration); wrong != 0 {
 		t.Fatalf("%d elements of a right output are wrong", wrong)
 	}
 	for name, c := range map[string]struct {
-		damage func(output []float32)
+		damage func(output []byte)
 		least  uint64 // random values are alike now and then
 	}{
-		"an element":                  {func(o []float32) { o[1500]++ }, 1},
-		"the last element":            {func(o []float32) { o[4095] = 0 }, 1},
-		"a block did not come":        {func(o []float32) { clear(o[1024:2048]) }, 1024},
-		"two blocks changed places":   {func(o []float32) { s := slices.Clone(o[:1024]); copy(o, o[1024:2048]); copy(o[1024:], s) }, 2040},
-		"a block that is one too far": {func(o []float32) { copy(o[1025:2048], slices.Clone(o[1024:2047])) }, 1020},
-		"a block of another receiver": {func(o []float32) {
-			in := make([]float32, 4096)
-			NewBlocks(1, m).Fill(in, iteration)
-			copy(o[1024:2048], in)
-		}, 1020},
-		"a block of another iteration": {func(o []float32) {
-			in := make([]float32, 4096)
-			NewBlocks(1, m).Fill(in, iteration-1)
-			copy(o[1024:2048], in[2048:])
-		}, 1020},
+		"an element":           {func(o []byte) { o[1500*size]++ }, 1},
+		"the last element":     {func(o []byte) { clear(block(o, 4095, 4096)) }, 1},
+		"a block did not come": {func(o []byte) { clear(block(o, 1024, 2048)) }, 1024},
+		"two blocks changed places": {func(o []byte) {
+			s := slices.Clone(block(o, 0, 1024))
+			copy(o, block(o, 1024, 2048))
+			copy(block(o, 1024, 2048), s)
+		}, 2040},
+		"a block that is one too far":  {func(o []byte) { copy(block(o, 1025, 2048), slices.Clone(block(o, 1024, 2047))) }, 1020},
+		"a block of another receiver":  {func(o []byte) { copy(block(o, 1024, 2048), input(1, iteration)) }, 1020},
+		"a block of another iteration": {func(o []byte) { copy(block(o, 1024, 2048), block(input(1, iteration-1), 2048, 3072)) }, 1020},
 	} {
 		bad := slices.Clone(good)
 		c.damage(bad)
@@ -325,7 +332,7 @@ func TestExchangesBackToBack(t *testing.T) {
 				group, ctx := errgroup.WithContext(t.Context())
 				for rank, a := range w.all {
 					group.Go(func() error {
-						blocks := NewBlocks(rank, m)
+						blocks := NewBlocks(rank, m, element.Float32)
 						random := rand.New(rand.NewPCG(uint64(rank), 0))
 						for round := range rounds {
 							blocks.Fill(a.config.Input, round)
@@ -350,7 +357,7 @@ func TestExchangesBackToBack(t *testing.T) {
 
 // TestUnexpectedBlocks sends what a wrong rank would send.
 func TestUnexpectedBlocks(t *testing.T) {
-	const ranks, slice = 3, sliceBytes / ElementSize
+	const ranks, slice = 3, sliceBytes / floatSize
 	w := newExchanges(t, Even(ranks, ranks*2*slice), Pairwise, openMemory(1))
 	a := w.all[0]
 	ctx, cancel := context.WithCancel(t.Context())
@@ -384,7 +391,7 @@ func TestUnexpectedBlocks(t *testing.T) {
 }
 
 func TestNewAllToAllRefuses(t *testing.T) {
-	buffer := make([]float32, 6)
+	buffer := make([]byte, 24)
 	good := func() AllToAllConfig {
 		return AllToAllConfig{Rank: 0, Matrix: Even(3, 6), Phases: Pairwise(0, 3), Peers: []transports.Peer{0, 1, 2}, Outputs: make([][]byte, 3), Input: buffer, Output: buffer}
 	}
@@ -394,7 +401,8 @@ func TestNewAllToAllRefuses(t *testing.T) {
 	for name, change := range map[string]func(*AllToAllConfig){
 		"rank":         func(c *AllToAllConfig) { c.Rank = 3 },
 		"short row":    func(c *AllToAllConfig) { c.Matrix = Matrix{{1, 1, 1}, {1, 1}, {1, 1, 1}} },
-		"input":        func(c *AllToAllConfig) { c.Input = buffer[:5] },
+		"input":        func(c *AllToAllConfig) { c.Input = buffer[:20] },
+		"type":         func(c *AllToAllConfig) { c.Type = "double" },
 		"output":       func(c *AllToAllConfig) { c.Output = nil },
 		"peers":        func(c *AllToAllConfig) { c.Peers = c.Peers[:2] },
 		"outputs":      func(c *AllToAllConfig) { c.Outputs = nil },

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"railbed/workloads/collective/perf"
 	"railbed/workloads/collective/schedule"
 )
 
@@ -13,7 +14,7 @@ func BenchmarkRing(b *testing.B) {
 	for _, ranks := range []int{2, 4, 8} {
 		for _, size := range []int{4, 64 << 10, 1 << 20, 64 << 20} {
 			b.Run(fmt.Sprintf("ranks=%d/%dKiB", ranks, size>>10), func(b *testing.B) {
-				w := newWorld(b, ranks, size/ElementSize, openTCP(b))
+				w := newWorld(b, ranks, size/floatSize, openTCP(b))
 				if _, err := w.allReduce(b.Context(), OutOfPlace); err != nil {
 					b.Fatal(err)
 				}
@@ -25,7 +26,7 @@ func BenchmarkRing(b *testing.B) {
 					}
 				}
 				b.StopTimer()
-				m := MeasureOf(schedule.AllReduce, uint64(size), ranks, b.Elapsed(), 0)
+				m := perf.MeasureOf(schedule.AllReduce, uint64(size), ranks, b.Elapsed(), 0)
 				b.ReportMetric(m.BusBW*float64(b.N), "busbw-GB/s")
 			})
 		}

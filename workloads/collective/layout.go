@@ -1,8 +1,5 @@
 package collective
 
-// ElementSize is the size of a float32 in bytes.
-const ElementSize = 4
-
 // sliceBytes is the most that one message carries. It is small enough that a
 // slice is still in the cache when it is reduced and sent on, and that a
 // chunk of a large buffer has many slices, so that reduction overlaps with
@@ -25,10 +22,10 @@ type layout struct {
 	slices       int // slices of the longest chunk
 }
 
-func newLayout(ranks, count int) layout {
+func newLayout(ranks, count, elementSize int) layout {
 	longest := (count + ranks - 1) / ranks
 	slice := (longest + slicesPerChunk - 1) / slicesPerChunk
-	slice = min(max(slice, minSliceBytes/ElementSize), sliceBytes/ElementSize)
+	slice = min(max(slice, minSliceBytes/elementSize), sliceBytes/elementSize)
 	return layout{ranks: ranks, count: count, slice: slice, slices: (longest + slice - 1) / slice}
 }
 

@@ -36,8 +36,8 @@ func (r *Ring) droppable(step, size int) int {
 // and makes them 0.
 func (r *Ring) lose(holes []transports.Hole, landing []float32, from int) {
 	for _, h := range holes {
-		first := from + h.Offset/ElementSize
-		behind := min(from+(h.Offset+h.Bytes+ElementSize-1)/ElementSize, len(landing))
+		first := from + h.Offset/floatSize
+		behind := min(from+(h.Offset+h.Bytes+floatSize-1)/floatSize, len(landing))
 		clear(landing[first:behind])
 		r.run.lost = append(r.run.lost, Loss{Rank: r.config.Rank, From: first, To: behind})
 	}
@@ -48,28 +48,29 @@ func (r *Ring) lose(holes []transports.Hole, landing []float32, from int) {
 // ranks from the last on that lost what came before. It also counts those that
 // were lost in part. Losses that cannot be make every element wrong.
 func (p *Pattern) WrongBut(result []float32, iteration int, lost []Loss) (wrong, short uint64) {
-	l := newLayout(p.ranks, len(result))
+	l := newLayout(p.config.Ranks, len(result), floatSize)
 	restart := make(map[int]int) // by element, the place in its chunk's way where the sum begins
 	for _, loss := range lost {
 		chunk := l.chunk(loss.From)
-		if chunk < 0 || loss.From >= loss.To || l.chunk(loss.To-1) != chunk || loss.Rank < 0 || loss.Rank >= p.ranks {
+		if chunk < 0 || loss.From >= loss.To || l.chunk(loss.To-1) != chunk || loss.Rank < 0 || loss.Rank >= p.config.Ranks {
 			return uint64(len(result)), 0
 		}
-		place := ((loss.Rank-chunk)%p.ranks + p.ranks) % p.ranks
+		place := ((loss.Rank-chunk)%p.config.Ranks + p.config.Ranks) % p.config.Ranks
 		for i := loss.From; i < loss.To; i++ {
 			restart[i] = max(restart[i], place)
 		}
 	}
-	wrong = p.Wrong(result, iteration)
+	wrong = p.Wrong(Bytes(result), iteration, 0)
 	at := shifted(iteration)
 	for i, place := range restart {
 		n := (at + i) % patternLen
-		if result[i] != p.expected[n] {
+		if result[i] != Floats(p.expected)[n] {
 			wrong-- // it is looked at here
 		}
 		var want float32
-		for k := place; k < p.ranks; k++ {
-			want += p.value((l.chunk(i)+k)%p.ranks, n)
+		for k := place; k < p.config.Ranks; k++ {
+			value, _ := p.draw((l.chunk(i)+k)%p.config.Ranks, n)
+			want += float32(value)
 		}
 		if result[i] != want {
 			wrong++

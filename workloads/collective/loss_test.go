@@ -25,15 +25,15 @@ func testLossyAllReduce(t *testing.T, ranks, count int, seed uint64) {
 	patterns := make([]*Pattern, ranks)
 	for i, ring := range w.rings {
 		ring.config.Droppable = units.Ratio{Num: 1, Den: 50}
-		patterns[i] = NewPattern(i, ranks)
+		patterns[i] = floats(i, ranks)
 	}
 	missing := uint64(0)
 	for iteration, mode := range []Mode{OutOfPlace, InPlace, OutOfPlace, InPlace} {
 		for i, ring := range w.rings {
 			if mode == InPlace {
-				patterns[i].Fill(ring.config.Output, iteration)
+				patterns[i].Fill(Bytes(ring.config.Output), iteration, 0)
 			} else {
-				patterns[i].Fill(ring.config.Input, iteration)
+				patterns[i].Fill(Bytes(ring.config.Input), iteration, 0)
 			}
 		}
 		traffic, err := w.allReduce(t.Context(), mode)
@@ -57,7 +57,7 @@ func testLossyAllReduce(t *testing.T, ranks, count int, seed uint64) {
 		}
 		checkLosses(t, patterns[0], w.rings[0].config.Output, iteration, lost)
 	}
-	if most := uint64(4 * (ranks - 1) * count * ElementSize / 50); (missing == 0) != (most < 50) || missing > most {
+	if most := uint64(4 * (ranks - 1) * count * floatSize / 50); (missing == 0) != (most < 50) || missing > most {
 		t.Errorf("%d bytes of partial sums never came, of %d that need not", missing, most)
 	}
 }
@@ -82,7 +82,7 @@ func checkLosses(t *testing.T, p *Pattern, result []float32, iteration int, lost
 	}
 	for name, others := range map[string][]Loss{
 		"beyond the end": {{Rank: 0, From: len(result), To: len(result) + 1}},
-		"of nobody":      {{Rank: p.ranks, From: 0, To: 1}},
+		"of nobody":      {{Rank: p.config.Ranks, From: 0, To: 1}},
 		"of nothing":     {{Rank: 0, From: 1, To: 1}},
 		"over chunks":    {{Rank: 0, From: 0, To: len(result)}},
 	} {
@@ -101,13 +101,13 @@ func TestWrongBut(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	for range 100 {
 		ranks, count, iteration := 2+random.IntN(6), 1+random.IntN(3000), random.IntN(100)
-		l := newLayout(ranks, count)
+		l := newLayout(ranks, count, floatSize)
 		data := make([][]float32, ranks)
 		var pattern *Pattern
 		for r := range data {
-			pattern = NewPattern(r, ranks)
+			pattern = floats(r, ranks)
 			data[r] = make([]float32, count)
-			pattern.Fill(data[r], iteration)
+			pattern.Fill(Bytes(data[r]), iteration, 0)
 		}
 		gone := make(map[Loss]bool) // single elements
 		for range random.IntN(2 * count) {
@@ -154,7 +154,7 @@ func TestWrongBut(t *testing.T) {
 func TestChunk(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 7} {
 		for _, count := range []int{0, 1, 5, 6, 7, 8, 1000, 1001} {
-			l := newLayout(ranks, count)
+			l := newLayout(ranks, count, floatSize)
 			for chunk := range ranks {
 				for slice := range l.slices {
 					from, to := l.part(chunk, slice)

@@ -1,9 +1,12 @@
 package collective
 
 import (
+	"bytes"
 	"math/big"
 	"math/rand/v2"
 	"slices"
+
+	"railbed/workloads/collective/element"
 )
 
 // Matrix is how many elements each rank sends to each one, by sender and then by
@@ -91,47 +94,47 @@ func (m Matrix) output(from, to int) int {
 	return at
 }
 
-// Blocks is the data of an all-to-all: whole numbers of 24 bits, exact in a float32,
-// none of them 0, that look random in sender, receiver, position and iteration. A block
-// that is missing, of somebody else or of an earlier iteration, and an element at
-// another place differ.
+// Blocks is the data of an all-to-all: bits, not all of them 0, that look random in
+// sender, receiver, position and iteration. A block that is missing, of somebody else or
+// of an earlier iteration, and an element at another place differ.
 type Blocks struct {
 	rank   int
 	matrix Matrix
+	size   int
 }
 
 // NewBlocks makes the data of one rank.
-func NewBlocks(rank int, m Matrix) *Blocks { return &Blocks{rank: rank, matrix: m} }
+func NewBlocks(rank int, m Matrix, t element.Type) *Blocks {
+	return &Blocks{rank: rank, matrix: m, size: t.Size()}
+}
 
 // blockKey is what the values of a block are drawn from.
 func blockKey(from, to, iteration int) uint64 {
 	return mix(mix(uint64(from)<<32|uint64(to)) ^ uint64(iteration))
 }
 
-// blockValue is an element of a block: 1 to 2^24.
-func blockValue(key uint64, place int) float32 { return float32(mix(key+uint64(place))>>40 + 1) }
-
 // Fill sets an input to the rank's data for an iteration.
-func (b *Blocks) Fill(input []float32, iteration int) {
+func (b *Blocks) Fill(input []byte, iteration int) {
+	into := input[:0]
 	for to, elements := range b.matrix[b.rank] {
 		key := blockKey(b.rank, to, iteration)
-		for i := range input[:elements] {
-			input[i] = blockValue(key, i)
+		for i := range elements {
+			into = appendBits(into, b.size, mix(key+uint64(i)))
 		}
-		input = input[elements:]
 	}
 }
 
 // Wrong counts the elements of an output that are not what their sender had there.
-func (b *Blocks) Wrong(output []float32, iteration int) (wrong uint64) {
+func (b *Blocks) Wrong(output []byte, iteration int) (wrong uint64) {
+	var want [8]byte
 	for from, row := range b.matrix {
 		key := blockKey(from, b.rank, iteration)
-		for i, value := range output[:row[b.rank]] {
-			if value != blockValue(key, i) {
+		for i := range row[b.rank] {
+			if !bytes.Equal(output[:b.size], appendBits(want[:0], b.size, mix(key+uint64(i)))) {
 				wrong++
 			}
+			output = output[b.size:]
 		}
-		output = output[row[b.rank]:]
 	}
 	return wrong
 }

@@ -1,147 +1,191 @@
 package collective
 
 import (
+	"bytes"
 	"fmt"
-	"math/rand/v2"
+	"math"
+	"math/big"
 	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"railbed/workloads/collective/element"
 )
 
-// TestPatternSumsAreExact adds the ranks' data in float64, and in float32 in
-// two orders.
-func TestPatternSumsAreExact(t *testing.T) {
-	for _, ranks := range []int{1, 2, 3, 8, 33, 512} {
-		const count = patternLen + 1000
-		exact := make([]float64, count)
-		forward, backward := make([]float32, count), make([]float32, count)
-		buffer := make([]float32, count)
-		var last *Pattern
-		add := func(to []float32, rank int) {
-			last = NewPattern(rank, ranks)
-			last.Fill(buffer, 3)
-			for i, v := range buffer {
-				to[i] += v
+func newPattern(t testing.TB, c PatternConfig) *Pattern {
+	t.Helper()
+	p, err := NewPattern(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// fill sets the data of a rank.
+func fill(t testing.TB, c PatternConfig, memory []byte, iteration int) {
+	t.Helper()
+	p, err := newData(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Fill(memory, iteration, 0)
+}
+
+// fold makes a result of some ranks' data in their order, in the arithmetic of the type.
+func fold(t testing.TB, c PatternConfig, ranks []int, iteration, count int) []byte {
+	t.Helper()
+	var result []byte
+	for i, rank := range ranks {
+		c.Rank = rank
+		input := make([]byte, count*c.Type.Size())
+		fill(t, c, input, iteration)
+		if i == 0 {
+			result = input
+			continue
+		}
+		element.Combiner(c.Type, c.Op, element.Terms{A: i, B: 1, Ranks: c.Ranks})(result, result, input)
+	}
+	return result
+}
+
+// TestPatternsAreExact combines the ranks' data in two orders, and as rational numbers.
+func TestPatternsAreExact(t *testing.T) {
+	const count, iteration = 300, 3
+	for _, kind := range element.Types() {
+		for _, op := range element.Ops() {
+			for _, ranks := range []int{1, 2, 3, 11} {
+				t.Run(fmt.Sprintf("%s/%s/ranks=%d", kind, op, ranks), func(t *testing.T) {
+					c := PatternConfig{Ranks: ranks, Type: kind, Op: op}
+					order := make([]int, ranks)
+					for i := range order {
+						order[i] = i
+					}
+					forward := fold(t, c, order, iteration, count)
+					slices.Reverse(order)
+					backward := fold(t, c, order, iteration, count)
+					p := newPattern(t, c)
+					if ranks == 1 && op == element.Average {
+						return // nothing is combined
+					}
+					if wrong := p.Wrong(forward, iteration, 0); wrong != 0 || !bytes.Equal(forward, backward) {
+						t.Fatalf("%d of %d elements are wrong, by another order it is the same: %v", wrong, count, bytes.Equal(forward, backward))
+					}
+					checkExact(t, c, forward, iteration)
+				})
 			}
 		}
-		step := max(1, ranks/8) // all ranks of a large job would take long
-		for rank := 0; rank < ranks; rank += step {
-			add(forward, rank)
-			for i, v := range buffer {
-				if v < 1 || v != float32(int(v)) {
-					t.Fatalf("element %d is %v, want a whole number from 1", i, v)
-				}
-				exact[i] += float64(v)
+	}
+}
+
+// checkExact compares a result with what the mathematics of an operation gives.
+func checkExact(t *testing.T, c PatternConfig, result []byte, iteration int) {
+	t.Helper()
+	inputs := make([][]byte, c.Ranks)
+	for c.Rank = range c.Ranks {
+		inputs[c.Rank] = make([]byte, len(result))
+		fill(t, c, inputs[c.Rank], iteration)
+	}
+	for i := range len(result) / c.Type.Size() {
+		sum, low, high := new(big.Rat), math.Inf(1), math.Inf(-1)
+		for _, input := range inputs {
+			value := element.At(c.Type, input, i)
+			sum.Add(sum, new(big.Rat).SetFloat64(value))
+			low, high = min(low, value), max(high, value)
+		}
+		want, _ := sum.Float64()
+		tolerance := 0.0
+		switch c.Op {
+		case element.Max:
+			want = high
+		case element.Min:
+			want = low
+		case element.Average:
+			// 1/n, and each product, are rounded once: by 2^-digits at most.
+			if want /= float64(c.Ranks); c.Type == element.Int32 {
+				want = math.Trunc(want)
+			} else {
+				tolerance = want * 2.1 / float64(int(1)<<c.Type.Digits())
 			}
 		}
-		for rank := (ranks - 1) / step * step; rank >= 0; rank -= step {
-			add(backward, rank)
+		if got := element.At(c.Type, result, i); math.Abs(got-want) > tolerance {
+			t.Fatalf("element %d is %v, want %v", i, got, want)
 		}
-		for i := range exact {
-			if float64(forward[i]) != exact[i] || float64(backward[i]) != exact[i] {
-				t.Fatalf("%d ranks: element %d sums to %v and %v, want %v", ranks, i, forward[i], backward[i], exact[i])
+	}
+}
+
+// TestPatternLimits holds for how many ranks there are data, which differ from each other.
+func TestPatternLimits(t *testing.T) {
+	for kind, most := range map[element.Type]int{element.BFloat16: 255, element.Float16: 2047} {
+		for _, op := range []element.Op{element.Sum, element.Average} {
+			if p, err := NewPattern(PatternConfig{Ranks: most + 1, Type: kind, Op: op}); err == nil {
+				t.Errorf("%s %s of %d ranks: values up to %d", kind, op, most+1, p.limit)
 			}
-			if step == 1 && float64(last.expected[(i+shifted(3))%patternLen]) != exact[i] {
-				t.Fatalf("%d ranks: element %d is expected to be %v, sum %v", ranks, i, last.expected[i], exact[i])
+		}
+	}
+	none := map[element.Type][]int{}
+	for _, kind := range []element.Type{element.Float32, element.BFloat16, element.Float16} {
+		for ranks := 1; ranks < min(1<<kind.Digits(), 1100); ranks++ {
+			p := &Pattern{config: PatternConfig{Ranks: ranks, Type: kind}, limit: (1<<kind.Digits() - 1) / uint64(ranks)}
+			if p.limit = min(p.limit, 64); !p.weigh() {
+				none[kind] = append(none[kind], ranks)
 			}
 		}
-		if biggest := slices.Max(last.expected); biggest > 1<<24 {
-			t.Errorf("%d ranks: a sum of %v is not exact in a float32", ranks, biggest)
-		}
+	}
+	want := map[element.Type][]int{element.BFloat16: {150, 166}, element.Float16: {869, 905, 922, 931, 939, 997, 1052}}
+	if diff := cmp.Diff(want, none); diff != "" {
+		t.Errorf("ranks without data for an average (-want +got):\n%s", diff)
+	}
+	if _, err := NewPattern(PatternConfig{Ranks: 2, Type: "double"}); err == nil {
+		t.Error("there are data of a type that there is not")
 	}
 }
 
 // TestPatternSeesFaults does to a right result what a broken all-reduce does.
 func TestPatternSeesFaults(t *testing.T) {
-	const ranks, count, iteration = 4, 300_000, 2
-	inputs := make([][]float32, ranks)
-	for rank := range inputs {
-		inputs[rank] = make([]float32, count)
-		NewPattern(rank, ranks).Fill(inputs[rank], iteration)
-	}
-	p := NewPattern(0, ranks)
-	right := func() []float32 {
-		result := make([]float32, count)
-		for _, input := range inputs {
-			for i, v := range input {
-				result[i] += v
+	const count, iteration = 300_000, 2
+	for _, kind := range element.Types() {
+		c := PatternConfig{Ranks: 4, Type: kind, Op: element.Sum}
+		size := kind.Size()
+		inputs := make([][]byte, c.Ranks)
+		for rank := range inputs {
+			inputs[rank] = fold(t, c, []int{rank}, iteration, count)
+		}
+		p := newPattern(t, c)
+		right := fold(t, c, []int{0, 1, 2, 3}, iteration, count)
+		const from, to = 65536, 131072 // a slice of 256 KiB
+		slice := func(b []byte, from, to int) []byte { return b[from*size : to*size] }
+		sum := func(ranks ...int) []byte { return slice(fold(t, c, ranks, iteration, count), from, to) }
+		for name, damaged := range map[string][]byte{
+			"a rank missing":        sum(0, 2, 3),
+			"a rank twice":          sum(0, 1, 1, 2, 3),
+			"one rank for another":  sum(0, 2, 2, 3),
+			"slices exchanged":      slice(right, 0, from),
+			"shifted by an element": slice(right, from+1, to+1),
+			"own input":             slice(inputs[0], from, to),
+			"zeros":                 make([]byte, (to-from)*size),
+		} {
+			result := slices.Clone(right)
+			copy(slice(result, from, to), damaged)
+			// Values of few digits agree by chance: those of bfloat16 are up to 63 here.
+			least := uint64(to - from - 3)
+			if kind.Size() == 2 {
+				least = (to - from) * 9 / 10
+			}
+			if wrong := p.Wrong(result, iteration, 0); wrong < least || wrong > to-from {
+				t.Errorf("%s, %s: %d elements wrong, want about %d", kind, name, wrong, to-from)
 			}
 		}
-		return result
-	}
-	if wrong := p.Wrong(right(), iteration); wrong != 0 {
-		t.Fatalf("%d elements of the right result are wrong", wrong)
-	}
-	const from, to = 65536, 131072 // a slice of 256 KiB
-	for name, damage := range map[string]func(result []float32){
-		"a rank missing": func(r []float32) { combine(r[from:to], inputs[1][from:to], -1) },
-		"a rank twice":   func(r []float32) { combine(r[from:to], inputs[1][from:to], 1) },
-		"one rank for another": func(r []float32) {
-			combine(r[from:to], inputs[1][from:to], -1)
-			combine(r[from:to], inputs[2][from:to], 1)
-		},
-		"slices exchanged":      func(r []float32) { copy(r[from:to], right()[0:from]) },
-		"shifted by an element": func(r []float32) { copy(r[from:to], right()[from+1:]) },
-		"own input":             func(r []float32) { copy(r[from:to], inputs[0][from:to]) },
-		"zeros":                 func(r []float32) { clear(r[from:to]) },
-	} {
-		result := right()
-		damage(result)
-		// Values of up to 22 bits agree by chance once in a slice at most or so.
-		if wrong := p.Wrong(result, iteration); wrong < to-from-3 || wrong > to-from {
-			t.Errorf("%s: %d elements wrong, want about %d", name, wrong, to-from)
+		if wrong := p.Wrong(right, iteration, 0); wrong != 0 {
+			t.Errorf("%s: %d elements of the right result are wrong", kind, wrong)
 		}
-	}
-	if wrong := p.Wrong(right(), iteration+1); wrong < count-10 {
-		t.Errorf("the result of another iteration: %d elements wrong, want about %d", wrong, count)
-	}
-	one := right()
-	one[count-1]++
-	if wrong := p.Wrong(one, iteration); wrong != 1 {
-		t.Errorf("one wrong element: %d counted", wrong)
-	}
-}
-
-func combine(to, from []float32, sign float32) {
-	for i, v := range from {
-		to[i] += sign * v
-	}
-}
-
-func TestSum(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for n := range 70 {
-		for offset := range 4 { // not every slice is aligned to 16 bytes
-			a, b, dst := make([]float32, n+offset)[offset:], make([]float32, n), make([]float32, n+8)
-			for i := range n {
-				a[i], b[i] = random.Float32(), random.Float32()
-			}
-			sum(dst[4:][:n], a, b)
-			for i, got := range dst {
-				want := float32(0)
-				if i >= 4 && i < n+4 {
-					want = a[i-4] + b[i-4]
-				}
-				if got != want {
-					t.Fatalf("%d elements: element %d is %v, want %v", n, i-4, got, want)
-				}
-			}
-			into := slices.Clone(a)
-			sum(into, into, b)
-			if !slices.Equal(into, dst[4:][:n]) {
-				t.Fatalf("%d elements: sum into the first operand differs", n)
-			}
+		if wrong := p.Wrong(right, iteration+1, 0); wrong < count*9/10 {
+			t.Errorf("%s: the result of another iteration: %d elements wrong, want about %d", kind, wrong, count)
 		}
-	}
-}
-
-func BenchmarkSum(b *testing.B) {
-	for _, size := range []int{sliceBytes, 64 << 20} {
-		dst, other := make([]float32, size/ElementSize), make([]float32, size/ElementSize)
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			b.SetBytes(int64(size))
-			for b.Loop() {
-				sum(dst, dst, other)
-			}
-		})
+		one := slices.Clone(right)
+		one[len(one)-1] ^= 1
+		if wrong := p.Wrong(one, iteration, 0); wrong != 1 {
+			t.Errorf("%s: one wrong element: %d counted", kind, wrong)
+		}
 	}
 }

@@ -1,9 +1,11 @@
 package collective
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
+	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/schedule"
 )
 
@@ -12,27 +14,52 @@ import (
 type Program struct {
 	schedule *schedule.Schedule
 	plans    [2]*schedule.Plan // by Mode
-	count    int               // elements of the whole buffer
-	slices   int               // of each chunk, of which each runs on its own
-	scratch  int               // elements of scratch memory
+	data     Data
+	slices   int // of each chunk, of which each runs on its own
+	scratch  int // elements of scratch memory
 }
 
-// NewProgram checks a schedule for a whole buffer of count elements. For an all-gather
-// that is what a rank has at the end, for a reduce-scatter what it has at first.
-func NewProgram(s *schedule.Schedule, count int) (*Program, error) {
-	p := &Program{schedule: s, count: count, slices: 1}
-	for _, mode := range []Mode{OutOfPlace, InPlace} {
+// Data is what an operation is done on.
+type Data struct {
+	// Count is the elements of the whole buffer: for an all-gather what a rank has at the
+	// end, for a reduce-scatter what it has at first.
+	Count int
+	Type  element.Type // default element.Float32
+	// Op is element.Sum by default, and always element.None of kinds that combine nothing.
+	Op element.Op
+}
+
+// withDefaults fills what is not set, and checks the rest.
+func (d Data) withDefaults(kind schedule.Kind) (Data, error) {
+	d.Type, d.Op = cmp.Or(d.Type, element.Float32), cmp.Or(d.Op, element.Sum)
+	if d.Count < 0 || kind == schedule.Barrier && d.Count != 0 || d.Type.Size() == 0 || !slices.Contains(append(element.Ops(), element.None), d.Op) {
+		return d, fmt.Errorf("%s of %d elements, type %s, operation %s", kind, d.Count, d.Type, d.Op)
+	}
+	if !kind.Combines() {
+		d.Op = element.None
+	}
+	return d, nil
+}
+
+// NewProgram checks a schedule for some data.
+func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
+	d, err := d.withDefaults(s.Kind)
+	if err != nil {
+		return nil, fmt.Errorf("make program: %w", err)
+	}
+	p := &Program{schedule: s, data: d, slices: 1}
+	for _, mode := range p.modes() {
 		plan, err := schedule.Check(s, mode == InPlace)
 		if err != nil {
 			return nil, err
 		}
 		p.plans[mode] = plan
 	}
-	if count < 0 || s.Kind == schedule.Barrier && count != 0 {
-		return nil, fmt.Errorf("make program: %s of %d elements", s.Kind, count)
+	if s.Equal && d.Count%s.Chunks != 0 {
+		return nil, fmt.Errorf("make program: %d elements: want a multiple of the %d chunks of %s, which have one length", d.Count, s.Chunks, s.Algorithm)
 	}
-	if count > 0 {
-		p.slices = newLayout(s.Chunks, count).slices
+	if d.Count > 0 {
+		p.slices = newLayout(s.Chunks, d.Count, d.Type.Size()).slices
 	}
 	ranges := false
 	for rank, threads := range s.Ranks {
@@ -41,7 +68,7 @@ func NewProgram(s *schedule.Schedule, count int) (*Program, error) {
 				step := &t.Steps[i]
 				ranges = ranges || step.Count > 1
 				if step.Op != schedule.Receive && step.Source == schedule.Scratch || step.Op != schedule.Send && step.Target == schedule.Scratch {
-					p.scratch = count
+					_, p.scratch = p.whole(schedule.Scratch)
 				}
 			}
 		}
@@ -53,6 +80,17 @@ func NewProgram(s *schedule.Schedule, count int) (*Program, error) {
 		p.slices = 1 // several chunks have one slice together only where that is all of them
 	}
 	return p, nil
+}
+
+// Data is what the program was made for, defaults filled in.
+func (p *Program) Data() Data { return p.data }
+
+// modes are those in which it can be run.
+func (p *Program) modes() []Mode {
+	if p.schedule.OutOfPlace {
+		return []Mode{OutOfPlace}
+	}
+	return []Mode{OutOfPlace, InPlace}
 }
 
 // steps is how many steps a rank has.
@@ -74,20 +112,34 @@ func divide(from, to, parts, i int) (int, int) {
 	return start, start + short
 }
 
-// part is the elements of a slice of chunks. Where ranks have shares, chunks are whole
-// and divided into slices; elsewhere slices are, and divided into chunks, so that several
-// chunks are one message.
-func (p *Program) part(chunk, count, slice int) (from, to int) {
+// whole is how many chunks, and elements, a buffer has that has all of them.
+func (p *Program) whole(b schedule.Buffer) (chunks, elements int) {
+	chunks, elements = p.schedule.Len(b), p.data.Count
+	if p.schedule.Equal {
+		elements = p.data.Count / p.schedule.Chunks * chunks
+	}
+	return chunks, elements
+}
+
+// part is the elements of a slice of chunks of a buffer. Where ranks have shares, chunks
+// are whole and divided into slices; elsewhere slices are, and divided into chunks, so that
+// several chunks are one message. Of chunks of one length, slices are, too.
+func (p *Program) part(b schedule.Buffer, chunk, count, slice int) (from, to int) {
 	if count == 0 {
 		return 0, 0
 	}
+	chunks, elements := p.whole(b)
 	bound := func(chunk int) (int, int) {
 		if p.schedule.Kind.Shares() {
-			from, to := divide(0, p.count, p.schedule.Chunks, chunk)
+			from, to := divide(0, elements, chunks, chunk)
 			return divide(from, to, p.slices, slice)
 		}
-		from, to := divide(0, p.count, p.slices, slice)
-		return divide(from, to, p.schedule.Chunks, chunk)
+		if p.schedule.Equal { // so that all chunks of a slice are equal, too
+			from, to := divide(0, elements/chunks, p.slices, slice)
+			return from*chunks + chunk*(to-from), from*chunks + (chunk+1)*(to-from)
+		}
+		from, to := divide(0, elements, p.slices, slice)
+		return divide(from, to, chunks, chunk)
 	}
 	from, _ = bound(chunk)
 	_, to = bound(chunk + count - 1)
@@ -103,14 +155,14 @@ func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 	}
 	if s.Kind == schedule.AllGather && b == schedule.Input || s.Kind == schedule.ReduceScatter && b == schedule.Output {
 		each := s.Chunks / len(s.Ranks)
-		from, _ = divide(0, p.count, s.Chunks, rank*each)
-		_, to = divide(0, p.count, s.Chunks, (rank+1)*each-1)
+		from, _ = divide(0, p.data.Count, s.Chunks, rank*each)
+		_, to = divide(0, p.data.Count, s.Chunks, (rank+1)*each-1)
 		return from, to
 	}
 	if !s.Has(rank, b, 0) {
 		return 0, 0
 	}
-	return 0, p.count
+	return 0, p.data.Count
 }
 
 // Whole is the buffer that is both in place: the one that has the whole buffer at all
@@ -125,9 +177,12 @@ func (p *Program) Whole() schedule.Buffer {
 // WorkLen is how many elements a rank needs beside its input and output: scratch memory,
 // and places for messages that cannot land where they belong.
 func (p *Program) WorkLen(rank int) int {
-	_, outOfPlace := p.landings(rank, OutOfPlace)
-	_, inPlace := p.landings(rank, InPlace)
-	return max(outOfPlace, inPlace)
+	most := 0
+	for _, mode := range p.modes() {
+		_, length := p.landings(rank, mode)
+		most = max(most, length)
+	}
+	return most
 }
 
 // landings are where in a rank's work memory the messages land that have places there, by
@@ -140,13 +195,41 @@ func (p *Program) landings(rank int, mode Mode) (at []int, length int) {
 				step := &t.Steps[i]
 				at = append(at, length)
 				if takes(step) && !p.plans[mode].Direct[rank][thread][i] {
-					from, to := p.part(step.Chunk, step.Count, slice)
+					from, to := p.target(step, slice)
 					length += to - from
 				}
 			}
 		}
 	}
 	return at, length
+}
+
+// combinations are how what comes for a slice, or is the source, is combined. Chunks of one step differ where
+// some are a rank's own and others are sums already.
+func (p *Program) combinations(rank int, mode Mode, slice int, at schedule.At) (all []combination) {
+	step, size := &p.schedule.Ranks[rank][at.Thread].Steps[at.Step], p.data.Type.Size()
+	start, _ := p.target(step, slice)
+	var last schedule.Terms
+	for i, terms := range p.plans[mode].Terms[rank][at.Thread][at.Step] {
+		from, to := p.part(step.Target, step.Chunk+step.Move+i, 1, slice)
+		from, to = (from-start)*size, (to-start)*size
+		if i > 0 && terms == last {
+			all[len(all)-1].to = to
+			continue
+		}
+		last = terms
+		all = append(all, combination{from, to, element.Combiner(p.data.Type, p.data.Op, element.Terms{A: terms.Came, B: terms.Has, Ranks: len(p.schedule.Ranks)})})
+	}
+	return all
+}
+
+// source and target are the elements of a slice that a step reads there, and writes.
+func (p *Program) source(s *schedule.Step, slice int) (from, to int) {
+	return p.part(s.Source, s.Chunk, s.Count, slice)
+}
+
+func (p *Program) target(s *schedule.Step, slice int) (from, to int) {
+	return p.part(s.Target, s.Chunk+s.Move, s.Count, slice)
 }
 
 func takes(s *schedule.Step) bool { return s.Op == schedule.Receive || s.Op == schedule.Combine }
@@ -184,7 +267,7 @@ func (p *Program) Partners(rank int) []int {
 	var partners []int
 	for _, t := range p.schedule.Ranks[rank] {
 		for i := range t.Steps {
-			if step := &t.Steps[i]; step.Op != schedule.Copy {
+			if step := &t.Steps[i]; !step.Op.Local() {
 				partners = append(partners, step.Peer)
 			}
 		}

@@ -93,6 +93,10 @@ type operation struct {
 // sequence number.
 const clearToSend = 1 << 31
 
+// reached says that a rank which is ready for one operation was so for another: who needs
+// nothing of this rank may be ahead by any number of them.
+func reached(cleared, operation uint32) bool { return (cleared-operation)&^clearToSend < clearToSend/2 }
+
 // NewRing checks the configuration and returns the ring.
 func NewRing(config RingConfig) (*Ring, error) {
 	if config.Ranks < 1 || config.Rank < 0 || config.Rank >= config.Ranks {
@@ -101,7 +105,7 @@ func NewRing(config RingConfig) (*Ring, error) {
 	if len(config.Input) != len(config.Output) {
 		return nil, fmt.Errorf("make ring: input of %d elements, output of %d", len(config.Input), len(config.Output))
 	}
-	l := newLayout(config.Ranks, len(config.Input))
+	l := newLayout(config.Ranks, len(config.Input), floatSize)
 	messages := l.steps() * l.slices
 	if messages >= clearToSend {
 		return nil, fmt.Errorf("make ring: %d messages per operation, limit %d", messages, clearToSend-1)
@@ -188,7 +192,7 @@ func (r *Ring) send(step, slice int) {
 		Peer:   r.config.Next,
 		Local:  Bytes(source[from:to]),
 		Remote: remote,
-		Offset: uint64(from) * ElementSize,
+		Offset: uint64(from) * floatSize,
 		Imm:    uint32(step*r.layout.slices + slice),
 	}
 	request.Droppable = r.droppable(step, len(request.Local))
@@ -225,7 +229,7 @@ func (r *Ring) clear(c transports.Completion) error {
 
 // start releases what waited for the next rank, once that is ready.
 func (r *Ring) start() {
-	if r.run.started || r.cleared != r.current {
+	if r.run.started || !reached(r.cleared, r.current) {
 		return
 	}
 	r.run.started = true
@@ -245,7 +249,7 @@ func (r *Ring) receive(c transports.Completion) error {
 	}
 	step, slice := number/r.layout.slices, number%r.layout.slices
 	from, to := r.layout.part(r.layout.sends(r.prev(), step), slice)
-	size := (to - from) * ElementSize
+	size := (to - from) * floatSize
 	if c.Bytes+c.Missing != size || size == 0 || c.Missing > r.droppable(step, size) {
 		return fmt.Errorf("%w: number %d has %d bytes, %d missing, want %d without at most %d", errUnexpected, number, c.Bytes, c.Missing, size, r.droppable(step, size))
 	}
@@ -259,7 +263,7 @@ func (r *Ring) receive(c transports.Completion) error {
 			landing, own = r.config.Input, r.config.Output
 		}
 		r.lose(c.Holes, landing[:to], from)
-		sum(r.config.Output[from:to], landing[from:to], own[from:to])
+		sum(Bytes(r.config.Output[from:to]), Bytes(landing[from:to]), Bytes(own[from:to]))
 	}
 	if step+1 < r.layout.steps() {
 		// The memory that is sent here may be overwritten by the rank before

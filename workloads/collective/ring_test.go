@@ -43,8 +43,8 @@ func newWorld(t testing.TB, ranks, count int, open func() transports.Endpoint) *
 		configs[i].Next = addPeer(t, configs[i].Endpoint, next.Endpoint)
 		configs[i].Prev = addPeer(t, configs[i].Endpoint, prev.Endpoint)
 		if count > 0 {
-			prev.NextInput = register(t, configs[i].Endpoint, configs[i].Input)
-			prev.NextOutput = register(t, configs[i].Endpoint, configs[i].Output)
+			prev.NextInput = register(t, configs[i].Endpoint, Bytes(configs[i].Input))
+			prev.NextOutput = register(t, configs[i].Endpoint, Bytes(configs[i].Output))
 		}
 	}
 	for _, config := range configs {
@@ -66,9 +66,18 @@ func addPeer(t testing.TB, e, other transports.Endpoint) transports.Peer {
 	return peer
 }
 
-func register(t testing.TB, e transports.Endpoint, elements []float32) []byte {
+// floats is the data of a sum of float32.
+func floats(rank, ranks int) *Pattern {
+	p, err := NewPattern(PatternConfig{Rank: rank, Ranks: ranks})
+	if err != nil {
+		panic(err) // there are so few
+	}
+	return p
+}
+
+func register(t testing.TB, e transports.Endpoint, memory []byte) []byte {
 	t.Helper()
-	region, err := e.Register(Bytes(elements), transports.RemoteWrite)
+	region, err := e.Register(memory, transports.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,14 +155,14 @@ func checkAgainstSum(t *testing.T, w *world, mode Mode, random *rand.Rand) {
 				t.Fatalf("%v: rank %d element %d is %v, want %v", mode, rank, i, value, want[i])
 			}
 		}
-		if count%ranks == 0 && traffic[rank].Sent != uint64(2*(ranks-1)*count/ranks*ElementSize) {
+		if count%ranks == 0 && traffic[rank].Sent != uint64(2*(ranks-1)*count/ranks*floatSize) {
 			t.Errorf("%v: rank %d sent %d bytes for %d elements over %d ranks", mode, rank, traffic[rank].Sent, count, ranks)
 		}
 		sent += traffic[rank].Sent
 		received += traffic[rank].Received
 	}
 	// Every chunk crosses n-1 links twice, whatever the chunks' lengths.
-	if want := uint64(2 * (ranks - 1) * count * ElementSize); sent != want || received != want {
+	if want := uint64(2 * (ranks - 1) * count * floatSize); sent != want || received != want {
 		t.Errorf("%v: %d bytes sent, %d received, want %d", mode, sent, received, want)
 	}
 }
@@ -171,21 +180,21 @@ func TestBackToBack(t *testing.T) {
 			group, ctx := errgroup.WithContext(t.Context())
 			for rank, ring := range w.rings {
 				group.Go(func() error {
-					pattern := NewPattern(rank, ranks)
+					pattern := floats(rank, ranks)
 					random := rand.New(rand.NewPCG(uint64(rank), 0))
 					for round := range rounds {
 						mode := Mode(round % 2)
 						if mode == InPlace {
-							pattern.Fill(ring.config.Output, round)
+							pattern.Fill(Bytes(ring.config.Output), round, 0)
 						} else {
-							pattern.Fill(ring.config.Input, round)
+							pattern.Fill(Bytes(ring.config.Input), round, 0)
 						}
 						time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
 						if _, err := ring.AllReduce(ctx, mode); err != nil {
 							return err
 						}
 						time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
-						if wrong := pattern.Wrong(ring.config.Output, round); wrong > 0 {
+						if wrong := pattern.Wrong(Bytes(ring.config.Output), round, 0); wrong > 0 {
 							return fmt.Errorf("rank %d round %d: %d wrong", rank, round, wrong)
 						}
 					}
@@ -244,9 +253,9 @@ func TestUnexpectedMessages(t *testing.T) {
 	w := newWorld(t, 3, 1<<16, openMemory(1))
 	r := w.rings[0]
 	r.begin(OutOfPlace)
-	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Prev, Imm: 0, Bytes: 21845 * ElementSize / slicesPerChunk}
+	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Prev, Imm: 0, Bytes: 21845 * floatSize / slicesPerChunk}
 	from, to := r.layout.part(2, 0)
-	good.Bytes = (to - from) * ElementSize
+	good.Bytes = (to - from) * floatSize
 	if err := r.driver.take(good, r.handle); err != nil {
 		t.Fatalf("the first slice: %v", err)
 	}

@@ -3,8 +3,10 @@ package collective
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"railbed/transports"
+	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/schedule"
 )
 
@@ -23,9 +25,10 @@ type RunnerConfig struct {
 	// Peers are the endpoint's peers, by rank; those of ranks with which this one has
 	// nothing to do are unused.
 	Peers []transports.Peer
-	// Memory is as long as the program says, the whole buffer of each operation in place
-	// being Program.Whole. What is not empty must be registered for remote writing.
-	Memory Memory[[]float32]
+	// Memory is as long as the program says, times the size of an element, and aligned to
+	// that; the whole buffer of each operation in place is Program.Whole. What is not empty
+	// must be registered for remote writing.
+	Memory Memory[[]byte]
 	// Handles are those of the others' memory, by rank.
 	Handles []Memory[[]byte]
 }
@@ -42,6 +45,7 @@ type Runner struct {
 	config  RunnerConfig
 	rankOf  map[transports.Peer]int
 	senders []int // ranks that send to this one
+	takers  []int // ranks to which this one sends
 	steps   int
 	behind  [][]int // by step, the steps that are done after it
 	modes   [2]modeSteps
@@ -60,12 +64,19 @@ type modeSteps struct {
 // action is a step for one slice.
 type action struct {
 	op                     schedule.Op
-	source, landed, target []float32
-	message                bool // it has one: it is not a slice without elements
+	source, landed, target []byte
+	combine                []combination // of a Combine
+	message                bool          // it has one: it is not a slice without elements
 	peer                   int
 	offset                 uint64
 	remote                 []byte
 	imm                    uint32
+}
+
+// combination is how a part of what lands is combined: bytes from From to To of an action.
+type combination struct {
+	from, to int
+	combine  element.Combine
 }
 
 // runnerPeer is what a runner knows of another rank.
@@ -81,7 +92,7 @@ type progress struct {
 	came        []bool // messages, by slice and step
 	ready       []int  // what can be done
 	left        int    // steps that are not done
-	outstanding int    // requests posted, pending or held
+	outstanding int    // requests posted, pending or held, and ranks that are not ready yet
 	traffic     Traffic
 }
 
@@ -101,26 +112,27 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 			from, to := p.Span(rank, b)
 			want = to - from
 		}
-		if got := len(config.Memory.of(b)); got != want {
-			return nil, fmt.Errorf("make runner: buffer %d of rank %d has %d elements, want %d", b, rank, got, want)
+		if memory := config.Memory.of(b); len(memory) != want*p.data.Type.Size() || !element.Aligned(p.data.Type, memory) {
+			return nil, fmt.Errorf("make runner: buffer %d of rank %d has %d bytes, want %d, aligned to elements", b, rank, len(memory), want*p.data.Type.Size())
 		}
 	}
 	r := &Runner{config: config, rankOf: map[transports.Peer]int{}, steps: p.steps(rank), peers: make([]runnerPeer, n)}
 	r.driver = driver{endpoint: config.Endpoint, rank: func(p transports.Peer) int { return r.rankOf[p] }}
-	sends := make([]bool, n)
 	for _, t := range p.schedule.Ranks[rank] {
 		for i := range t.Steps {
-			if t.Steps[i].Op != schedule.Copy {
+			if !t.Steps[i].Op.Local() {
 				r.rankOf[config.Peers[t.Steps[i].Peer]] = t.Steps[i].Peer
 			}
-			if takes(&t.Steps[i]) && !sends[t.Steps[i].Peer] {
-				sends[t.Steps[i].Peer] = true
-				r.senders = append(r.senders, t.Steps[i].Peer)
+			switch peer := t.Steps[i].Peer; {
+			case takes(&t.Steps[i]) && !slices.Contains(r.senders, peer):
+				r.senders = append(r.senders, peer)
+			case t.Steps[i].Op == schedule.Send && !slices.Contains(r.takers, peer):
+				r.takers = append(r.takers, peer)
 			}
 		}
 	}
 	r.link()
-	for _, mode := range []Mode{OutOfPlace, InPlace} {
+	for _, mode := range p.modes() {
 		r.prepare(mode)
 	}
 	all := r.steps * p.slices
@@ -197,17 +209,20 @@ func (r *Runner) prepare(mode Mode) {
 func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others map[int][]int) action {
 	p, rank := r.config.Program, r.config.Rank
 	step := &p.schedule.Ranks[rank][at.Thread].Steps[at.Step]
-	from, to := p.part(step.Chunk, step.Count, slice)
-	a := action{op: step.Op, peer: step.Peer, message: step.Op != schedule.Copy && (from < to || step.Count == 0)}
-	if from < to {
-		if step.Op != schedule.Receive {
-			a.source = r.memory(p.place(rank, mode, step.Source, from, to))
-		}
-		if step.Op != schedule.Send {
-			a.target = r.memory(p.place(rank, mode, step.Target, from, to))
-		}
+	from, to := p.source(step, slice)
+	some := from < to // as much as in its target
+	a := action{op: step.Op, peer: step.Peer, message: !step.Op.Local() && (some || step.Count == 0)}
+	if some && step.Op != schedule.Receive {
+		a.source = r.memory(p.place(rank, mode, step.Source, from, to))
+	}
+	if some && step.Op != schedule.Send {
+		from, to := p.target(step, slice)
+		a.target = r.memory(p.place(rank, mode, step.Target, from, to))
 		if takes(step) {
 			a.landed = r.memory(p.lands(rank, mode, at, from, to, own[slice*r.steps+p.number(rank, at)]))
+		}
+		if step.Op == schedule.Combine || step.Op == schedule.Accumulate {
+			a.combine = p.combinations(rank, mode, slice, at)
 		}
 	}
 	if step.Op == schedule.Send && a.message {
@@ -216,20 +231,24 @@ func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others 
 			others[step.Peer], _ = p.landings(step.Peer, mode)
 		}
 		number := slice*p.steps(step.Peer) + p.number(step.Peer, other)
-		lands := p.lands(step.Peer, mode, other, from, to, others[step.Peer][number])
 		a.imm = uint32(number)
-		if from < to {
-			a.remote, a.offset = r.config.Handles[step.Peer].of(lands.buffer), uint64(lands.from)*ElementSize
+		if some {
+			from, to := p.target(&p.schedule.Ranks[step.Peer][other.Thread].Steps[other.Step], slice)
+			lands := p.lands(step.Peer, mode, other, from, to, others[step.Peer][number])
+			a.remote, a.offset = r.config.Handles[step.Peer].of(lands.buffer), uint64(lands.from*p.data.Type.Size())
 		}
 	}
 	return a
 }
 
-func (r *Runner) memory(p place) []float32 { return r.config.Memory.of(p.buffer)[p.from:p.to] }
+func (r *Runner) memory(p place) []byte {
+	size := r.config.Program.data.Type.Size()
+	return r.config.Memory.of(p.buffer)[p.from*size : p.to*size]
+}
 
 // Buffer is the rank's input or output in a mode, and the element of the whole buffer with
 // which it begins.
-func (r *Runner) Buffer(mode Mode, b schedule.Buffer) (elements []float32, from int) {
+func (r *Runner) Buffer(mode Mode, b schedule.Buffer) (memory []byte, from int) {
 	p := r.config.Program
 	from, to := p.Span(r.config.Rank, b)
 	if from == to {
@@ -242,6 +261,9 @@ func (r *Runner) Buffer(mode Mode, b schedule.Buffer) (elements []float32, from 
 // others; it returns when this rank has its result and everything that it sent has
 // arrived.
 func (r *Runner) Run(ctx context.Context, mode Mode) (Traffic, error) {
+	if !slices.Contains(r.config.Program.modes(), mode) {
+		return Traffic{}, fmt.Errorf("%s by %s %v: it is for out of place alone", r.config.Program.schedule.Kind, r.config.Program.schedule.Algorithm, mode)
+	}
 	r.begin(mode)
 	r.work()
 	for r.run.left > 0 || r.run.outstanding > 0 {
@@ -264,6 +286,13 @@ func (r *Runner) begin(mode Mode) {
 	for i := len(o.waits) - 1; i >= 0; i-- { // the last that is ready is done first
 		if o.waits[i] == 0 {
 			o.ready = append(o.ready, i)
+		}
+	}
+	// A rank that is ready says so also where there is nothing for it, and no word of an
+	// operation may be left when that ends.
+	for _, rank := range r.takers {
+		if !reached(r.peers[rank].cleared, r.current) {
+			o.outstanding++
 		}
 	}
 	// From now on the others may write here: what they write to holds nothing of value.
@@ -299,8 +328,12 @@ func (r *Runner) do(i int) {
 			copy(a.target, a.landed)
 		}
 	case schedule.Combine:
-		if len(a.target) > 0 {
-			sum(a.target, a.landed, a.source)
+		for _, c := range a.combine {
+			c.combine(a.target[c.from:c.to], a.landed[c.from:c.to], a.source[c.from:c.to])
+		}
+	case schedule.Accumulate:
+		for _, c := range a.combine {
+			c.combine(a.target[c.from:c.to], a.source[c.from:c.to], a.target[c.from:c.to])
 		}
 	case schedule.Copy:
 		if len(a.target) > 0 && &a.source[0] != &a.target[0] {
@@ -324,9 +357,9 @@ func (r *Runner) send(i int, a *action) {
 	r.run.outstanding++
 	request := transports.Request{
 		ID: uint64(i), Op: transports.OpWriteImm, Peer: r.config.Peers[a.peer],
-		Local: Bytes(a.source), Remote: a.remote, Offset: a.offset, Imm: a.imm,
+		Local: a.source, Remote: a.remote, Offset: a.offset, Imm: a.imm,
 	}
-	if peer := &r.peers[a.peer]; peer.cleared != r.current {
+	if peer := &r.peers[a.peer]; !reached(peer.cleared, r.current) {
 		peer.held = append(peer.held, request)
 		return
 	}
@@ -361,6 +394,7 @@ func (r *Runner) clear(rank int, sequence uint32) error {
 	}
 	peer.cleared = sequence
 	if sequence == r.current {
+		r.run.outstanding--
 		r.driver.pending = append(r.driver.pending, peer.held...)
 		clear(peer.held)
 		peer.held = peer.held[:0]
@@ -375,7 +409,7 @@ func (r *Runner) receive(rank int, c transports.Completion) error {
 		return fmt.Errorf("%w: number %d of %d from rank %d, or a second time", errUnexpected, i, len(r.run.came), rank)
 	}
 	a := &r.run.mode.actions[i]
-	want := len(a.target) * ElementSize
+	want := len(a.target)
 	if a.op != schedule.Receive && a.op != schedule.Combine || !a.message || a.peer != rank || c.Bytes != want || c.Missing != 0 {
 		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %v of %d from rank %d", errUnexpected, i, rank, c.Bytes, c.Missing, a.op, want, a.peer)
 	}

@@ -1,9 +1,11 @@
 package collective
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/transports"
+	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/schedule"
 )
 
@@ -26,11 +29,11 @@ func newRunners(t testing.TB, p *Program, open func() transports.Endpoint) []*Ru
 		t.Cleanup(func() { e.Close() })
 		length := func(b schedule.Buffer) int {
 			from, to := p.Span(i, b)
-			return to - from
+			return (to - from) * p.data.Type.Size()
 		}
 		c := RunnerConfig{Endpoint: e, Program: p, Rank: i, Peers: make([]transports.Peer, n), Handles: handles}
-		c.Memory = Memory[[]float32]{make([]float32, length(schedule.Input)), make([]float32, length(schedule.Output)), make([]float32, p.WorkLen(i))}
-		handle := func(b []float32) []byte {
+		c.Memory = Memory[[]byte]{make([]byte, length(schedule.Input)), make([]byte, length(schedule.Output)), make([]byte, p.WorkLen(i)*p.data.Type.Size())}
+		handle := func(b []byte) []byte {
 			if len(b) == 0 {
 				return nil
 			}
@@ -69,13 +72,13 @@ func runAll(ctx context.Context, runners []*Runner, mode Mode) ([]Traffic, error
 	return traffic, group.Wait()
 }
 
-func program(t testing.TB, kind schedule.Kind, algorithm string, ranks, root, count int) *Program {
+func program(t testing.TB, kind schedule.Kind, algorithm string, ranks, root int, d Data) *Program {
 	t.Helper()
 	s, err := schedule.Make(kind, algorithm, ranks, root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewProgram(s, count)
+	p, err := NewProgram(s, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,20 +94,27 @@ func everyAlgorithm(f func(kind schedule.Kind, algorithm string)) {
 	}
 }
 
-// TestRunnersAgainstSum compares with plain loops over whole buffers, over a transport
-// without any order, in place and out of place.
-func TestRunnersAgainstSum(t *testing.T) {
+// TestRunners compares with exact results, within the bound of roundings, for every kind,
+// type and operation, over a transport without any order, in place and out of place; and
+// what several ranks have bit by bit.
+func TestRunners(t *testing.T) {
 	const seed = 6
 	random := rand.New(rand.NewPCG(seed, 1))
 	everyAlgorithm(func(kind schedule.Kind, algorithm string) {
 		for _, ranks := range []int{1, 2, 3, 7} {
-			for _, count := range []int{0, ranks - 1, 1023, 9_000*ranks + 5} {
-				t.Run(fmt.Sprintf("%s/%s/ranks=%d/count=%d", kind, algorithm, ranks, count), func(t *testing.T) {
-					runners := newRunners(t, program(t, kind, algorithm, ranks, ranks/2, count), openMemory(seed))
-					for _, mode := range []Mode{OutOfPlace, InPlace, InPlace, OutOfPlace} {
-						checkRun(t, runners, mode, random)
+			for i, count := range []int{0, ranks - 1, 1023, 9_000*ranks + 5} {
+				for k, op := range element.Ops() {
+					if k > 0 && (!kind.Combines() || i < 3) {
+						continue // once is enough
 					}
-				})
+					d := Data{count, element.Types()[(i+k+ranks)%4], op} // each with each
+					t.Run(fmt.Sprintf("%s/%s/ranks=%d/count=%d/%s/%s", kind, algorithm, ranks, count, d.Type, op), func(t *testing.T) {
+						runners := newRunners(t, program(t, kind, algorithm, ranks, ranks/2, d), openMemory(seed))
+						for _, mode := range []Mode{OutOfPlace, InPlace, InPlace, OutOfPlace} {
+							checkRun(t, runners, mode, random)
+						}
+					})
+				}
 			}
 		}
 	})
@@ -113,21 +123,21 @@ func TestRunnersAgainstSum(t *testing.T) {
 func checkRun(t *testing.T, runners []*Runner, mode Mode, random *rand.Rand) {
 	t.Helper()
 	p := runners[0].config.Program
-	kind := p.schedule.Kind
-	want := make([]float32, p.count)
-	for _, r := range runners {
-		for _, m := range [][]float32{r.config.Memory.Output, r.config.Memory.Work, r.config.Memory.Input} {
+	size, inputs := p.data.Type.Size(), make([][]byte, len(runners))
+	for rank, r := range runners {
+		for _, m := range [][]byte{r.config.Memory.Output, r.config.Memory.Work, r.config.Memory.Input} {
 			for i := range m {
-				m[i] = -1e9 // what stays shows
+				m[i] = 0x5a // what stays shows
 			}
 		}
-		input, from := r.Buffer(mode, schedule.Input)
-		for i := range input {
-			input[i] = float32(random.IntN(1<<20) - 1<<19)
-			want[from+i] += input[i]
+		input, _ := r.Buffer(mode, schedule.Input)
+		into := input[:0]
+		for range len(input) / size {
+			into = element.Append(p.data.Type, into, math.Round(random.NormFloat64()*(1<<16))/(1<<8))
 		}
+		inputs[rank] = slices.Clone(input)
 	}
-	given := make([][]float32, len(runners))
+	given := make([][]byte, len(runners))
 	for rank, r := range runners {
 		given[rank] = slices.Clone(r.config.Memory.Input)
 	}
@@ -135,19 +145,104 @@ func checkRun(t *testing.T, runners []*Runner, mode Mode, random *rand.Rand) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkOutputs(t, runners, mode, inputs)
 	for rank, r := range runners {
-		output, from := r.Buffer(mode, schedule.Output)
-		for i, value := range output {
-			if value != want[from+i] {
-				t.Fatalf("%v: rank %d element %d is %v, want %v", mode, rank, from+i, value, want[from+i])
-			}
-		}
-		if mode == OutOfPlace && !slices.Equal(given[rank], r.config.Memory.Input) {
+		if mode == OutOfPlace && !bytes.Equal(given[rank], r.config.Memory.Input) {
 			t.Errorf("rank %d: its input changed", rank)
 		}
-		share := schedule.Sent(kind, p.schedule.Algorithm, len(runners), rank, p.schedule.Root)
-		if exact := share.Of(uint64(p.count) * ElementSize); traffic[rank].Sent != exact && p.count%p.schedule.Chunks == 0 {
+		share := schedule.Sent(p.schedule.Kind, p.schedule.Algorithm, len(runners), rank, p.schedule.Root)
+		if exact := share.Of(uint64(p.data.Count * size)); traffic[rank].Sent != exact && p.data.Count%p.schedule.Chunks == 0 {
 			t.Errorf("%v: rank %d sent %d bytes, want %d", mode, rank, traffic[rank].Sent, exact)
+		}
+	}
+}
+
+// checkOutputs compares the outputs with each other and with what is exact.
+func checkOutputs(t *testing.T, runners []*Runner, mode Mode, inputs [][]byte) {
+	t.Helper()
+	p := runners[0].config.Program
+	kind, n := p.data.Type, float64(len(runners))
+	whole := make([][]byte, p.data.Count) // by element, the first result
+	for rank, r := range runners {
+		output, from := r.Buffer(mode, schedule.Output)
+		for i := range len(output) / kind.Size() {
+			own := output[i*kind.Size():][:kind.Size()]
+			if whole[from+i] == nil {
+				whole[from+i] = own
+			} else if !bytes.Equal(whole[from+i], own) {
+				t.Fatalf("%v: rank %d element %d is %x, elsewhere %x", mode, rank, from+i, own, whole[from+i])
+			}
+		}
+	}
+	for i, result := range whole {
+		sum, size, low, high := 0.0, 0.0, math.Inf(1), math.Inf(-1)
+		for rank, input := range inputs {
+			if first, behind := p.Span(rank, schedule.Input); i >= first && i < behind {
+				value := element.At(kind, input, i-first)
+				sum, size, low, high = sum+value, size+math.Abs(value), min(low, value), max(high, value)
+			}
+		}
+		want, tolerance := sum, 0.0
+		switch p.data.Op {
+		case element.Max:
+			want = high
+		case element.Min:
+			want = low
+		case element.Average:
+			if want, size = sum/n, size/n; kind == element.Int32 {
+				want = math.Trunc(want)
+			}
+		}
+		if (p.data.Op == element.Sum || p.data.Op == element.Average) && kind != element.Int32 {
+			// Each of the n-1 additions, and of an average each product and 1/n, is off
+			// by 2^-digits of the numbers in it at most (Higham, "Accuracy and Stability of
+			// Numerical Algorithms", 2002, section 4.2), and half the least one.
+			tolerance = size*math.Expm1(n*math.Log1p(math.Ldexp(1, -kind.Digits()))) + n*math.Ldexp(1, -24)
+			if p.data.Op == element.Average {
+				tolerance *= 1 + 2/n
+			}
+		}
+		if got := element.At(kind, result, 0); len(runners) > 1 && math.Abs(got-want) > tolerance {
+			t.Fatalf("%v: element %d is %v, want %v up to %v", mode, i, got, want, tolerance)
+		}
+	}
+}
+
+// TestRingOrder holds that a ring adds up chunk c from rank c+1 on around to rank c, bit by
+// bit, whatever the order in which messages come, for numbers whose sums are rounded.
+func TestRingOrder(t *testing.T) {
+	const ranks, count = 5, 5 * 3001
+	for _, kind := range element.Types() {
+		for _, op := range []element.Op{element.Sum, element.Average} {
+			p := program(t, schedule.AllReduce, "ring", ranks, 0, Data{count, kind, op})
+			for seed := range uint64(3) {
+				runners := newRunners(t, p, openMemory(seed))
+				random := rand.New(rand.NewPCG(6, 7)) // the same each time
+				inputs := make([][]byte, ranks)
+				for rank, r := range runners {
+					for range count {
+						inputs[rank] = element.Append(kind, inputs[rank], math.Round(random.NormFloat64()*(1<<16)))
+					}
+					copy(r.config.Memory.Input, inputs[rank])
+				}
+				if _, err := runAll(t.Context(), runners, OutOfPlace); err != nil {
+					t.Fatal(err)
+				}
+				for i := range count {
+					chunk := 0
+					for from, to := p.part(schedule.Output, chunk, 1, 0); i < from || i >= to; from, to = p.part(schedule.Output, chunk%ranks, 1, chunk/ranks) {
+						chunk++
+					}
+					at := func(rank int) []byte { return inputs[rank%ranks][i*kind.Size():][:kind.Size()] }
+					want := slices.Clone(at(chunk + 1))
+					for k := 1; k < ranks; k++ {
+						element.Combiner(kind, op, element.Terms{A: k, B: 1, Ranks: ranks})(want, want, at(chunk+1+k))
+					}
+					if got := runners[0].config.Memory.Output[i*kind.Size():][:kind.Size()]; !bytes.Equal(got, want) {
+						t.Fatalf("%s %s, seed %d: element %d of chunk %d is %x, want %x", kind, op, seed, i, chunk%ranks, got, want)
+					}
+				}
+			}
 		}
 	}
 }
@@ -161,27 +256,24 @@ func TestRunnersOverTCP(t *testing.T) {
 			return
 		}
 		t.Run(fmt.Sprintf("%s/%s", kind, algorithm), func(t *testing.T) {
-			runners := newRunners(t, program(t, kind, algorithm, ranks, 1, count), openTCP(t))
+			runners := newRunners(t, program(t, kind, algorithm, ranks, 1, Data{Count: count, Type: element.BFloat16}), openTCP(t))
 			group, ctx := errgroup.WithContext(t.Context())
 			for rank, r := range runners {
 				group.Go(func() error {
-					pattern := NewPattern(rank, ranks)
+					pattern, err := NewPattern(r.config.Program.Pattern(rank))
+					if err != nil {
+						return err
+					}
 					random := rand.New(rand.NewPCG(uint64(rank), 0))
 					for round := range rounds {
 						mode := Mode(round % 2)
-						input, _ := r.Buffer(mode, schedule.Input)
-						pattern.Fill(input, round)
+						r.Fill(pattern, mode, round)
 						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
 						if _, err := r.Run(ctx, mode); err != nil {
 							return err
 						}
 						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
-						output, _ := r.Buffer(mode, schedule.Output)
-						wrong := pattern.Wrong(output, round)
-						if kind == schedule.Broadcast {
-							wrong = pattern.WrongOf(1, output, round, 0)
-						}
-						if wrong > 0 {
+						if wrong := r.Wrong(pattern, mode, round); wrong > 0 {
 							return fmt.Errorf("rank %d round %d: %d wrong", rank, round, wrong)
 						}
 					}
@@ -198,7 +290,7 @@ func TestRunnersOverTCP(t *testing.T) {
 // TestBarrier holds that nobody leaves before the last one comes.
 func TestBarrier(t *testing.T) {
 	for _, ranks := range []int{1, 2, 5, 8} {
-		runners := newRunners(t, program(t, schedule.Barrier, "dissemination", ranks, 0, 0), openMemory(3))
+		runners := newRunners(t, program(t, schedule.Barrier, "dissemination", ranks, 0, Data{}), openMemory(3))
 		left := make(chan int, ranks)
 		group, ctx := errgroup.WithContext(t.Context())
 		for _, r := range runners[1:] {
@@ -222,7 +314,7 @@ func TestBarrier(t *testing.T) {
 }
 
 func TestRunnerEndsWithItsPeers(t *testing.T) {
-	runners := newRunners(t, program(t, schedule.AllReduce, "tree", 2, 0, 1<<18), openTCP(t))
+	runners := newRunners(t, program(t, schedule.AllReduce, "tree", 2, 0, Data{Count: 1 << 18}), openTCP(t))
 	if _, err := runAll(t.Context(), runners, OutOfPlace); err != nil {
 		t.Fatal(err)
 	}
@@ -234,11 +326,11 @@ func TestRunnerEndsWithItsPeers(t *testing.T) {
 
 // TestRunnerRefusesMessages sends what a wrong rank would send.
 func TestRunnerRefusesMessages(t *testing.T) {
-	runners := newRunners(t, program(t, schedule.AllReduce, "ring", 3, 0, 300), openMemory(1))
+	runners := newRunners(t, program(t, schedule.AllReduce, "ring", 3, 0, Data{Count: 300}), openMemory(1))
 	r := runners[0]
 	r.begin(OutOfPlace)
 	r.work()
-	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Peers[2], Imm: 1, Bytes: 100 * ElementSize}
+	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Peers[2], Imm: 1, Bytes: 400}
 	for name, change := range map[string]func(*transports.Completion){
 		"number":        func(c *transports.Completion) { c.Imm = uint32(len(r.run.came)) },
 		"length":        func(c *transports.Completion) { c.Bytes -= 4 },
@@ -265,14 +357,14 @@ func TestRunnerRefusesMessages(t *testing.T) {
 }
 
 func TestNewRunnerRefuses(t *testing.T) {
-	p := program(t, schedule.AllReduce, "ring", 2, 0, 10)
+	p := program(t, schedule.AllReduce, "ring", 2, 0, Data{Count: 10})
 	good := newRunners(t, p, openMemory(1))[0].config
 	for name, change := range map[string]func(*RunnerConfig){
 		"rank":    func(c *RunnerConfig) { c.Rank = 2 },
 		"peers":   func(c *RunnerConfig) { c.Peers = nil },
 		"handles": func(c *RunnerConfig) { c.Handles = nil },
 		"input":   func(c *RunnerConfig) { c.Memory.Input = nil },
-		"work":    func(c *RunnerConfig) { c.Memory.Work = make([]float32, 1000) },
+		"work":    func(c *RunnerConfig) { c.Memory.Work = make([]byte, 4000) },
 	} {
 		bad := good
 		change(&bad)
@@ -284,7 +376,7 @@ func TestNewRunnerRefuses(t *testing.T) {
 
 // TestRunnerAllocates holds that operations do not allocate by messages.
 func TestRunnerAllocates(t *testing.T) {
-	r := newRunners(t, program(t, schedule.AllReduce, "tree", 4, 0, 1<<20), openMemory(1))[0]
+	r := newRunners(t, program(t, schedule.AllReduce, "tree", 4, 0, Data{Count: 1 << 20}), openMemory(1))[0]
 	r.begin(OutOfPlace)
 	r.work() // lists grow once
 	clear(r.peers)
@@ -296,7 +388,7 @@ func TestRunnerAllocates(t *testing.T) {
 		r.work()
 		for i, a := range r.run.mode.actions {
 			if a.op != schedule.Send && a.message {
-				if err := r.receive(a.peer, transports.Completion{Imm: uint32(i), Bytes: len(a.target) * ElementSize}); err != nil {
+				if err := r.receive(a.peer, transports.Completion{Imm: uint32(i), Bytes: len(a.target)}); err != nil {
 					t.Fatal(err)
 				}
 				r.work()

@@ -9,6 +9,7 @@ import (
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
 	"railbed/workloads/collective"
+	"railbed/workloads/collective/perf"
 )
 
 // allToAllJob is a job that is an all-to-all.
@@ -55,11 +56,11 @@ func checkAllToAll(t *testing.T, j Job) {
 	if want := operations * (n - 1) * uint64(j.Size); j.Skew == 0 && (sent != want || received != want) {
 		t.Errorf("%d bytes sent and %d received, want %d", sent, received, want)
 	}
-	row := result.Row
+	row := result.Row()
 	if row.RedOp != "none" || row.Root != -1 || row.Size != uint64(j.Size) || uint64(row.Count) != uint64(j.Size)/4/n || row.InPlace != nil {
 		t.Errorf("row %+v", row)
 	}
-	if want := collective.MeasureOf(AllToAll, uint64(j.Size), int(n), result.OutOfPlace.Avg, 0); row.OutOfPlace != want {
+	if want := perf.MeasureOf(AllToAll, uint64(j.Size), int(n), result.OutOfPlace.Avg, 0); row.OutOfPlace != want {
 		t.Errorf("measure %+v, want %+v", row.OutOfPlace, want)
 	}
 }
@@ -83,17 +84,19 @@ func TestSkewedAllToAll(t *testing.T) {
 
 // TestWrongBlockIsCounted damages two elements on one rank.
 func TestWrongBlockIsCounted(t *testing.T) {
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []float32) {
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
 		if rank == 1 && id.Index == 2 {
-			result[5], result[700] = result[700], result[5]
+			for i := range 4 {
+				result[20+i], result[2800+i] = result[2800+i], result[20+i]
+			}
 		}
 	}}}
 	result, err := Run(t.Context(), allToAllJob(3, 4096, Pairwise, RD), l, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result.Wrong() != 2 || result.Row.OutOfPlace.Wrong != 2 || result.PerRank[1].Wrong != 2 || result.Operations[2].Wrong != 2 {
-		t.Errorf("two elements changed places: %+v", result.Row)
+	if result.Wrong() != 2 || result.Row().OutOfPlace.Wrong != 2 || result.PerRank[1].Wrong != 2 || result.Operations[2].Wrong != 2 {
+		t.Errorf("two elements changed places: %+v", result.Row())
 	}
 }
 

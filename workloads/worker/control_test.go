@@ -62,6 +62,25 @@ func TestControls(t *testing.T) {
 	}
 }
 
+// TestRatesOfAlgorithms holds that rates for the pairs of an algorithm are for all to whom its
+// ranks send: to another one a rank sends nothing at all.
+func TestRatesOfAlgorithms(t *testing.T) {
+	for _, algorithm := range []string{rates.Tree, rates.HalvingDoubling} {
+		j := controlledJob(spec.ControlOffline, 0)
+		pairs, err := rates.Pairs(algorithm, len(j.Ranks))
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.Algorithm, j.Rates.Phases[0].Rates = algorithm, nil
+		for _, p := range pairs {
+			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates, rates.Entry{From: p.From, To: p.To, Rate: 80_000_000})
+		}
+		if result, err := Run(t.Context(), j, goroutines{}, nil); err != nil || result.Wrong() != 0 {
+			t.Errorf("%s: %v, %+v", algorithm, err, result)
+		}
+	}
+}
+
 // TestArbiterEnds holds that a job whose arbiter is killed ends, and says why.
 func TestArbiterEnds(t *testing.T) {
 	j := controlledJob(spec.ControlArbiter, 0)

@@ -69,6 +69,7 @@ func Run(ctx context.Context, job Job, l Launcher, progress func(Progress)) (*Re
 	err = c.launch(ctx, l)
 	var result *Result
 	if err == nil {
+		c.goroutines.Go(c.watch)
 		result, err = c.conduct(ctx)
 	}
 	err = errors.Join(err, c.end(err != nil), stop())
@@ -84,6 +85,7 @@ type workerProcess struct {
 	out     chan []byte   // to its writer
 	ended   chan struct{} // closed when Wait returned
 	status  error         // of Wait; read after ended
+	pulse   pulse
 }
 
 // event is a message from a rank, or the end of its channel.
@@ -120,9 +122,9 @@ func (c *coordinator) launch(ctx context.Context, l Launcher) error {
 			}
 			// At most the configuration, the table, a start and the end are
 			// on their way at once, so sending never waits.
-			w := &workerProcess{process: process, out: make(chan []byte, 4), ended: make(chan struct{})}
+			w := &workerProcess{process: process, out: make(chan []byte, 4), ended: make(chan struct{}), pulse: pulse{ask: make(chan struct{}, 1)}}
 			c.workers[i] = w
-			c.goroutines.Go(func() { c.read(i, process.Channel()) })
+			c.goroutines.Go(func() { c.read(i, w) })
 			c.goroutines.Go(func() { c.write(i, w) })
 			c.goroutines.Go(func() {
 				w.status = process.Wait()
@@ -134,10 +136,13 @@ func (c *coordinator) launch(ctx context.Context, l Launcher) error {
 	return group.Wait()
 }
 
-func (c *coordinator) read(rank int, channel io.Reader) {
-	in := frame.NewReader(channel)
+func (c *coordinator) read(rank int, w *workerProcess) {
+	in := frame.NewReader(w.process.Channel())
 	for {
 		m, err := readMessage(in)
+		if err == nil && w.pulse.hear(m) {
+			continue
+		}
 		select {
 		case c.events <- event{rank: rank, message: m, err: err}:
 		case <-c.stopped:
@@ -145,24 +150,6 @@ func (c *coordinator) read(rank int, channel io.Reader) {
 		}
 		// After its last message a worker may close the channel.
 		if err != nil || m.Finished != nil {
-			return
-		}
-	}
-}
-
-func (c *coordinator) write(rank int, w *workerProcess) {
-	out := frame.NewWriter(w.process.Channel())
-	for {
-		select {
-		case payload := <-w.out:
-			if err := out.Write(frame.Message, payload); err != nil {
-				select {
-				case c.events <- event{rank: rank, err: err}:
-				case <-c.stopped:
-				}
-				return
-			}
-		case <-c.stopped:
 			return
 		}
 	}
@@ -193,6 +180,9 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		Name: c.job.Name, Kind: c.job.Kind, Algorithm: c.job.Algorithm, Transport: c.job.Transport,
 		Ranks: len(c.job.Ranks), PerRank: make([]RankResult, len(c.job.Ranks)),
 	}
+	if c.job.SGD != nil {
+		result.Learning = &Learning{}
+	}
 	for i, r := range c.job.Ranks {
 		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r), Port: c.job.config(i).Port}
 	}
@@ -201,7 +191,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		if m.Ready == nil {
 			return false
 		}
-		table[rank] = *m.Ready
+		table[rank], result.PerRank[rank].PID = *m.Ready, m.Ready.PID
 		return true
 	})
 	if err != nil {
@@ -210,10 +200,17 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 	if err := c.broadcast(message{Table: table}); err != nil {
 		return nil, err
 	}
-	for index := range c.job.config(0).operations() {
-		if err := c.operate(ctx, index, result); err != nil {
+	rounds := c.job.config(0).rounds()
+	for i := range rounds {
+		if err := c.round(ctx, &rounds[i], result); err != nil {
 			return nil, err
 		}
+		p := Progress{Done: i + 1, Total: len(rounds), Operation: result.Operations[i], Ranks: result.PerRank}
+		if i+1 == len(rounds) || rounds[i+1].size != rounds[i].size {
+			result.addRow(c.job, rounds[i].size)
+			p.Row = &result.Rows[len(result.Rows)-1]
+		}
+		c.progress(p)
 	}
 	if err := c.broadcast(message{End: &struct{}{}}); err != nil {
 		return nil, err
@@ -225,17 +222,17 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		r := &result.PerRank[rank]
 		r.Stream, r.Flows, r.DeviceBound, r.Engines, r.Pace = m.Finished.Stream, m.Finished.Flows, m.Finished.DeviceBound, m.Finished.Engines, m.Finished.Pace
 		r.Life, r.QueuePairs = m.Finished.Life, m.Finished.QueuePairs
+		r.SlowestAnswer = time.Duration(c.workers[rank].pulse.slowest.Load())
 		return true
 	})
-	result.summarise(c.job)
 	return result, err
 }
 
-// operate starts one operation when all are ready and adds up what they did.
-func (c *coordinator) operate(ctx context.Context, index int, result *Result) error {
-	config := c.job.config(0)
-	id := config.operation(index)
-	o := Operation{Index: id.Index, Mode: id.Mode, Warmup: index%config.PerMode < c.job.Warmup}
+// round starts a round when all are ready and adds up what they did.
+func (c *coordinator) round(ctx context.Context, r *round, result *Result) error {
+	id := r.operationID
+	o := Operation{Index: id.Index, Mode: id.Mode, Size: c.job.sizes()[r.size], Count: r.count, Timed: r.timed, Checked: r.check}
+	times, dones := make([]time.Duration, len(c.job.Ranks)), make([]operationDone, len(c.job.Ranks))
 	name := fmt.Sprintf("%v operation %d", o.Mode, o.Index)
 	err := c.await(ctx, "data of "+name, func(_ int, m *message) bool { return m.Prepared != nil && *m.Prepared == id })
 	if err != nil {
@@ -244,29 +241,46 @@ func (c *coordinator) operate(ctx context.Context, index int, result *Result) er
 	if err := c.broadcast(message{Start: &id}); err != nil {
 		return err
 	}
-	if config.lossy() {
+	if c.job.config(0).lossy() {
 		if err := c.gatherLosses(ctx, id, name); err != nil {
 			return err
 		}
 	}
 	err = c.await(ctx, "result of "+name, func(rank int, m *message) bool {
-		if m.Done == nil || m.Done.operationID != id {
+		if m.Done == nil || m.Done.operationID != id || (m.Done.SGD == nil) != (result.Learning == nil) {
 			return false
 		}
 		o.add(*m.Done)
+		times[rank], dones[rank] = m.Done.Time, *m.Done
 		r := &result.PerRank[rank]
 		r.Wrong += m.Done.Wrong
+		addTraffic(&r.Payload, m.Done.Before)
 		addTraffic(&r.Payload, m.Done.Traffic)
-		if o.Warmup {
+		addTraffic(&r.Warmup, m.Done.Before)
+		switch {
+		case !o.Timed:
 			addTraffic(&r.Warmup, m.Done.Traffic)
+		case c.job.Kind != Training: // that waits while it computes, too
+			r.Timed, r.Waited = r.Timed+m.Done.Time, r.Waited+m.Done.Waited
 		}
 		return true
 	})
 	if err != nil {
 		return err
 	}
+	o.Time = c.job.average().of(times) / time.Duration(r.count)
+	if c.job.Training != nil {
+		result.addIteration(c.job, &o, dones)
+	}
+	if c.job.Messages != nil {
+		for _, d := range dones {
+			result.Sent = append(result.Sent, d.Sent)
+		}
+	}
+	if result.Learning != nil {
+		o.Wrong += result.Learning.add(dones)
+	}
 	result.Operations = append(result.Operations, o)
-	c.progress(Progress{Done: len(result.Operations), Total: config.operations(), Operation: o})
 	return nil
 }
 
@@ -290,7 +304,6 @@ func (o *Operation) add(d operationDone) {
 	if start := time.Unix(0, d.Start); o.Start.IsZero() || start.Before(o.Start) {
 		o.Start = start
 	}
-	o.Time = max(o.Time, d.Time)
 	o.Wrong += d.Wrong
 	o.Short = max(o.Short, d.Short)
 	o.Missing += d.Traffic.Missing
@@ -412,6 +425,9 @@ func (c *coordinator) cause(first event) error {
 			}
 			ended[e.rank] = ended[e.rank] || better != nil
 		case <-grace.C:
+			if rank := c.silentRank(); rank >= 0 {
+				return c.rankError(rank, errSilent)
+			}
 			return err
 		}
 	}

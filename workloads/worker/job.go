@@ -18,6 +18,11 @@ import (
 	"railbed/transports/rd/privacy"
 	"railbed/transports/wire"
 	"railbed/workloads/collective"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/collective/perf"
+	"railbed/workloads/collective/schedule"
+	"railbed/workloads/flows"
+	"railbed/workloads/training"
 )
 
 // What a Job can ask for.
@@ -29,6 +34,8 @@ const (
 	Reduce        = spec.Reduce
 	AllToAll      = spec.AllToAll
 	Ring          = spec.Ring
+	Hierarchical  = spec.Hierarchical
+	MSCCL         = spec.MSCCL
 	Direct        = "direct"
 	Pairwise      = "pairwise"
 	TCP           = "tcp"
@@ -43,15 +50,27 @@ type Job struct {
 	// Kind, Algorithm and Transport: all-to-all by direct (default) or pairwise, or what
 	// package schedule has, ring being the default; tcp (default), rd or roce.
 	Kind, Algorithm, Transport string
-	Size                       units.Bytes // of the float32 buffer: a multiple of 4 bytes
-	Iterations                 int         // timed; default 5
-	Warmup                     int         // before them, checked but not timed
-	InPlace                    bool        // do as many operations in place, after the others; all-to-all has none
-	Skew                       int         // of all-to-all, and Seed: see collective.Skewed
-	Seed                       uint64
-	Family                     int // 4 (default) or 6
+	Root                       int         // from which a broadcast comes and to which a reduce goes
+	Size                       units.Bytes // of the whole buffer: a multiple of an element's
+	// Type is that of the elements, element.Float32 by default, and Op what is made of
+	// those of several ranks, element.Sum by default, where the kind makes anything of them.
+	Type       element.Type
+	Op         element.Op
+	Iterations int    // timed; default 5
+	Warmup     int    // before them, not timed
+	InPlace    bool   // do as many operations in place, after the others; all-to-all has none
+	Sweep      *Sweep // nil: operations of Size, each started when all are ready, and checked
+	Skew       int    // of all-to-all, and Seed: see collective.Skewed
+	Seed       uint64
+	// SGD makes the data the gradients of a training, of which each operation is a step.
+	// Kind and Size follow from it, and Seed gives its samples.
+	SGD    *spec.SGD
+	Family int // 4 (default) or 6
 	// Timeout bounds the whole job. Default 2 minutes.
 	Timeout time.Duration
+	// Silence is how long a worker may not answer before it counts as hung, and the job as
+	// failed: its process is stopped, or gets no processor. Default 20 seconds.
+	Silence time.Duration
 	// BasePort is the first of the job's ports, BasePorts(len(Ranks)) of them;
 	// jobs that run at once, or soon after each other, in one testbed must not
 	// share any. Rank r listens on BasePort+r. Default 18600. Over rd the ranks of
@@ -60,6 +79,10 @@ type Job struct {
 	// Ordinal tells jobs of one testbed apart that run at once over rd, which has
 	// blocks for 16 ranks of an address.
 	Ordinal int
+	// Training is what a job of that kind does; its operations have sizes of their own.
+	Training *training.Program
+	// Messages is what a job of that kind sends, in the testbed's time.
+	Messages *flows.Schedule
 	// RD is how rd behaves; nil is its defaults.
 	RD *spec.RD
 	// RoCE is how queue pairs behave over roce; nil is its defaults.
@@ -72,17 +95,22 @@ type Job struct {
 	// not known.
 	Rates     *rates.File
 	RoundTrip time.Duration
+	// Schedule is that of algorithm msccl.
+	Schedule *schedule.Schedule
 	// Sends are the links into which the ranks' NICs send, of all ranks or none.
 	// rd keeps to their rates, and DCQCN starts there; TCP has its own ways.
 	Sends []plan.Direction
 	// Dilation is the testbed's; 0 is 1.
 	Dilation uint64
+
+	sgdSecret privacy.Material // what ranks encrypt gradients with
 }
 
 const (
 	defaultBasePort   = 18600
 	defaultIterations = 5
 	defaultTimeout    = 2 * time.Minute
+	defaultSilence    = 20 * time.Second
 	// sourcePorts is how many source ports a rank has to choose from: the
 	// first is the one, the others are for when an earlier process left that
 	// in TIME_WAIT.
@@ -93,6 +121,9 @@ const (
 
 // Ports is how many ports a job over so many ranks occupies.
 func Ports(ranks int) int { return ranks * (1 + sourcePorts) }
+
+// ErrJob is that a job asks for something that there is not.
+var ErrJob = errors.New("a job that cannot be")
 
 // Launcher starts worker processes: `railbed args...` in a node, with the
 // channel on descriptor ChannelFD. It must be safe for concurrent use.
@@ -110,10 +141,14 @@ type Process interface {
 	Kill() error
 }
 
-// Progress is one operation that every rank has done.
+// Progress is one round that every rank has done.
 type Progress struct {
 	Done, Total int
 	Operation   Operation
+	// Row is that of the round's size, when all rounds of it are done.
+	Row *perf.Row
+	// Ranks are those of the job; what they counted comes with the Result.
+	Ranks []RankResult
 }
 
 // Args is the command line that starts a worker.
@@ -121,14 +156,23 @@ func Args() []string { return []string{"worker", "collective"} }
 
 // withDefaults fills what is not set and checks the rest.
 func (j Job) withDefaults() (Job, error) {
+	var problems []error
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	j.learn(problem)
 	if j.Kind == AllToAll {
 		setDefault(&j.Algorithm, Direct)
 	}
 	setDefault(&j.Algorithm, Ring)
 	setDefault(&j.Transport, TCP)
+	setDefault(&j.Type, element.Float32)
+	setDefault(&j.Op, element.Sum)
+	if !schedule.Kind(j.Kind).Combines() {
+		j.Op = element.None
+	}
 	setDefault(&j.Iterations, defaultIterations)
 	setDefault(&j.Family, 4)
 	setDefault(&j.Timeout, defaultTimeout)
+	setDefault(&j.Silence, defaultSilence)
 	setDefault(&j.BasePort, defaultBasePort)
 	switch encrypts := j.RD != nil && j.RD.Encrypt; {
 	case !encrypts:
@@ -136,26 +180,14 @@ func (j Job) withDefaults() (Job, error) {
 	case j.Secret == nil:
 		j.Secret = privacy.Generate()
 	}
-	var problems []error
-	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if !known(j.Kind, j.Algorithm) || j.Transport != TCP && j.Transport != RD && j.Transport != RoCE {
-		problem("%s by %s over %s: want %s, over %s, %s or %s", j.Kind, j.Algorithm, j.Transport, cmp.Or(strings.Join(spec.Algorithms(j.Kind), " or "), "another kind"), TCP, RD, RoCE)
-	}
-	if j.Kind == AllToAll && j.InPlace || (j.Kind != AllReduce || j.Algorithm != Ring) && j.RD != nil && !j.RD.Droppable.IsZero() {
-		problem("%s by %s in place, or with bytes that may be left out: there is none", j.Kind, j.Algorithm)
-	}
+	j.checkAlgorithm(problem)
 	if j.Skew < 0 || j.Skew > 0 && j.Kind != AllToAll {
 		problem("a skew of %d of %s: want at least 0, and %s", j.Skew, j.Kind, AllToAll)
 	}
 	if len(j.Ranks) == 0 {
 		problem("no ranks")
 	}
-	if j.Size%collective.ElementSize != 0 {
-		problem("size %v: want a multiple of %d bytes, the size of a float32", j.Size, collective.ElementSize)
-	}
-	if j.Iterations < 0 || j.Warmup < 0 {
-		problem("%d iterations after %d to warm up: want at least 0", j.Iterations, j.Warmup)
-	}
+	j.checkOperations(problem)
 	if j.Family != 4 && j.Family != 6 {
 		problem("IP version %d: want 4 or 6", j.Family)
 	}
@@ -174,20 +206,91 @@ func (j Job) withDefaults() (Job, error) {
 			problem("rank %d on %s has no IPv%d address", r.Rank, r.Node, j.Family)
 		}
 	}
-	if j.offline() {
-		if j.Kind != AllToAll && j.Algorithm != Ring {
-			problem("control: offline of %s, of which there are no rates", j.Algorithm)
-		}
-		if j.Rates == nil || j.Rates.Ranks != len(j.Ranks) {
-			problem("control: offline without rates for its %d ranks", len(j.Ranks))
-		} else if j.Algorithm == Direct && len(j.Rates.Phases) > 1 {
-			problem("control: offline with rates in %d phases by %s, which has one: want %s", len(j.Rates.Phases), Direct, Pairwise)
-		}
-	}
+	j.checkRates(problem)
 	if err := errors.Join(problems...); err != nil {
-		return j, fmt.Errorf("run workload %s: %w", j.Name, err)
+		return j, fmt.Errorf("run workload %s: %w: %w", j.Name, ErrJob, err)
 	}
 	return j, nil
+}
+
+// checkRates looks at the rates of a job with control: offline.
+func (j Job) checkRates(problem func(format string, args ...any)) {
+	if !j.offline() {
+		return
+	}
+	if !spec.HasRates(j.Kind, j.Algorithm) {
+		problem("control: offline of %s, of which there are no rates", j.Algorithm)
+	}
+	if j.Rates == nil || j.Rates.Ranks != len(j.Ranks) {
+		problem("control: offline without rates for its %d ranks", len(j.Ranks))
+	} else if j.Algorithm == Direct && len(j.Rates.Phases) > 1 {
+		problem("control: offline with rates in %d phases by %s, which has one: want %s", len(j.Rates.Phases), Direct, Pairwise)
+	}
+}
+
+// checkAlgorithm looks at what is asked of which algorithm.
+func (j Job) checkAlgorithm(problem func(format string, args ...any)) {
+	if !known(j.Kind, j.Algorithm) && j.Kind != Training && j.Kind != Messages || j.Transport != TCP && j.Transport != RD && j.Transport != RoCE {
+		problem("%s by %s over %s: want %s, over %s, %s or %s", j.Kind, j.Algorithm, j.Transport, cmp.Or(strings.Join(spec.Algorithms(j.Kind), " or "), "another kind"), TCP, RD, RoCE)
+	}
+	switch j.Algorithm {
+	case Hierarchical:
+		if _, err := schedule.Hierarchical(schedule.Kind(j.Kind), Rails(j.Ranks)); err != nil {
+			problem("%w", err)
+		}
+	case MSCCL:
+		if err := j.CheckSchedule(); err != nil {
+			problem("%w", err)
+		} else if j.InPlace && j.Schedule.OutOfPlace {
+			problem("%s in place, which is for out of place alone", j.Schedule.Algorithm)
+		}
+	}
+	if j.Kind == AllToAll && j.Algorithm != MSCCL && j.InPlace || (j.Kind != AllReduce || j.Algorithm != Ring) && j.RD != nil && !j.RD.Droppable.IsZero() {
+		problem("%s by %s in place, or with bytes that may be left out: there is none", j.Kind, j.Algorithm)
+	}
+}
+
+func (j Job) checkOperations(problem func(format string, args ...any)) {
+	j.checkElements(problem)
+	j.checkRounds(problem)
+	j.checkTraining(problem)
+	j.checkMessages(problem)
+}
+
+// checkElements looks at types, operations and the root.
+func (j Job) checkElements(problem func(format string, args ...any)) {
+	if j.Root < 0 || j.Root >= max(len(j.Ranks), 1) {
+		problem("root %d of %d ranks", j.Root, len(j.Ranks))
+	}
+	if j.Type.Size() == 0 || j.Op != element.None && !slices.Contains(element.Ops(), j.Op) {
+		problem("%s of type %s: want %v of %v", j.Op, j.Type, element.Ops(), element.Types())
+		return
+	}
+	if err := (collective.PatternConfig{Ranks: max(len(j.Ranks), 1), Type: j.Type, Op: j.Op}).Check(); err != nil {
+		problem("%w", err)
+	}
+}
+
+// checkRounds looks at sizes and numbers of operations.
+func (j Job) checkRounds(problem func(format string, args ...any)) {
+	for _, size := range j.sizes() {
+		if each := units.Bytes(max(j.Type.Size(), 1)); size%each != 0 {
+			problem("size %v: want a multiple of %d bytes, the size of an element of type %s", size, each, j.Type)
+		}
+	}
+	if j.Iterations < 0 || j.Warmup < 0 {
+		problem("%d iterations after %d to warm up: want at least 0", j.Iterations, j.Warmup)
+	}
+	s := j.Sweep
+	if s == nil {
+		return
+	}
+	if len(s.Sizes) == 0 || s.Checks < 0 || s.Average < Slowest || s.Average > FirstRank {
+		problem("a sweep of %d sizes with %d checks: want some, and at least 0 checks", len(s.Sizes), s.Checks)
+	}
+	if j.RD != nil && !j.RD.Droppable.IsZero() {
+		problem("a sweep with bytes that may be left out: there is none")
+	}
 }
 
 // known says that there is such an algorithm of a collective.
@@ -214,6 +317,17 @@ func (j Job) addr(r plan.Rank) netip.Addr {
 	return r.Addr4
 }
 
+// SendsOf are the links into which the NICs of ranks send.
+func SendsOf(p *plan.Plan, ranks []plan.Rank) []plan.Direction {
+	var sends []plan.Direction
+	for _, r := range ranks {
+		if d := p.Sends(r.Node, r.NIC); d != nil {
+			sends = append(sends, *d)
+		}
+	}
+	return sends
+}
+
 // slot is the block of rd's ports that rank i has on its address.
 func (j Job) slot(i int) int {
 	ranks, before := 0, 0
@@ -232,12 +346,31 @@ func (j Job) slot(i int) int {
 func (j Job) config(i int) *workerConfig {
 	r := j.Ranks[i]
 	c := &workerConfig{
-		Job: j.Name, Kind: j.Kind, Algorithm: j.Algorithm, Transport: j.Transport,
-		Rank: i, Ranks: len(j.Ranks), NIC: r.NIC, Addr: j.addr(r), Size: j.Size,
-		Port: uint16(j.BasePort + i), PerMode: j.Warmup + j.Iterations, InPlace: j.InPlace,
+		Job: j.Name, Kind: j.Kind, Algorithm: j.Algorithm, Transport: j.Transport, Root: j.Root, Type: j.Type, Op: j.Op,
+		Rank: i, Ranks: len(j.Ranks), NIC: r.NIC, Addr: j.addr(r), Sizes: j.sizes(),
+		Port: uint16(j.BasePort + i), Warmup: j.Warmup, Iterations: j.Iterations, InPlace: j.InPlace,
 	}
-	if j.Kind == AllToAll {
+	if j.Sweep != nil {
+		c.Together, c.Checks = true, j.Sweep.Checks
+	}
+	if j.SGD != nil {
+		c.SGD, c.SGDSecret, c.Seed = j.SGD, j.sgdSecret, j.Seed
+	}
+	c.Unbound = j.unbound(i)
+	switch j.Algorithm {
+	case Hierarchical:
+		c.Rails = Rails(j.Ranks)
+	case MSCCL:
+		c.Schedule = j.Schedule
+	}
+	if j.Kind == AllToAll && j.Algorithm != MSCCL {
 		c.Skew, c.Seed, c.Phases = j.Skew, j.Seed, j.phases(i)
+	}
+	if j.Training != nil {
+		c.Training, c.Dilation = j.Training.Of(i), j.Dilation
+	}
+	if j.Messages != nil {
+		c.Messages, c.Dilation = j.Messages, j.Dilation
 	}
 	if j.Transport == RD {
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil

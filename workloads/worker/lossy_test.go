@@ -19,9 +19,9 @@ func TestDroppableJob(t *testing.T) {
 	if err != nil || result.Wrong() != 0 || result.Missing() > 2*uint64(j.Size)*uint64(len(result.Operations))/10 {
 		t.Fatalf("%v: %+v", err, result)
 	}
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []float32) {
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
 		if rank == 1 && id.Index == 0 {
-			result[7]--
+			result[28]--
 		}
 	}}}
 	if result, err := Run(t.Context(), j, l, nil); err != nil || result.Wrong() != 1 {

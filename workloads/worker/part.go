@@ -3,8 +3,10 @@ package worker
 import (
 	"context"
 
+	"railbed/fabric/units"
 	"railbed/transports"
 	"railbed/workloads/collective"
+	"railbed/workloads/collective/element"
 )
 
 // part is one rank's part in a collective: its data, the operation, and the check of what
@@ -20,10 +22,34 @@ type part interface {
 	check(id operationID, lost []collective.Loss) (wrong, short uint64)
 }
 
+// teller is a part that has more to say of an operation.
+type teller interface{ tell(done *operationDone) }
+
 // buffers are a rank's memory, and what it is for where that is a program.
 type buffers struct {
-	input, output, work []float32
+	input, output, work []byte
 	program             *collective.Program
+}
+
+// shape is how much memory a rank needs for a size, in bytes, and what it is for where
+// that is a program.
+type shape struct {
+	input, output, work int
+	program             *collective.Program
+}
+
+// allocate makes memory that is enough for each of the shapes.
+func allocate(shapes []shape) buffers {
+	var most shape
+	for _, s := range shapes {
+		most.input, most.output, most.work = max(most.input, s.input), max(most.output, s.output), max(most.work, s.work)
+	}
+	return buffers{input: make([]byte, most.input), output: make([]byte, most.output), work: make([]byte, most.work)}
+}
+
+// view is the part of the memory that a shape has.
+func (b buffers) view(s shape) buffers {
+	return buffers{input: b.input[:s.input], output: b.output[:s.output], work: b.work[:s.work], program: s.program}
 }
 
 // allReduce is a part in a ring.
@@ -35,9 +61,9 @@ type allReduce struct {
 
 func (a *allReduce) fill(id operationID) {
 	if id.Mode == collective.InPlace {
-		a.pattern.Fill(a.output, id.Index)
+		a.pattern.Fill(a.output, id.Index, 0)
 	} else {
-		a.pattern.Fill(a.input, id.Index)
+		a.pattern.Fill(a.input, id.Index, 0)
 	}
 }
 
@@ -49,9 +75,9 @@ func (a *allReduce) lost() []collective.Loss { return a.ring.Lost() }
 
 func (a *allReduce) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
 	if len(lost) == 0 {
-		return a.pattern.Wrong(a.output, id.Index), 0
+		return a.pattern.Wrong(a.output, id.Index, 0), 0
 	}
-	return a.pattern.WrongBut(a.output, id.Index, lost)
+	return a.pattern.WrongBut(collective.Floats(a.output), id.Index, lost)
 }
 
 // allToAll is a part in an all-to-all.
@@ -73,30 +99,36 @@ func (a *allToAll) check(id operationID, _ []collective.Loss) (wrong, short uint
 	return a.blocks.Wrong(a.output, id.Index), 0
 }
 
-// allocate makes a rank's memory.
-func (c *workerConfig) allocate() (buffers, error) {
-	if c.Kind == AllToAll {
-		m := c.matrix()
-		return buffers{input: make([]float32, m.InputLen(c.Rank)), output: make([]float32, m.OutputLen(c.Rank))}, nil
+// shapes are those of a rank's memory, by size.
+func (c *workerConfig) shapes() ([]shape, error) {
+	shapes := make([]shape, len(c.Sizes))
+	for i, size := range c.Sizes {
+		switch {
+		case c.Kind == AllToAll && c.Algorithm != MSCCL:
+			m := c.matrix(size)
+			shapes[i] = shape{input: c.Type.Size() * m.InputLen(c.Rank), output: c.Type.Size() * m.OutputLen(c.Rank)}
+		case c.Kind == AllReduce && c.Algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum:
+			shapes[i] = shape{input: int(size), output: int(size)}
+		default:
+			var err error
+			if shapes[i], err = c.programShape(int(size) / c.Type.Size()); err != nil {
+				return nil, err
+			}
+		}
 	}
-	count := int(c.Size) / collective.ElementSize
-	if c.Kind == AllReduce && c.Algorithm == Ring {
-		return buffers{input: make([]float32, count), output: make([]float32, count)}, nil
-	}
-	return c.allocateProgram(count)
+	return shapes, nil
 }
 
 // matrix is what ranks send in an all-to-all.
-func (c *workerConfig) matrix() collective.Matrix {
-	return collective.Skewed(c.Ranks, int(c.Size)/collective.ElementSize, c.Skew, c.Seed)
+func (c *workerConfig) matrix(size units.Bytes) collective.Matrix {
+	return collective.Skewed(c.Ranks, int(size)/c.Type.Size(), c.Skew, c.Seed)
 }
 
-// join makes this rank's part from the table of all ranks.
-func (w *rank) join(table []rendezvous, b buffers) (part, error) {
-	w.peers = make(map[transports.Peer]int)
+// join makes this rank's part in operations of a size from the table of all ranks.
+func (w *rank) join(table []rendezvous, b buffers, size units.Bytes) (part, error) {
 	switch {
-	case w.config.Kind == AllToAll:
-		return w.joinAllToAll(table, b)
+	case w.config.Kind == AllToAll && b.program == nil:
+		return w.joinAllToAll(table, b, w.config.matrix(size))
 	case b.program != nil:
 		return w.joinProgram(table, b)
 	}
@@ -104,7 +136,7 @@ func (w *rank) join(table []rendezvous, b buffers) (part, error) {
 	next, prev := (w.config.Rank+1)%n, (w.config.Rank+n-1)%n
 	config := collective.RingConfig{
 		Endpoint: w.endpoint, Rank: w.config.Rank, Ranks: n,
-		Input: b.input, Output: b.output,
+		Input: collective.Floats(b.input), Output: collective.Floats(b.output),
 		NextInput: table[next].Input, NextOutput: table[next].Output,
 	}
 	if w.config.lossy() {
@@ -121,14 +153,15 @@ func (w *rank) join(table []rendezvous, b buffers) (part, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &allReduce{b, ring, collective.NewPattern(w.config.Rank, n)}, nil
+	pattern, err := collective.NewPattern(collective.PatternConfig{Rank: w.config.Rank, Ranks: n})
+	return &allReduce{b, ring, pattern}, err
 }
 
-func (w *rank) joinAllToAll(table []rendezvous, b buffers) (part, error) {
+func (w *rank) joinAllToAll(table []rendezvous, b buffers, matrix collective.Matrix) (part, error) {
 	c := &w.config
 	config := collective.AllToAllConfig{
-		Endpoint: w.endpoint, Rank: c.Rank, Matrix: c.matrix(), Phases: c.Phases, Peers: make([]transports.Peer, c.Ranks),
-		Input: b.input, Output: b.output, Outputs: make([][]byte, c.Ranks),
+		Endpoint: w.endpoint, Rank: c.Rank, Matrix: matrix, Phases: c.Phases, Peers: make([]transports.Peer, c.Ranks),
+		Type: c.Type, Input: b.input, Output: b.output, Outputs: make([][]byte, c.Ranks),
 	}
 	for other := range table {
 		if other == c.Rank {
@@ -144,14 +177,17 @@ func (w *rank) joinAllToAll(table []rendezvous, b buffers) (part, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &allToAll{b, exchange, collective.NewBlocks(c.Rank, config.Matrix)}, nil
+	return &allToAll{b, exchange, collective.NewBlocks(c.Rank, config.Matrix, c.Type)}, nil
 }
 
-// addPeer makes another rank a peer.
+// addPeer makes another rank a peer, unless it is one.
 func (w *rank) addPeer(table []rendezvous, rank int) (transports.Peer, error) {
+	if peer, known := w.endpoints[rank]; known {
+		return peer, nil
+	}
 	peer, err := w.endpoint.AddPeer(table[rank].Address)
 	if err == nil {
-		w.peers[peer] = rank
+		w.peers[peer], w.endpoints[rank] = rank, peer
 	}
 	return peer, err
 }

@@ -8,41 +8,41 @@ import (
 	"railbed/workloads/collective/schedule"
 )
 
-// Root is the rank from which a broadcast comes and to which a reduce goes.
-const Root = 0
-
 // scheduled is a part in a program.
 type scheduled struct {
 	buffers
 	runner  *collective.Runner
-	kind    schedule.Kind
-	ranks   int
 	pattern *collective.Pattern
 }
 
-// allocateProgram makes the program of a collective of so many elements and this rank's
-// memory.
-func (c *workerConfig) allocateProgram(count int) (buffers, error) {
-	s, err := schedule.Make(schedule.Kind(c.Kind), c.Algorithm, c.Ranks, Root)
+// programShape makes the program of a collective of so many elements, and the shape of this
+// rank's memory.
+func (c *workerConfig) programShape(count int) (shape, error) {
+	s, err := c.schedule()
 	if err != nil {
-		return buffers{}, err
+		return shape{}, err
 	}
-	p, err := collective.NewProgram(s, count)
+	return programShape(s, c.Rank, collective.Data{Count: count, Type: c.Type, Op: c.Op})
+}
+
+func programShape(s *schedule.Schedule, rank int, d collective.Data) (shape, error) {
+	p, err := collective.NewProgram(s, d)
 	if err != nil {
-		return buffers{}, err
+		return shape{}, err
 	}
-	span := func(b schedule.Buffer) []float32 {
-		from, to := p.Span(c.Rank, b)
-		return make([]float32, to-from)
+	size := p.Data().Type.Size()
+	span := func(b schedule.Buffer) int {
+		from, to := p.Span(rank, b)
+		return size * (to - from)
 	}
-	return buffers{input: span(schedule.Input), output: span(schedule.Output), work: make([]float32, p.WorkLen(c.Rank)), program: p}, nil
+	return shape{input: span(schedule.Input), output: span(schedule.Output), work: size * p.WorkLen(rank), program: p}, nil
 }
 
 func (w *rank) joinProgram(table []rendezvous, b buffers) (part, error) {
 	c := &w.config
 	config := collective.RunnerConfig{
 		Endpoint: w.endpoint, Program: b.program, Rank: c.Rank, Peers: make([]transports.Peer, c.Ranks),
-		Memory:  collective.Memory[[]float32]{Input: b.input, Output: b.output, Work: b.work},
+		Memory:  collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work},
 		Handles: make([]collective.Memory[[]byte], c.Ranks),
 	}
 	for _, other := range b.program.Partners(c.Rank) {
@@ -57,13 +57,14 @@ func (w *rank) joinProgram(table []rendezvous, b buffers) (part, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &scheduled{b, runner, schedule.Kind(c.Kind), c.Ranks, collective.NewPattern(c.Rank, c.Ranks)}, nil
+	pattern, err := collective.NewPattern(b.program.Pattern(c.Rank))
+	if err != nil {
+		return nil, err
+	}
+	return &scheduled{b, runner, pattern}, nil
 }
 
-func (s *scheduled) fill(id operationID) {
-	input, from := s.runner.Buffer(id.Mode, schedule.Input)
-	s.pattern.FillFrom(input, id.Index, from)
-}
+func (s *scheduled) fill(id operationID) { s.runner.Fill(s.pattern, id.Mode, id.Index) }
 
 func (s *scheduled) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
 	return s.runner.Run(ctx, id.Mode)
@@ -72,16 +73,5 @@ func (s *scheduled) operate(ctx context.Context, id operationID) (collective.Tra
 func (s *scheduled) lost() []collective.Loss { return nil }
 
 func (s *scheduled) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
-	output, from := s.runner.Buffer(id.Mode, schedule.Output)
-	switch s.kind {
-	case schedule.Broadcast:
-		return s.pattern.WrongOf(Root, output, id.Index, from), 0
-	case schedule.AllGather:
-		for rank := range s.ranks {
-			from, to := s.program.Span(rank, schedule.Input)
-			wrong += s.pattern.WrongOf(rank, output[from:to], id.Index, from)
-		}
-		return wrong, 0
-	}
-	return s.pattern.WrongFrom(output, id.Index, from), 0
+	return s.runner.Wrong(s.pattern, id.Mode, id.Index), 0
 }

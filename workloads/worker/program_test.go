@@ -7,6 +7,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/spec"
+	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/schedule"
 )
 
@@ -18,15 +19,24 @@ var scheduledKinds = []string{AllReduce, AllGather, ReduceScatter, Broadcast, Re
 func TestScheduledJobs(t *testing.T) {
 	for _, kind := range scheduledKinds {
 		for a, algorithm := range spec.Algorithms(kind) {
-			if kind == AllReduce && algorithm == Ring {
-				continue // that is in place of no program
+			if algorithm == MSCCL {
+				continue // TestJobsOfFiles
 			}
 			for i, ranks := range []int{1, 3, 4, 5} {
 				for k, size := range []units.Bytes{4, 1<<16 + 4, units.Bytes(ranks) << 14} {
 					j := job(ranks, size)
 					j.Kind, j.Algorithm, j.Transport = kind, algorithm, []string{TCP, RD}[(a+i+k)%2]
 					j.Family, j.InPlace = []int{4, 6}[i%2], k > 0
-					t.Run(fmt.Sprintf("%s/%s/ranks=%d/size=%v/%s", kind, algorithm, ranks, size, j.Transport), func(t *testing.T) { checkScheduled(t, j) })
+					j.Type, j.Op = element.Types()[(a+i+k)%4], element.Ops()[(a+i)%4]
+					for r := range j.Ranks {
+						if algorithm == Hierarchical && ranks%2 == 0 {
+							j.Ranks[r].Node = fmt.Sprint("n", r/2)
+						}
+					}
+					if kind == Broadcast || kind == Reduce {
+						j.Root = k % ranks
+					}
+					t.Run(fmt.Sprintf("%s/%s/ranks=%d/size=%v/%s/%s/%s", kind, algorithm, ranks, size, j.Type, j.Op, j.Transport), func(t *testing.T) { checkScheduled(t, j) })
 				}
 			}
 		}
@@ -47,7 +57,7 @@ func checkScheduled(t *testing.T, j Job) {
 		t.Errorf("%d wrong elements in %d operations, want none in %d", result.Wrong(), len(result.Operations), operations)
 	}
 	for i, r := range result.PerRank {
-		share := schedule.Sent(schedule.Kind(j.Kind), j.Algorithm, int(n), i, Root)
+		share := schedule.Sent(schedule.Kind(j.Kind), j.Algorithm, int(n), i, j.Root)
 		// Chunks of slices differ by an element.
 		if want := operations * share.Of(uint64(j.Size)); j.Size > 4 && math.Abs(float64(r.Payload.Sent)-float64(want)) > 0.001*float64(want) {
 			t.Errorf("rank %d: payload %+v, want %d sent", i, r.Payload, want)
@@ -56,7 +66,7 @@ func checkScheduled(t *testing.T, j Job) {
 			t.Errorf("rank %d: stream %+v of payload %+v", i, r.Stream, r.Payload)
 		}
 	}
-	row, count, op, root := result.Row, uint64(j.Size)/4, "sum", -1
+	row, count, op, root := result.Row(), uint64(j.Size)/uint64(j.Type.Size()), string(j.Op), -1
 	if j.Kind == AllGather || j.Kind == ReduceScatter {
 		count /= n
 	}
@@ -64,10 +74,10 @@ func checkScheduled(t *testing.T, j Job) {
 		op = "none"
 	}
 	if j.Kind == Broadcast || j.Kind == Reduce {
-		root = 0
+		root = j.Root
 	}
-	if row.RedOp != op || row.Root != root || row.Size != uint64(j.Size) || uint64(row.Count) != count || (row.InPlace != nil) != j.InPlace {
-		t.Errorf("row %+v, want %d elements, %s, root %d", row, count, op, root)
+	if row.Type != string(j.Type) || row.RedOp != op || row.Root != root || row.Size != uint64(j.Size) || uint64(row.Count) != count || (row.InPlace != nil) != j.InPlace {
+		t.Errorf("row %+v, want %d elements of %s, %s, root %d", row, count, j.Type, op, root)
 	}
 	factor := map[string]float64{AllReduce: 2 * float64(n-1) / float64(n), Broadcast: 1, Reduce: 1, AllGather: float64(n-1) / float64(n), ReduceScatter: float64(n-1) / float64(n)}[j.Kind]
 	if got := row.OutOfPlace; got.BusBW != got.AlgBW*factor {
@@ -78,15 +88,15 @@ func checkScheduled(t *testing.T, j Job) {
 // TestWrongScheduledElementIsCounted damages an element on the rank that has a result.
 func TestWrongScheduledElementIsCounted(t *testing.T) {
 	for _, kind := range scheduledKinds {
-		l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []float32) {
-			if rank == Root && id.Index == 1 {
+		l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+			if rank == 0 && id.Index == 1 {
 				result[len(result)-3]++
 			}
 		}}}
 		j := job(3, 4800)
-		j.Kind, j.Algorithm = kind, spec.Algorithms(kind)[len(spec.Algorithms(kind))-1]
+		j.Kind, j.Algorithm = kind, spec.Algorithms(kind)[len(spec.Algorithms(kind))-2] // the last is msccl
 		result, err := Run(t.Context(), j, l, nil)
-		if err != nil || result.Wrong() != 1 || result.Operations[1].Wrong != 1 || result.PerRank[Root].Wrong != 1 {
+		if err != nil || result.Wrong() != 1 || result.Operations[1].Wrong != 1 || result.PerRank[0].Wrong != 1 {
 			t.Errorf("%s: %v, %+v", kind, err, result)
 		}
 	}
@@ -94,10 +104,10 @@ func TestWrongScheduledElementIsCounted(t *testing.T) {
 
 // TestWrongGatherIsCounted gives two ranks' shares to each other's places.
 func TestWrongGatherIsCounted(t *testing.T) {
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []float32) {
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
 		if rank == 2 && id.Index == 0 {
-			for i := range 400 {
-				result[i], result[400+i] = result[400+i], result[i]
+			for i := range 1600 {
+				result[i], result[1600+i] = result[1600+i], result[i]
 			}
 		}
 	}}}
@@ -116,6 +126,13 @@ func TestBadScheduledJobs(t *testing.T) {
 		"kind":      func(j *Job) { j.Kind = string(schedule.Barrier) },
 		"droppable": func(j *Job) {
 			j.Algorithm, j.Transport, j.RD = "tree", RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
+		},
+		"root":       func(j *Job) { j.Kind, j.Root = Broadcast, 3 },
+		"no sizes":   func(j *Job) { j.Sweep = &Sweep{} },
+		"swept size": func(j *Job) { j.Sweep = &Sweep{Sizes: []units.Bytes{4, 6}} },
+		"lossy sweep": func(j *Job) {
+			*j = sweepOf(*j, 1, 4)
+			j.Transport, j.RD = RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
 		},
 		"offline": func(j *Job) { j.Algorithm, j.Transport, j.RD = "tree", RD, &spec.RD{Control: spec.ControlOffline} },
 	} {

@@ -12,6 +12,10 @@ import (
 	"railbed/testbed/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/collective/schedule"
+	"railbed/workloads/flows"
+	"railbed/workloads/training"
 )
 
 // message is the JSON payload of one frame.Message. Exactly one field is set.
@@ -22,11 +26,14 @@ import (
 //	  table             ->              everybody's, in order of rank
 //	                    <-  prepared    \
 //	  start             ->               \
-//	                    <-  reduced       } for each operation; these two only
+//	                    <-  reduced       } for each round; these two only
 //	  lost              ->               /  where parts of sums may be left out
 //	                    <-  done        /
 //	  end               ->              once every rank is done
 //	                    <-  finished    the endpoint is closed
+//
+// At any time the coordinator sends alive, which the worker sends back at once, whatever
+// it does.
 //
 // A worker that cannot go on sends failed and ends. A worker whose channel
 // closes ends at once.
@@ -40,32 +47,47 @@ type message struct {
 	Lost     *losses         `json:"lost,omitempty"`
 	Done     *operationDone  `json:"done,omitempty"`
 	End      *struct{}       `json:"end,omitempty"`
+	Alive    *struct{}       `json:"alive,omitempty"`
 	Finished *workerFinished `json:"finished,omitempty"`
 	Failed   *workerFailed   `json:"failed,omitempty"`
 }
 
 // workerConfig is everything that one worker is told.
 type workerConfig struct {
-	Job         string      `json:"job"`
-	Kind        string      `json:"kind"`
-	Algorithm   string      `json:"algorithm"`
-	Transport   string      `json:"transport"`
-	Rank        int         `json:"rank"`
-	Ranks       int         `json:"ranks"`
-	NIC         string      `json:"nic,omitempty"`
-	Addr        netip.Addr  `json:"addr"`
-	Port        uint16      `json:"port"`
-	SourcePorts []uint16    `json:"source_ports,omitempty"`
-	Size        units.Bytes `json:"size"`
-	// PerMode operations are done out of place, then as many in place if
-	// InPlace; they are numbered from 0 throughout.
-	PerMode     int            `json:"per_mode"`
+	Job         string         `json:"job"`
+	Kind        string         `json:"kind"`
+	Algorithm   string         `json:"algorithm"`
+	Transport   string         `json:"transport"`
+	Root        int            `json:"root,omitempty"`
+	Type        element.Type   `json:"type"`
+	Op          element.Op     `json:"op"`
+	Rank        int            `json:"rank"`
+	Ranks       int            `json:"ranks"`
+	NIC         string         `json:"nic,omitempty"`
+	Unbound     bool           `json:"unbound,omitempty"` // its sockets, from NIC
+	Addr        netip.Addr     `json:"addr"`
+	Port        uint16         `json:"port"`
+	SourcePorts []uint16       `json:"source_ports,omitempty"`
+	Sizes       []units.Bytes  `json:"sizes"`
+	Warmup      int            `json:"warmup,omitempty"`
+	Iterations  int            `json:"iterations"`
 	InPlace     bool           `json:"in_place,omitempty"`
+	Together    bool           `json:"together,omitempty"`
+	Checks      int            `json:"checks,omitempty"`
 	PeerTimeout units.Duration `json:"peer_timeout,omitzero"`
+	// SGD and what gradients are encrypted with are of a training.
+	SGD       *spec.SGD        `json:"sgd,omitempty"`
+	SGDSecret privacy.Material `json:"sgd_secret,omitempty"`
 	// Skew, Seed and the rank's Phases are of an all-to-all.
 	Skew   int                `json:"skew,omitempty"`
 	Seed   uint64             `json:"seed,omitempty"`
 	Phases []collective.Phase `json:"phases,omitempty"`
+	// Training is the rank's part of a training job.
+	Training *training.Program `json:"training,omitempty"`
+	Messages *flows.Schedule   `json:"messages,omitempty"`
+	// Rails are of algorithm hierarchical, and Schedule of msccl.
+	Rails    schedule.Rails     `json:"rails,omitempty"`
+	Schedule *schedule.Schedule `json:"schedule,omitempty"`
 	// RD and RoCE are for these transports, and Rate and Overhead of the link, and
 	// Dilation, for both.
 	RoCE     *spec.RoCE       `json:"roce,omitempty"`
@@ -85,33 +107,21 @@ type workerConfig struct {
 	SlotTime time.Duration  `json:"slot_time,omitempty"`
 }
 
-// operationID names one operation of the job.
+// operationID names one round of the job.
 type operationID struct {
 	Index int             `json:"index"`
 	Mode  collective.Mode `json:"mode"`
 }
 
-// operations is how many operations there are.
-func (c *workerConfig) operations() int {
-	if c.InPlace {
-		return 2 * c.PerMode
-	}
-	return c.PerMode
-}
-
-func (c *workerConfig) operation(index int) operationID {
-	if index >= c.PerMode {
-		return operationID{Index: index, Mode: collective.InPlace}
-	}
-	return operationID{Index: index, Mode: collective.OutOfPlace}
-}
-
 // rendezvous is what the other ranks need of one.
 type rendezvous struct {
+	PID     int    `json:"pid"`
 	Address []byte `json:"address"`
 	Input   []byte `json:"input,omitempty"`
 	Output  []byte `json:"output,omitempty"`
 	Work    []byte `json:"work,omitempty"`
+	// Operations are the memory of a training job's, by operation.
+	Operations []collective.Memory[[]byte] `json:"operations,omitempty"`
 }
 
 // losses are what an operation lost, at one rank or at all.
@@ -125,11 +135,21 @@ func (c *workerConfig) lossy() bool { return c.RD != nil && !c.RD.Droppable.IsZe
 
 type operationDone struct {
 	operationID
-	Start   int64              `json:"start"` // Unix time in ns
-	Time    time.Duration      `json:"time"`  // in ns
+	Start   int64              `json:"start"`            // Unix time in ns
+	Time    time.Duration      `json:"time"`             // in ns, of all that are timed together
+	Waited  time.Duration      `json:"waited,omitempty"` // of that, for other ranks
 	Wrong   uint64             `json:"wrong"`
 	Short   uint64             `json:"short,omitempty"` // elements that lack a part
+	Before  collective.Traffic `json:"before,omitzero"` // of the operations before those that are timed
 	Traffic collective.Traffic `json:"traffic"`
+	// Spans are when a training job's tasks were under way, after Start, and Groups the
+	// bytes that it sent in each group.
+	Spans  []training.Span   `json:"spans,omitempty"`
+	Groups map[string]uint64 `json:"groups,omitempty"`
+	// SGD is what an iteration of a training taught.
+	SGD *learningStep `json:"sgd,omitempty"`
+	// Sent are the messages that the rank sent, of a job of these.
+	Sent []flows.Sent `json:"sent,omitempty"`
 }
 
 type workerFinished struct {

@@ -1,21 +1,29 @@
 package worker
 
 import (
-	"io"
 	"net/netip"
 	"time"
 
+	"railbed/fabric/units"
 	"railbed/workloads/collective"
+	"railbed/workloads/collective/perf"
 	"railbed/workloads/collective/schedule"
+	"railbed/workloads/flows"
+	"railbed/workloads/training"
 )
 
-// Operation is one collective operation over all ranks.
+// Operation is a round: one collective operation over all ranks, or several after each
+// other.
 type Operation struct {
-	Index  int             `json:"index"`
-	Mode   collective.Mode `json:"mode"`
-	Warmup bool            `json:"warmup,omitempty"`
-	// Start is when the first rank began, by the wall clock; Time is the
-	// longest time that a rank took, in ns.
+	Index int             `json:"index"`
+	Mode  collective.Mode `json:"mode"`
+	Size  units.Bytes     `json:"size"`
+	Count int             `json:"count"` // operations; of those that are not timed before them, none
+	Timed bool            `json:"timed,omitempty"`
+	// Checked says that every element of the result was looked at.
+	Checked bool `json:"checked,omitempty"`
+	// Start is when the first rank began, by the wall clock; Time is what an
+	// operation took, in ns: the longest of a rank, or as Sweep.Average says.
 	Start time.Time     `json:"start"`
 	Time  time.Duration `json:"time_ns"`
 	Wrong uint64        `json:"wrong"` // over all ranks
@@ -24,6 +32,10 @@ type Operation struct {
 	// without it is exact, or Wrong counts it.
 	Missing uint64 `json:"missing,omitempty"`
 	Short   uint64 `json:"short,omitempty"`
+	// Ranks are how each rank of a training job spent it, and Spans, of the latest
+	// operation alone, when its tasks were under way.
+	Ranks []training.Times  `json:"ranks,omitempty"`
+	Spans [][]training.Span `json:"spans,omitempty"`
 }
 
 // Flow is one connection of a rank. Payload flows from the connecting to the
@@ -68,8 +80,9 @@ type RankResult struct {
 	NIC  string     `json:"nic"`
 	Addr netip.Addr `json:"addr"`
 	Port uint16     `json:"port"` // where it listens; over roce the port of all
+	PID  int        `json:"pid"`  // of its process, as its node numbers them
 	// Payload counts the bytes of elements over all operations, and Warmup
-	// the part of it that the warm-up moved.
+	// the part of it that those moved that are not timed.
 	Payload collective.Traffic `json:"payload"`
 	Warmup  collective.Traffic `json:"warmup"`
 	// Stream counts every byte that tcp gave to or took from its sockets,
@@ -85,10 +98,19 @@ type RankResult struct {
 	Pace *Pace `json:"pace,omitempty"`
 	// Life is that of rd's endpoint.
 	Life uint64 `json:"life,omitempty"`
+	// Timed is how long the timed operations took at this rank, in ns, and Waited the
+	// part of it in which there was nothing to do until another rank sent something.
+	Timed  time.Duration `json:"timed_ns,omitempty"`
+	Waited time.Duration `json:"waited_ns,omitempty"`
+	// SlowestAnswer is the longest that the worker took to say that it lives, in ns; 0
+	// where nobody asked.
+	SlowestAnswer time.Duration `json:"slowest_answer_ns,omitempty"`
 	// DeviceBound says that the sockets were bound to the NIC itself and not
 	// to its address alone, which not every process may.
 	DeviceBound bool   `json:"device_bound"`
 	Wrong       uint64 `json:"wrong"`
+	// Groups are the bytes that a training job sent in each of its groups.
+	Groups map[string]uint64 `json:"groups,omitempty"`
 }
 
 // Times are over the timed operations of one mode, each as slow as its
@@ -101,22 +123,26 @@ type Times struct {
 
 // Result is what a job gave.
 type Result struct {
-	Name       string         `json:"name"`
-	Kind       string         `json:"kind"`
-	Algorithm  string         `json:"algorithm"`
-	Transport  string         `json:"transport"`
-	Ranks      int            `json:"ranks"`
-	Row        collective.Row `json:"row"` // from the average times; wrong counts the warm-up too
-	OutOfPlace Times          `json:"out_of_place_times"`
-	InPlace    *Times         `json:"in_place_times,omitempty"`
-	Operations []Operation    `json:"operations"`
-	PerRank    []RankResult   `json:"per_rank"`
+	Name      string `json:"name"`
+	Kind      string `json:"kind"`
+	Algorithm string `json:"algorithm"`
+	Transport string `json:"transport"`
+	Ranks     int    `json:"ranks"`
+	// Rows are by size, from the average times; wrong counts what is not timed too.
+	Rows []perf.Row `json:"rows"`
+	// OutOfPlace and InPlace are of the last size.
+	OutOfPlace Times        `json:"out_of_place_times"`
+	InPlace    *Times       `json:"in_place_times,omitempty"`
+	Operations []Operation  `json:"operations"`
+	PerRank    []RankResult `json:"per_rank"`
+	// Sent are the messages of a job of these, by whom it was sent, in the testbed's time.
+	Sent [][]flows.Sent `json:"sent,omitempty"`
+	// Learning is of a job with Job.SGD.
+	Learning *Learning `json:"learning,omitempty"`
 }
 
-// WriteTable prints the result in the columns of nccl-tests.
-func (r *Result) WriteTable(w io.Writer) error {
-	return collective.WriteTable(w, []collective.Row{r.Row})
-}
+// Row is that of the last size.
+func (r *Result) Row() perf.Row { return r.Rows[len(r.Rows)-1] }
 
 // Wrong is the number of wrong elements over everything that the job did.
 func (r *Result) Wrong() uint64 {
@@ -137,42 +163,51 @@ func (r *Result) Missing() uint64 {
 	return missing
 }
 
-// summarise computes the row from the operations.
-func (r *Result) summarise(job Job) {
-	r.Row = collective.Row{
-		Size: uint64(job.Size), Count: int(job.Size) / collective.ElementSize,
-		Type: "float", RedOp: "sum", Root: -1,
+// addRow computes the row of a size, whose rounds come last, from these.
+func (r *Result) addRow(job Job, size int) {
+	if job.Kind == Training || job.Kind == Messages {
+		r.Rows = append(r.Rows, perf.Row{}) // it has no bandwidth
+		return
+	}
+	bytes := job.sizes()[size]
+	row := perf.Row{
+		Size: uint64(bytes), Count: int(bytes) / job.Type.Size(),
+		Type: string(job.Type), RedOp: string(job.Op), Root: -1,
 	}
 	switch job.Kind { // as nccl-tests has it
-	case AllToAll, AllGather:
-		r.Row.RedOp = "none"
-		r.Row.Count /= len(job.Ranks)
-	case ReduceScatter:
-		r.Row.Count /= len(job.Ranks)
-	case Broadcast:
-		r.Row.RedOp, r.Row.Root = "none", Root
-	case Reduce:
-		r.Row.Root = Root
+	case AllToAll, AllGather, ReduceScatter:
+		row.Count /= len(job.Ranks)
+	case Broadcast, Reduce:
+		row.Root = job.Root
 	}
-	times, measure := r.mode(job, collective.OutOfPlace)
-	r.OutOfPlace, r.Row.OutOfPlace = times, measure
+	rounds := job.config(0).rounds()
+	done := make([]Operation, 0, len(r.Operations))
+	for i, o := range r.Operations {
+		if rounds[i].size == size {
+			done = append(done, o)
+		}
+	}
+	r.OutOfPlace, row.OutOfPlace = summary(job, bytes, done, collective.OutOfPlace)
 	if job.InPlace {
-		times, measure := r.mode(job, collective.InPlace)
-		r.InPlace, r.Row.InPlace = &times, &measure
+		times, measure := summary(job, bytes, done, collective.InPlace)
+		r.InPlace, row.InPlace = &times, &measure
 	}
+	r.Rows = append(r.Rows, row)
 }
 
-func (r *Result) mode(job Job, mode collective.Mode) (Times, collective.Measure) {
+// summary is what the rounds of a size and a mode gave.
+func summary(job Job, size units.Bytes, done []Operation, mode collective.Mode) (Times, perf.Measure) {
 	var times Times
 	var wrong uint64
 	var total time.Duration
-	count := 0
-	for _, o := range r.Operations {
+	count, checked := 0, false
+	for _, o := range done {
 		if o.Mode != mode {
 			continue
 		}
 		wrong += o.Wrong
-		if o.Warmup {
+		checked = checked || o.Checked
+		if !o.Timed {
 			continue
 		}
 		if count++; count == 1 || o.Time < times.Min {
@@ -184,5 +219,7 @@ func (r *Result) mode(job Job, mode collective.Mode) (Times, collective.Measure)
 	if count > 0 {
 		times.Avg = total / time.Duration(count)
 	}
-	return times, collective.MeasureOf(schedule.Kind(job.Kind), uint64(job.Size), len(job.Ranks), times.Avg, wrong)
+	measure := perf.MeasureOf(schedule.Kind(job.Kind), uint64(size), len(job.Ranks), times.Avg, wrong)
+	measure.Unchecked = !checked
+	return times, measure
 }

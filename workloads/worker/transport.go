@@ -31,7 +31,7 @@ func open(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 	switch c.Transport {
 	case TCP:
 		e, err := tcp.Open(tcp.Config{
-			Addr: c.Addr, Port: c.Port, SourcePorts: c.SourcePorts, Device: c.NIC, PeerTimeout: time.Duration(c.PeerTimeout),
+			Addr: c.Addr, Port: c.Port, SourcePorts: c.SourcePorts, Device: c.device(), PeerTimeout: time.Duration(c.PeerTimeout),
 		})
 		return tcpEndpoint{e}, err
 	case RD:
@@ -45,7 +45,7 @@ func open(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 // openRD is open for reliable datagrams.
 func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 	config := rd.Config{
-		Addr: c.Addr, Slot: int(c.Port-wire.PortRD) / wire.RDEngines, Device: c.NIC, Rate: uint64(c.Rate), Overhead: c.Overhead, PeerTimeout: time.Duration(c.PeerTimeout),
+		Addr: c.Addr, Slot: int(c.Port-wire.PortRD) / wire.RDEngines, Device: c.device(), Rate: uint64(c.Rate), Overhead: c.Overhead, PeerTimeout: time.Duration(c.PeerTimeout),
 		Clock: clock.New(c.Dilation),
 	}
 	if settings := c.RD; settings != nil {

@@ -41,8 +41,10 @@ func Main(channel Channel, stderr io.Writer) int {
 
 // hooks are for this package's tests.
 type hooks struct {
+	// beforeOperation is called within the time of a round.
+	beforeOperation func(rank int, id operationID)
 	// afterOperation sees a result before it is checked.
-	afterOperation func(rank int, id operationID, result []float32)
+	afterOperation func(rank int, id operationID, result []byte)
 }
 
 var errChannelClosed = errors.New("the channel to the coordinator closed")
@@ -84,8 +86,11 @@ type rank struct {
 	messages chan *message
 	config   workerConfig
 	endpoint endpoint
+	timer    *waitTimer // the endpoint
 	// peers holds the rank of each peer of the endpoint.
 	peers map[transports.Peer]int
+	// endpoints are the peers by rank.
+	endpoints map[int]transports.Peer
 }
 
 // read hands messages over until the channel ends, and then ends the worker.
@@ -101,6 +106,10 @@ func (w *rank) read(ctx context.Context, channel io.Reader, cancel context.Cance
 			}
 			cancel(err)
 			return
+		}
+		if m.Alive != nil {
+			_ = w.send(*m) // where that fails the next read says why
+			continue
 		}
 		select {
 		case w.messages <- m:
@@ -134,15 +143,23 @@ func (w *rank) work(ctx context.Context) error {
 	if w.config.Kind == arbiterKind {
 		return w.arbitrate(ctx)
 	}
-	if !known(w.config.Kind, w.config.Algorithm) {
+	if !known(w.config.Kind, w.config.Algorithm) && w.config.Kind != Training && w.config.Kind != Messages {
 		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
 	}
 	endpoint, err := open(&w.config, func(p transports.Peer) int { return w.peers[p] })
 	if err != nil {
 		return err
 	}
-	w.endpoint = endpoint
-	if err := w.collective(ctx); err != nil {
+	w.timer = &waitTimer{endpoint: endpoint}
+	w.endpoint = w.timer
+	do := w.collective
+	switch w.config.Kind {
+	case Training:
+		do = w.train
+	case Messages:
+		do = w.play
+	}
+	if err := do(ctx); err != nil {
 		return err
 	}
 	return w.finish()
@@ -160,60 +177,93 @@ func (w *rank) finish() error {
 
 // collective meets the other ranks and does the operations.
 func (w *rank) collective(ctx context.Context) error {
-	b, err := w.config.allocate()
+	shapes, err := w.config.shapes()
 	if err != nil {
 		return err
 	}
-	own := rendezvous{Address: w.endpoint.Address()}
-	if own.Input, err = w.register(b.input); err != nil {
-		return err
-	}
-	if own.Output, err = w.register(b.output); err != nil {
-		return err
-	}
-	if own.Work, err = w.register(b.work); err != nil {
-		return err
-	}
-	if err := w.send(message{Ready: &own}); err != nil {
-		return err
-	}
-	m, err := w.next(ctx)
+	b := allocate(shapes)
+	memory, err := w.registerAll(b)
 	if err != nil {
 		return err
 	}
-	if len(m.Table) != w.config.Ranks {
-		return fmt.Errorf("table of %d ranks, want %d", len(m.Table), w.config.Ranks)
-	}
-	p, err := w.join(m.Table, b)
+	table, err := w.meet(ctx, &rendezvous{Input: memory.Input, Output: memory.Output, Work: memory.Work})
 	if err != nil {
 		return err
 	}
-	for index := range w.config.operations() {
-		if err := w.operation(ctx, p, b.output, w.config.operation(index)); err != nil {
+	var p part
+	var view buffers
+	size := -1
+	for _, r := range w.config.rounds() {
+		if r.size != size {
+			size, view = r.size, b.view(shapes[r.size])
+			if p, err = w.join(table, view, w.config.Sizes[size]); err != nil {
+				return err
+			}
+			if w.config.SGD != nil {
+				if p, err = w.learn(p, view); err != nil {
+					return err
+				}
+			}
+		}
+		if err := w.round(ctx, p, view.output, &r); err != nil {
 			return err
 		}
 	}
-	m, err = w.next(ctx)
+	return w.end(ctx)
+}
+
+// meet tells the others what they need of this rank, and is what it needs of them.
+func (w *rank) meet(ctx context.Context, own *rendezvous) ([]rendezvous, error) {
+	own.PID, own.Address = os.Getpid(), w.endpoint.Address()
+	if err := w.send(message{Ready: own}); err != nil {
+		return nil, err
+	}
+	m, err := w.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Table) != w.config.Ranks {
+		return nil, fmt.Errorf("table of %d ranks, want %d", len(m.Table), w.config.Ranks)
+	}
+	w.peers, w.endpoints = make(map[transports.Peer]int), make(map[int]transports.Peer)
+	return m.Table, nil
+}
+
+// end waits for the coordinator's word that all ranks are done.
+func (w *rank) end(ctx context.Context) error {
+	m, err := w.next(ctx)
 	if err == nil && m.End == nil {
 		err = errors.New("the coordinator sent something else than the end")
 	}
 	return err
 }
 
-func (w *rank) register(elements []float32) ([]byte, error) {
-	if len(elements) == 0 {
+func (w *rank) registerAll(b buffers) (memory collective.Memory[[]byte], err error) {
+	if memory.Input, err = w.register(b.input); err != nil {
+		return memory, err
+	}
+	if memory.Output, err = w.register(b.output); err != nil {
+		return memory, err
+	}
+	memory.Work, err = w.register(b.work)
+	return memory, err
+}
+
+func (w *rank) register(memory []byte) ([]byte, error) {
+	if len(memory) == 0 {
 		return nil, nil // nothing will be written there
 	}
-	region, err := w.endpoint.Register(collective.Bytes(elements), transports.RemoteWrite)
+	region, err := w.endpoint.Register(memory, transports.RemoteWrite)
 	if err != nil {
 		return nil, err
 	}
 	return region.Remote(), nil
 }
 
-// operation does one operation: the data before and the check after are
+// round does the operations of a round: the data before and the check after are
 // outside the time that it reports.
-func (w *rank) operation(ctx context.Context, p part, output []float32, id operationID) error {
+func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error {
+	id := r.operationID
 	p.fill(id)
 	if err := w.send(message{Prepared: &id}); err != nil {
 		return err
@@ -226,12 +276,25 @@ func (w *rank) operation(ctx context.Context, p part, output []float32, id opera
 		return fmt.Errorf("the coordinator did not start operation %d", id.Index)
 	}
 	done := &operationDone{operationID: id}
-	start := time.Now()
-	done.Traffic, err = p.operate(ctx, id)
-	done.Time = time.Since(start)
-	if err != nil {
-		return err
+	for range r.before {
+		t, err := p.operate(ctx, id)
+		if err != nil {
+			return err
+		}
+		addTraffic(&done.Before, t)
 	}
+	start, waited := time.Now(), w.timer.waited.Load()
+	if w.hooks.beforeOperation != nil {
+		w.hooks.beforeOperation(w.config.Rank, id)
+	}
+	for range r.count {
+		t, err := p.operate(ctx, id)
+		if err != nil {
+			return err
+		}
+		addTraffic(&done.Traffic, t)
+	}
+	done.Time, done.Waited = time.Since(start), time.Duration(w.timer.waited.Load()-waited)
 	done.Start = start.UnixNano()
 	if w.hooks.afterOperation != nil {
 		w.hooks.afterOperation(w.config.Rank, id, output)
@@ -242,7 +305,12 @@ func (w *rank) operation(ctx context.Context, p part, output []float32, id opera
 			return err
 		}
 	}
-	done.Wrong, done.Short = p.check(id, lost)
+	if r.check {
+		done.Wrong, done.Short = p.check(id, lost)
+	}
+	if p, more := p.(teller); more {
+		p.tell(done)
+	}
 	return w.send(message{Done: done})
 }
 

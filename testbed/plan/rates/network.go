@@ -21,8 +21,11 @@ type network struct {
 	index    map[string]int          // of directions, by name
 	names    []string                // "leaf0:p1 to h0:eth0"
 	capacity []float64               // bit/s
-	full     []time.Duration         // delay and the time of a full packet
-	small    []time.Duration         // delay and the time of an acknowledgement
+	delay    []time.Duration
+	rate     []units.Rate
+	overhead []units.Bytes   // of a frame
+	full     []time.Duration // delay and the time of a full packet
+	small    []time.Duration // delay and the time of an acknowledgement
 	uses     map[Pair][]Use
 }
 
@@ -92,6 +95,7 @@ func (n *network) direction(device, port string) (int, error) {
 	n.names = append(n.names, key+" to "+iface.Peer)
 	n.capacity = append(n.capacity, float64(d.Rate)*(1-n.o.Headroom.Float()))
 	delay := time.Duration(d.Delay)
+	n.delay, n.rate, n.overhead = append(n.delay, delay), append(n.rate, d.Rate), append(n.overhead, d.Overhead)
 	n.full = append(n.full, delay+d.Rate.SerialisationTime(units.Bytes(iface.MTU+wire.EthernetLen)+d.Overhead))
 	n.small = append(n.small, delay+d.Rate.SerialisationTime(ackFrame+d.Overhead))
 	return at, nil
@@ -208,6 +212,40 @@ func RoundTrip(p *plan.Plan, o Options) (time.Duration, error) {
 		longest = max(longest, trip)
 	}
 	return time.Duration(longest), nil
+}
+
+// headers are those of a packet of any transport, about.
+const headers = 80
+
+// Alone returns how long a message takes from one rank to another, its acknowledgement
+// included, where nobody else sends: the first packet's way, what follows it on the slowest
+// link, and the way back. Packets are of the MTU of the sender's NIC.
+func Alone(p *plan.Plan, o Options) (func(from, to int, size units.Bytes) time.Duration, error) {
+	pairs, err := Pairs(AllToAll, len(p.Ranks))
+	if err != nil {
+		return nil, err
+	}
+	n, err := newNetwork(p, pairs, o)
+	if err != nil {
+		return nil, fmt.Errorf("compute times: %w", err)
+	}
+	return func(from, to int, size units.Bytes) time.Duration {
+		nic := n.port(p.Ranks[from].Node, p.Ranks[from].NIC)
+		each := max(1, units.Bytes(nic.MTU)-min(headers, units.Bytes(nic.MTU)))
+		packets := max(1, (size+each-1)/each)
+		var way, slowest float64
+		for _, u := range n.uses[Pair{from, to}] {
+			frame := func(payload units.Bytes) float64 {
+				return float64(n.rate[u.Link].SerialisationTime(payload + headers + wire.EthernetLen + n.overhead[u.Link]))
+			}
+			way += u.Share * (float64(n.delay[u.Link]) + frame(min(size, each)))
+			slowest = max(slowest, frame(each)*float64(packets-1))
+		}
+		for _, u := range n.uses[Pair{to, from}] {
+			way += u.Share * float64(n.small[u.Link])
+		}
+		return time.Duration(way + slowest)
+	}, nil
 }
 
 // towards is the port of a bridge that leads to a rank's NIC. Bridges are trees.

@@ -16,9 +16,11 @@ package rates
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/workloads/collective/schedule"
 )
 
 // Pair is one rank that sends to another.
@@ -28,7 +30,13 @@ type Pair struct{ From, To int }
 const (
 	Ring     = "ring"       // each rank sends to the next one
 	AllToAll = "all-to-all" // each rank sends to every other one
+	// Each rank sends to those to whom an all-reduce by that algorithm does.
+	Tree            = "tree"
+	HalvingDoubling = "halving-doubling"
 )
+
+// Patterns are all.
+func Patterns() []string { return []string{Ring, AllToAll, Tree, HalvingDoubling} }
 
 // Methods.
 const (
@@ -52,8 +60,24 @@ func Pairs(pattern string, ranks int) ([]Pair, error) {
 				pairs = append(pairs, Pair{i, (i + shift) % ranks})
 			}
 		}
+	case Tree, HalvingDoubling:
+		s, err := schedule.Make(schedule.AllReduce, pattern, ranks, 0)
+		if err != nil {
+			return nil, fmt.Errorf("rates: %w", err)
+		}
+		known := map[Pair]bool{}
+		for rank, threads := range s.Ranks {
+			for _, thread := range threads {
+				for _, step := range thread.Steps {
+					if pair := (Pair{rank, step.Peer}); step.Op == schedule.Send && !known[pair] {
+						known[pair] = true
+						pairs = append(pairs, pair)
+					}
+				}
+			}
+		}
 	default:
-		return nil, fmt.Errorf("rates for %q: want %s or %s", pattern, Ring, AllToAll)
+		return nil, fmt.Errorf("rates for %q: want %s", pattern, strings.Join(Patterns(), ", "))
 	}
 	return pairs, nil
 }

@@ -303,9 +303,9 @@ func TestWrongFiles(t *testing.T) {
 func TestWrongOptions(t *testing.T) {
 	p := compile(t, "single-switch", "hosts: 3", "")
 	for want, o := range map[string]Options{
-		`rates for "star": want ring or all-to-all`: {Pattern: "star"},
-		`rates by "luck": want max-min or`:          {Pattern: Ring, Method: "luck"},
-		"headroom 100% leaves nothing":              {Pattern: Ring, Headroom: units.Ratio{Num: 1, Den: 1}},
+		`rates for "star": want ring, all-to-all, tree`: {Pattern: "star"},
+		`rates by "luck": want max-min or`:              {Pattern: Ring, Method: "luck"},
+		"headroom 100% leaves nothing":                  {Pattern: Ring, Headroom: units.Ratio{Num: 1, Den: 1}},
 	} {
 		if _, err := Compute(p, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", o, err, want)
@@ -338,5 +338,33 @@ func TestRoundTrip(t *testing.T) {
 	want := 2*(1514*8+ackFrame*8)*time.Nanosecond + 4*time.Duration(p.Links[0].AToB.Delay) // 1 ns a bit
 	if err != nil || (got-want).Abs() > 2 {
 		t.Errorf("%v, want %v: %v", got, want, err)
+	}
+}
+
+// TestPairsOfAlgorithms compares with pairs worked out by hand: NCCL's trees of four ranks
+// are 0-2, 2-1, 2-3 and, mirrored, 3-1, 1-2, 1-0; of six ranks four halve and double, and
+// the first two each have another one before.
+func TestPairsOfAlgorithms(t *testing.T) {
+	for _, c := range []struct {
+		pattern string
+		ranks   int
+		want    [][2]int // both ways
+	}{
+		{Tree, 4, [][2]int{{0, 1}, {0, 2}, {1, 2}, {1, 3}, {2, 3}}},
+		{HalvingDoubling, 6, [][2]int{{0, 1}, {2, 3}, {1, 3}, {4, 5}, {1, 4}, {3, 5}}},
+		{HalvingDoubling, 1, nil},
+	} {
+		pairs, err := Pairs(c.pattern, c.ranks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range c.want {
+			if !slices.Contains(pairs, Pair{p[0], p[1]}) || !slices.Contains(pairs, Pair{p[1], p[0]}) {
+				t.Errorf("%s of %d ranks: %v lacks %v", c.pattern, c.ranks, pairs, p)
+			}
+		}
+		if len(pairs) != 2*len(c.want) {
+			t.Errorf("%s of %d ranks: %v, want %v both ways", c.pattern, c.ranks, pairs, c.want)
+		}
 	}
 }

@@ -13,8 +13,8 @@ func (s Share) Of(bytes uint64) uint64 {
 // Sent is what a rank sends in one operation by an algorithm, from the closed formula in
 // its paper and not from a schedule: of S bytes and n ranks
 //
-//   - 2(n-1)/n S by ring for an all-reduce, (n-1)/n S for an all-gather or a
-//     reduce-scatter, and S for a broadcast or a reduce, but nothing from whom its
+//   - 2(n-1)/n S by ring, or hierarchical, for an all-reduce, (n-1)/n S for an all-gather or
+//     a reduce-scatter, and S for a broadcast or a reduce, but nothing from whom its
 //     chain ends at;
 //   - 2(p-1)/p S by halving-doubling, p being the greatest power of two up to n; of the
 //     first 2(n-p) ranks S from the even ones, and S more from the odd ones;
@@ -50,6 +50,17 @@ func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
 	return Share{2 * (n - 1), n}
 }
 
+// SentAlong is what each rank of a Hierarchical collective sends to other nodes, by rails
+// on which there are so many nodes with so many ranks each: of an all-reduce 2(N-1)/N of
+// the buffer's part that is the rail's, and half of that of the others.
+func SentAlong(k Kind, rails Rails) Share {
+	nodes, each := len(rails), len(rails[0])
+	if k == AllReduce {
+		return Share{2 * (nodes - 1), nodes * each}
+	}
+	return Share{nodes - 1, nodes * each}
+}
+
 // binomialChildren is how many children a place has in a binomial tree of n places:
 // one for each bit below its lowest one that is still within.
 func binomialChildren(place, n int) (children int) {
@@ -73,10 +84,15 @@ func neighbours(tree, rank, n int) (found int) {
 
 // Counted is what a rank's steps send, in chunks.
 func (s *Schedule) Counted(rank int) (chunks int) {
+	return s.CountedTo(rank, func(int) bool { return true })
+}
+
+// CountedTo is what a rank's steps send to some others, in chunks.
+func (s *Schedule) CountedTo(rank int, to func(peer int) bool) (chunks int) {
 	for _, t := range s.Ranks[rank] {
 		for i := range t.Steps {
-			if t.Steps[i].Op == Send {
-				chunks += t.Steps[i].Count
+			if step := &t.Steps[i]; step.Op == Send && to(step.Peer) {
+				chunks += step.Count
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Plan is what a runner has to know of a schedule beyond its steps. Lists are by rank,
@@ -21,7 +22,14 @@ type Plan struct {
 	// Unsent are sends of the same rank that have to be complete before a step may be
 	// done, because it changes what they send.
 	Unsent [][][][]At
+	// Terms says of a Combine and an Accumulate, by chunk, of how many ranks' parts the
+	// sums are that it adds up.
+	Terms [][][][]Terms
 }
+
+// Terms is how many ranks' parts are in what comes, or in an Accumulate's source, and in
+// what it is added to.
+type Terms struct{ Came, Has int }
 
 // Check proves that a schedule does what its kind asks for, whatever the order in which
 // its ranks, its threads and its messages happen to go. In place, the input and the
@@ -33,12 +41,12 @@ type Plan struct {
 // number of steps times that of threads.
 func Check(s *Schedule, inPlace bool) (*Plan, error) {
 	c := &checker{s: s, plan: &Plan{Schedule: s, InPlace: inPlace}}
+	mode := "out of place"
+	if inPlace {
+		mode = "in place"
+	}
 	for _, part := range []func() error{c.number, c.match, c.sort, c.clock, c.races, c.contents} {
 		if err := part(); err != nil {
-			mode := "out of place"
-			if inPlace {
-				mode = "in place"
-			}
 			return nil, fmt.Errorf("check %s by %s for %d ranks %s: %w", s.Kind, s.Algorithm, len(s.Ranks), mode, err)
 		}
 	}
@@ -51,10 +59,10 @@ type node struct {
 	*Step
 	rank   int
 	at     At
-	thread int   // among all threads
-	other  int   // the node at the other end of the message, or -1
-	before []int // nodes that must be done before
-	clock  []int // by thread, how many of its steps are done before this one, or it itself
+	thread int     // among all threads
+	other  int     // the node at the other end of the message, or -1
+	before []int   // nodes that must be done before
+	clock  []int32 // by thread, how many of its steps are done before this one, or it itself
 }
 
 type checker struct {
@@ -62,25 +70,48 @@ type checker struct {
 	plan  *Plan
 	nodes []node
 	first [][]int // by rank and thread, the number of its first node
-	order []int   // nodes, such that each comes behind what must be done before
+	terms [][]Terms
+	order []int // nodes, such that each comes behind what must be done before
 }
+
+// StepError is what is wrong with a step.
+type StepError struct {
+	Rank int
+	At   At
+	err  error
+}
+
+func (e *StepError) Error() string { return e.err.Error() }
 
 // name is a node in words.
 func (c *checker) name(i int) string {
 	n := &c.nodes[i]
+	if c.s.Name != nil {
+		return c.s.Name(n.rank, n.at)
+	}
 	return fmt.Sprintf("rank %d thread %d step %d (%v)", n.rank, n.at.Thread, n.at.Step, n.Step)
 }
 
 func (c *checker) problem(i int, format string, args ...any) error {
-	return fmt.Errorf("%s: %w", c.name(i), fmt.Errorf(format, args...))
+	return c.stepError(i, fmt.Errorf("%s: %w", c.name(i), fmt.Errorf(format, args...)))
+}
+
+func (c *checker) stepError(i int, err error) error {
+	return &StepError{c.nodes[i].rank, c.nodes[i].at, err}
 }
 
 // number lists the steps and checks each by itself.
 func (c *checker) number() error {
 	s := c.s
 	n := len(s.Ranks)
-	if n == 0 || s.Root < 0 || s.Root >= n || s.Chunks < 0 || (s.Chunks == 0) != (s.Kind == Barrier) || s.Kind.Shares() && s.Chunks%n != 0 {
-		return fmt.Errorf("%d ranks, root %d and %d chunks", n, s.Root, s.Chunks)
+	if n == 0 || s.Root < 0 || s.Root >= n || s.Chunks < 0 || s.Scratch < 0 || (s.Chunks == 0) != (s.Kind == Barrier) || s.Kind.Shares() && s.Chunks%n != 0 {
+		return fmt.Errorf("%d ranks, root %d and %d chunks, %d of scratch memory", n, s.Root, s.Chunks, s.Scratch)
+	}
+	if s.Equal && s.Kind == Barrier {
+		return errors.New("a barrier has no chunks that could be equal")
+	}
+	if c.plan.InPlace && s.OutOfPlace {
+		return errors.New("it is for out of place alone")
 	}
 	thread := 0
 	for rank, threads := range s.Ranks {
@@ -93,6 +124,7 @@ func (c *checker) number() error {
 			thread++
 		}
 	}
+	c.terms = make([][]Terms, len(c.nodes))
 	var problems []error
 	for i := range c.nodes {
 		if err := c.step(i); err != nil {
@@ -105,26 +137,38 @@ func (c *checker) number() error {
 func (c *checker) step(i int) error {
 	n := &c.nodes[i]
 	switch {
-	case n.Op > Copy:
+	case n.Op >= operations:
 		return fmt.Errorf("rank %d thread %d step %d: there is no operation %d", n.rank, n.at.Thread, n.at.Step, n.Op)
-	case n.Op != Copy && (n.Peer < 0 || n.Peer >= len(c.s.Ranks) || n.Peer == n.rank):
+	case !n.Op.Local() && (n.Peer < 0 || n.Peer >= len(c.s.Ranks) || n.Peer == n.rank):
 		return c.problem(i, "there is no such other rank")
-	case c.s.Kind == Barrier && (n.Count != 0 || n.Chunk != 0 || n.Op == Copy || n.Op == Combine):
+	case c.s.Kind == Barrier && (n.Count != 0 || n.Chunk != 0 || n.Op != Send && n.Op != Receive):
 		return c.problem(i, "a barrier has no data")
-	case c.s.Kind != Barrier && (n.Count < 1 || n.Chunk < 0 || n.Chunk+n.Count > c.s.Chunks):
-		return c.problem(i, "there are %d chunks", c.s.Chunks)
+	case n.Move != 0 && !c.s.Equal:
+		return c.problem(i, "it moves data between chunks that may differ in length")
 	case n.Op.writes() && n.Target == Input:
 		return c.problem(i, "it changes the input")
 	}
-	for chunk := n.Chunk; chunk < n.Chunk+n.Count; chunk++ {
-		for _, use := range []struct {
-			uses bool
-			b    Buffer
-		}{{n.Op.reads(), n.Source}, {n.Op.writes(), n.Target}} {
-			if use.uses && (use.b >= buffers || !c.s.Has(n.rank, use.b, chunk)) {
-				return c.problem(i, "buffer %d has no chunk %d", use.b, chunk)
+	for _, use := range []struct {
+		uses  bool
+		b     Buffer
+		chunk int
+	}{{n.Op.reads(), n.Source, n.Chunk}, {n.Op.writes(), n.Target, n.Chunk + n.Move}} {
+		switch {
+		case !use.uses || c.s.Kind == Barrier:
+			continue
+		case use.b >= buffers:
+			return c.problem(i, "there is no buffer %d", use.b)
+		case n.Count < 1 || n.Count > c.s.Len(use.b) || use.chunk < 0 || use.chunk > c.s.Len(use.b)-n.Count:
+			return c.problem(i, "there are %d chunks", c.s.Len(use.b))
+		}
+		for chunk := use.chunk; chunk < use.chunk+n.Count; chunk++ {
+			if !c.s.Has(n.rank, use.b, chunk) {
+				return c.problem(i, "%v has no chunk %d", use.b, chunk)
 			}
 		}
+	}
+	if n.Op.reads() && n.Op.writes() && n.Move != 0 && n.Move < n.Count && -n.Move < n.Count && c.cell(n.rank, n.Source, n.Chunk).buffer == c.cell(n.rank, n.Target, n.Chunk).buffer {
+		return c.problem(i, "what it reads overlaps with what it writes")
 	}
 	if n.at.Step > 0 {
 		n.before = append(n.before, i-1)
@@ -147,7 +191,7 @@ func (c *checker) match() error {
 	var order []way // errors are the same each time
 	for i := range c.nodes {
 		n := &c.nodes[i]
-		if n.Op == Copy {
+		if n.Op.Local() {
 			continue
 		}
 		w := way{n.rank, n.Peer, c.s.Ranks[n.rank][n.at.Thread].Channel}
@@ -179,7 +223,7 @@ func (c *checker) match() error {
 				return c.problem(e.takes[k], "nobody sends that")
 			}
 			from, to := &c.nodes[e.sends[k]], &c.nodes[e.takes[k]]
-			if from.Chunk != to.Chunk || from.Count != to.Count {
+			if from.Count != to.Count || from.Chunk != to.Chunk+to.Move && !c.s.Equal {
 				return c.problem(e.takes[k], "what comes is of %s", c.name(e.sends[k]))
 			}
 			from.other, to.other = e.takes[k], e.sends[k]
@@ -219,12 +263,16 @@ func (c *checker) sort() error {
 		b := c.nodes[i].before
 		i = b[slices.IndexFunc(b, func(b int) bool { return waits[b] > 0 })]
 	}
-	err := errors.New("which waits for the first")
-	for _, i := range slices.Backward(way[slices.Index(way, i):]) {
-		err = fmt.Errorf("%s, %w", c.name(i), err)
+	var names []string
+	for _, i := range way[slices.Index(way, i):] {
+		names = append(names, c.name(i))
 	}
-	return fmt.Errorf("deadlock: each waits for the next: %w", err)
+	return c.stepError(i, fmt.Errorf("deadlock: each waits for the next: %s, which waits for the first", strings.Join(names, ", ")))
 }
+
+// maxClocks is the most entries of vector clocks, of 4 bytes: all pairs among 64 ranks
+// need nearly that many.
+const maxClocks = 1 << 26
 
 // clock computes vector clocks (Fidge 1988, Mattern 1989), by which two steps are
 // compared at once.
@@ -233,7 +281,10 @@ func (c *checker) clock() error {
 	for _, t := range c.s.Ranks {
 		threads += len(t)
 	}
-	clocks := make([]int, len(c.nodes)*threads)
+	if threads > 0 && len(c.nodes) > maxClocks/threads {
+		return fmt.Errorf("%d steps in %d threads are too many to prove: limit %d", len(c.nodes), threads, maxClocks/threads)
+	}
+	clocks := make([]int32, len(c.nodes)*threads)
 	for _, i := range c.order {
 		n := &c.nodes[i]
 		n.clock, clocks = clocks[:threads:threads], clocks[threads:]
@@ -242,14 +293,14 @@ func (c *checker) clock() error {
 				n.clock[t] = max(n.clock[t], at)
 			}
 		}
-		n.clock[n.thread] = n.at.Step + 1
+		n.clock[n.thread] = int32(n.at.Step) + 1
 	}
 	return nil
 }
 
 // before says that a step is done before another one can be.
 func (c *checker) before(a, b int) bool {
-	return a != b && c.nodes[b].clock[c.nodes[a].thread] > c.nodes[a].at.Step
+	return a != b && c.nodes[b].clock[c.nodes[a].thread] > int32(c.nodes[a].at.Step)
 }
 
 // over says that a step has no more use for its rank's memory when another one is done

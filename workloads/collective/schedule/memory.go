@@ -1,7 +1,9 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -31,7 +33,7 @@ func (c *checker) uses() map[cell][]use {
 	for _, i := range c.order {
 		n := &c.nodes[i]
 		for chunk := n.Chunk; chunk < n.Chunk+n.Count; chunk++ {
-			from, to := c.cell(n.rank, n.Source, chunk), c.cell(n.rank, n.Target, chunk)
+			from, to := c.cell(n.rank, n.Source, chunk), c.cell(n.rank, n.Target, chunk+n.Move)
 			if n.Op.reads() && !(n.Op.writes() && from == to) {
 				all[from] = append(all[from], use{i, false})
 			}
@@ -52,7 +54,7 @@ func (c *checker) races() error {
 			for _, early := range uses[:k] {
 				if (early.writes || late.writes) && !c.before(early.node, late.node) && late.node < least {
 					least = late.node // errors are the same each time
-					first = c.problem(late.node, "chunk %d of buffer %d is used at the same time by %s", at.chunk, at.buffer, c.name(early.node))
+					first = c.problem(late.node, "chunk %d of %v is used at the same time by %s", at.chunk, at.buffer, c.name(early.node))
 				}
 			}
 		}
@@ -67,12 +69,15 @@ func (c *checker) place() {
 		var other [][]At
 		var direct [][]bool
 		var unsent [][][]At
+		var terms [][][]Terms
 		for _, t := range threads {
 			other = append(other, make([]At, len(t.Steps)))
 			direct = append(direct, make([]bool, len(t.Steps)))
 			unsent = append(unsent, make([][]At, len(t.Steps)))
+			terms = append(terms, make([][]Terms, len(t.Steps)))
 		}
 		c.plan.Other, c.plan.Direct, c.plan.Unsent = append(c.plan.Other, other), append(c.plan.Direct, direct), append(c.plan.Unsent, unsent)
+		c.plan.Terms = append(c.plan.Terms, terms)
 	}
 	direct := make([]bool, len(c.nodes))
 	for i := range c.nodes {
@@ -80,9 +85,10 @@ func (c *checker) place() {
 		if n.other >= 0 {
 			c.plan.Other[n.rank][n.at.Thread][n.at.Step] = c.nodes[n.other].at
 		}
+		c.plan.Terms[n.rank][n.at.Thread][n.at.Step] = c.terms[i]
 		direct[i] = n.Op.receives()
 		for chunk := n.Chunk; n.Op == Combine && chunk < n.Chunk+n.Count; chunk++ {
-			direct[i] = direct[i] && c.cell(n.rank, n.Source, chunk) != c.cell(n.rank, n.Target, chunk)
+			direct[i] = direct[i] && c.cell(n.rank, n.Source, chunk) != c.cell(n.rank, n.Target, chunk+n.Move)
 		}
 	}
 	uses := c.uses()
@@ -121,16 +127,17 @@ func (c *checker) overBeforeSent(early, late int) bool {
 	return c.over(early, c.nodes[late].other)
 }
 
-// content is what a chunk holds: how often each rank's part is in its sum. Nil is that
+// share is so many times a chunk of a rank's input.
+type share struct{ rank, chunk, times int }
+
+// content is what a chunk holds: the shares in its sum, by rank and chunk. Nil is that
 // nobody knows.
-type content []int
+type content []share
 
 func (v content) String() string {
 	var parts []string
-	for rank, times := range v {
-		if times > 0 {
-			parts = append(parts, fmt.Sprintf("%d of rank %d", times, rank))
-		}
+	for _, p := range v {
+		parts = append(parts, fmt.Sprintf("%d of rank %d chunk %d", p.times, p.rank, p.chunk))
 	}
 	if parts == nil {
 		return "nothing"
@@ -148,9 +155,7 @@ func (c *checker) contents() error {
 	for rank := range s.Ranks {
 		for chunk := range s.Chunks {
 			if s.Has(rank, Input, chunk) {
-				v := make(content, len(s.Ranks))
-				v[rank] = 1
-				memory[c.cell(rank, Input, chunk)] = v
+				memory[c.cell(rank, Input, chunk)] = content{{rank, chunk, 1}}
 			}
 		}
 	}
@@ -158,24 +163,31 @@ func (c *checker) contents() error {
 	for _, i := range c.order {
 		n := &c.nodes[i]
 		for k := range n.Count {
-			var v content
+			target := c.cell(n.rank, n.Target, n.Chunk+n.Move+k)
+			var read []cell
 			if n.Op.reads() {
-				if v = memory[c.cell(n.rank, n.Source, n.Chunk+k)]; v == nil {
-					return c.problem(i, "it reads chunk %d, where nothing is", n.Chunk+k)
-				}
+				read = append(read, c.cell(n.rank, n.Source, n.Chunk+k))
 			}
+			if n.Op == Accumulate {
+				read = append(read, target)
+			}
+			var v content
 			if n.Op.receives() {
-				came := sent[n.other][k]
-				if v == nil {
-					v = came
-				} else {
-					v = v.plus(came)
+				v = sent[n.other][k]
+			}
+			for _, from := range read {
+				if memory[from] == nil {
+					return c.problem(i, "it reads chunk %d of %v, where nothing is", from.chunk, from.buffer)
 				}
+				if v != nil {
+					c.terms[i] = append(c.terms[i], Terms{Came: v.parts(), Has: memory[from].parts()})
+				}
+				v = v.plus(memory[from])
 			}
 			if n.Op == Send {
 				sent[i] = append(sent[i], v)
 			} else {
-				memory[c.cell(n.rank, n.Target, n.Chunk+k)] = v
+				memory[target] = v
 			}
 		}
 	}
@@ -184,36 +196,50 @@ func (c *checker) contents() error {
 			if !s.Has(rank, Output, chunk) {
 				continue
 			}
-			has, want := memory[c.cell(rank, Output, chunk)], s.wanted(chunk)
-			for r, times := range want {
-				if has == nil || has[r] != times {
-					return fmt.Errorf("rank %d ends with %v in chunk %d, want %v", rank, has, chunk, want)
-				}
+			if has, want := memory[c.cell(rank, Output, chunk)], s.wanted(rank, chunk); !slices.Equal(has, want) {
+				return fmt.Errorf("rank %d ends with %v in chunk %d, want %v", rank, has, chunk, want)
 			}
 		}
 	}
 	return nil
 }
 
-func (v content) plus(w content) content {
-	sum := make(content, len(v))
-	for r := range sum {
-		sum[r] = v[r] + w[r]
+// parts is how many ranks' parts there are.
+func (v content) parts() (parts int) {
+	for _, p := range v {
+		parts += p.times
 	}
-	return sum
+	return parts
 }
 
-// wanted is what the output has to hold in a chunk.
-func (s *Schedule) wanted(chunk int) content {
-	v := make(content, len(s.Ranks))
-	for r := range v {
-		switch s.Kind {
-		case AllReduce, ReduceScatter, Reduce:
-			v[r] = 1
+func (v content) plus(w content) content {
+	if v == nil {
+		return w
+	}
+	sum := make(content, 0, len(v)+len(w))
+	for len(v) > 0 && len(w) > 0 {
+		switch order := cmp.Or(cmp.Compare(v[0].rank, w[0].rank), cmp.Compare(v[0].chunk, w[0].chunk)); {
+		case order < 0:
+			sum, v = append(sum, v[0]), v[1:]
+		case order > 0:
+			sum, w = append(sum, w[0]), w[1:]
 		default:
-			if s.Has(r, Input, chunk) {
-				v[r] = 1
-			}
+			sum = append(sum, share{v[0].rank, v[0].chunk, v[0].times + w[0].times})
+			v, w = v[1:], w[1:]
+		}
+	}
+	return append(append(sum, v...), w...)
+}
+
+// wanted is what a rank's output has to hold in a chunk.
+func (s *Schedule) wanted(rank, chunk int) (v content) {
+	if s.Kind == AllToAll {
+		each := s.Chunks / len(s.Ranks)
+		return content{{chunk / each, rank*each + chunk%each, 1}}
+	}
+	for r := range s.Ranks {
+		if s.Has(r, Input, chunk) {
+			v = append(v, share{r, chunk, 1})
 		}
 	}
 	return v
@@ -230,7 +256,7 @@ func (c *checker) barrier() error {
 			}
 			last := &c.nodes[c.first[rank][t]+len(thread.Steps)-1]
 			for i := range c.nodes {
-				heard[c.nodes[i].rank] = heard[c.nodes[i].rank] || last.clock[c.nodes[i].thread] > c.nodes[i].at.Step
+				heard[c.nodes[i].rank] = heard[c.nodes[i].rank] || last.clock[c.nodes[i].thread] > int32(c.nodes[i].at.Step)
 			}
 		}
 		for other, is := range heard {

@@ -11,12 +11,15 @@ func ring(kind Kind, n int) *Schedule {
 			b.keep(rank, rank)
 		}
 	}
-	// The sum of chunk c begins at rank c+1 and so ends at rank c.
+	ranks, parts := make([]int, n), make([]part, n)
+	for i := range n {
+		ranks[i], parts[i] = i, part{{i, 1}}
+	}
 	if kind != AllGather {
-		b.around(n-1, -1, (*builder).combine)
+		b.around(ranks, parts, -1, (*builder).combine)
 	}
 	if kind != ReduceScatter {
-		b.around(n-1, 0, (*builder).receive)
+		b.around(ranks, parts, 0, (*builder).receive)
 	}
 	if n == 1 {
 		b.keep(0, 0)
@@ -24,16 +27,30 @@ func ring(kind Kind, n int) *Schedule {
 	return b.Schedule
 }
 
-// around does steps in each of which every rank sends a chunk to the next rank: first
-// that of its own number plus ahead, then always the one before.
-func (b *builder) around(steps, ahead int, take func(b *builder, thread, from, to, chunk, count int)) {
-	n := len(b.Ranks)
-	for step := range steps {
-		for rank := range n {
-			b.send(0, rank, (rank+1)%n, (rank+ahead-step+2*n)%n, 1)
+// chunks are so many of them, and part is what goes around together.
+type (
+	chunks struct{ first, count int }
+	part   []chunks
+)
+
+// around sends the parts of some ranks around among them, one of each rank, in one step
+// less than there are: first each rank sends to the next one the part of its own number
+// plus ahead, then always the one before. So, with -1, what is combined on its way begins
+// behind the rank whose part it is, and ends there; and, with 0, what is received begins
+// there.
+func (b *builder) around(ranks []int, parts []part, ahead int, take func(b *builder, thread, from, to, chunk, count int)) {
+	n := len(ranks)
+	for step := range n - 1 {
+		for i, rank := range ranks {
+			for _, c := range parts[(i+ahead-step+2*n)%n] {
+				b.send(0, rank, ranks[(i+1)%n], c.first, c.count)
+			}
 		}
-		for rank := range n {
-			take(b, 0, (rank+n-1)%n, rank, (rank+n-1+ahead-step+2*n)%n, 1)
+		for i, rank := range ranks {
+			before := (i + n - 1) % n
+			for _, c := range parts[(before+ahead-step+2*n)%n] {
+				take(b, 0, ranks[before], rank, c.first, c.count)
+			}
 		}
 	}
 }

@@ -13,9 +13,11 @@
 // scratch memory have the same place in the whole buffer, and no step moves data
 // from one chunk to another. So a buffer may be of any length, chunks may differ
 // by an element, and a schedule may be run for each of many slices of the chunks
-// at once, which is how they are pipelined. MSCCL's steps that receive and send at
-// once (rcs, rrs, rrcs) are two steps here: a runner that sends from where data
-// landed loses nothing by that.
+// at once, which is how they are pipelined. Where steps do move data to chunks of
+// other numbers, as an all-to-all and MSCCL's scratch memory need it, the schedule
+// says that its chunks are Equal, and the length of the buffer is a multiple of
+// their number. MSCCL's steps that receive and send at once (rcs, rrs, rrcs) are
+// two steps here: a runner that sends from where data landed loses nothing by that.
 //
 // The package is pure; its functions are safe for concurrent use.
 package schedule
@@ -33,14 +35,15 @@ const (
 	ReduceScatter Kind = "reduce-scatter" // whole buffers in; each rank's share of their sum out
 	Broadcast     Kind = "broadcast"      // the root's whole buffer in; out at all ranks
 	Reduce        Kind = "reduce"         // whole buffers in; their sum out at the root
+	AllToAll      Kind = "all-to-all"     // whole buffers in; of each rank's, this rank's share out
 	Barrier       Kind = "barrier"        // no data; nobody ends before all have begun
 )
 
 // Buffer is one of a rank's.
 type Buffer uint8
 
-// Buffers. An input is never written, but in place by results. Scratch has a place
-// for each chunk and holds nothing at first.
+// Buffers. An input is never written, but in place by results. Scratch holds nothing at
+// first.
 const (
 	Input Buffer = iota
 	Output
@@ -53,10 +56,12 @@ type Op uint8
 
 // Operations.
 const (
-	Send    Op = iota // Source to Peer
-	Receive           // from Peer into Target
-	Combine           // into Target the sum of Source and what comes from Peer
-	Copy              // Source into Target
+	Send       Op = iota // Source to Peer
+	Receive              // from Peer into Target
+	Combine              // into Target the sum of Source and what comes from Peer
+	Copy                 // Source into Target
+	Accumulate           // into Target the sum of Source and Target
+	operations
 )
 
 // Step is one operation on Count chunks from Chunk on. In a Barrier Count is 0: then
@@ -66,6 +71,9 @@ type Step struct {
 	Peer           int
 	Chunk, Count   int
 	Source, Target Buffer
+	// Move is by how much the numbers of the chunks in Target are greater than those in
+	// Source: 0 where chunks are not Equal.
+	Move int
 	// After are further steps of this rank that must be done before.
 	After []At
 }
@@ -86,13 +94,32 @@ type Schedule struct {
 	Algorithm string
 	Root      int // of Broadcast and Reduce
 	Chunks    int
-	Ranks     [][]Thread // by rank
+	// Equal says that all chunks have one length. Then data may move between chunks of
+	// different numbers, and Scratch is how many there are in scratch memory. Otherwise
+	// that has as many as the whole buffer.
+	Equal   bool
+	Scratch int
+	// OutOfPlace is that it does what its kind asks for only out of place.
+	OutOfPlace bool
+	Ranks      [][]Thread // by rank
+	// Name is what errors call a step; nil is by its rank, thread and number.
+	Name func(rank int, at At) string `json:"-"`
+}
+
+// Len is how many chunks the buffers of ranks have at most.
+func (s *Schedule) Len(b Buffer) int {
+	if b == Scratch && s.Equal {
+		return s.Scratch
+	}
+	return s.Chunks
 }
 
 // Has says that a rank's buffer has a place for a chunk.
 func (s *Schedule) Has(rank int, b Buffer, chunk int) bool {
 	whole, share, none := true, s.share(rank, chunk), false
 	switch {
+	case chunk < 0 || chunk >= s.Len(b):
+		return false
 	case b == Scratch:
 		return s.Kind != Barrier
 	case s.Kind == AllGather && b == Input, s.Kind == ReduceScatter && b == Output:
@@ -110,11 +137,25 @@ func (s *Schedule) share(rank, chunk int) bool {
 	return chunk >= rank*each && chunk < (rank+1)*each
 }
 
-// Shares says that ranks have shares of the whole buffer, as input or as output.
-func (k Kind) Shares() bool { return k == AllGather || k == ReduceScatter }
+// Shares says that ranks have shares of the whole buffer, as input or as output, or as
+// parts of what they give to each other.
+func (k Kind) Shares() bool { return k == AllGather || k == ReduceScatter || k == AllToAll }
+
+// String is what a rank's own buffer is called.
+func (b Buffer) String() string {
+	return [...]string{"its input", "its output", "its scratch memory"}[b]
+}
+
+// Combines says that outputs are made of several ranks' inputs.
+func (k Kind) Combines() bool { return k == AllReduce || k == ReduceScatter || k == Reduce }
 
 // String is the operation in words.
-func (o Op) String() string { return [...]string{"send", "receive", "combine", "copy"}[o] }
+func (o Op) String() string {
+	return [...]string{"send", "receive", "combine", "copy", "accumulate"}[o]
+}
+
+// Local says that a step has no message.
+func (o Op) Local() bool { return o == Copy || o == Accumulate }
 
 // receives says that a step takes a message.
 func (o Op) receives() bool { return o == Receive || o == Combine }
@@ -130,11 +171,14 @@ func (s *Step) String() string {
 	if s.Count != 1 {
 		chunks = fmt.Sprintf("%d chunks from %d on", s.Count, s.Chunk)
 	}
+	if s.Move != 0 {
+		chunks += fmt.Sprintf(" into %d", s.Chunk+s.Move)
+	}
 	switch s.Op {
 	case Send:
 		return fmt.Sprintf("send %s to rank %d", chunks, s.Peer)
-	case Copy:
-		return "copy " + chunks
+	case Copy, Accumulate:
+		return fmt.Sprintf("%v %s", s.Op, chunks)
 	}
 	return fmt.Sprintf("%v %s from rank %d", s.Op, chunks, s.Peer)
 }

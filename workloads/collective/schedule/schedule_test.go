@@ -43,6 +43,48 @@ func TestAlgorithms(t *testing.T) {
 	})
 }
 
+// TestHierarchical holds besides that a rank sends to other nodes on its rail alone, and so
+// much as there is for that.
+func TestHierarchical(t *testing.T) {
+	for _, kind := range []Kind{AllReduce, AllGather, ReduceScatter} {
+		for nodes := 1; nodes <= 5; nodes++ {
+			for each := 1; each <= 4; each++ {
+				rails := make(Rails, nodes)
+				for rank := range nodes * each {
+					rails[rank%nodes] = append(rails[rank%nodes], rank) // ranks of a node are not neighbours
+				}
+				t.Run(fmt.Sprintf("%s/nodes=%d/ranks=%d", kind, nodes, each), func(t *testing.T) {
+					s, err := Hierarchical(kind, rails)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, inPlace := range []bool{false, true} {
+						if _, err := Check(s, inPlace); err != nil {
+							t.Error(err)
+						}
+					}
+					all, along := Sent(kind, "hierarchical", nodes*each, 0, 0), SentAlong(kind, rails)
+					for rank := range s.Ranks {
+						out := s.CountedTo(rank, func(peer int) bool { return peer%nodes != rank%nodes })
+						elsewhere := s.CountedTo(rank, func(peer int) bool { return peer%nodes != rank%nodes && peer/nodes != rank/nodes })
+						if out*along.Den != along.Num*s.Chunks || elsewhere != 0 || s.Counted(rank)*all.Den != all.Num*s.Chunks {
+							t.Errorf("rank %d sends %d of %d chunks, %d to other nodes and %d of these to another rail; want %+v, %+v and none", rank, s.Counted(rank), s.Chunks, out, elsewhere, all, along)
+						}
+					}
+				})
+			}
+		}
+	}
+	for _, rails := range []Rails{nil, {{}}, {{0, 1}, {2}}, {{0, 1}, {1, 2}}, {{0, 1}, {2, 4}}} {
+		if s, err := Hierarchical(AllReduce, rails); err == nil {
+			t.Errorf("%v: %+v", rails, s)
+		}
+	}
+	if s, err := Hierarchical(Broadcast, Rails{{0}}); err == nil {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestEveryStepCounts takes steps away, one after the other: what is left is no such
 // algorithm any more.
 func TestEveryStepCounts(t *testing.T) {
@@ -94,7 +136,7 @@ func TestBroken(t *testing.T) {
 		"peer":          {func(s *Schedule) { step(s, 0, 0).Peer = 0 }, "no such other rank"},
 		"no peer":       {func(s *Schedule) { step(s, 0, 0).Peer = 3 }, "no such other rank"},
 		"input":         {func(s *Schedule) { step(s, 0, 1).Target = Input }, "it changes the input"},
-		"buffer":        {func(s *Schedule) { step(s, 0, 0).Source = 7 }, "buffer 7 has no chunk"},
+		"buffer":        {func(s *Schedule) { step(s, 0, 0).Source = 7 }, "there is no buffer 7"},
 		"operation":     {func(s *Schedule) { step(s, 0, 0).Op = 9 }, "no operation 9"},
 		"undefined":     {func(s *Schedule) { step(s, 0, 0).Source = Scratch }, "where nothing is"},
 		"unsent":        {func(s *Schedule) { s.Ranks[0][0].Steps = s.Ranks[0][0].Steps[:6] }, "nobody sends that"},
@@ -107,6 +149,7 @@ func TestBroken(t *testing.T) {
 			s.Ranks[0] = append(s.Ranks[0], Thread{1, []Step{{Op: Copy, Chunk: 1, Count: 1, Source: Input, Target: Output}}})
 		}, "is used at the same time by"},
 		"shares": {func(s *Schedule) { s.Kind, s.Chunks = AllGather, 4 }, "3 ranks, root 0 and 4 chunks"},
+		"moved":  {func(s *Schedule) { step(s, 0, 1).Move = 1 }, "chunks that may differ in length"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := ring3()
@@ -115,6 +158,91 @@ func TestBroken(t *testing.T) {
 				t.Errorf("%v\nwant %q", err, test.want)
 			}
 		})
+	}
+}
+
+// exchange is an all-to-all of three ranks by two hops: what is for the second next rank
+// comes over the next one, which has it in scratch memory.
+func exchange() *Schedule {
+	s := &Schedule{Kind: AllToAll, Algorithm: "test", Chunks: 3, Equal: true, Scratch: 1}
+	for rank := range 3 {
+		next, prev := (rank+1)%3, (rank+2)%3
+		s.Ranks = append(s.Ranks, []Thread{{0, []Step{
+			{Op: Copy, Chunk: rank, Count: 1, Target: Output},
+			{Op: Send, Peer: next, Chunk: next, Count: 1},
+			{Op: Send, Peer: next, Chunk: prev, Count: 1},
+			{Op: Receive, Peer: prev, Chunk: prev, Count: 1, Target: Output},
+			{Op: Receive, Peer: prev, Chunk: 0, Count: 1, Target: Scratch},
+			{Op: Send, Peer: next, Chunk: 0, Count: 1, Source: Scratch},
+			{Op: Receive, Peer: prev, Chunk: next, Count: 1, Target: Output},
+		}}})
+	}
+	return s
+}
+
+// gatherAndAdd is an all-reduce of two ranks that add what they got to a copy of their own.
+func gatherAndAdd() *Schedule {
+	s := &Schedule{Kind: AllReduce, Algorithm: "test", Chunks: 2, Equal: true, Scratch: 3}
+	for rank := range 2 {
+		s.Ranks = append(s.Ranks, []Thread{{0, []Step{
+			{Op: Send, Peer: 1 - rank, Count: 2},
+			{Op: Copy, Count: 2, Target: Output},
+			{Op: Receive, Peer: 1 - rank, Chunk: 1, Count: 2, Target: Scratch},
+			{Op: Accumulate, Chunk: 1, Count: 2, Move: -1, Source: Scratch, Target: Output},
+		}}})
+	}
+	return s
+}
+
+// TestMoves proves schedules that move data between chunks, and finds what is wrong with
+// them, however little that is.
+func TestMoves(t *testing.T) {
+	for _, s := range []*Schedule{exchange(), gatherAndAdd()} {
+		for _, inPlace := range []bool{false, true} {
+			if _, err := Check(s, inPlace); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		s       *Schedule
+		inPlace bool
+		change  func(s *Schedule, steps []Step)
+		want    string
+	}{
+		"in place":        {exchange(), true, func(_ *Schedule, steps []Step) { steps[2], steps[3] = steps[3], steps[2] }, "rank 2 ends with 1 of rank 2 chunk 0 in chunk 0"},
+		"barrier":         {dissemination(3), false, func(s *Schedule, _ []Step) { s.Equal = true }, "no chunks that could be equal"},
+		"says so":         {exchange(), true, func(s *Schedule, _ []Step) { s.OutOfPlace = true }, "it is for out of place alone"},
+		"other block":     {exchange(), false, func(_ *Schedule, steps []Step) { steps[1].Chunk = 0 }, "rank 1 ends with 1 of rank 0 chunk 0 in chunk 0, want 1 of rank 0 chunk 1"},
+		"exchanged":       {exchange(), false, func(_ *Schedule, steps []Step) { steps[3].Chunk, steps[6].Chunk = 1, 2 }, "rank 0 ends with 1 of rank 2 chunk 0 in chunk 1"},
+		"scratch":         {exchange(), false, func(_ *Schedule, steps []Step) { steps[5].Chunk = 1 }, "there are 1 chunks"},
+		"no scratch":      {exchange(), false, func(s *Schedule, _ []Step) { s.Scratch = 0 }, "there are 0 chunks"},
+		"negative":        {exchange(), false, func(_ *Schedule, steps []Step) { steps[0].Move = -1 }, "there are 3 chunks"},
+		"far":             {exchange(), false, func(_ *Schedule, steps []Step) { steps[0].Move = 1<<63 - 1 }, "there are 3 chunks"},
+		"count":           {exchange(), false, func(_ *Schedule, steps []Step) { steps[4].Chunk, steps[4].Count = 0, 1<<62 }, "there are 1 chunks"},
+		"not equal":       {exchange(), false, func(s *Schedule, _ []Step) { s.Equal = false }, "what comes is of"},
+		"moved too far":   {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[3].Move = 0 }, "there are 2 chunks"},
+		"added twice":     {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[3].Source, steps[3].Chunk, steps[3].Move = Input, 0, 0 }, "rank 0 ends with 2 of rank 0 chunk 0 in chunk 0"},
+		"added elsewhere": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[3].Chunk, steps[3].Move = 0, 0 }, "it reads chunk 0 of its scratch memory, where nothing is"},
+		"onto nothing":    {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[1].Op = Accumulate }, "it reads chunk 0 of its output, where nothing is"},
+		"overlap":         {gatherAndAdd(), true, func(_ *Schedule, steps []Step) { steps[3].Target, steps[3].Chunk, steps[3].Move = Scratch, 0, 1 }, "overlaps with what it writes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.change(test.s, test.s.Ranks[0][0].Steps)
+			if _, err := Check(test.s, test.inPlace); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v\nwant %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestTooLargeToProve(t *testing.T) {
+	s := dissemination(1000)
+	for rank := range s.Ranks {
+		s.Ranks[rank] = append(s.Ranks[rank], make([]Thread, 3)...)
+	}
+	if _, err := Check(s, false); err == nil || !strings.Contains(err.Error(), "too many to prove") {
+		t.Error(err)
 	}
 }
 

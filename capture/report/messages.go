@@ -1,0 +1,65 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// Messages is what came of messages that are no collective's.
+type Messages struct {
+	Name      string `json:"name"`
+	Transport string `json:"transport"`
+	Count     int    `json:"count"`
+	Bytes     uint64 `json:"bytes"`
+	// PerSecond is how many were done in a second, of the time until the last one was.
+	PerSecond float64 `json:"per_second"`
+	// What Times are of, in seconds: each message, from when it was due until its sender
+	// knew that it had arrived; each block, from when it was sent; or the time to first
+	// token of each request, from when it came until all of its cache had arrived.
+	What  string      `json:"what"`
+	Times Percentiles `json:"times"`
+	// Slowdowns are by size: how many times longer messages took than alone.
+	Slowdowns []Slowdown `json:"slowdowns,omitempty"`
+	Wrong     uint64     `json:"wrong"` // bytes that came and are not what was sent
+}
+
+// Percentiles are by nearest rank.
+type Percentiles struct {
+	Count int     `json:"count"`
+	P50   float64 `json:"p50"`
+	P95   float64 `json:"p95"`
+	P99   float64 `json:"p99"`
+	P999  float64 `json:"p99_9"`
+	Most  float64 `json:"most"`
+}
+
+// Slowdown is of messages of a range of sizes.
+type Slowdown struct {
+	AtMost uint64 `json:"at_most"` // bytes
+	Percentiles
+}
+
+// messages prints a line for each step, and one for each range of sizes.
+func (t *textWriter) messages(all []Messages) {
+	if len(all) == 0 {
+		return
+	}
+	rows := newRows("messages", "over", "of", "count", "per\nsecond", "p50", "p95", "p99", "p99.9", "most", "wrong\nbytes")
+	rightAligned(rows, 4, 5, 6, 7, 8, 9, 10, 11)
+	slow := newRows("slowdown", "size up to\n(B)", "count", "p50", "p95", "p99", "p99.9", "most")
+	rightAligned(slow, 2, 3, 4, 5, 6, 7, 8)
+	for i := range all {
+		m, p := &all[i], &all[i].Times
+		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, fmt.Sprintf("%.0f", m.PerSecond), seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), m.Wrong})
+		for _, s := range m.Slowdowns {
+			slow.AppendRow(table.Row{m.Name, s.AtMost, s.Count, fixed2(s.P50), fixed2(s.P95), fixed2(s.P99), fixed2(s.P999), fixed2(s.Most)})
+		}
+	}
+	t.table(rows)
+	if slow.Length() > 0 {
+		t.table(slow)
+	}
+}
+
+func fixed2(v float64) string { return fmt.Sprintf("%.2f", v) }

@@ -1,0 +1,43 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// A stack's table is the program's own, with one column more where there is a run to
+// compare with: what part of its speed this one had, whichever way the figure counts.
+func TestStacksAreShown(t *testing.T) {
+	row := func(key string, value float64) StackRow {
+		return StackRow{Cells: []string{key, "7"}, Key: key, Value: value}
+	}
+	clean := Stack{Name: "clean", Kind: "redis", Version: "7.0", Ranks: 2, Columns: []string{"test", "rps"}, Rows: []StackRow{row("SET", 1000), row("GET", 0)}}
+	lossy := Stack{Name: "lossy", Kind: "redis", Version: "7.0", Ranks: 2, Columns: clean.Columns, Rows: []StackRow{row("SET", 250), row("GET", 5), row("DEL", 5)}, Beside: "clean"}
+	lossy.Compare(&clean)
+	slow := Stack{Name: "slow", Kind: "openmpi", Version: "4.1", Test: "all-reduce", Ranks: 2, Less: true, Columns: []string{"# Size", "us"}, Rows: []StackRow{row("SET", 4000)}, Beside: "clean"}
+	slow.Compare(&clean)
+	r := &Report{Stacks: []Stack{clean, lossy, slow}}
+	const want = `clean: redis 7.0 of 2 ranks
+test  rps
+SET     7
+GET     7
+
+lossy: redis 7.0 of 2 ranks
+test  rps  speed of clean's
+SET     7               25%
+GET     7                 -
+DEL     7                 -
+
+slow: openmpi 4.1 all-reduce of 2 ranks
+# Size  us  speed of clean's
+SET      7               25%
+`
+	var text, page bytes.Buffer
+	if err := r.WriteText(&text, TextOptions{}); err != nil || !strings.Contains(text.String(), want) {
+		t.Errorf("got %v\n%s\nwant\n%s", err, &text, want)
+	}
+	if err := r.WriteHTML(&page, HTMLOptions{}); err != nil || strings.Count(page.String(), `<td class="n">25%</td>`) != 2 {
+		t.Errorf("the page, %v, has not the two parts of 25%%:\n%s", err, &page)
+	}
+}

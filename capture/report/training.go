@@ -1,0 +1,138 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// Training is a training job's result. Its shares are of the time of the measured
+// iterations, and Times in seconds.
+type Training struct {
+	Name      string `json:"name"`
+	Transport string `json:"transport"`
+	Ranks     int    `json:"ranks"`
+	Warmup    int    `json:"warmup"`
+	// Iterations are how long each measured one took, from the first rank's begin to the
+	// last one's end.
+	Iterations []float64 `json:"iterations"`
+	// Ideal is how long one would take if communication took no time.
+	Ideal float64 `json:"ideal"`
+	// Wrong counts the elements of results of exchanges that were not what they must be,
+	// over all ranks and iterations.
+	Wrong   uint64         `json:"wrong"`
+	PerRank []TrainingRank `json:"per_rank"`
+	// Bars are the tasks of the last iteration, by rank; of large jobs the first ranks'.
+	Bars [][]TrainingBar `json:"bars,omitempty"`
+}
+
+// TrainingRank is how a rank spent its time.
+type TrainingRank struct {
+	Rank int    `json:"rank"` // of the job
+	Node string `json:"node"`
+	NIC  string `json:"nic"`
+	// Compute is the share in which its device computed, its utilisation; Exposed that in
+	// which it did not while bytes were under way; Idle the rest.
+	Compute float64         `json:"compute"`
+	Exposed float64         `json:"exposed"`
+	Idle    float64         `json:"idle"`
+	Groups  []TrainingGroup `json:"groups"`
+}
+
+// TrainingGroup is the payload that a rank sent in one kind of group, such as dp, over all
+// iterations, those to warm up included: by its program, and by its own count.
+type TrainingGroup struct {
+	Group    string `json:"group"`
+	Expected uint64 `json:"expected"`
+	Sent     uint64 `json:"sent"`
+}
+
+// TrainingBar is a task: a computation or an exchange of a group.
+type TrainingBar struct {
+	Name  string  `json:"name"`
+	Group string  `json:"group"` // compute, delay, or the group's
+	Start float64 `json:"start"` // seconds from the iteration's begin
+	End   float64 `json:"end"`
+}
+
+// Median is that of the iterations, 0 of none.
+func (t *Training) Median() float64 {
+	sorted := slices.Sorted(slices.Values(t.Iterations))
+	n := len(sorted)
+	if n == 0 {
+		return 0
+	}
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// Mean are the shares of a rank in the mean.
+func (t *Training) Mean() (mean TrainingRank) {
+	for _, r := range t.PerRank {
+		n := float64(len(t.PerRank))
+		mean.Compute += r.Compute / n
+		mean.Exposed += r.Exposed / n
+		mean.Idle += r.Idle / n
+	}
+	return mean
+}
+
+// trainingVolume is what the ranks of a job send in one kind of group in each iteration.
+type trainingVolume struct {
+	Group       string
+	Ranks       int // that send in it
+	Least, Most uint64
+	Sent        string // whether the ranks' own counts agree
+}
+
+// volumes are those of a job, by group.
+func (t *Training) volumes() (all []trainingVolume) {
+	runs := uint64(max(1, t.Warmup+len(t.Iterations)))
+	for _, r := range t.PerRank {
+		for _, g := range r.Groups {
+			i := slices.IndexFunc(all, func(v trainingVolume) bool { return v.Group == g.Group })
+			if i < 0 {
+				i = len(all)
+				all = append(all, trainingVolume{Group: g.Group, Least: g.Expected / runs, Sent: "as expected"})
+			}
+			v := &all[i]
+			v.Ranks++
+			v.Least, v.Most = min(v.Least, g.Expected/runs), max(v.Most, g.Expected/runs)
+			if g.Sent != g.Expected {
+				v.Sent = fmt.Sprintf("rank %d sent %d in all, want %d", r.Rank, g.Sent, g.Expected)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b trainingVolume) int { return cmp.Compare(a.Group, b.Group) })
+	return all
+}
+
+// trainings prints a line for each job, one for each rank and one for each group.
+func (t *textWriter) trainings(jobs []Training) {
+	if len(jobs) == 0 {
+		return
+	}
+	rows := newRows("training", "ranks", "iteration\n(median)", "without\nnetwork", "utilisation", "exposed\ncommunication", "idle", "#wrong")
+	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8)
+	for i := range jobs {
+		j, mean := &jobs[i], jobs[i].Mean()
+		rows.AppendRow(table.Row{j.Name, j.Ranks, seconds(j.Median()), seconds(j.Ideal), percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle), j.Wrong})
+		for _, r := range j.PerRank[:min(len(j.PerRank), rowsShown)] {
+			rows.AppendRow(table.Row{fmt.Sprintf("  rank %d (%s:%s)", r.Rank, r.Node, r.NIC), "", "", "", percent(r.Compute), percent(r.Exposed), percent(r.Idle), ""})
+		}
+	}
+	t.table(rows)
+	rows = newRows("training", "group", "ranks", "bytes of a rank\nin an iteration", "ranks' counts")
+	rightAligned(rows, 3, 4)
+	for i := range jobs {
+		for _, v := range jobs[i].volumes() {
+			bytes := fmt.Sprint(v.Least)
+			if v.Most > v.Least {
+				bytes = fmt.Sprintf("%d to %d", v.Least, v.Most)
+			}
+			rows.AppendRow(table.Row{jobs[i].Name, v.Group, v.Ranks, bytes, v.Sent})
+		}
+	}
+	t.table(rows)
+}

@@ -1,0 +1,44 @@
+package report
+
+import (
+	"strings"
+	"testing"
+)
+
+func trained() Training {
+	return Training{
+		Name: "job", Ranks: 2, Warmup: 1, Iterations: []float64{0.4, 0.1, 0.2}, Ideal: 0.1, Wrong: 3,
+		PerRank: []TrainingRank{
+			{Rank: 0, Node: "h0", NIC: "eth0", Compute: 0.5, Exposed: 0.3, Idle: 0.2, Groups: []TrainingGroup{{"tp", 40, 40}, {"dp", 400, 400}}},
+			{Rank: 1, Node: "h1", NIC: "eth0", Compute: 0.6, Exposed: 0.4, Groups: []TrainingGroup{{"dp", 800, 801}}},
+		},
+	}
+}
+
+func TestTrainingTable(t *testing.T) {
+	job := trained()
+	if m := job.Median(); m != 0.2 {
+		t.Errorf("median %v, want 0.2", m)
+	}
+	if job.Iterations = append(job.Iterations, 0.3); job.Median() != 0.25 {
+		t.Errorf("median %v of an even number, want 0.25", job.Median())
+	}
+	if (&Training{}).Median() != 0 {
+		t.Error("a median of none")
+	}
+	var text strings.Builder
+	w := &textWriter{w: &text}
+	w.trainings([]Training{trained()})
+	var found []string
+	for line := range strings.Lines(text.String()) {
+		found = append(found, strings.Join(strings.Fields(line), " "))
+	}
+	for _, want := range []string{
+		"job 2 200ms 100ms 55.0% 35.0% 10.0% 3", "rank 0 (h0:eth0) 50.0% 30.0% 20.0%", "rank 1 (h1:eth0) 60.0% 40.0% 0.0%",
+		"job dp 2 100 to 200 rank 1 sent 801 in all, want 800", "job tp 1 10 as expected",
+	} {
+		if !strings.Contains(strings.Join(found, "\n"), want) {
+			t.Errorf("no line %q in\n%s", want, text.String())
+		}
+	}
+}

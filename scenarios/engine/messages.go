@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/fabric/units"
+	"railbed/testbed/plan/rates"
+	"railbed/testbed/spec"
+	"railbed/workloads/flows"
+	"railbed/workloads/worker"
+)
+
+// ErrMessages is a messages step that the plan has no ranks for, or too much of it.
+var ErrMessages = errors.New("messages")
+
+// schedules are those of a file's steps, by step, made before anything runs.
+func schedules(o *Options) (map[int]*flows.Schedule, error) {
+	found := map[int]*flows.Schedule{}
+	for i, step := range o.File.Steps {
+		if step.Messages == nil {
+			continue
+		}
+		var slowest units.Rate
+		for _, d := range worker.SendsOf(o.Plan, o.Plan.Ranks) {
+			if slowest == 0 || d.Rate < slowest {
+				slowest = d.Rate
+			}
+		}
+		s, err := scheduleOf(step.Messages, len(o.Plan.Ranks), slowest, o.Plan.Seed)
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(fmt.Sprintf("steps[%d].messages", i)), ErrMessages, err)
+		}
+		found[i] = s
+	}
+	return found, nil
+}
+
+// mostMessageBytes bounds a schedule: all of it lies in memory at both ends.
+const mostMessageBytes = 1 << 30
+
+// scheduleOf is what so many ranks send, at NICs of a rate. Errors are for people.
+func scheduleOf(m *spec.Messages, ranks int, rate units.Rate, seed uint64) (*flows.Schedule, error) {
+	var s *flows.Schedule
+	var err error
+	switch {
+	case m.Open != nil:
+		o := m.Open
+		s, err = flows.Open{
+			Ranks: ranks, Count: o.Count, Sizes: flows.Published[o.Sizes].Scaled(o.Scale.Float()), Load: o.Load.Float(), Rate: rate, Seed: seed,
+		}.Schedule()
+	case m.Cache != nil:
+		c := m.Cache
+		if c.Prefill >= ranks {
+			return nil, fmt.Errorf("%d ranks that prefill, of %d: want one at least to decode", c.Prefill, ranks)
+		}
+		s, err = flows.Cache{
+			Ranks: ranks, Prefill: c.Prefill, Requests: c.Requests, PerSecond: c.PerSecond.Float(), Layers: c.Layers,
+			LayerTime: time.Duration(c.LayerTime), LayerBytes: c.LayerBytes, Whole: c.Whole, Seed: seed,
+		}.Schedule()
+	default:
+		b := m.Blocks
+		if b.Servers >= ranks {
+			return nil, fmt.Errorf("%d ranks with storage, of %d: want one at least to write", b.Servers, ranks)
+		}
+		s = flows.Blocks{Ranks: ranks, Servers: b.Servers, Count: b.Count, Block: b.Block, Outstanding: b.Outstanding, Seed: seed}.Schedule()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if total := s.Bytes(); total > mostMessageBytes {
+		return nil, fmt.Errorf("%v in all: want at most %v, fewer or smaller messages", total, units.Bytes(mostMessageBytes))
+	}
+	return s, nil
+}
+
+func (s *session) messages(ctx context.Context, index int, m *spec.Messages) error {
+	ordinal, schedule := s.ordinal(index), s.schedules[index]
+	job := worker.Job{
+		Name: m.Name, Kind: worker.Messages, Messages: schedule, Ranks: s.plan.Ranks, Transport: m.Transport, Iterations: 1,
+		BasePort: basePort(ordinal, len(s.plan.Ranks)), Ordinal: ordinal, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, s.plan.Ranks),
+	}
+	result, err := s.runJob(ctx, index, job)
+	if err != nil {
+		return err
+	}
+	// Without rates of links nothing is known of a message alone.
+	alone, err := rates.Alone(s.plan, rates.Options{})
+	if err != nil {
+		alone = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workloads = append(s.workloads, finishMessages(m, schedule, result, alone))
+	return nil
+}
+
+// sizeBins is how many ranges of sizes the table of slowdowns has.
+const sizeBins = 5
+
+// finishMessages translates what ranks sent.
+func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result, alone func(from, to int, size units.Bytes) time.Duration) finished {
+	made := &report.Messages{Name: m.Name, Transport: r.Transport, Count: len(schedule.Messages), Bytes: uint64(schedule.Bytes()), Wrong: r.Wrong()}
+	var sent []flows.Sent
+	var last time.Duration
+	for _, rank := range r.Sent {
+		sent = append(sent, rank...)
+	}
+	var took []float64
+	for _, s := range sent {
+		last = max(last, s.Done)
+		from := schedule.Messages[s.Message].At
+		if schedule.Outstanding > 0 {
+			from = s.Begun
+		}
+		took = append(took, (s.Done - from).Seconds())
+	}
+	made.PerSecond = float64(len(sent)) / max(last.Seconds(), 1e-9)
+	switch {
+	case m.Cache != nil:
+		made.What, took = "time to first token", nil
+		for request, done := range flows.Groups(schedule.Messages, sent) {
+			took = append(took, (done - schedule.Arrivals[request]).Seconds())
+		}
+	case m.Open != nil:
+		made.What = "message"
+		if alone != nil {
+			for _, bin := range flows.Slowdowns(schedule.Messages, sent, sizeBins, func(m flows.Message) time.Duration { return alone(m.From, m.To, m.Bytes) }) {
+				made.Slowdowns = append(made.Slowdowns, report.Slowdown{AtMost: uint64(bin.AtMost), Percentiles: report.Percentiles(bin.Percentiles)})
+			}
+		}
+	default:
+		made.What = "block"
+	}
+	made.Times = report.Percentiles(flows.PercentilesOf(took))
+	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong}, messages: made}
+	done.traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
+	for rank := range r.PerRank {
+		done.traffic.Ranks = append(done.traffic.Ranks, judgedRank(r.Transport, &r.PerRank[rank], schedule.Sent(rank)))
+	}
+	return done
+}

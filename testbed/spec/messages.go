@@ -1,0 +1,146 @@
+package spec
+
+import (
+	"cmp"
+
+	"railbed/fabric/units"
+)
+
+// Messages sends messages between ranks that are no collective's, and reports how long
+// they took. Which, and when, is decided from the file's seed before anything is sent.
+type Messages struct {
+	// Name is what checks call the step.
+	Name string `yaml:"name" json:"name"`
+	// Open are messages of published sizes that come whatever became of those before.
+	Open *OpenMessages `yaml:"open,omitempty" json:"open,omitempty"`
+	// Cache is the transfer of key-value caches in serving with prefill and decode apart.
+	Cache *CacheMessages `yaml:"cache,omitempty" json:"cache,omitempty"`
+	// Blocks are blocks that are written to storage, so many at a time.
+	Blocks *BlockMessages `yaml:"blocks,omitempty" json:"blocks,omitempty"`
+	// Transport is tcp (default), the kernel's, rd, reliable datagrams by many paths, or
+	// roce, reliable connections of RoCEv2.
+	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
+	// Background lets the next step start at once.
+	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
+	// Timeout ends the step as failed. Default 2m.
+	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+}
+
+// OpenMessages come as a Poisson process at all ranks, each to any other rank.
+type OpenMessages struct {
+	// Sizes is where their sizes were measured: web-search (Alizadeh et al., DCTCP, 2010),
+	// data-mining (Greenberg et al., VL2, 2009), hadoop (Roy et al., 2015) or storage
+	// (Alibaba's, 2019).
+	Sizes string `yaml:"sizes" json:"sizes" jsonschema:"enum=web-search,enum=data-mining,enum=hadoop,enum=storage"`
+	// Scale is what sizes are multiplied with, such as 0.01 for links that are so much
+	// slower than those that they were measured on. Default 1.
+	Scale units.Factor `yaml:"scale,omitempty" json:"scale,omitzero"`
+	// Load is the share of its link's rate that a rank sends on average.
+	Load units.Ratio `yaml:"load" json:"load"`
+	// Count is how many there are in all.
+	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000"`
+}
+
+// CacheMessages are the layers of prompts' caches: ranks in front prefill, the others
+// decode, and each takes requests in turn.
+type CacheMessages struct {
+	// Prefill is how many ranks compute caches.
+	Prefill int `yaml:"prefill" json:"prefill" jsonschema:"minimum=1,maximum=65535"`
+	// Requests come as a Poisson process, PerSecond of them in a second.
+	Requests int `yaml:"requests" json:"requests" jsonschema:"minimum=1,maximum=10000"`
+	// PerSecond is how many requests come in a second on average.
+	PerSecond units.Factor `yaml:"per-second" json:"per-second"`
+	// Layers is how many a model has.
+	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1000"`
+	// LayerTime is how long a rank computes one of a request.
+	LayerTime units.Duration `yaml:"layer-time" json:"layer-time"`
+	// LayerBytes is what the cache of one has.
+	LayerBytes units.Bytes `yaml:"layer-bytes" json:"layer-bytes"`
+	// Whole sends all layers when the last one has been computed. Default: each at once.
+	Whole bool `yaml:"whole,omitempty" json:"whole,omitempty"`
+}
+
+// BlockMessages are writes of blocks by ranks to the storage of others, each to one of
+// them at random. Over rd and roce a block that fits into a packet is one packet that says
+// itself where it goes (Miao et al., "From Luna to Solar", 2022).
+type BlockMessages struct {
+	// Servers is how many ranks have storage: those in front.
+	Servers int `yaml:"servers" json:"servers" jsonschema:"minimum=1,maximum=65535"`
+	// Count is how many blocks each other rank writes.
+	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000"`
+	// Block is the size of one. Default 4KiB.
+	Block units.Bytes `yaml:"block,omitempty" json:"block,omitempty"`
+	// Outstanding is how many a rank has on their way at once. Default 8.
+	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
+}
+
+// FormulaMessages is that of the bytes of a Messages: what its schedule sends.
+const FormulaMessages = "messages"
+
+func (m *Messages) setDefaults() {
+	m.Transport = cmp.Or(m.Transport, "tcp")
+	m.Timeout = cmp.Or(m.Timeout, defaultWorkloadTimeout)
+	if o := m.Open; o != nil {
+		o.Scale = cmp.Or(o.Scale, units.Factor{Num: 1, Den: 1})
+	}
+	if b := m.Blocks; b != nil {
+		b.Block = cmp.Or(b.Block, 4<<10)
+		b.Outstanding = cmp.Or(b.Outstanding, 8)
+	}
+}
+
+// messages checks what its types do not say.
+func (c *checker) messages(at string, m *Messages, names map[string]string) {
+	c.unique(at+".name", m.Name, names)
+	c.positive(at+".timeout", uint64(m.Timeout), "a timeout of no time", "want a duration such as 2m")
+	c.exactlyOne(at, *m, "open", "cache", "blocks")
+	if o := m.Open; o != nil {
+		if o.Load.IsZero() && c.t.Source.Has(at+".open.load") {
+			c.report(at+".open.load", "a load of nothing", "want a share such as 40%")
+		}
+	}
+	if k := m.Cache; k != nil {
+		c.between(at+".cache.layer-bytes", k.LayerBytes, 1, 1<<30)
+	}
+	if b := m.Blocks; b != nil {
+		c.between(at+".blocks.block", b.Block, 1, 1<<30)
+	}
+}
+
+// messages finds a step by its name.
+func (t *Testbed) messages(name string) *Messages {
+	for _, step := range t.Steps {
+		if step.Messages != nil && step.Messages.Name == name {
+			return step.Messages
+		}
+	}
+	return nil
+}
+
+// timed checks that a workload of which times are judged has some, and of messages nothing
+// else but that they are right.
+func (c *checker) timed(at string, w *WorkloadCheck) {
+	other := Beside{}
+	if w.Beside != nil {
+		other = *w.Beside
+	}
+	for _, k := range []struct {
+		name string
+		keys map[string]string
+		has  bool // of messages
+	}{
+		{w.Name, map[string]string{"p50": w.P50, "p99": w.P99, "beside.p50": other.P50, "beside.p99": other.P99}, true},
+		{other.Workload, map[string]string{"beside.p50": other.P50, "beside.p99": other.P99}, true},
+		{w.Name, map[string]string{"busbw": w.BusBW, "beside.busbw": other.BusBW}, false},
+	} {
+		for key, text := range k.keys {
+			switch is := c.t.messages(k.name) != nil; {
+			case text == "" || !c.workloads[k.name] || is == k.has:
+			case k.has:
+				c.reportKey(at+"."+key, "times of "+clipped(k.name)+", which is no step of messages", "remove it, or judge busbw")
+			default:
+				c.reportKey(at+"."+key, "a bus bandwidth of messages that are no collective's", "remove it, or judge p50 or p99")
+			}
+		}
+	}
+}

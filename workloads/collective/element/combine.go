@@ -1,0 +1,91 @@
+package element
+
+// plain is what the compiler makes of the operations. Vectors take its place where
+// there are some; it does what is left over by them.
+func plain(t Type, op Op) Combine {
+	switch t {
+	case Float32:
+		return map[Op]Combine{Sum: add[float32], Max: each(larger), Min: each(smaller)}[op]
+	case BFloat16:
+		return map[Op]Combine{Sum: bfloats(plus), Max: bfloats(larger), Min: bfloats(smaller)}[op]
+	case Float16:
+		return map[Op]Combine{Sum: halves(plus), Max: halves(larger), Min: halves(smaller)}[op]
+	case Int32:
+		return map[Op]Combine{
+			Sum: add[int32],
+			Max: each(func(a, b int32) int32 { return max(a, b) }),
+			Min: each(func(a, b int32) int32 { return min(a, b) }),
+		}[op]
+	}
+	return nil
+}
+
+// plainWeighted adds elements of a floating-point type, each times its factor.
+func plainWeighted(t Type, x, y float32) Combine {
+	scale := func(value, factor float32) float32 { return Scaled(t, value, factor) }
+	sum := func(a, b float32) float32 { return scale(a, x) + scale(b, y) }
+	switch t {
+	case BFloat16:
+		return bfloats(sum)
+	case Float16:
+		return halves(sum)
+	}
+	// The conversions keep the compiler from making one rounding of two.
+	return each(func(a, b float32) float32 { return float32(a*x) + float32(b*y) })
+}
+
+// plainDivide divides each Int32 by n, towards 0.
+func plainDivide(memory []byte, n int) {
+	for i, d := 0, view[int32](memory); i < len(d); i++ {
+		d[i] /= int32(n)
+	}
+}
+
+func add[T float32 | int32](dst, a, b []byte) {
+	d, x, y := view[T](dst), view[T](a), view[T](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = x[i] + y[i]
+	}
+}
+
+func each[T any](f func(a, b T) T) Combine {
+	return func(dst, a, b []byte) {
+		d, x, y := view[T](dst), view[T](a), view[T](b)
+		x, y = x[:len(d)], y[:len(d)]
+		for i := range d {
+			d[i] = f(x[i], y[i])
+		}
+	}
+}
+
+func bfloats(f func(a, b float32) float32) Combine {
+	return each(func(a, b uint16) uint16 { return toBFloat16(f(fromBFloat16(a), fromBFloat16(b))) })
+}
+
+func halves(f func(a, b float32) float32) Combine {
+	return each(func(a, b uint16) uint16 { return toFloat16(f(fromFloat16(a), fromFloat16(b))) })
+}
+
+func plus(a, b float32) float32 { return a + b }
+
+// larger is max, but for that it takes a number before a NaN.
+func larger(a, b float32) float32 {
+	switch {
+	case a != a:
+		return b
+	case b != b:
+		return a
+	}
+	return max(a, b)
+}
+
+func smaller(a, b float32) float32 {
+	switch {
+	case a != a:
+		return b
+	case b != b:
+		return a
+	}
+	return min(a, b)
+}

@@ -1,0 +1,258 @@
+package msccl
+
+import (
+	"slices"
+
+	"railbed/workloads/collective/schedule"
+)
+
+// algorithm is what a file says.
+type algorithm struct {
+	*element
+	title         string
+	kind          schedule.Kind
+	ranks, chunks int
+	channels      int
+	// inPlace and outOfPlace say how it may be run.
+	inPlace, outOfPlace bool
+	gpus                []*gpu // by id
+}
+
+// gpu is a rank. Its buffers have so many chunks, by their letters.
+type gpu struct {
+	*element
+	id     int
+	chunks map[string]int
+	blocks []*block // by id
+	// changes says that steps write to its input.
+	changes bool
+}
+
+// block is a thread block.
+type block struct {
+	*element
+	id, send, recv, channel int
+	steps                   []*step
+}
+
+// step is one of a thread block's.
+type step struct {
+	*element
+	*operation
+	src, dst reference
+	count    int
+	waits    bool // for a step of a block
+	block    int
+	after    int
+	told     bool // that others may wait for it
+	bad      bool // nothing else is known
+}
+
+// reference is a chunk in a buffer.
+type reference struct {
+	buffer string
+	offset int
+}
+
+// operation is what a type of step does, in this order. What it sends is what it has
+// received, or made of that, or else its source.
+type operation struct {
+	verb                                 string
+	receives, reads, adds, writes, sends bool
+}
+
+var operations = []operation{
+	{verb: "nop"},
+	{verb: "s", reads: true, sends: true},
+	{verb: "r", receives: true, writes: true},
+	{verb: "rcs", receives: true, writes: true, sends: true},
+	{verb: "rrs", receives: true, reads: true, sends: true},
+	{verb: "rrc", receives: true, reads: true, writes: true},
+	{verb: "rrcs", receives: true, reads: true, writes: true, sends: true},
+	{verb: "cpy", reads: true, writes: true},
+	{verb: "re", reads: true, adds: true, writes: true},
+}
+
+func (o *operation) nop() bool { return !o.reads && !o.writes }
+
+// algorithm takes what an algorithm says, and checks all that can be without following
+// the data.
+func (r *reader) algorithm(e *element) *algorithm {
+	in := r.in(e)
+	a := &algorithm{
+		element: e, title: in.text("name"),
+		ranks: in.number("ngpus", 1, maxRanks), chunks: in.number("nchunksperloop", 1, maxChunks), channels: in.number("nchannels", 0, maxSteps),
+	}
+	a.inPlace = in.number("inplace", 0, 1) == 1
+	a.outOfPlace = !a.inPlace
+	if _, is := e.find("outofplace"); is {
+		a.outOfPlace = in.number("outofplace", 0, 1) == 1
+	}
+	if !in.bad && !a.inPlace && !a.outOfPlace {
+		in.wrong("outofplace", "it is neither in place nor out of place")
+	}
+	in.word("proto", "Simple", "LL", "LL128")
+	coll := in.word("coll", "allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall", "custom")
+	a.kind = kinds[coll]
+	if coll == "custom" {
+		in.wrong("coll", "custom: what ranks must end with is not in the file, so that nothing could be proved")
+	}
+	if in.bad {
+		return a
+	}
+	if a.kind.Shares() && a.chunks%a.ranks != 0 {
+		in.wrong("nchunksperloop", "%d: want a multiple of the %d ranks in %s", a.chunks, a.ranks, coll)
+		return a
+	}
+	a.gpus = make([]*gpu, a.ranks)
+	for _, child := range e.children {
+		r.gpu(a, child)
+	}
+	for id, g := range a.gpus {
+		if g == nil {
+			in.wrong("ngpus", "there is no gpu %d", id)
+		}
+	}
+	return a
+}
+
+func (r *reader) gpu(a *algorithm, e *element) {
+	in := r.in(e)
+	g := &gpu{element: e, id: in.number("id", 0, a.ranks-1), chunks: map[string]int{}}
+	for _, letter := range []string{"i", "o", "s"} {
+		g.chunks[letter] = in.number(letter+"_chunks", 0, maxChunks)
+	}
+	if in.bad {
+		return
+	}
+	if a.gpus[g.id] != nil {
+		in.wrong("id", "gpu %d is there twice", g.id)
+		return
+	}
+	for letter, shares := range map[string]bool{"i": a.kind == schedule.AllGather, "o": a.kind == schedule.ReduceScatter} {
+		want := a.chunks
+		if shares {
+			want /= a.ranks
+		}
+		if got := g.chunks[letter]; got != 0 && got != want {
+			in.wrong(letter+"_chunks", "%d: want %d of the %d chunks per loop", got, want, a.chunks)
+		}
+	}
+	a.gpus[g.id] = g
+	g.blocks = make([]*block, len(e.children))
+	for _, child := range e.children {
+		r.block(a, g, child)
+	}
+	for _, b := range g.blocks {
+		for i := 0; b != nil && i < len(b.steps); i++ {
+			r.dependency(g, b, i)
+		}
+	}
+}
+
+func (r *reader) block(a *algorithm, g *gpu, e *element) {
+	in := r.in(e)
+	b := &block{
+		element: e, id: in.number("id", 0, len(g.blocks)-1),
+		send: in.number("send", -1, a.ranks-1), recv: in.number("recv", -1, a.ranks-1), channel: in.number("chan", -1, a.channels-1),
+	}
+	if in.bad {
+		return
+	}
+	if g.blocks[b.id] != nil {
+		in.wrong("id", "thread block %d of gpu %d is there twice", b.id, g.id)
+		return
+	}
+	if b.channel < 0 && (b.send >= 0 || b.recv >= 0) {
+		in.wrong("chan", "-1 of a thread block that sends or receives")
+	}
+	for _, way := range []struct {
+		name string
+		peer func(b *block) int
+	}{{"send", func(b *block) int { return b.send }}, {"recv", func(b *block) int { return b.recv }}} {
+		peer := way.peer(b)
+		if peer == g.id {
+			in.wrong(way.name, "%d is the gpu itself", peer)
+		}
+		if other := slices.IndexFunc(g.blocks, func(o *block) bool {
+			return o != nil && peer >= 0 && o.channel == b.channel && way.peer(o) == peer
+		}); other >= 0 {
+			in.wrong(way.name, "%d on channel %d is what thread block %d has", peer, b.channel, other)
+		}
+	}
+	g.blocks[b.id] = b
+	for i, child := range e.children {
+		s := r.step(g, b, child, i)
+		b.steps = append(b.steps, s)
+		g.changes = g.changes || s.writes && s.dst.buffer == "i"
+	}
+}
+
+func (r *reader) step(g *gpu, b *block, e *element, number int) *step {
+	in := r.in(e)
+	s := &step{element: e, operation: &operations[0]}
+	if n := in.number("s", 0, maxSteps); !in.bad && n != number {
+		in.wrong("s", "%d: want %d, as steps are counted", n, number)
+	}
+	names := make([]string, len(operations))
+	for i := range operations {
+		names[i] = operations[i].verb
+	}
+	if i := slices.Index(names, in.word("type", names...)); i >= 0 {
+		s.operation = &operations[i]
+	}
+	s.src = reference{in.word("srcbuf", "i", "o", "s"), in.number("srcoff", -1, maxChunks)}
+	s.dst = reference{in.word("dstbuf", "i", "o", "s"), in.number("dstoff", -1, maxChunks)}
+	s.count = in.number("cnt", 0, maxChunks)
+	s.block, s.after = in.number("depid", -1, len(g.blocks)-1), in.number("deps", -1, maxSteps)
+	s.waits = s.block >= 0
+	s.told = in.number("hasdep", 0, 1) == 1
+	if in.bad {
+		return &step{element: e, operation: &operations[0], bad: true}
+	}
+	if !s.nop() && s.count == 0 {
+		in.wrong("cnt", "0 chunks of %s", s.verb)
+	}
+	if s.nop() && !s.waits {
+		in.wrong("depid", "-1 of a nop, which is there to wait")
+	}
+	if s.sends && b.send < 0 {
+		in.wrong("type", "%s in a thread block that sends to nobody", s.verb)
+	}
+	if s.receives && b.recv < 0 {
+		in.wrong("type", "%s in a thread block that receives from nobody", s.verb)
+	}
+	for _, use := range []struct {
+		name string
+		used bool
+		reference
+	}{{"srcoff", s.reads, s.src}, {"dstoff", s.writes, s.dst}} {
+		if has := g.chunks[use.buffer]; use.used && (use.offset < 0 || use.offset > has-s.count) {
+			in.wrong(use.name, "%d chunks from %d on: buffer %s of gpu %d has %d", s.count, use.offset, use.buffer, g.id, has)
+		}
+	}
+	return s
+}
+
+// dependency finds what a step waits for: the first step that tells others, from the one
+// on that it names.
+func (r *reader) dependency(g *gpu, b *block, number int) {
+	s := b.steps[number]
+	if s.nop() && s.waits && (number+1 == len(b.steps) || !b.steps[number+1].waits && !b.steps[number+1].bad) {
+		r.in(s.element).wrong("type", "nop, which is for a next step that waits, too")
+	}
+	if !s.waits || g.blocks[s.block] == nil {
+		return
+	}
+	in, steps := r.in(s.element), g.blocks[s.block].steps
+	if s.after < 0 || s.after >= len(steps) {
+		in.wrong("deps", "%d: thread block %d has %d steps", s.after, s.block, len(steps))
+		return
+	}
+	i := slices.IndexFunc(steps[s.after:], func(o *step) bool { return o.bad || o.told && !o.nop() })
+	if i < 0 {
+		in.wrong("deps", "%d: no step of thread block %d from there on has hasdep=1, so that this one would wait forever", s.after, s.block)
+		return
+	}
+	s.after += i
+}

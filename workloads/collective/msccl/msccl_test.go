@@ -1,0 +1,209 @@
+package msccl
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"railbed/workloads/collective/schedule"
+)
+
+func read(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestRead reads files of each collective and with each type of step. That they are
+// proved is in Read; what they send is counted by hand.
+func TestRead(t *testing.T) {
+	for name, want := range map[string]struct {
+		kind       schedule.Kind
+		chunks     int
+		scratch    int
+		outOfPlace bool  // alone
+		sent       []int // by rank, chunks
+	}{
+		// Two chunks of each of the three ranks to both others, there and back.
+		"allpairs.xml": {schedule.AllReduce, 6, 4, false, []int{8, 8, 8}},
+		// With one chunk for what rrs makes and keeps nowhere.
+		"ring.xml":      {schedule.AllReduce, 3, 1, true, []int{4, 4, 4}},
+		"gather.xml":    {schedule.AllGather, 6, 0, false, []int{4, 4, 4}},
+		"scatter.xml":   {schedule.ReduceScatter, 3, 3, false, []int{2, 2, 2}},
+		"exchange.xml":  {schedule.AllToAll, 6, 2, true, []int{6, 6, 6}},
+		"broadcast.xml": {schedule.Broadcast, 2, 0, true, []int{2, 2, 0}},
+		"reduce.xml":    {schedule.Reduce, 2, 4, false, []int{0, 2, 2}},
+		// Its input has to stay as it is, so that the sum is made in scratch memory.
+		"clobbers.xml": {schedule.AllReduce, 1, 1, true, []int{1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Read(name, []byte(read(t, name)), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Kind != want.kind || s.Chunks != want.chunks || s.Scratch != want.scratch || s.OutOfPlace != want.outOfPlace || !s.Equal {
+				t.Errorf("%s of %d chunks, %d of scratch memory, out of place alone %v; want %+v", s.Kind, s.Chunks, s.Scratch, s.OutOfPlace, want)
+			}
+			for rank, chunks := range want.sent {
+				if got := s.Counted(rank); got != chunks {
+					t.Errorf("rank %d sends %d chunks, want %d", rank, got, chunks)
+				}
+			}
+		})
+	}
+}
+
+// TestWaits holds that a step waits for the first one that tells, and that a nop's wait is
+// that of the step behind it.
+func TestWaits(t *testing.T) {
+	text := strings.Replace(read(t, "allpairs.xml"), `depid="0" deps="2"`, `depid="0" deps="1"`, 1)
+	s, err := Read("allpairs.xml", []byte(text), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first steps besides wait for the copy of the input, of which thread 3 is.
+	if got, want := s.Ranks[0][0].Steps[0].After, []schedule.At{{Thread: 2, Step: 1}, {Thread: 1, Step: 1}, {Thread: 3, Step: 0}}; !equal(got, want) {
+		t.Errorf("the first reduction waits for %v, want %v", got, want)
+	}
+	if got, want := s.Ranks[0][1].Steps[2].After, []schedule.At{{Thread: 0, Step: 1}}; !equal(got, want) {
+		t.Errorf("the result's send waits for %v, want %v", got, want)
+	}
+}
+
+func equal(a, b []schedule.At) bool {
+	for i := range a {
+		if i >= len(b) || a[i] != b[i] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+// TestWrongFiles changes one thing, or a few, of files that are right.
+func TestWrongFiles(t *testing.T) {
+	for name, test := range map[string]struct {
+		file    string
+		changes []string // what is replaced, once, and by what
+		want    string   // with line and column
+	}{
+		"empty":             {"ring.xml", nil, ""},
+		"no XML":            {"ring.xml", []string{`ngpus="3"`, `ngpus=3`}, "1:80: read XML: unquoted or missing attribute value in element"},
+		"not closed":        {"ring.xml", []string{"</algo>", ""}, "30:1: read XML: unexpected EOF"},
+		"wrong close":       {"ring.xml", []string{"</tb>", "</gpu>"}, "9:11: read XML: element <tb> closed by </gpu>"},
+		"text":              {"ring.xml", []string{"<tb ", "hello <tb "}, `3:5: text "hello": want elements alone`},
+		"two algorithms":    {"ring.xml", []string{"</algo>", "</algo><algo/>"}, "29:8: a second algorithm"},
+		"element":           {"ring.xml", []string{"<gpu ", "<tb "}, `2:3: element "tb" in algo: want gpu`},
+		"too deep":          {"ring.xml", []string{`hasdep="0"/>`, `hasdep="0"><step/></step>`}, `4:112: element "step" in step, which has none`},
+		"other file":        {"ring.xml", []string{"<algo", "<system"}, `1:1: element "system" at the top: want algo`},
+		"attribute twice":   {"ring.xml", []string{`ngpus="3"`, `ngpus="3" ngpus="3"`}, `1:1: two attributes "ngpus" of algo`},
+		"no attribute":      {"ring.xml", []string{` deps="-1"`, ""}, "4:7: step has no attribute deps"},
+		"no number":         {"ring.xml", []string{`cnt="1"`, `cnt="one"`}, `4:72: cnt of step: "one": want 0 to 65536`},
+		"proto":             {"ring.xml", []string{"Simple", "simple"}, `1:25: proto of algo: "simple": want Simple, LL, LL128`},
+		"coll":              {"ring.xml", []string{`"allreduce"`, `"allreduced"`}, `1:83: coll of algo: "allreduced": want allreduce, `},
+		"custom":            {"ring.xml", []string{`"allreduce"`, `"custom"`}, "1:83: coll of algo: custom: what ranks must end with is not in the file"},
+		"no place":          {"ring.xml", []string{`inplace="0"`, `inplace="0" outofplace="0"`}, "1:112: outofplace of algo: it is neither"},
+		"chunks":            {"gather.xml", []string{`nchunksperloop="6"`, `nchunksperloop="5"`}, "1:50: nchunksperloop of algo: 5: want a multiple of the 3 ranks in allgather"},
+		"i_chunks":          {"ring.xml", []string{`i_chunks="3"`, `i_chunks="2"`}, "2:15: i_chunks of gpu: 2: want 3 of the 3 chunks per loop"},
+		"o_chunks":          {"scatter.xml", []string{`o_chunks="0"`, `o_chunks="3"`}, "2:28: o_chunks of gpu: 3: want 1 of the 3 chunks per loop"},
+		"gpu":               {"ring.xml", []string{`<gpu id="2"`, `<gpu id="3"`}, `20:8: id of gpu: "3": want 0 to 2`},
+		"gpu twice":         {"ring.xml", []string{`<gpu id="2"`, `<gpu id="1"`}, "20:8: id of gpu: gpu 1 is there twice"},
+		"gpu missing":       {"ring.xml", []string{`<gpu id="2"`, `<gpu id="1"`}, "1:73: ngpus of algo: there is no gpu 2"},
+		"tb":                {"ring.xml", []string{`<tb id="0"`, `<tb id="1"`}, `3:9: id of tb: "1": want 0 to 0`},
+		"tb twice":          {"gather.xml", []string{`<tb id="1"`, `<tb id="0"`}, "8:9: id of tb: thread block 0 of gpu 0 is there twice"},
+		"channel":           {"gather.xml", []string{`chan="1"`, `chan="2"`}, `8:34: chan of tb: "2": want -1 to 1`},
+		"no channel":        {"gather.xml", []string{`chan="1"`, `chan="-1"`}, "8:34: chan of tb: -1 of a thread block that sends or receives"},
+		"one channel":       {"gather.xml", []string{`chan="1"`, `chan="0"`}, "8:16: send of tb: 1 on channel 0 is what thread block 0 has"},
+		"peer":              {"ring.xml", []string{`send="1"`, `send="3"`}, `3:16: send of tb: "3": want -1 to 2`},
+		"itself":            {"ring.xml", []string{`recv="2"`, `recv="0"`}, "3:25: recv of tb: 0 is the gpu itself"},
+		"no peer":           {"ring.xml", []string{`send="1"`, `send="-1"`}, "4:19: type of step: s in a thread block that sends to nobody"},
+		"no peer there":     {"ring.xml", []string{`recv="2"`, `recv="-1"`}, "5:19: type of step: rrs in a thread block that receives from nobody"},
+		"number of step":    {"ring.xml", []string{`step s="1"`, `step s="2"`}, "5:13: s of step: 2: want 1, as steps are counted"},
+		"type":              {"ring.xml", []string{`"rrcs"`, `"rrcx"`}, `6:19: type of step: "rrcx": want nop, s, r, rcs, rrs, rrc, rrcs, cpy, re`},
+		"residual":          {"ring.xml", []string{`"rrcs"`, `"ra"`}, `6:19: type of step: "ra": want`},
+		"buffer":            {"ring.xml", []string{`srcbuf="i"`, `srcbuf="x"`}, `4:28: srcbuf of step: "x": want i, o, s`},
+		"offset":            {"ring.xml", []string{`srcoff="2"`, `srcoff="3"`}, "4:39: srcoff of step: 1 chunks from 3 on: buffer i of gpu 0 has 3"},
+		"no scratch":        {"ring.xml", []string{`dstbuf="o" dstoff="0"`, `dstbuf="s" dstoff="0"`}, "6:64: dstoff of step: 1 chunks from 0 on: buffer s of gpu 0 has 0"},
+		"count too far":     {"allpairs.xml", []string{`dstoff="4" cnt="2"`, `dstoff="4" cnt="3"`}, "18:61: dstoff of step: 3 chunks from 4 on: buffer i of gpu 0 has 6"},
+		"no offset":         {"ring.xml", []string{`srcoff="2"`, `srcoff="-1"`}, "4:39: srcoff of step: 1 chunks from -1 on"},
+		"nothing":           {"ring.xml", []string{`cnt="1"`, `cnt="0"`}, "4:72: cnt of step: 0 chunks of s"},
+		"idle nop":          {"allpairs.xml", []string{`cnt="0" depid="2"`, `cnt="0" depid="-1"`}, "4:84: depid of step: -1 of a nop, which is there to wait"},
+		"nop for nothing":   {"allpairs.xml", []string{`depid="1" deps="1"`, `depid="-1" deps="1"`}, "4:19: type of step: nop, which is for a next step"},
+		"no such block":     {"allpairs.xml", []string{`depid="1"`, `depid="3"`}, `5:81: depid of step: "3": want -1 to 2`},
+		"no such step":      {"allpairs.xml", []string{`depid="1" deps="1"`, `depid="1" deps="4"`}, "5:91: deps of step: 4: thread block 1 has 4 steps"},
+		"never told":        {"allpairs.xml", []string{`hasdep="1"`, `hasdep="0"`}, "11:90: deps of step: 2: no step of thread block 0 from there on has hasdep=1"},
+		"send is not taken": {"ring.xml", []string{`      <step s="4" type="r" srcbuf="o" srcoff="1" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>` + "\n", ""}, "24:7: check all-reduce by ring-fused for 3 ranks out of place: gpu 2 tb 0 step 3 (rcs) in line 24: nobody takes that"},
+		"nobody sends":      {"ring.xml", []string{"    </tb>\n  </gpu>\n</algo>", `<step s="5" type="r" srcbuf="o" srcoff="1" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/></tb></gpu></algo>`}, "27:1: check all-reduce by ring-fused for 3 ranks out of place: gpu 2 tb 0 step 5 (r) in line 27: nobody sends that"},
+		"other count":       {"allpairs.xml", []string{`dstbuf="s" dstoff="0" cnt="2" depid="-1" deps="-1" hasdep="1"`, `dstbuf="s" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="1"`}, "what comes is of gpu 1 tb 1 step 0 (s)"},
+		"waits for itself":  {"allpairs.xml", []string{`depid="0" deps="2"`, `depid="1" deps="2"`, `cnt="2" depid="1" deps="2" hasdep="0"`, `cnt="2" depid="1" deps="2" hasdep="1"`}, "11:7: check all-reduce by all-pairs for 3 ranks out of place: deadlock: each waits for the next: gpu 0 tb 1 step 2 (s) in line 11, which waits for the first"},
+		"deadlock": {"allpairs.xml", []string{
+			`"s" srcbuf="i" srcoff="2" dstbuf="s" dstoff="0" cnt="2" depid="-1" deps="-1"`, `"s" srcbuf="i" srcoff="2" dstbuf="s" dstoff="0" cnt="2" depid="2" deps="1"`,
+			`"s" srcbuf="i" srcoff="4" dstbuf="s" dstoff="2" cnt="2" depid="-1" deps="-1"`, `"s" srcbuf="i" srcoff="4" dstbuf="s" dstoff="2" cnt="2" depid="1" deps="1"`,
+			`"s" srcbuf="i" srcoff="0" dstbuf="s" dstoff="2" cnt="2" depid="-1" deps="-1"`, `"s" srcbuf="i" srcoff="0" dstbuf="s" dstoff="2" cnt="2" depid="2" deps="1"`,
+		}, "deadlock: each waits for the next: gpu 0 tb 2 step 1 (r) in line 16, gpu 2 tb 1 step 0 (s) in line 47, gpu 2 tb 2 step 1 (r) in line 54, gpu 1 tb 2 step 0 (s) in line 34, gpu 1 tb 1 step 1 (r) in line 29, gpu 0 tb 1 step 0 (s) in line 9, which waits for the first"},
+		"race":              {"allpairs.xml", []string{`dstoff="-1" cnt="0" depid="2" deps="1"`, `dstoff="-1" cnt="0" depid="1" deps="1"`}, "is used at the same time by"},
+		"wrong sum":         {"ring.xml", []string{`type="rrs"`, `type="rcs"`}, "1:1: check all-reduce by ring-fused for 3 ranks out of place: rank"},
+		"wrong block":       {"exchange.xml", []string{`srcoff="2" dstbuf="o" dstoff="0" cnt="2"`, `srcoff="0" dstbuf="o" dstoff="0" cnt="2"`}, "rank 1 ends with 1 of rank 0 chunk 0 in chunk 0, want 1 of rank 0 chunk 2"},
+		"wrong root":        {"broadcast.xml", []string{`type="cpy" srcbuf="i"`, `type="cpy" srcbuf="o"`}, "reads chunk 0 of its output, where nothing is"},
+		"input elsewhere":   {"broadcast.xml", []string{`"rcs" srcbuf="o" srcoff="0" dstbuf="o"`, `"rrcs" srcbuf="i" srcoff="0" dstbuf="o"`}, "10:7: check broadcast by chain for 3 ranks out of place: gpu 1 tb 0 step 0 (rrcs) in line 10: its input has no chunk 0"},
+		"changes its input": {"clobbers.xml", []string{`inplace="0"`, `inplace="1" outofplace="1"`}, "4:7: check all-reduce by clobbers for 2 ranks out of place: gpu 0 tb 0 step 0 (rrc) in line 4: it changes the input"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := read(t, test.file)
+			if test.changes == nil {
+				text = ""
+				test.want = "1:1: no element algo"
+			}
+			for i := 0; i < len(test.changes); i += 2 {
+				if !strings.Contains(text, test.changes[i]) {
+					t.Fatalf("%s has no %s", test.file, test.changes[i])
+				}
+				text = strings.Replace(text, test.changes[i], test.changes[i+1], 1)
+			}
+			s, err := Read(test.file, []byte(text), 0)
+			if err == nil {
+				t.Fatalf("it was read: %d ranks", len(s.Ranks))
+			}
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v\nwant %s", err, test.want)
+			}
+			for line := range strings.Lines(err.Error()) {
+				if !position.MatchString(line) {
+					t.Errorf("%q has no position", line)
+				}
+			}
+		})
+	}
+}
+
+var position = regexp.MustCompile(`^[a-z]+\.xml:[0-9]+:[0-9]+: `)
+
+// FuzzRead holds that what is read is proved, and that what is not has a position.
+func FuzzRead(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.xml")
+	if err != nil || len(files) == 0 {
+		f.Fatal(files, err)
+	}
+	for _, file := range files {
+		f.Add(read(f, filepath.Base(file)))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 1<<15 {
+			return
+		}
+		s, err := Read("fuzz.xml", []byte(text), 0)
+		if err != nil {
+			if !position.MatchString(err.Error()) {
+				t.Errorf("no position: %v", err)
+			}
+			return
+		}
+		if _, err := schedule.Check(s, !s.OutOfPlace); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package msccl
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// file is a text and what it is called.
+type file struct {
+	path  string
+	bytes []byte
+}
+
+// at is an error with the position of a byte.
+func (f *file) at(offset int, format string, args ...any) error {
+	line, column := f.position(offset)
+	return fmt.Errorf("%s:%d:%d: %w", f.path, line, column, fmt.Errorf(format, args...))
+}
+
+// position is that of a byte, both numbers from 1 on.
+func (f *file) position(offset int) (line, column int) {
+	before := f.bytes[:min(offset, len(f.bytes))]
+	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
+}
+
+// element is one of the four that there are.
+type element struct {
+	name       string
+	start, end int // bytes of its start tag
+	attrs      []xml.Attr
+	children   []*element
+}
+
+// levels are the elements that a file has, each within the one before.
+var levels = []string{"algo", "gpu", "tb", "step"}
+
+// maxAttrs is the most attributes of an element, of which a step needs ten.
+const maxAttrs = 32
+
+// reader reads a file and notes what is wrong.
+type reader struct {
+	file
+	problems []error
+}
+
+// maxProblems is after how many a reader has said enough.
+const maxProblems = 20
+
+func (r *reader) problem(offset int, format string, args ...any) {
+	if len(r.problems) < maxProblems {
+		r.problems = append(r.problems, r.at(offset, format, args...))
+	}
+}
+
+// parse reads the elements.
+func (r *reader) parse() (*element, error) {
+	d := xml.NewDecoder(bytes.NewReader(r.bytes))
+	var open []*element
+	var algo *element
+	for steps := 0; ; {
+		start := int(d.InputOffset())
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) && algo != nil {
+			return algo, nil
+		}
+		if errors.Is(err, io.EOF) {
+			return nil, r.at(len(r.bytes), "no element algo")
+		}
+		if err != nil {
+			if syntax := (*xml.SyntaxError)(nil); errors.As(err, &syntax) {
+				err = errors.New(syntax.Msg)
+			}
+			return nil, r.at(int(d.InputOffset()), "read XML: %w", err)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			e := &element{name: token.Name.Local, start: start, end: int(d.InputOffset()), attrs: token.Attr}
+			switch {
+			case len(open) == len(levels), e.name != levels[len(open)]:
+				return nil, r.at(start, "element %.20q %s", e.name, within(open))
+			case len(open) == 0 && algo != nil:
+				return nil, r.at(start, "a second algorithm")
+			}
+			if err := r.attributes(e); err != nil {
+				return nil, err
+			}
+			if steps++; steps > maxSteps {
+				return nil, r.at(start, "more than %d elements", maxSteps)
+			}
+			if len(open) == 0 {
+				algo = e
+			} else {
+				parent := open[len(open)-1]
+				parent.children = append(parent.children, e)
+			}
+			open = append(open, e)
+		case xml.EndElement:
+			open = open[:len(open)-1]
+		case xml.CharData:
+			if text := bytes.TrimSpace(token); len(text) > 0 {
+				blank := len(token) - len(bytes.TrimLeft(token, " \t\n"))
+				return nil, r.at(start+blank, "text %.20q: want elements alone", text)
+			}
+		}
+	}
+}
+
+// within says what there may be where an element is not.
+func within(open []*element) string {
+	if len(open) == 0 {
+		return "at the top: want algo"
+	}
+	if len(open) == len(levels) {
+		return "in step, which has none"
+	}
+	return fmt.Sprintf("in %s: want %s", open[len(open)-1].name, levels[len(open)])
+}
+
+// attributes checks that no attribute is there twice.
+func (r *reader) attributes(e *element) error {
+	if len(e.attrs) > maxAttrs {
+		return r.at(e.start, "%d attributes, limit %d", len(e.attrs), maxAttrs)
+	}
+	for i, a := range e.attrs {
+		if slices.ContainsFunc(e.attrs[:i], func(b xml.Attr) bool { return a.Name == b.Name }) {
+			return r.at(e.start, "two attributes %.20q of %s", a.Name.Local, e.name)
+		}
+	}
+	return nil
+}
+
+// where is the first byte of an attribute's name, or of its element where there is none.
+func (r *reader) where(e *element, name string) int {
+	tag := r.bytes[e.start:e.end]
+	quote := byte(0)
+	for i := range tag {
+		switch c := tag[i]; {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case bytes.ContainsRune([]byte(" \t\r\n"), rune(c)) && bytes.HasPrefix(tag[i+1:], []byte(name)):
+			if rest := bytes.TrimLeft(tag[i+1+len(name):], " \t\r\n"); bytes.HasPrefix(rest, []byte("=")) {
+				return e.start + i + 1
+			}
+		}
+	}
+	return e.start
+}
+
+// fields are an element's attributes, as they are looked at. Bad is that one was wrong.
+type fields struct {
+	*reader
+	*element
+	bad bool
+}
+
+func (r *reader) in(e *element) *fields { return &fields{reader: r, element: e} }
+
+// wrong notes that an attribute is not what it could be.
+func (f *fields) wrong(name, format string, args ...any) {
+	f.bad = true
+	f.problem(f.where(f.element, name), "%s of %s: %w", name, f.name, fmt.Errorf(format, args...))
+}
+
+// find is an attribute that need not be there.
+func (e *element) find(name string) (value string, is bool) {
+	i := slices.IndexFunc(e.attrs, func(a xml.Attr) bool { return a.Name.Local == name })
+	if i < 0 {
+		return "", false
+	}
+	return e.attrs[i].Value, true
+}
+
+// text is an attribute that has to be there.
+func (f *fields) text(name string) string {
+	value, is := f.find(name)
+	if !is {
+		f.bad = true
+		f.problem(f.start, "%s has no attribute %s", f.name, name)
+	}
+	return value
+}
+
+// number is one from least to most, or something else where the element is bad.
+func (f *fields) number(name string, least, most int) int {
+	value, is := f.find(name)
+	if !is {
+		f.text(name)
+		return least
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < least || n > most {
+		f.wrong(name, "%.20q: want %d to %d", value, least, most)
+	}
+	return n
+}
+
+// word is one of several.
+func (f *fields) word(name string, words ...string) string {
+	value := f.text(name)
+	if _, is := f.find(name); is && !slices.Contains(words, value) {
+		f.wrong(name, "%.20q: want %s", value, strings.Join(words, ", "))
+	}
+	return value
+}

@@ -1,0 +1,98 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Rails are the ranks of each node, in the order of the rails that they are on: one of
+// each node is on each rail, and messages between nodes stay on it.
+type Rails [][]int
+
+// check says that there are rails, for ranks that are numbered from 0 on.
+func (r Rails) check() error {
+	if len(r) == 0 || len(r[0]) == 0 {
+		return fmt.Errorf("no nodes, or none with ranks")
+	}
+	all := slices.Concat(r...)
+	for node, ranks := range r {
+		if len(ranks) != len(r[0]) {
+			return fmt.Errorf("node %d has %d ranks and node 0 has %d: want as many on each, one for each rail", node, len(ranks), len(r[0]))
+		}
+	}
+	for rank := range all {
+		if !slices.Contains(all, rank) {
+			return fmt.Errorf("no node has rank %d of %d", rank, len(all))
+		}
+	}
+	return nil
+}
+
+// rail is the ranks on one, by node.
+func (r Rails) rail(i int) (ranks []int) {
+	for _, node := range r {
+		ranks = append(ranks, node[i])
+	}
+	return ranks
+}
+
+// Hierarchical is the all-reduce of Cho et al., "BlueConnect: Decomposing all-reduce for
+// deep learning on heterogeneous network hierarchy" (2019), with two levels: a
+// reduce-scatter within each node, an all-reduce of what each rank has then along its
+// rail, and an all-gather within each node, each of them by ring. An all-gather is the
+// second half of that, and a reduce-scatter the first one.
+func Hierarchical(k Kind, rails Rails) (*Schedule, error) {
+	if err := rails.check(); err != nil {
+		return nil, fmt.Errorf("make schedule: %s by rails: %w", k, err)
+	}
+	nodes, each := len(rails), len(rails[0])
+	n := nodes * each
+	b := build(Schedule{Kind: k, Algorithm: "hierarchical", Chunks: n}, n, 1)
+	// Of an all-reduce each rail has chunks that stand together, so that they are one
+	// message within the node; of the others a rank has that of its own number.
+	chunk := func(node, rail int) int {
+		if k == AllReduce {
+			return rail*nodes + node
+		}
+		return rails[node][rail]
+	}
+	within := make([]part, each) // by rail
+	along := make([][]part, each)
+	for rail := range each {
+		for node := range nodes {
+			one := chunks{chunk(node, rail), 1}
+			along[rail] = append(along[rail], part{one})
+			within[rail] = append(within[rail], one)
+		}
+		if k == AllReduce {
+			within[rail] = part{{chunk(0, rail), nodes}}
+		}
+	}
+	switch k {
+	case AllReduce, ReduceScatter:
+		for _, ranks := range rails {
+			b.around(ranks, within, -1, (*builder).combine)
+		}
+		for rail := range each {
+			b.around(rails.rail(rail), along[rail], -1, (*builder).combine)
+		}
+	case AllGather:
+		for rank := range n {
+			b.keep(rank, rank)
+		}
+	default:
+		return nil, fmt.Errorf("make schedule: %s by rails: want %s, %s or %s", k, AllReduce, AllGather, ReduceScatter)
+	}
+	if k != ReduceScatter {
+		for rail := range each {
+			b.around(rails.rail(rail), along[rail], 0, (*builder).receive)
+		}
+		for _, ranks := range rails {
+			b.around(ranks, within, 0, (*builder).receive)
+		}
+	}
+	if n == 1 {
+		b.keep(0, 0)
+	}
+	return b.Schedule, nil
+}

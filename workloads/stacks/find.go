@@ -1,0 +1,82 @@
+package stacks
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"railbed/testbed/verdict"
+)
+
+// versionTimeout is for a program that says its version and nothing else.
+const versionTimeout = 20 * time.Second
+
+// installed is what the host has of a stack.
+type installed struct {
+	version string
+	// commands are the names under which tools are found, by their first names.
+	commands map[string]string
+}
+
+// Find says what version of a stack the host has, whose programs nodes see. One that
+// is missing, or too old, is a verdict.UnsupportedError that says how to install it.
+func Find(ctx context.Context, kind string) (version string, err error) {
+	a, err := adapterOf(kind)
+	if err != nil {
+		return "", err
+	}
+	there, err := a.find(ctx)
+	return there.version, err
+}
+
+func (a adapter) find(ctx context.Context) (there installed, err error) {
+	there.commands = map[string]string{}
+	for _, t := range a.tools {
+		i := slices.IndexFunc(t.names, func(name string) bool { _, err := exec.LookPath(name); return err == nil })
+		if i < 0 {
+			return there, a.lacking("there is no " + strings.Join(t.names, " and no "))
+		}
+		there.commands[t.names[0]] = t.names[i]
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	ask := append([]string{there.commands[a.version[0]]}, a.version[1:]...)
+	output, err := exec.CommandContext(ctx, ask[0], ask[1:]...).CombinedOutput()
+	parts := regexp.MustCompile(a.says + `([0-9]+(?:\.[0-9]+)*)`).FindSubmatch(output)
+	if parts == nil {
+		return there, a.lacking(fmt.Sprintf("%s says no version of it (%v)", strings.Join(ask, " "), err))
+	}
+	if there.version = string(parts[1]); older(there.version, a.least) {
+		return there, a.lacking(fmt.Sprintf("version %s is older than %s", there.version, a.least))
+	}
+	return there, nil
+}
+
+// lacking is the error of a host without the stack.
+func (a adapter) lacking(reason string) error {
+	line := "apt-get install --no-install-recommends"
+	for _, t := range a.tools {
+		if !strings.Contains(line+" ", " "+t.debian+" ") {
+			line += " " + t.debian
+		}
+	}
+	return &verdict.UnsupportedError{Feature: a.kind, Reason: reason, Remedy: line}
+}
+
+// older compares versions number by number.
+func older(version, than string) bool {
+	return slices.Compare(numbers(version), numbers(than)) < 0
+}
+
+func numbers(version string) (all []int) {
+	for part := range strings.SplitSeq(version, ".") {
+		n, _ := strconv.Atoi(part) // digits, as they were found
+		all = append(all, n)
+	}
+	return all
+}

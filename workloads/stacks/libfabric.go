@@ -1,0 +1,66 @@
+package stacks
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"railbed/capture/report"
+	"railbed/fabric/units"
+)
+
+// libfabric is fi_pingpong over whatever provider libfabric chooses for the type of
+// endpoint, which is the test: reliable datagrams or messages.
+var libfabric = adapter{
+	kind:    "libfabric",
+	tools:   []tool{{names: []string{"fi_pingpong"}, debian: "libfabric-bin"}, {names: []string{"fi_info"}, debian: "libfabric-bin"}},
+	version: []string{"fi_info", "--version"}, says: `libfabric: `, least: "1.11",
+	metric: metric{name: "bandwidth", unit: "MB/sec"},
+	run:    runLibfabric,
+}
+
+const libfabricPort = 47592 // of what fi_pingpong agrees on before, its default
+
+func runLibfabric(r *run) (table, error) {
+	options := []string{"-e", r.Step.Test, "-I", fmt.Sprint(r.Step.Iterations), "-S", fmt.Sprint(uint64(r.Step.Size))}
+	printed, err := r.pairs(libfabricPort,
+		func(port string) []string { return append([]string{"fi_pingpong", "-B", port}, options...) },
+		func(port string) []string {
+			return append(append([]string{"fi_pingpong", "-P", port}, options...), r.Nodes[0].Name)
+		})
+	if err != nil {
+		return table{}, err
+	}
+	t := table{columns: []string{"client > server", "bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"}}
+	for i, text := range printed {
+		row, err := parseLibfabric(r.pairName(i), text, len(t.columns))
+		if err != nil {
+			return t, err
+		}
+		t.rows = append(t.rows, row)
+	}
+	// What comes is sent back.
+	all := r.Step.Size * units.Bytes(r.Step.Iterations)
+	t.sends = r.sends(func(node int) units.Bytes {
+		if node == 0 {
+			return all * units.Bytes(len(printed))
+		}
+		return all
+	})
+	return t, nil
+}
+
+// parseLibfabric reads the one row below the heads.
+func parseLibfabric(name, text string, columns int) (row report.StackRow, err error) {
+	for _, line := range lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) != columns-1 || fields[0] == "bytes" {
+			continue
+		}
+		speed, err := strconv.ParseFloat(fields[5], 64)
+		if err == nil {
+			return report.StackRow{Cells: append([]string{name}, fields...), Key: name, Value: speed}, nil
+		}
+	}
+	return row, fmt.Errorf("fi_pingpong %s printed no figures: %q", name, text[:min(len(text), errorTail)])
+}

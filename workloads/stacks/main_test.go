@@ -1,0 +1,14 @@
+package stacks
+
+import (
+	"os"
+	"testing"
+
+	"railbed/testbed"
+	"railbed/testbed/hosttest"
+)
+
+func TestMain(m *testing.M) {
+	testbed.Init(Parts())
+	os.Exit(hosttest.Main(m))
+}

@@ -1,0 +1,212 @@
+package stacks
+
+import (
+	"bytes"
+	_ "embed" // the benchmark
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/fabric/units"
+	"railbed/testbed"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/workloads/stacks/rsh"
+)
+
+// What the implementations of MPI have in common: a launcher in the first node that
+// starts a process in every other one by a remote shell, ranks that are told their
+// NIC, and a benchmark that prints the columns of the OSU micro-benchmarks.
+
+//go:embed programs/mpi.c
+var mpiBenchmark []byte
+
+// mpiProgram is where the benchmark is built, in the /tmp of each node.
+const mpiProgram = "/tmp/railbed-mpi"
+
+// mpiLast is the benchmark's last word.
+const mpiLast = "# done\n"
+
+// mpi is what differs among implementations.
+type mpi struct {
+	compiler string // the tool
+	// local is the variable that has a rank's number within its node.
+	local string
+	// launch is the launcher and its options, up to the program.
+	launch func(r *run, perNode []string) []string
+	// finalizes is for how long the launcher may go on after the benchmark's last word;
+	// 0 is as long as it takes. Ranks that have not ended by then are ended.
+	finalizes time.Duration
+	// died finds who a launcher says that ended the job: node, rank or neither.
+	died []*regexp.Regexp
+}
+
+// osuColumns are those of the OSU micro-benchmarks with -f and -c.
+var osuColumns = []string{"# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations", "Validation"}
+
+var mpiMetric = metric{name: "Avg Latency", unit: "us", less: true}
+
+func (m mpi) run(r *run) (table, error) {
+	var names []string
+	for _, node := range r.Nodes {
+		names = append(names, node.Name)
+	}
+	server, err := rsh.Serve(r.ctx, r.testbed, names, r.env())
+	if err != nil {
+		return table{}, err
+	}
+	r.closers = append(r.closers, server.Close)
+	program := r.Step.Command
+	if len(program) == 0 {
+		if err := m.build(r); err != nil {
+			return table{}, err
+		}
+		program = []string{mpiProgram, r.Step.Test, fmt.Sprint(uint64(r.Step.Size)), fmt.Sprint(r.Step.Iterations), beatFile}
+	}
+	line := slices.Concat(m.launch(r, m.perNode(r)), []string{"sh", "-c", m.pin(r), "pin"}, program)
+	last := lastWord{word: []byte(mpiLast)}
+	if len(r.Step.Command) == 0 {
+		last.grace = m.finalizes
+	}
+	output, err := r.outputUntil(&last, r.Nodes[0].Name, line...)
+	if err != nil {
+		return table{}, m.blame(r, err)
+	}
+	if len(r.Step.Command) > 0 {
+		return table{sends: slices.Repeat([]units.Bytes{r.Step.Sends}, len(r.ranks))}, nil
+	}
+	made, err := parseOSU(string(output))
+	made.sends = m.sends(r, made)
+	return made, err
+}
+
+// build makes the benchmark in the first node, and copies it to the others.
+func (m mpi) build(r *run) error {
+	first := r.Nodes[0].Name
+	if err := r.put(first, mpiProgram+".c", mpiBenchmark); err != nil {
+		return err
+	}
+	if _, err := r.output(first, m.compiler, "-O2", "-o", mpiProgram, mpiProgram+".c"); err != nil {
+		return err
+	}
+	cmd, err := r.command(r.ctx, first, "cat", mpiProgram)
+	if err != nil {
+		return err
+	}
+	var built bytes.Buffer
+	cmd.Stdout = &built // not into the log
+	if err := cmd.Run(); err != nil {
+		return err
+	}
+	return r.each(r.Nodes[1:], func(_ int, node string) error { return r.put(node, mpiProgram, built.Bytes()) })
+}
+
+// perNode is "node:ranks" for each node, in the order of the ranks.
+func (m mpi) perNode(r *run) (all []string) {
+	for _, node := range r.Nodes {
+		n := len(r.ranksOf(node.Name))
+		if n > 0 {
+			all = append(all, fmt.Sprintf("%s:%d", node.Name, n))
+		}
+	}
+	return all
+}
+
+func (r *run) ranksOf(node string) (all []plan.Rank) {
+	for _, rank := range r.ranks {
+		if rank.Node == node {
+			all = append(all, rank)
+		}
+	}
+	return all
+}
+
+// pin is a script that tells a rank to use its NIC, by the variables of all transports
+// that it may choose, and becomes the rank. Open MPI's own transport is not told: it
+// does not bind its connections, and refuses those that come by another NIC.
+func (m mpi) pin(r *run) string {
+	var script strings.Builder
+	fmt.Fprintf(&script, `case "$RAILBED_NODE:$%s" in`, m.local)
+	for _, node := range r.Nodes {
+		for i, rank := range r.ranksOf(node.Name) {
+			fmt.Fprintf(&script, " %s:%d) nic=%s;;", node.Name, i, rank.NIC)
+		}
+	}
+	script.WriteString(` esac; export UCX_NET_DEVICES=$nic FI_TCP_IFACE=$nic FI_SOCKETS_IFACE=$nic; exec "$@"`)
+	return script.String()
+}
+
+// sends is what each rank must have sent to other nodes, with a warm-up for each size.
+// In an all-to-all that is a message to each rank there. In an all-reduce each node has
+// to send something about every element, its own value or the sum, so that a node of
+// one rank sends the buffer; of ranks that share a node nothing is known.
+func (m mpi) sends(r *run, t table) []units.Bytes {
+	var total units.Bytes
+	for _, row := range t.rows {
+		size, _ := strconv.ParseUint(row.Key, 10, 64) // as parseOSU read it
+		total += units.Bytes(size) * units.Bytes(r.Step.Iterations+1)
+	}
+	all := make([]units.Bytes, len(r.ranks))
+	for i, rank := range r.ranks {
+		here := len(r.ranksOf(rank.Node))
+		switch {
+		case r.Step.Test == spec.AllToAll:
+			all[i] = total * units.Bytes(len(r.ranks)-here)
+		case here == 1 && len(r.ranks) > 1:
+			all[i] = total
+		}
+	}
+	return all
+}
+
+// blame names the rank that a launcher says ended first.
+func (m mpi) blame(r *run, err error) error {
+	var exit *testbed.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	for _, form := range m.died {
+		parts := form.FindSubmatch(exit.Stderr)
+		if parts == nil {
+			continue
+		}
+		for i, name := range form.SubexpNames() {
+			switch rank, err := strconv.Atoi(string(parts[i])); {
+			case name == "rank" && err == nil && rank < len(r.ranks):
+				return fmt.Errorf("rank %d (%s) ended: %w", rank, r.ranks[rank].Node, exit)
+			case name == "node":
+				return fmt.Errorf("a rank in %s ended: %w", parts[i], exit)
+			}
+		}
+	}
+	return err
+}
+
+// parseOSU reads the rows of the benchmark.
+func parseOSU(text string) (table, error) {
+	t := table{columns: osuColumns}
+	for _, line := range lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) != len(osuColumns) || fields[0] == "#" {
+			continue
+		}
+		_, sizeErr := strconv.ParseUint(fields[0], 10, 64)
+		latency, err := strconv.ParseFloat(fields[1], 64)
+		if errors.Join(sizeErr, err) != nil {
+			continue
+		}
+		if fields[5] != "Pass" {
+			return t, fmt.Errorf("the benchmark got a wrong result with messages of %s bytes", fields[0])
+		}
+		t.rows = append(t.rows, report.StackRow{Cells: fields, Key: fields[0], Value: latency})
+	}
+	if len(t.rows) == 0 {
+		return t, fmt.Errorf("the benchmark printed no row: %q", text[:min(len(text), errorTail)])
+	}
+	return t, nil
+}

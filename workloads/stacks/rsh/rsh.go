@@ -1,0 +1,194 @@
+// Package rsh is a remote shell between nodes, for programs that start others by one,
+// as the launchers of MPI do with ssh. Nodes have no such service and no way to the
+// supervisor, so a relay in the one node hands requests to whoever started it, who
+// starts the command in the other node:
+//
+//	launcher - agent - (abstract socket) - relay - (descriptor 3, yamux) - Serve - node
+//
+// The agent's command line is rsh's: HOST COMMAND..., where a shell in the other node
+// reads the words of the command, joined by spaces. Options in front of the host are
+// taken and ignored. Its outputs and its exit code are the command's; the end of the
+// agent is the end of the command. There is no input.
+package rsh
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+
+	"github.com/hashicorp/yamux"
+
+	"railbed/nodes"
+	"railbed/testbed"
+	"railbed/testbed/frame"
+	"railbed/testbed/reexec"
+)
+
+// Agent is the path of the agent in a node that is served.
+const Agent = "/tmp/railbed-rsh"
+
+// The parts of this executable in a node.
+const (
+	relayPart = "rsh-relay"
+	agentPart = "rsh"
+)
+
+// exitFailed is the exit code where nothing was started, as ssh has it.
+const exitFailed = 255
+
+// Parts is what reexec.Run needs so that nodes can have agents.
+func Parts() reexec.Parts { return reexec.Parts{relayPart: relay, agentPart: agent} }
+
+// request is what an agent asks for.
+type request struct {
+	Host    string `json:"host"`
+	Command string `json:"command"` // for a shell
+}
+
+// Server starts what agents in nodes ask for.
+type Server struct {
+	end    context.CancelFunc
+	relays []*relayed
+	// commands are what serves agents, and what takes their requests.
+	commands sync.WaitGroup
+}
+
+// relayed is a relay in a node.
+type relayed struct {
+	cmd     *testbed.Cmd
+	session *yamux.Session
+}
+
+// Serve lets programs in nodes start commands in all nodes, until Close or the end of
+// ctx. Each command has env beside its node's own. A node is served by one at a time.
+func Serve(ctx context.Context, tb *testbed.Testbed, nodes, env []string) (*Server, error) {
+	life, end := context.WithCancel(ctx)
+	s := &Server{end: end}
+	for _, node := range nodes {
+		r := &relayed{cmd: tb.Node(node).Part(life, relayPart)}
+		if err := r.start(life); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("start remote shell in %s: %w", node, err)
+		}
+		s.relays = append(s.relays, r)
+		s.commands.Go(func() {
+			for {
+				stream, err := r.session.AcceptStream()
+				if err != nil {
+					return
+				}
+				s.commands.Go(func() { serve(life, tb, stream, env) })
+			}
+		})
+	}
+	return s, nil
+}
+
+// start returns when agents are heard.
+func (r *relayed) start(ctx context.Context) error {
+	said := &tail{}
+	r.cmd.Stderr = said
+	channel := r.cmd.Channel()
+	if err := r.cmd.Start(); err != nil {
+		return err
+	}
+	var err error
+	if r.session, err = yamux.Server(channel, sessionConfig()); err == nil {
+		_, err = r.session.AcceptStreamWithContext(ctx)
+	}
+	if err != nil {
+		_ = r.cmd.Kill()
+		return fmt.Errorf("%w: %w: %s", err, r.cmd.Wait(), said)
+	}
+	return nil
+}
+
+// Close ends the relays and every command that was started for their agents.
+func (s *Server) Close() {
+	s.end()
+	for _, r := range s.relays {
+		_ = r.cmd.Wait() // killed
+		r.session.Close()
+	}
+	s.commands.Wait()
+}
+
+// serve runs one command.
+func serve(ctx context.Context, tb *testbed.Testbed, stream *yamux.Stream, env []string) {
+	defer stream.Close()
+	out := frame.NewWriter(stream)
+	var asked request
+	if _, payload, err := frame.NewReader(stream).Read(); err != nil || json.Unmarshal(payload, &asked) != nil {
+		return // the agent has gone, or is none
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := tb.Node(asked.Host).Command(ctx, "/bin/sh", "-c", asked.Command)
+	cmd.Env = env
+	cmd.Stdout, cmd.Stderr = framed{out, frame.Stdout}, framed{out, frame.Stderr}
+	if err := cmd.Start(); err != nil {
+		_ = out.Write(frame.Failure, []byte(err.Error())) // the agent may be gone
+		return
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, stream) // ends with the agent
+		cancel()
+	}()
+	var exit *testbed.ExitError
+	switch err := cmd.Wait(); {
+	case errors.As(err, &exit):
+		_ = out.WriteJSON(frame.Exit, exit.Exit)
+	case err != nil:
+		_ = out.Write(frame.Failure, []byte(err.Error()))
+	default:
+		_ = out.WriteJSON(frame.Exit, nodes.Exit{})
+	}
+}
+
+// framed writes frames of one type. An agent that has gone is no error of the
+// command's.
+type framed struct {
+	to   *frame.Writer
+	kind frame.Type
+}
+
+// Write implements io.Writer.
+func (f framed) Write(p []byte) (int, error) {
+	_ = f.to.Write(f.kind, p)
+	return len(p), nil
+}
+
+// tail keeps what a relay says when it cannot start.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
+}
+
+// sessionConfig lets nothing time out: both ends are on this host, and a node may
+// stand still for long on a busy one.
+func sessionConfig() *yamux.Config {
+	config := yamux.DefaultConfig()
+	config.EnableKeepAlive = false
+	config.ConnectionWriteTimeout = math.MaxInt64
+	config.StreamOpenTimeout, config.StreamCloseTimeout = 0, 0
+	config.LogOutput = io.Discard
+	return config
+}

@@ -1,0 +1,309 @@
+package stacks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/testbed"
+	"railbed/testbed/plan"
+	"railbed/testbed/verdict"
+)
+
+// mark is the variable by which all processes of a run are known, those that made
+// themselves groups or sessions of their own included.
+const mark = "RAILBED_STACK"
+
+const (
+	// exitNotFound is a shell's exit code for a program that is not there.
+	exitNotFound = 127
+	// errorTail is how many bytes of what a failed program said go into the error.
+	errorTail = 2048
+	// endTimeout is for looking for processes and ending them.
+	endTimeout = 20 * time.Second
+)
+
+// run is a job under way. Adapters use it from one goroutine, but for each.
+type run struct {
+	Job
+	testbed  *testbed.Testbed
+	ranks    []plan.Rank // of the nodes
+	commands map[string]string
+
+	ctx     context.Context
+	kill    context.CancelCauseFunc
+	closers []func()
+
+	mu   sync.Mutex
+	logs map[string]logs
+}
+
+type logs struct{ out, err io.Writer }
+
+func newRun(ctx context.Context, tb *testbed.Testbed, job Job, commands map[string]string) *run {
+	r := &run{Job: job, testbed: tb, commands: commands, logs: map[string]logs{}}
+	// What waits for whom can be seen as long as all of it is there.
+	r.ctx, r.kill = context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { r.kill(r.stuck(context.Cause(ctx))) })
+	r.closers = append(r.closers, func() { stop() })
+	for _, rank := range job.Plan.Ranks {
+		if slices.ContainsFunc(job.Nodes, func(n *plan.Node) bool { return n.Name == rank.Node }) {
+			r.ranks = append(r.ranks, rank)
+		}
+	}
+	return r
+}
+
+// close ends every process of the run, and returns when none is left: the next run may
+// need their ports.
+func (r *run) close() error {
+	r.kill(nil)
+	for _, close := range r.closers {
+		close()
+	}
+	ctx, done := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
+	defer done()
+	for {
+		left, err := r.processes(ctx, "kill -9 $1; echo $1")
+		if err != nil || strings.TrimSpace(strings.Join(slices.Collect(maps.Values(left)), "")) == "" {
+			return err
+		}
+	}
+}
+
+// command is a program of the run in a node, with its logs. A tool goes by its first
+// name.
+func (r *run) command(ctx context.Context, node string, args ...string) (*testbed.Cmd, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l, open := r.logs[node]
+	if !open {
+		var err error
+		if l.out, l.err, err = r.Log(node); err != nil {
+			return nil, err
+		}
+		r.logs[node] = l
+	}
+	args = slices.Clone(args)
+	if name, known := r.commands[args[0]]; known {
+		args[0] = name
+	}
+	cmd := r.testbed.Node(node).Command(ctx, args[0], args[1:]...)
+	cmd.Env = r.env()
+	cmd.Stdout, cmd.Stderr = l.out, l.err
+	return cmd, nil
+}
+
+func (r *run) env() []string { return []string{mark + "=" + r.Step.Name} }
+
+// output runs a program to its end and returns what it printed.
+func (r *run) output(node string, args ...string) ([]byte, error) {
+	return r.outputUntil(&lastWord{}, node, args...)
+}
+
+// outputUntil is output of a program that is ended when it has not ended itself some
+// time after its last word, which is no failure of its.
+func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, error) {
+	ctx, end := context.WithCancelCause(r.ctx)
+	defer end(nil)
+	cmd, err := r.command(ctx, node, args...)
+	if err != nil {
+		return nil, err
+	}
+	var said bytes.Buffer
+	last.end = func() { end(errLastWord) }
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(cmd.Stdout, last), io.MultiWriter(cmd.Stderr, &said)
+	err = cmd.Run()
+	switch {
+	case r.ctx.Err() != nil:
+		return nil, context.Cause(r.ctx)
+	case context.Cause(ctx) == errLastWord:
+		return last.printed.Bytes(), nil
+	}
+	return last.printed.Bytes(), failure(err, slices.Concat(last.printed.Bytes(), said.Bytes()))
+}
+
+// errLastWord is the cause with which a program ends that had said all.
+var errLastWord = errors.New("the program had said its last word")
+
+// lastWord keeps what a program prints, and ends it some time after its last word.
+type lastWord struct {
+	printed bytes.Buffer
+	word    []byte
+	grace   time.Duration // 0 is for ever
+	end     func()
+	timed   bool
+}
+
+// Write implements io.Writer.
+func (l *lastWord) Write(p []byte) (int, error) {
+	l.printed.Write(p)
+	if l.grace > 0 && !l.timed && bytes.HasSuffix(l.printed.Bytes(), l.word) {
+		l.timed = true
+		time.AfterFunc(l.grace, l.end)
+	}
+	return len(p), nil
+}
+
+// failure is how a program ended, with the end of what it said.
+func failure(err error, said []byte) error {
+	var exit *testbed.ExitError
+	switch {
+	case errors.Is(err, testbed.ErrNotFound):
+		return &verdict.UnsupportedError{Feature: "program", Reason: err.Error()}
+	case !errors.As(err, &exit):
+		return err
+	case exit.Code == exitNotFound:
+		return &verdict.UnsupportedError{Feature: exit.Args[0], Reason: exit.Error()}
+	}
+	exit.Stderr = said[max(0, len(said)-errorTail):]
+	return exit
+}
+
+// put writes a file in a node's own /tmp, where it does not outlive the testbed.
+func (r *run) put(node, path string, content []byte) error {
+	cmd, err := r.command(r.ctx, node, "sh", "-c", `cat > "$1" && chmod 755 "$1"`, "put", path)
+	if err != nil {
+		return err
+	}
+	cmd.Stdin = bytes.NewReader(content)
+	return cmd.Run()
+}
+
+// serve starts a program that lasts as long as the run, and waits until it listens on
+// a TCP port. A server that ends by itself before then is an error.
+func (r *run) serve(node string, port int, args ...string) error {
+	// It is ended by close, which waits for that: some programs write over their
+	// environment, and with it what they are known by.
+	cmd, err := r.command(context.WithoutCancel(r.ctx), node, args...)
+	if err != nil {
+		return err
+	}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(cmd.Stdout, &said), io.MultiWriter(cmd.Stderr, &said)
+	if err := cmd.Start(); err != nil {
+		return failure(err, nil)
+	}
+	r.closers = append(r.closers, func() {
+		_ = cmd.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	// Local address and port in hexadecimal, state 0A is LISTEN.
+	wait, err := r.command(ctx, node, "sh", "-c", fmt.Sprintf("until grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null; do sleep 0.02; done", port))
+	if err != nil {
+		return err
+	}
+	listening := make(chan error, 1)
+	go func() { listening <- wait.Run() }()
+	select {
+	case err := <-listening:
+		if r.ctx.Err() != nil {
+			return fmt.Errorf("%s in %s does not listen on TCP port %d: %w", args[0], node, port, context.Cause(r.ctx))
+		}
+		return err
+	case err := <-ended:
+		cancel()
+		<-listening
+		return fmt.Errorf("%s in %s ended before it listened: %w", args[0], node, failure(err, said.Bytes()))
+	}
+}
+
+// each does something for several nodes at once. The first failure ends the run.
+func (r *run) each(nodes []*plan.Node, do func(i int, node string) error) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(nodes))
+	for i, node := range nodes {
+		all.Go(func() {
+			if errs[i] = do(i, node.Name); errs[i] != nil {
+				r.kill(errs[i])
+			}
+		})
+	}
+	all.Wait()
+	if r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
+	}
+	return errors.Join(errs...)
+}
+
+// pairs runs a server in the first node for each of the others, and when all listen a
+// client in each of these, at the same time. Servers and clients have a port of their
+// own, from base on. It returns what the clients printed.
+func (r *run) pairs(base int, server, client func(port string) []string) ([]string, error) {
+	clients := r.Nodes[1:]
+	for i := range clients {
+		if err := r.serve(r.Nodes[0].Name, base+i, server(fmt.Sprint(base+i))...); err != nil {
+			return nil, err
+		}
+	}
+	printed := make([]string, len(clients))
+	err := r.each(clients, func(i int, node string) error {
+		output, err := r.output(node, client(fmt.Sprint(base+i))...)
+		printed[i] = string(output)
+		return err
+	})
+	return printed, err
+}
+
+// pairName is what rows call the pair of a client.
+func (r *run) pairName(client int) string {
+	return r.Nodes[client+1].Name + " > " + r.Nodes[0].Name
+}
+
+// sends says what nodes had to send at least, in the order of the ranks. What a node
+// sends leaves by its first rank's NIC.
+func (r *run) sends(of func(node int) units.Bytes) []units.Bytes {
+	all := make([]units.Bytes, len(r.ranks))
+	for n, node := range r.Nodes {
+		if i := slices.IndexFunc(r.ranks, func(rank plan.Rank) bool { return rank.Node == node.Name }); i >= 0 {
+			all[i] = of(n)
+		}
+	}
+	return all
+}
+
+// processes has a shell in each node do something to each process of the run, whose
+// number is $1. It returns what that printed, by node.
+func (r *run) processes(ctx context.Context, do string) (map[string]string, error) {
+	script := fmt.Sprintf(`do_to() { %s
+}
+for p in /proc/[0-9]*; do
+	grep -qsz '^%s=%s$' $p/environ && do_to ${p#/proc/}
+done 2>/dev/null; true`, do, mark, r.Step.Name)
+	printed := map[string]string{}
+	var errs []error
+	for _, node := range r.Nodes {
+		output, err := r.testbed.Node(node.Name).Command(ctx, "sh", "-c", script).Output()
+		printed[node.Name] = string(output)
+		errs = append(errs, err)
+	}
+	return printed, errors.Join(errs...)
+}
+
+// stuck adds to the reason why a run is ended which ranks it was waiting for.
+func (r *run) stuck(reason error) error {
+	ctx, done := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
+	defer done()
+	states, err := r.processes(ctx, lookScript)
+	if err != nil {
+		return reason
+	}
+	if text := waitedFor(r.ranks, states); text != "" {
+		return fmt.Errorf("%w: %s", reason, text)
+	}
+	return reason
+}
+
+func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }

@@ -1,0 +1,105 @@
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/testbed"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+const twoHosts = "name: stacks-%d\nfabric: {topology: single-switch, params: {hosts: 2}}\n"
+
+func up(t *testing.T) *testbed.Testbed {
+	t.Helper()
+	hosttest.Need(t, hosttest.Testbed)
+	tb, err := testbed.Up(t.Context(), plantest.Compile(t, fmt.Sprintf(twoHosts, os.Getpid())), testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tb
+}
+
+// A rank that dies and one that hangs are named within the time that the run has, and
+// nothing of the run is left in the nodes.
+func TestRanksThatEnd(t *testing.T) {
+	tb := up(t)
+	const rank = `case "$OMPI_COMM_WORLD_RANK$PMI_RANK" in 1) %s;; esac; exec sleep 633`
+	for _, test := range []struct {
+		kind    string
+		feature hosttest.Feature
+		does    string // rank 1
+		limit   time.Duration
+		want    string
+	}{
+		{spec.OpenMPI, hosttest.OpenMPI, "kill -9 $$", time.Minute, "rank 1 (h1) ended: "},
+		{spec.OpenMPI, hosttest.OpenMPI, "exit 7", time.Minute, "rank 1 (h1) ended: "},
+		{spec.OpenMPI, hosttest.OpenMPI, "kill -STOP $$", 4 * time.Second, "out of time: rank 1 (h1) is stopped"},
+		{spec.MPICH, hosttest.MPICH, "kill -9 $$", time.Minute, "a rank in h1 ended: "},
+	} {
+		t.Run(test.kind+" "+test.does, func(t *testing.T) {
+			hosttest.Need(t, test.feature)
+			job := Job{
+				Step: &spec.Stack{Name: "ranks", Kind: test.kind, Command: []string{"sh", "-c", fmt.Sprintf(rank, test.does)}},
+				Plan: tb.Plan(), Log: func(string) (io.Writer, io.Writer, error) { return t.Output(), t.Output(), nil },
+			}
+			for i := range job.Plan.Nodes {
+				job.Nodes = append(job.Nodes, &job.Plan.Nodes[i])
+			}
+			ctx, cancel := context.WithTimeoutCause(t.Context(), test.limit, errors.New("out of time"))
+			defer cancel()
+			result, err := Run(ctx, tb, job)
+			if err == nil || !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("got %+v, %v; want %q", result, err, test.want)
+			}
+			for _, node := range []string{"h0", "h1"} {
+				left, err := tb.Node(node).Command(t.Context(), "sh", "-c", `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' < $f 2>/dev/null | grep -E '[6]33|[o]rted|[h]ydra|[r]sh'; done; true`).Output()
+				if err != nil || len(left) > 0 {
+					t.Errorf("left in %s: %s, %v", node, left, err)
+				}
+			}
+		})
+	}
+}
+
+// A program that a node lacks is what the host lacks, as a shell says it and as the
+// supervisor does.
+func TestProgramsThatAreNotThere(t *testing.T) {
+	tb := up(t)
+	p := tb.Plan()
+	r := newRun(t.Context(), tb, Job{
+		Step: &spec.Stack{Name: "none", Kind: spec.Redis}, Plan: p, Nodes: []*plan.Node{&p.Nodes[0]},
+		Log: func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil },
+	}, nil)
+	defer func() {
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, args := range [][]string{{"no-such-program"}, {"sh", "-c", "no-such-program"}} {
+		if _, err := r.output("h0", args...); !errors.Is(err, verdict.ErrUnsupported) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	if _, err := r.output("h0", "sh", "-c", "echo because >&2; exit 4"); err == nil || errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), "because") {
+		t.Errorf("a failure: %v", err)
+	}
+	if err := r.serve("h0", 4711, "sh", "-c", "echo no licence >&2; exit 1"); err == nil || !strings.Contains(err.Error(), "no licence") {
+		t.Errorf("a server that ends: %v", err)
+	}
+}

@@ -1,0 +1,220 @@
+package training
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+	"railbed/workloads/collective/schedule"
+)
+
+// model is a small one with defaults.
+func model(change func(*spec.Model)) *spec.Model {
+	m := &spec.Model{
+		Layers: 8, Hidden: 64, Sequence: 32, TFLOPS: units.Factor{Num: 1, Den: 1000}, Efficiency: units.Ratio{Num: 1, Den: 2},
+	}
+	change(m)
+	file := &spec.Testbed{Steps: []spec.Step{{Training: &spec.Training{Model: m}}}}
+	file.SetDefaults()
+	return m
+}
+
+func compile(t *testing.T, change func(*spec.Model)) (*spec.Model, *Program) {
+	t.Helper()
+	m := model(change)
+	p, err := Compile(m, Scale{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, p
+}
+
+func volumes(p *Program, rank int) map[string]uint64 {
+	found := map[string]uint64{}
+	for _, v := range p.Volumes(rank) {
+		found[v.Group] = v.Bytes
+	}
+	return found
+}
+
+// What ranks send are the volumes that the papers give, written down here a second time:
+// b s h = 2 bytes * 32 * 64, a layer's parameters 12 h^2.
+func TestVolumesAreThePapers(t *testing.T) {
+	const bsh, layer = 2 * 32 * 64, 2 * 12 * 64 * 64
+	for _, c := range []struct {
+		name   string
+		change func(*spec.Model)
+		rank   int
+		want   map[string]uint64
+	}{
+		{"data parallel", func(m *spec.Model) { m.DP = 4 }, 0, map[string]uint64{"dp": 8 * layer * 2 * 3 / 4}},
+		{"ZeRO 1", func(m *spec.Model) { m.DP, m.ZeRO = 4, 1 }, 3, map[string]uint64{"dp": 8 * layer * 2 * 3 / 4}},
+		{"ZeRO 2 reduces in each micro-batch", func(m *spec.Model) { m.DP, m.ZeRO, m.GlobalBatch = 4, 2, 8 }, 3, map[string]uint64{"dp": 8 * layer * (2 + 1) * 3 / 4}},
+		{"ZeRO 3", func(m *spec.Model) { m.DP, m.ZeRO = 4, 3 }, 1, map[string]uint64{"dp": 8 * layer * 3 * 3 / 4}},
+		{"tensor parallel", func(m *spec.Model) { m.TP = 4 }, 2, map[string]uint64{"tp": 8 * 4 * bsh * 2 * 3 / 4}},
+		{"sequence parallel", func(m *spec.Model) { m.TP, m.SP = 4, true }, 2, map[string]uint64{"tp": 8 * 8 * bsh * 3 / 4}},
+		{"first stage", func(m *spec.Model) { m.PP, m.GlobalBatch = 4, 6 }, 0, map[string]uint64{"pp": 6 * bsh}},
+		{"stage between", func(m *spec.Model) { m.PP, m.GlobalBatch = 4, 6 }, 2, map[string]uint64{"pp": 2 * 6 * bsh}},
+		{"experts", func(m *spec.Model) { m.DP, m.EP, m.Experts, m.TopK = 4, 2, 4, 2 }, 0, map[string]uint64{
+			"ep": 8 * 4 * 2 * bsh / 2, "dp": 8 * 2 * 4 * 64 * 64 * 2 * 3 / 4, "ep-dp": 8 * 2 * 2 * 8 * 64 * 64 * 2 / 2,
+		}},
+		{"all three", func(m *spec.Model) { m.DP, m.TP, m.PP, m.GlobalBatch = 2, 2, 2, 4 }, 0, map[string]uint64{
+			"tp": 4 * 4 * bsh * 2, "pp": 2 * bsh, "dp": 4 * layer / 2,
+		}},
+		{"vocabulary", func(m *spec.Model) { m.DP, m.TP, m.Vocabulary = 2, 2, 1000 }, 0, map[string]uint64{
+			"tp": (8*4 + 2) * bsh, "dp": 8*layer/2 + 2*1000*64*2/2,
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, p := compile(t, c.change); !maps.Equal(volumes(p, c.rank), c.want) {
+				t.Errorf("rank %d sends %v, want %v", c.rank, volumes(p, c.rank), c.want)
+			}
+		})
+	}
+}
+
+// spans are a program's in virtual time where operations take a fixed time.
+func spans(t *testing.T, p *Program, cost time.Duration) (all [][]Span, whole time.Duration) {
+	t.Helper()
+	all, err := p.Predict(func(*Operation) time.Duration { return cost })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tasks := range all {
+		for _, s := range tasks {
+			whole = max(whole, s.End)
+		}
+	}
+	return all, whole
+}
+
+func computed(p *Program, rank int) (sum time.Duration) {
+	for _, task := range p.Tasks[rank] {
+		if task.Kind == Compute {
+			sum += task.Time
+		}
+	}
+	return sum
+}
+
+// A pipeline of p stages with m micro-batches is idle for (p - 1) / m of its ideal time
+// (Narayanan et al. 2021, section 2.2), and no stage holds more than p - stage
+// micro-batches at once, which 1F1B is for.
+func TestPipelineBubble(t *testing.T) {
+	for _, shape := range []struct{ stages, micros int }{{2, 1}, {2, 4}, {4, 4}, {4, 8}, {8, 3}} {
+		_, p := compile(t, func(m *spec.Model) { m.PP, m.GlobalBatch = shape.stages, shape.micros })
+		all, whole := spans(t, p, 0)
+		ideal := computed(p, 0)
+		want := ideal + ideal*time.Duration(shape.stages-1)/time.Duration(shape.micros)
+		if d := whole - want; d < -time.Microsecond || d > time.Microsecond {
+			t.Errorf("%v: an iteration takes %v, want %v", shape, whole, want)
+		}
+		for rank, tasks := range p.Tasks {
+			held, most := 0, 0
+			for i := range tasks {
+				if tasks[i].Kind == Compute && strings.HasPrefix(tasks[i].Name, "forward") {
+					held++
+				} else if tasks[i].Kind == Compute {
+					held--
+				}
+				most = max(most, held)
+			}
+			if want := min(shape.stages-rank, shape.micros); most != want {
+				t.Errorf("%v: stage %d holds %d micro-batches, want %d", shape, rank, most, want)
+			}
+		}
+		if len(all) != shape.stages {
+			t.Errorf("%d ranks, want %d", len(all), shape.stages)
+		}
+	}
+}
+
+// Gradients go while the backward pass goes on, the last bucket behind it.
+func TestBucketsOverlap(t *testing.T) {
+	_, p := compile(t, func(m *spec.Model) { m.DP, m.Bucket = 2, 2*12*64*64*2 })
+	cost := time.Millisecond
+	all, whole := spans(t, p, cost)
+	ends := computed(p, 0)
+	var before, behind int
+	for i, task := range p.Tasks[0] {
+		switch {
+		case task.Kind != Exchange:
+		case all[0][i].End <= ends:
+			before++
+		default:
+			behind++
+		}
+	}
+	if before != 3 || behind != 1 || whole != ends+cost {
+		t.Errorf("%d buckets went during computation and %d behind it, in %v; want 3 and 1, in %v", before, behind, whole, ends+cost)
+	}
+	if _, one := compile(t, func(m *spec.Model) { m.DP = 2 }); len(one.Operations) != 1 || one.Operations[0].Bytes != 8*2*12*64*64 {
+		t.Errorf("gradients below a bucket are %v, want one all-reduce of them all", one.Operations)
+	}
+}
+
+// The parameters of the next layer come while one is computed, with stage 3 of ZeRO.
+func TestPrefetch(t *testing.T) {
+	_, p := compile(t, func(m *spec.Model) { m.DP, m.ZeRO = 2, 3 })
+	_, whole := spans(t, p, time.Microsecond)
+	if least := computed(p, 0) + time.Microsecond; whole < least || whole > least+2*time.Microsecond {
+		t.Errorf("an iteration takes %v, want little above %v: gathers overlap", whole, least)
+	}
+}
+
+// Whoever waits in a circle is found before anything runs, and named.
+func TestCheckFindsWhatStops(t *testing.T) {
+	exchange := func(operation int, after ...int) Task {
+		return Task{Name: "x", Kind: Exchange, Operation: operation, After: after}
+	}
+	operations := []Operation{
+		{"a", 0, schedule.AllReduce, []int{0, 1}, 8},
+		{"b", 0, schedule.AllReduce, []int{0, 1}, 8},
+		{"a", 0, schedule.AllReduce, []int{0, 1}, 16},
+	}
+	for _, c := range []struct {
+		name  string
+		tasks [][]Task
+		want  string
+	}{
+		{"circle", [][]Task{{exchange(0), exchange(1, 0)}, {exchange(1), exchange(0, 0)}}, "stops for good with rank 0 at task 0"},
+		{"other order", [][]Task{{exchange(0), exchange(2)}, {exchange(2), exchange(0)}}, "stops for good"},
+		{"nobody there", [][]Task{{exchange(0)}, {}}, "stops for good with rank 0 at task 0, x"},
+		{"no part in it", [][]Task{{}, {}, {exchange(0)}}, "rank 2: task 0, x: an operation in which the rank has no part"},
+		{"after itself", [][]Task{{exchange(0, 0)}, {exchange(0)}}, "after task 0"},
+		{"no kind", [][]Task{{{Name: "y"}}, {}}, `kind "" is not known`},
+	} {
+		p := &Program{Operations: operations, Tasks: c.tasks}
+		if err := p.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+	fine := &Program{Operations: operations, Tasks: [][]Task{{exchange(0), exchange(1)}, {exchange(1), exchange(0)}}}
+	if err := fine.Check(); err != nil {
+		t.Errorf("different groups in different order: %v", err)
+	}
+	for _, o := range []Operation{
+		{"a", 0, "gossip", []int{0, 1}, 8}, {"a", 0, schedule.AllReduce, []int{0}, 8}, {"a", 0, schedule.AllReduce, []int{0, 0}, 8},
+		{"a", 0, schedule.AllReduce, []int{0, 2}, 8}, {"a", 0, schedule.AllReduce, []int{0, 1}, 6}, {"a", 0, schedule.AllReduce, []int{0, 1}, 0},
+	} {
+		if (&Program{Operations: []Operation{o}, Tasks: make([][]Task, 2)}).Check() == nil {
+			t.Errorf("%v is taken", o)
+		}
+	}
+}
+
+// Of has what a rank needs.
+func TestOf(t *testing.T) {
+	_, p := compile(t, func(m *spec.Model) { m.DP, m.PP = 2, 2 })
+	part := p.Of(3)
+	if slices.ContainsFunc(part.Operations, func(o Operation) bool { return len(o.Ranks) > 0 && !slices.Contains(o.Ranks, 3) }) {
+		t.Errorf("operations of others are in %v", part.Operations)
+	}
+	if part.Sent(3) != p.Sent(3) || len(part.Tasks[0]) != 0 || len(part.Operations) != len(p.Operations) {
+		t.Errorf("%d bytes, %d tasks of others", part.Sent(3), len(part.Tasks[0]))
+	}
+}

@@ -1,0 +1,156 @@
+package training
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Span is when a task was under way, from the start of its iteration.
+type Span struct {
+	Start time.Duration `json:"start"`
+	End   time.Duration `json:"end"`
+}
+
+// Predict plays an iteration in virtual time: computation takes its time, and an
+// operation what cost says, from when the last of its ranks began it. Tasks of exchanges
+// begin when their own rank is ready. The spans are by rank and task.
+func (p *Program) Predict(cost func(*Operation) time.Duration) ([][]Span, error) {
+	s := p.newPlay()
+	for rank := range p.Tasks {
+		s.push(rank)
+	}
+	for len(s.dirty) > 0 {
+		rank := s.dirty[0]
+		s.dirty = s.dirty[1:]
+		s.queued[rank] = false
+		for _, stream := range s.ranks[rank].order {
+			for s.advance(rank, stream, cost) {
+			}
+		}
+	}
+	if s.left > 0 {
+		return nil, s.stuck()
+	}
+	return s.spans, nil
+}
+
+// play is the state of a prediction.
+type play struct {
+	program *Program
+	ranks   []playRank
+	spans   [][]Span
+	done    [][]bool
+	left    int
+	dirty   []int // ranks to look at
+	queued  []bool
+}
+
+type playRank struct {
+	order   []string
+	streams map[string]*playStream
+}
+
+type playStream struct {
+	tasks []int // in order
+	next  int
+	free  time.Duration
+}
+
+func (p *Program) newPlay() *play {
+	n := len(p.Tasks)
+	s := &play{program: p, ranks: make([]playRank, n), spans: make([][]Span, n), done: make([][]bool, n), queued: make([]bool, n)}
+	for rank, tasks := range p.Tasks {
+		r := &s.ranks[rank]
+		r.streams = map[string]*playStream{}
+		s.spans[rank], s.done[rank] = make([]Span, len(tasks)), make([]bool, len(tasks))
+		s.left += len(tasks)
+		for i := range tasks {
+			name := p.Stream(rank, i)
+			if r.streams[name] == nil {
+				r.streams[name] = &playStream{}
+				r.order = append(r.order, name)
+			}
+			r.streams[name].tasks = append(r.streams[name].tasks, i)
+		}
+	}
+	return s
+}
+
+func (s *play) push(rank int) {
+	if !s.queued[rank] {
+		s.queued[rank] = true
+		s.dirty = append(s.dirty, rank)
+	}
+}
+
+// ready is the task at a stream's head and when it can begin, if that is known.
+func (s *play) ready(rank int, stream string) (task int, at time.Duration, known bool) {
+	st := s.ranks[rank].streams[stream]
+	if st == nil || st.next == len(st.tasks) {
+		return 0, 0, false
+	}
+	task, at = st.tasks[st.next], st.free
+	for _, before := range s.program.Tasks[rank][task].After {
+		if !s.done[rank][before] {
+			return task, 0, false
+		}
+		at = max(at, s.spans[rank][before].End)
+	}
+	return task, at, true
+}
+
+func (s *play) finish(rank int, stream string, task int, span Span) {
+	st := s.ranks[rank].streams[stream]
+	st.next++
+	st.free = span.End
+	s.spans[rank][task], s.done[rank][task] = span, true
+	s.left--
+	s.push(rank)
+}
+
+// advance does what is at a stream's head, if it can be.
+func (s *play) advance(rank int, stream string, cost func(*Operation) time.Duration) bool {
+	task, at, known := s.ready(rank, stream)
+	if !known {
+		return false
+	}
+	t := &s.program.Tasks[rank][task]
+	if t.Kind != Exchange {
+		s.finish(rank, stream, task, Span{at, at + t.Time})
+		return true
+	}
+	o := &s.program.Operations[t.Operation]
+	tasks, starts := make([]int, len(o.Ranks)), make([]time.Duration, len(o.Ranks))
+	for i, other := range o.Ranks {
+		if tasks[i], starts[i], known = s.ready(other, stream); !known || s.program.Tasks[other][tasks[i]].Operation != t.Operation {
+			return false
+		}
+	}
+	end := slices.Max(starts) + cost(o)
+	for i, other := range o.Ranks {
+		s.finish(other, stream, tasks[i], Span{starts[i], end})
+	}
+	return true
+}
+
+// stuck says what ranks wait for, the first few of many.
+func (s *play) stuck() error {
+	const most = 4
+	var waiting []string
+	for rank := range s.ranks {
+		for _, name := range s.ranks[rank].order {
+			st := s.ranks[rank].streams[name]
+			if st.next == len(st.tasks) {
+				continue
+			}
+			if task := &s.program.Tasks[rank][st.tasks[st.next]]; len(waiting) < most {
+				waiting = append(waiting, fmt.Sprintf("rank %d at task %d, %s", rank, st.tasks[st.next], task.Name))
+			} else if len(waiting) == most {
+				waiting = append(waiting, "others")
+			}
+		}
+	}
+	return fmt.Errorf("check program: it stops for good with %s", strings.Join(waiting, "; "))
+}

@@ -1,0 +1,305 @@
+// Package training describes training jobs as data: for each rank, what it computes and
+// what it exchanges with others, and in which order.
+//
+// A Program has tasks for each rank. A computation is time that passes; an exchange is
+// one of the program's Operations, a collective among some of the ranks, of which a
+// transfer from one rank to another is the least. Tasks stand in streams, as on a GPU:
+// those of a stream are done one after the other, those of different streams at once,
+// but for what After asks. All computation of a rank is one stream, and each group of
+// ranks that exchanges something has one at each of them, as NCCL's communicators have.
+//
+// Compile makes a program from the description of a model, and package trace from
+// recorded ones. Predict plays one in virtual time; real time is package collective's.
+//
+// The package is pure; its functions are safe for concurrent use.
+package training
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/workloads/collective/schedule"
+)
+
+// AllToAll is the kind of an operation in which each rank sends an equal part of its
+// buffer to each one; the other kinds are those of package schedule.
+const AllToAll schedule.Kind = "all-to-all"
+
+// Transfer is the kind that carries a message from a group's first rank to its second.
+const Transfer = schedule.Broadcast
+
+// Limits of a program, so that a file cannot ask for more than a host has.
+const (
+	MaxRanks      = 4096
+	MaxOperations = 2048
+	MaxTasks      = 1 << 20 // of all ranks
+	MaxBytes      = 1 << 30 // of an operation
+)
+
+// maxTime is the longest that a task computes.
+const maxTime = 24 * time.Hour
+
+// ElementSize is what the bytes of an operation are a multiple of: exchanges are of
+// float32.
+const ElementSize = 4
+
+// Operation is an exchange that can be done any number of times.
+type Operation struct {
+	// Group says what the ranks are to each other, such as "tp": operations of one
+	// Group and Channel with the same Ranks are done one after the other, in the same
+	// order everywhere.
+	Group   string        `json:"group"`
+	Channel int           `json:"channel,omitempty"`
+	Kind    schedule.Kind `json:"kind"`
+	// Ranks are of the job, in the order of the collective.
+	Ranks []int `json:"ranks"`
+	// Bytes are those of the whole buffer: of an all-gather what each rank has at the
+	// end, of a reduce-scatter what each has at first.
+	Bytes uint64 `json:"bytes"`
+}
+
+// Kinds of a Task.
+const (
+	Compute  = "compute"  // the device is busy
+	Delay    = "delay"    // time passes, of which no device knows
+	Exchange = "exchange" // an operation
+)
+
+// Task is one thing that a rank does in an iteration.
+type Task struct {
+	// Name is for people: "forward 3".
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	// Time is that of Compute and Delay, in the testbed's time.
+	Time time.Duration `json:"time,omitempty"`
+	// Operation is the index of an Exchange's.
+	Operation int `json:"operation,omitempty"`
+	// After are tasks of this rank, all before it, that must be done before.
+	After []int `json:"after,omitempty"`
+}
+
+// Program is what a job does in each of its iterations.
+type Program struct {
+	Operations []Operation `json:"operations"`
+	Tasks      [][]Task    `json:"tasks"` // by rank
+}
+
+// Stream names the stream of a rank's task: that of its computation, that of an
+// operation's group, or, of a delay, one of its own.
+func (p *Program) Stream(rank, task int) string {
+	switch t := &p.Tasks[rank][task]; t.Kind {
+	case Compute:
+		return Compute
+	case Exchange:
+		return p.Operations[t.Operation].stream()
+	}
+	return fmt.Sprintf("%s %d", Delay, task)
+}
+
+func (o *Operation) stream() string { return fmt.Sprintf("%s %d %v", o.Group, o.Channel, o.Ranks) }
+
+// Builder makes a program: it numbers operations.
+type Builder struct {
+	Program
+	known map[string]int
+}
+
+// NewBuilder begins a program for so many ranks.
+func NewBuilder(ranks int) *Builder {
+	return &Builder{Program: Program{Tasks: make([][]Task, ranks)}, known: map[string]int{}}
+}
+
+// Operation is the index of an operation, which is added if it is new. Its bytes are rounded
+// up to whole elements.
+func (b *Builder) Operation(o Operation) int {
+	o.Bytes = (o.Bytes + ElementSize - 1) / ElementSize * ElementSize
+	key := fmt.Sprint(o)
+	i, found := b.known[key]
+	if !found {
+		i = len(b.Operations)
+		b.known[key] = i
+		b.Operations = append(b.Operations, o)
+	}
+	return i
+}
+
+// Add adds a task of a rank behind its others, and is its index.
+func (b *Builder) Add(rank int, t Task) int {
+	b.Tasks[rank] = append(b.Tasks[rank], t)
+	return len(b.Tasks[rank]) - 1
+}
+
+// Scale is what all bytes and all times of a program are multiplied by, so that a job of a
+// large machine fits on a small one. A factor that is not set is 1.
+type Scale struct{ Bytes, Times units.Factor }
+
+// Done scales and checks what was built.
+func (b *Builder) Done(s Scale) (*Program, error) {
+	one := units.Factor{Num: 1, Den: 1}
+	b.scale(cmp.Or(s.Bytes, one), cmp.Or(s.Times, one))
+	if err := b.Check(); err != nil {
+		return nil, err
+	}
+	return &b.Program, nil
+}
+
+func (p *Program) scale(bytes, times units.Factor) {
+	for i := range p.Operations {
+		o := &p.Operations[i]
+		scaled := uint64(bytes.Times(units.Bytes(o.Bytes)))
+		if o.Bytes > 0 {
+			o.Bytes = max(scaled, ElementSize) / ElementSize * ElementSize
+		}
+	}
+	for _, tasks := range p.Tasks {
+		for i := range tasks {
+			tasks[i].Time = time.Duration(min(float64(tasks[i].Time)*times.Float(), 2*float64(maxTime)))
+		}
+	}
+}
+
+// Sent is what the rank with a place among an operation's sends in it, from the closed
+// formula of its algorithm, the first one of its kind in package schedule.
+func (o *Operation) Sent(place int) uint64 {
+	n := len(o.Ranks)
+	if o.Kind == AllToAll {
+		elements, own := o.Bytes/ElementSize, o.Bytes/ElementSize/uint64(n)
+		if uint64(place) < elements%uint64(n) {
+			own++
+		}
+		return (elements - own) * ElementSize
+	}
+	return schedule.Sent(o.Kind, schedule.Algorithms(o.Kind)[0], n, place, 0).Of(o.Bytes)
+}
+
+// Volume is what a rank sends in one iteration within one Group.
+type Volume struct {
+	Group string `json:"group"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// Volumes are what a rank sends in an iteration, by Group in the order of their names.
+func (p *Program) Volumes(rank int) []Volume {
+	sums := map[string]uint64{}
+	for i := range p.Tasks[rank] {
+		if t := &p.Tasks[rank][i]; t.Kind == Exchange {
+			o := &p.Operations[t.Operation]
+			sums[o.Group] += o.Sent(slices.Index(o.Ranks, rank))
+		}
+	}
+	var volumes []Volume
+	for group, bytes := range sums {
+		volumes = append(volumes, Volume{group, bytes})
+	}
+	slices.SortFunc(volumes, func(a, b Volume) int { return cmp.Compare(a.Group, b.Group) })
+	return volumes
+}
+
+// Sent is what a rank sends in an iteration.
+func (p *Program) Sent(rank int) (bytes uint64) {
+	for _, v := range p.Volumes(rank) {
+		bytes += v.Bytes
+	}
+	return bytes
+}
+
+// Pairs are the ranks of which one may send to the other, in order.
+func (p *Program) Pairs() [][2]int {
+	var pairs [][2]int
+	for i := range p.Operations {
+		for _, from := range p.Operations[i].Ranks {
+			for _, to := range p.Operations[i].Ranks {
+				if from != to {
+					pairs = append(pairs, [2]int{from, to})
+				}
+			}
+		}
+	}
+	slices.SortFunc(pairs, func(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	return slices.Compact(pairs)
+}
+
+// Of is a rank's part of a program: its operations alone are there, at their places, and
+// the others empty; of tasks only its own.
+func (p *Program) Of(rank int) *Program {
+	part := &Program{Operations: make([]Operation, len(p.Operations)), Tasks: make([][]Task, len(p.Tasks))}
+	part.Tasks[rank] = p.Tasks[rank]
+	for i := range p.Tasks[rank] {
+		if t := &p.Tasks[rank][i]; t.Kind == Exchange {
+			part.Operations[t.Operation] = p.Operations[t.Operation]
+		}
+	}
+	return part
+}
+
+// Check holds that a program can be run: that it keeps to the limits, that every task and
+// operation is well formed, and that it comes to its end whatever the times of its tasks
+// are. Of a program that does not it names what each rank waits for.
+func (p *Program) Check() error {
+	if n := len(p.Tasks); n < 1 || n > MaxRanks {
+		return fmt.Errorf("check program: %d ranks, want 1 to %d", n, MaxRanks)
+	}
+	if n := len(p.Operations); n > MaxOperations {
+		return fmt.Errorf("check program: %d different operations, want at most %d", n, MaxOperations)
+	}
+	for i := range p.Operations {
+		if err := p.checkOperation(&p.Operations[i]); err != nil {
+			return fmt.Errorf("check program: operation %d: %w", i, err)
+		}
+	}
+	tasks := 0
+	for rank := range p.Tasks {
+		if tasks += len(p.Tasks[rank]); tasks > MaxTasks {
+			return fmt.Errorf("check program: more than %d tasks", MaxTasks)
+		}
+		for i := range p.Tasks[rank] {
+			if err := p.checkTask(rank, i); err != nil {
+				return fmt.Errorf("check program: rank %d: task %d, %s: %w", rank, i, p.Tasks[rank][i].Name, err)
+			}
+		}
+	}
+	_, err := p.Predict(func(*Operation) time.Duration { return 0 })
+	return err
+}
+
+func (p *Program) checkOperation(o *Operation) error {
+	if o.Kind != AllToAll && len(schedule.Algorithms(o.Kind)) == 0 {
+		return fmt.Errorf("kind %q is not known", o.Kind)
+	}
+	if len(o.Ranks) < 2 {
+		return fmt.Errorf("%s among %d ranks", o.Kind, len(o.Ranks))
+	}
+	if barrier := o.Kind == schedule.Barrier; barrier != (o.Bytes == 0) || o.Bytes%ElementSize != 0 || o.Bytes > MaxBytes {
+		return fmt.Errorf("%s of %d bytes, want a multiple of %d up to %d", o.Kind, o.Bytes, ElementSize, MaxBytes)
+	}
+	seen := map[int]bool{}
+	for _, rank := range o.Ranks {
+		if rank < 0 || rank >= len(p.Tasks) || seen[rank] {
+			return fmt.Errorf("rank %d is none of %d, or there twice", rank, len(p.Tasks))
+		}
+		seen[rank] = true
+	}
+	return nil
+}
+
+func (p *Program) checkTask(rank, i int) error {
+	t := &p.Tasks[rank][i]
+	switch {
+	case t.Kind != Compute && t.Kind != Delay && t.Kind != Exchange:
+		return fmt.Errorf("kind %q is not known", t.Kind)
+	case t.Time < 0 || t.Time > maxTime:
+		return fmt.Errorf("a time of %v, want at most %v", t.Time, maxTime)
+	case t.Kind == Exchange && (t.Operation < 0 || t.Operation >= len(p.Operations) || !slices.Contains(p.Operations[t.Operation].Ranks, rank)):
+		return errors.New("an operation in which the rank has no part")
+	}
+	for _, before := range t.After {
+		if before < 0 || before >= i {
+			return fmt.Errorf("after task %d, which is not before it", before)
+		}
+	}
+	return nil
+}

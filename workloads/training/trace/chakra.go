@@ -1,0 +1,338 @@
+package trace
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"railbed/workloads/collective/schedule"
+	"railbed/workloads/training"
+)
+
+// File is the execution trace of one rank, and what errors call it.
+type File struct {
+	Name    string
+	Content []byte
+}
+
+// Numbers of fields and values in Chakra's schema (mlcommons/chakra, et_def.proto).
+const (
+	fieldID, fieldName, fieldType, fieldControl, fieldData, fieldDuration, fieldAttribute = 1, 2, 3, 4, 5, 7, 10
+
+	nodeCompute, nodeSend, nodeReceive, nodeCollective = 4, 5, 6, 7
+	nodeTypes                                          = 8
+)
+
+// chakraKinds are the collectives that there are operations for; gather and scatter are not
+// among them.
+var chakraKinds = map[uint64]schedule.Kind{
+	0: schedule.AllReduce, 1: schedule.Reduce, 2: schedule.AllGather, 5: schedule.Broadcast, 6: training.AllToAll,
+	7: schedule.ReduceScatter, 8: schedule.ReduceScatter, 9: schedule.Barrier,
+}
+
+// maxNodes bounds those of a file, and maxSize the bytes of an exchange before they are
+// scaled.
+const (
+	maxNodes = 1 << 18
+	maxSize  = 1 << 50
+)
+
+// ReadChakra reads execution traces of Chakra, one of each rank: the metadata and then the
+// nodes, each message behind its length as a varint. Of a node count its id, type,
+// dependencies and duration, and of its attributes comm_type, comm_size, comm_src, comm_dst,
+// comm_tag and pg_name. comm_size is what an Operation's Bytes are. Computation takes its
+// duration_micros, nodes of memory and metadata take none. Collectives are among all ranks, or
+// those of the group that pg_name names. Nodes become tasks in the order of their
+// dependencies, of those that are ready the lowest id first; messages from one rank to
+// another of the same tag must come in one order at both. Errors name the byte.
+func ReadChakra(files []File, groups map[string][]int, o Options) (*training.Program, error) {
+	if len(files) == 0 || o.Ranks != 0 && o.Ranks != len(files) {
+		return nil, fmt.Errorf("%d execution traces, want one for each of %d ranks", len(files), o.Ranks)
+	}
+	b := training.NewBuilder(len(files))
+	for rank, f := range files {
+		c := &chakra{File: f, rank: rank, ranks: len(files), groups: groups, at: map[uint64]int{}}
+		if err := c.read(); err != nil {
+			return nil, err
+		}
+		if err := c.tasks(b); err != nil {
+			return nil, err
+		}
+	}
+	return o.done(files[0].Name+" and others", b)
+}
+
+// chakra is the trace of one rank.
+type chakra struct {
+	File
+	rank, ranks int
+	groups      map[string][]int
+	nodes       []chakraNode
+	at          map[uint64]int // by id
+}
+
+type chakraNode struct {
+	offset   int // of its message
+	id, kind uint64
+	name     string
+	micros   uint64
+	after    []uint64
+	numbers  map[string]uint64 // attributes
+	group    string
+	waits    int   // for how many others
+	before   []int // nodes that wait for this one
+}
+
+func (c *chakra) errorAt(offset int, format string, args ...any) error {
+	return fmt.Errorf("%s: byte %d: %s", c.Name, offset, fmt.Sprintf(format, args...))
+}
+
+// read splits the file into messages.
+func (c *chakra) read() error {
+	for offset, first := 0, true; offset < len(c.Content); first = false {
+		message, n := protowire.ConsumeBytes(c.Content[offset:])
+		if n < 0 {
+			return c.errorAt(offset, "no message behind its length: %v", protowire.ParseError(n))
+		}
+		start := offset + n - len(message)
+		offset += n
+		if first {
+			continue // the metadata, of which nothing is needed
+		}
+		node := chakraNode{offset: start, numbers: map[string]uint64{}}
+		if err := c.node(&node, message); err != nil {
+			return err
+		}
+		if _, twice := c.at[node.id]; twice {
+			return c.errorAt(start, "node %d is there twice", node.id)
+		}
+		if len(c.nodes) == maxNodes {
+			return c.errorAt(start, "more than %d nodes", maxNodes)
+		}
+		c.at[node.id] = len(c.nodes)
+		c.nodes = append(c.nodes, node)
+	}
+	if len(c.nodes) == 0 {
+		return c.errorAt(len(c.Content), "the file ends without a node")
+	}
+	return nil
+}
+
+// fields calls do with each field of a message, which begins at a byte of the file: of a
+// varint with its number, of others with their bytes.
+func (c *chakra) fields(offset int, message []byte, do func(offset int, n protowire.Number, number uint64, bytes []byte) error) error {
+	for len(message) > 0 {
+		n, kind, length := protowire.ConsumeTag(message)
+		if length < 0 {
+			return c.errorAt(offset, "no field: %v", protowire.ParseError(length))
+		}
+		var number uint64
+		var bytes []byte
+		value := 0
+		switch rest := message[length:]; kind {
+		case protowire.VarintType:
+			number, value = protowire.ConsumeVarint(rest)
+		case protowire.Fixed32Type:
+			var fixed uint32
+			fixed, value = protowire.ConsumeFixed32(rest)
+			number = uint64(fixed)
+		case protowire.Fixed64Type:
+			number, value = protowire.ConsumeFixed64(rest)
+		case protowire.BytesType:
+			bytes, value = protowire.ConsumeBytes(rest)
+		default:
+			value = protowire.ConsumeFieldValue(n, kind, rest)
+		}
+		if value < 0 {
+			return c.errorAt(offset, "no value of field %d: %v", n, protowire.ParseError(value))
+		}
+		if err := do(offset+length, n, number, bytes); err != nil {
+			return err
+		}
+		offset, message = offset+length+value, message[length+value:]
+	}
+	return nil
+}
+
+func (c *chakra) node(node *chakraNode, message []byte) error {
+	return c.fields(node.offset, message, func(offset int, n protowire.Number, number uint64, bytes []byte) error {
+		switch n {
+		case fieldID:
+			node.id = number
+		case fieldName:
+			node.name = string(bytes)
+		case fieldType:
+			if node.kind = number; number == 0 || number >= nodeTypes {
+				return c.errorAt(offset, "a node of type %d, want 1 to %d", number, nodeTypes-1)
+			}
+		case fieldControl, fieldData:
+			if bytes == nil {
+				node.after = append(node.after, number)
+				return nil
+			}
+			for len(bytes) > 0 { // packed
+				id, length := protowire.ConsumeVarint(bytes)
+				if length < 0 {
+					return c.errorAt(offset, "dependencies are no numbers: %v", protowire.ParseError(length))
+				}
+				node.after, bytes = append(node.after, id), bytes[length:]
+			}
+		case fieldDuration:
+			if node.micros = number; number > uint64(time.Hour/time.Microsecond) {
+				return c.errorAt(offset, "a duration of %d us, want at most an hour", number)
+			}
+		case fieldAttribute:
+			return c.attribute(node, offset, bytes)
+		}
+		return nil
+	})
+}
+
+// attribute keeps one that is a number, or names a group.
+func (c *chakra) attribute(node *chakraNode, offset int, message []byte) error {
+	const fieldName, fieldString = 1, 29
+	var name, text string
+	var number uint64
+	err := c.fields(offset, message, func(_ int, n protowire.Number, value uint64, bytes []byte) error {
+		switch n {
+		case fieldName:
+			name = string(bytes)
+		case fieldString:
+			text = string(bytes)
+		case 7, 9, 11, 13, 19, 21, 23, 25, 27: // int32 to bool, but for the next
+			number = value
+		case 15, 17: // sint32 and sint64
+			number = uint64(protowire.DecodeZigZag(value))
+		}
+		return nil
+	})
+	if name == "pg_name" {
+		node.group = text
+	}
+	node.numbers[name] = number
+	return err
+}
+
+// ready are nodes whose dependencies are done, the lowest id first.
+type ready []*chakraNode
+
+func (r ready) Len() int           { return len(r) }
+func (r ready) Less(i, j int) bool { return r[i].id < r[j].id }
+func (r ready) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+func (r *ready) Push(x any)        { *r = append(*r, x.(*chakraNode)) }
+func (r *ready) Pop() any {
+	last := (*r)[len(*r)-1]
+	*r = (*r)[:len(*r)-1]
+	return last
+}
+
+// tasks adds the rank's in the order of their dependencies.
+func (c *chakra) tasks(b *training.Builder) error {
+	for i := range c.nodes {
+		node := &c.nodes[i]
+		slices.Sort(node.after)
+		node.after = slices.Compact(node.after)
+		for _, id := range node.after {
+			before, known := c.at[id]
+			if !known {
+				return c.errorAt(node.offset, "node %d depends on node %d, which is not there", node.id, id)
+			}
+			c.nodes[before].before = append(c.nodes[before].before, i)
+			node.waits++
+		}
+	}
+	var queue ready
+	for i := range c.nodes {
+		if c.nodes[i].waits == 0 {
+			heap.Push(&queue, &c.nodes[i])
+		}
+	}
+	task := map[uint64]int{}
+	for queue.Len() > 0 {
+		node := heap.Pop(&queue).(*chakraNode)
+		made, err := c.task(b, node)
+		if err != nil {
+			return err
+		}
+		for _, id := range node.after {
+			made.After = append(made.After, task[id])
+		}
+		task[node.id] = b.Add(c.rank, made)
+		for _, i := range node.before {
+			if c.nodes[i].waits--; c.nodes[i].waits == 0 {
+				heap.Push(&queue, &c.nodes[i])
+			}
+		}
+	}
+	if len(task) < len(c.nodes) {
+		i := slices.IndexFunc(c.nodes, func(n chakraNode) bool { _, done := task[n.id]; return !done })
+		return c.errorAt(c.nodes[i].offset, "node %d depends on itself, by others or directly", c.nodes[i].id)
+	}
+	return nil
+}
+
+// task is what a node does.
+func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, error) {
+	t := training.Task{Name: cmp.Or(node.name, fmt.Sprintf("node %d", node.id)), Kind: training.Delay}
+	operation := training.Operation{Bytes: node.numbers["comm_size"]}
+	if node.kind >= nodeSend && operation.Bytes > maxSize {
+		return t, c.errorAt(node.offset, "node %d has a comm_size of %d, want at most %d", node.id, operation.Bytes, uint64(maxSize))
+	}
+	switch node.kind {
+	case nodeCompute:
+		t.Kind, t.Time = training.Compute, time.Duration(node.micros)*time.Microsecond
+		return t, nil
+	case nodeSend, nodeReceive:
+		other, said := node.numbers[map[uint64]string{nodeSend: "comm_dst", nodeReceive: "comm_src"}[node.kind]]
+		if !said || other >= uint64(c.ranks) || int(other) == c.rank {
+			return t, c.errorAt(node.offset, "node %d of rank %d sends to or receives from rank %d, want another of %d", node.id, c.rank, other, c.ranks)
+		}
+		operation.Group, operation.Kind, operation.Ranks = "p2p", training.Transfer, []int{c.rank, int(other)}
+		if node.kind == nodeReceive {
+			slices.Reverse(operation.Ranks)
+		}
+		operation.Channel = int(uint32(node.numbers["comm_tag"]))
+	case nodeCollective:
+		kind, known := chakraKinds[node.numbers["comm_type"]]
+		if _, said := node.numbers["comm_type"]; !known || !said {
+			return t, c.errorAt(node.offset, "node %d is a collective of comm_type %d, want all-reduce, reduce, all-gather, broadcast, all-to-all, reduce-scatter or barrier", node.id, node.numbers["comm_type"])
+		}
+		operation.Kind = kind
+		var err error
+		if operation.Group, operation.Ranks, err = c.group(node); err != nil {
+			return t, err
+		}
+	default: // of memory, or metadata
+		return t, nil
+	}
+	switch {
+	case operation.Kind == schedule.Barrier:
+		operation.Bytes = 0
+	case operation.Bytes == 0:
+		return t, c.errorAt(node.offset, "node %d has no comm_size", node.id)
+	}
+	if len(operation.Ranks) == 1 {
+		return t, nil
+	}
+	t.Kind, t.Operation = training.Exchange, b.Operation(operation)
+	return t, nil
+}
+
+// group are the ranks of a collective.
+func (c *chakra) group(node *chakraNode) (name string, ranks []int, err error) {
+	if node.group == "" {
+		for rank := range c.ranks {
+			ranks = append(ranks, rank)
+		}
+		return "all", ranks, nil
+	}
+	ranks, known := c.groups[node.group]
+	if !known || !slices.Contains(ranks, c.rank) {
+		return "", nil, c.errorAt(node.offset, "node %d is of group %s, which is not known or has no rank %d", node.id, shown(node.group), c.rank)
+	}
+	return node.group, ranks, nil
+}

@@ -1,0 +1,165 @@
+package trace
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+// et is the part of Chakra's et_def.proto that the tests need, by its numbers, so that
+// messages are the protobuf library's and not of our own making.
+const et = `
+name: "et.proto" package: "chakra" syntax: "proto3"
+message_type { name: "Metadata" field { name: "version" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL } }
+message_type { name: "Attr" oneof_decl { name: "value" }
+  field { name: "name" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+  field { name: "double_val" number: 3 type: TYPE_DOUBLE label: LABEL_OPTIONAL oneof_index: 0 }
+  field { name: "int32_val" number: 7 type: TYPE_INT32 label: LABEL_OPTIONAL oneof_index: 0 }
+  field { name: "int64_val" number: 9 type: TYPE_INT64 label: LABEL_OPTIONAL oneof_index: 0 }
+  field { name: "uint64_val" number: 13 type: TYPE_UINT64 label: LABEL_OPTIONAL oneof_index: 0 }
+  field { name: "sint64_val" number: 17 type: TYPE_SINT64 label: LABEL_OPTIONAL oneof_index: 0 }
+  field { name: "fixed32_val" number: 19 type: TYPE_FIXED32 label: LABEL_OPTIONAL oneof_index: 0 }
+  field { name: "bool_val" number: 27 type: TYPE_BOOL label: LABEL_OPTIONAL oneof_index: 0 }
+  field { name: "string_val" number: 29 type: TYPE_STRING label: LABEL_OPTIONAL oneof_index: 0 } }
+message_type { name: "Node"
+  field { name: "id" number: 1 type: TYPE_UINT64 label: LABEL_OPTIONAL }
+  field { name: "name" number: 2 type: TYPE_STRING label: LABEL_OPTIONAL }
+  field { name: "type" number: 3 type: TYPE_INT32 label: LABEL_OPTIONAL }
+  field { name: "ctrl_deps" number: 4 type: TYPE_UINT64 label: LABEL_REPEATED }
+  field { name: "data_deps" number: 5 type: TYPE_UINT64 label: LABEL_REPEATED options { packed: false } }
+  field { name: "duration_micros" number: 7 type: TYPE_UINT64 label: LABEL_OPTIONAL }
+  field { name: "attr" number: 10 type: TYPE_MESSAGE type_name: ".chakra.Attr" label: LABEL_REPEATED } }
+`
+
+// encoded are messages in protobuf's text form, the first one of the metadata, as a file.
+func encoded(t testing.TB, messages ...string) []byte {
+	t.Helper()
+	var file descriptorpb.FileDescriptorProto
+	if err := prototext.Unmarshal([]byte(et), &file); err != nil {
+		t.Fatal(err)
+	}
+	described, err := protodesc.NewFile(&file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content []byte
+	for i, text := range messages {
+		m := dynamicpb.NewMessage(described.Messages().ByName(map[bool]protoreflect.Name{true: "Metadata", false: "Node"}[i == 0]))
+		if err := prototext.Unmarshal([]byte(text), m); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content = protowire.AppendBytes(content, raw)
+	}
+	return content
+}
+
+const (
+	metadata = `version: "0.0.4"`
+	compute  = `id: 7 name: "matmul" type: 4 duration_micros: 250 attr { name: "is_cpu_op" bool_val: false }`
+	reduce   = `id: 3 name: "gradients" type: 7 data_deps: [7, 5] attr { name: "comm_type" int64_val: 0 } attr { name: "comm_size" sint64_val: 4096 } attr { name: "pg_name" string_val: "pair" }`
+)
+
+// chakraFiles are a send, a computation and an all-reduce of both ranks.
+func chakraFiles(t testing.TB) []File {
+	return []File{
+		{"f.0.et", encoded(t, metadata, reduce, compute, `id: 5 type: 5 ctrl_deps: [9] attr { name: "comm_dst" int32_val: 1 } attr { name: "comm_tag" fixed32_val: 4 } attr { name: "comm_size" uint64_val: 100 }`, `id: 9 type: 1`)},
+		{"f.1.et", encoded(t, metadata, reduce, compute, `id: 5 type: 6 attr { name: "comm_src" int32_val: 0 } attr { name: "comm_tag" int64_val: 4 } attr { name: "comm_size" uint64_val: 100 }`)},
+	}
+}
+
+func TestChakra(t *testing.T) {
+	p, err := ReadChakra(chakraFiles(t), map[string][]int{"pair": {1, 0}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{
+		{"matmul 250µs", "node 9 0s", "node 5 p2p broadcast 100B", "gradients pair all-reduce 4KiB"},
+		{"node 5 p2p broadcast 100B", "matmul 250µs", "gradients pair all-reduce 4KiB"},
+	}
+	for rank := range want {
+		if got := names(p, rank); !slices.Equal(got, want[rank]) {
+			t.Errorf("rank %d does %q, want %q", rank, got, want[rank])
+		}
+	}
+	last := p.Tasks[0][3]
+	if o := p.Operations[last.Operation]; !slices.Equal(o.Ranks, []int{1, 0}) || !slices.Equal(last.After, []int{2, 0}) {
+		t.Errorf("%+v after %v, want ranks 1 and 0, after tasks 2 and 0", o, last.After)
+	}
+	if send := p.Operations[p.Tasks[0][2].Operation]; send.Channel != 4 || !slices.Equal(send.Ranks, []int{0, 1}) {
+		t.Errorf("%+v, want tag 4 from 0 to 1", send)
+	}
+}
+
+func TestWrongChakra(t *testing.T) {
+	broken := func(change func(node string) string) []byte { return encoded(t, metadata, compute, change(reduce)) }
+	replaced := func(old, new string) []byte {
+		return broken(func(node string) string { return strings.Replace(strings.Replace(node, "[7, 5]", "7", 1), old, new, 1) })
+	}
+	start := len(encoded(t, metadata, compute)) + 1 // behind the length
+	good := encoded(t, metadata, compute, strings.Replace(reduce, "[7, 5]", "7", 1))
+	for _, c := range []struct {
+		name    string
+		content []byte
+		at      int
+		want    string
+	}{
+		{"empty", nil, 0, "the file ends without a node"},
+		{"metadata alone", encoded(t, metadata), len(encoded(t, metadata)), "the file ends without a node"},
+		{"cut", good[:len(good)-3], start - 1, "no message behind its length: unexpected EOF"},
+		{"no field", append(slices.Clone(good), 2, 0xff, 0xff), len(good) + 1, "no field: unexpected EOF"},
+		{"no value", append(slices.Clone(good), 2, 0x10, 0xff), len(good) + 1, "no value of field 2: unexpected EOF"},
+		{"no type", replaced("type: 7", "type: 9"), -1, "a node of type 9, want 1 to 7"},
+		{"twice", replaced("id: 3", "id: 7"), start, "node 7 is there twice"},
+		{"nobody", replaced("data_deps: 7", "data_deps: 8"), start, "node 3 depends on node 8, which is not there"},
+		{"itself", replaced("data_deps: 7", "data_deps: 3"), start, "node 3 depends on itself"},
+		{"gather", replaced("int64_val: 0", "int64_val: 3"), start, "node 3 is a collective of comm_type 3"},
+		{"no kind", replaced("comm_type", "comm_kind"), start, "node 3 is a collective of comm_type 0"},
+		{"no size", replaced("4096", "0"), start, "node 3 has no comm_size"},
+		{"large", replaced("4096", "-2"), start, "node 3 has a comm_size of 18446744073709551614, want at most"},
+		{"no group", replaced(`"pair"`, `"trio"`), start, `node 3 is of group "trio", which is not known`},
+		{"to itself", replaced("type: 7", "type: 5"), start, "node 3 of rank 0 sends to or receives from rank 0"},
+		{"long", encoded(t, metadata, strings.Replace(compute, "250", "3600000001", 1)), -1, "a duration of 3600000001 us"},
+	} {
+		_, err := ReadChakra([]File{{"f.et", c.content}}, map[string][]int{"pair": {0}}, Options{})
+		if err == nil {
+			t.Errorf("%s: it is taken", c.name)
+			continue
+		}
+		// The library writes the fields of a message in any order, and words of its errors
+		// with a space of its own choice.
+		place, what, _ := strings.Cut(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "f.et: byte "), ": ")
+		if at, err := strconv.Atoi(place); err != nil || c.at >= 0 && at != c.at || at > len(c.content) || !strings.HasPrefix(what, c.want) {
+			t.Errorf("%s: got  byte %s: %s\nwant %d: %s", c.name, place, what, c.at, c.want)
+		}
+	}
+	if _, err := ReadChakra(chakraFiles(t), map[string][]int{"pair": {1, 0}}, Options{Ranks: 3}); err == nil {
+		t.Error("two files for three ranks")
+	}
+	alone := chakraFiles(t)
+	alone[1].Content = encoded(t, metadata, compute)
+	if _, err := ReadChakra(alone, map[string][]int{"pair": {1, 0}}, Options{}); err == nil || !strings.Contains(err.Error(), "stops for good with rank 0 at task 2, node 5") {
+		t.Errorf("%v, want rank 0 that waits for a receiver", err)
+	}
+}
+
+func FuzzChakra(f *testing.F) {
+	for _, file := range chakraFiles(f) {
+		f.Add(file.Content)
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		checkRead(t)(ReadChakra([]File{{"f.0.et", content}}, map[string][]int{"pair": {0}}, Options{}))
+	})
+}

@@ -1,0 +1,273 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"railbed/workloads/training"
+)
+
+// ReadMatrix reads a traffic matrix of htsim (Broadcom/csg-htsim, connection_matrix.cpp):
+//
+//	Nodes 4
+//	Connections 2
+//	Triggers 1
+//	0->1 id 1 start 0 size 2000000 recv_done_trigger 1
+//	1->2 id 2 trigger 1 size 1000
+//	trigger id 1 oneshot
+//
+// Each connection is one transfer; start is in picoseconds. A connection that waits for a
+// trigger begins when the one connection is done that fires it, or of a barrier all of
+// them, as many as its count. Who sends must know that: the firing connections begin or end at
+// its node. There send_done_trigger too is when the message has come, where it ends. prio is
+// not played; addon and failures are refused.
+func ReadMatrix(name string, text []byte, o Options) (*training.Program, error) {
+	m := &matrix{name: name, triggers: map[int]*matrixTrigger{}, flows: map[int]bool{}}
+	counts := map[string]int{"Nodes": -1, "Connections": -1, "Triggers": 0, "Failures": 0}
+	all := lines(text)
+	for i, words := range all {
+		line := i + 1
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		var err error
+		if _, header := counts[words[0]]; header {
+			if len(words) != 2 {
+				return nil, lineError(name, line, "%s has %d values, want one", words[0], len(words)-1)
+			}
+			counts[words[0]], err = m.number(line, words[0], words[1], 1<<20)
+		} else if strings.Contains(words[0], "->") {
+			err = m.connection(line, words, counts["Nodes"])
+		} else if words[0] == "trigger" {
+			err = m.trigger(line, words)
+		} else {
+			err = lineError(name, line, "%s is not known; want Nodes, Connections, Triggers, a->b or trigger", shown(words[0]))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	last := len(all)
+	switch {
+	case counts["Nodes"] < 1 || counts["Nodes"] > training.MaxRanks || o.Ranks != 0 && o.Ranks != counts["Nodes"]:
+		return nil, lineError(name, last, "Nodes is %d, want as many as the job has ranks, up to %d", counts["Nodes"], training.MaxRanks)
+	case counts["Connections"] != len(m.connections):
+		return nil, lineError(name, last, "%d connections, and Connections is %d", len(m.connections), counts["Connections"])
+	case counts["Triggers"] != m.defined:
+		return nil, lineError(name, last, "%d triggers, and Triggers is %d", m.defined, counts["Triggers"])
+	case counts["Failures"] != 0:
+		return nil, lineError(name, last, "failures are the fabric's and not the job's: want none, and steps that change links")
+	}
+	b, err := m.program(counts["Nodes"])
+	if err != nil {
+		return nil, err
+	}
+	return o.done(name, b)
+}
+
+type matrix struct {
+	name        string
+	connections []matrixConnection
+	triggers    map[int]*matrixTrigger
+	flows       map[int]bool
+	defined     int
+}
+
+type matrixConnection struct {
+	line, from, to    int
+	size              uint64
+	start             time.Duration
+	started           bool
+	trigger           int // 0 is none
+	sendDone, recDone int
+	tasks             [2]int // at from and to
+	done              bool
+}
+
+type matrixTrigger struct {
+	line    int
+	barrier bool
+	count   int
+	firing  []int // connections
+}
+
+func (m *matrix) number(line int, what, word string, most int) (int, error) {
+	n, err := strconv.Atoi(word)
+	if err != nil || n < 0 || n > most {
+		return 0, lineError(m.name, line, "%s is %s, want a whole number up to %d", what, shown(word), most)
+	}
+	return n, nil
+}
+
+// connection reads a line a->b.
+func (m *matrix) connection(line int, words []string, nodes int) error {
+	c := matrixConnection{line: line}
+	from, to, _ := strings.Cut(words[0], "->")
+	for _, end := range []struct {
+		word string
+		rank *int
+	}{{from, &c.from}, {to, &c.to}} {
+		n, err := m.number(line, "a node", end.word, nodes-1)
+		if err != nil {
+			return err
+		}
+		*end.rank = n
+	}
+	if c.from == c.to {
+		return lineError(m.name, line, "node %d sends to itself", c.from)
+	}
+	keys := map[string]*int{"id": new(int), "size": new(int), "trigger": &c.trigger, "send_done_trigger": &c.sendDone, "recv_done_trigger": &c.recDone, "prio": new(int)}
+	for i := 1; i < len(words); i += 2 {
+		key := words[i]
+		if i+1 == len(words) {
+			return lineError(m.name, line, "%s has no value, or is not known; want start, size, id, trigger, send_done_trigger, recv_done_trigger or prio", shown(key))
+		}
+		if key == "start" {
+			ps, err := strconv.ParseFloat(words[i+1], 64)
+			if err != nil || ps < 0 || !(ps <= 3600e12) {
+				return lineError(m.name, line, "start is %s, want picoseconds, at most an hour", shown(words[i+1]))
+			}
+			c.start, c.started = time.Duration(ps/1000), true
+			continue
+		}
+		value, known := keys[key]
+		if !known {
+			return lineError(m.name, line, "%s is not known; want start, size, id, trigger, send_done_trigger, recv_done_trigger or prio", shown(key))
+		}
+		n, err := m.number(line, key, words[i+1], maxSize)
+		if err != nil {
+			return err
+		}
+		if *value = n; n == 0 && key != "prio" && key != "size" {
+			return lineError(m.name, line, "%s is 0, want more", key)
+		}
+	}
+	id := *keys["id"]
+	switch c.size = uint64(*keys["size"]); {
+	case c.size == 0:
+		return lineError(m.name, line, "the connection has no size, or one without an end, 0")
+	case c.started == (c.trigger != 0):
+		return lineError(m.name, line, "the connection has both or neither of start and trigger, want one")
+	case c.trigger != 0 && id == 0:
+		return lineError(m.name, line, "a connection with a trigger has no id")
+	case id != 0 && m.flows[id]:
+		return lineError(m.name, line, "id %d is there twice", id)
+	}
+	m.flows[id] = true
+	m.connections = append(m.connections, c)
+	return nil
+}
+
+// trigger reads a line that defines one.
+func (m *matrix) trigger(line int, words []string) error {
+	t := &matrixTrigger{line: line, count: 1}
+	id, kind := 0, ""
+	for i := 1; i < len(words); i++ {
+		switch words[i] {
+		case "id", "count":
+			if i+1 == len(words) {
+				return lineError(m.name, line, "%s has no value", words[i])
+			}
+			n, err := m.number(line, words[i], words[i+1], 1<<20)
+			if err != nil {
+				return err
+			}
+			if words[i] == "id" {
+				id = n
+			} else {
+				t.count = n
+			}
+			i++
+		case "oneshot", "multishot", "barrier":
+			kind = words[i]
+			t.barrier = kind == "barrier"
+		default:
+			return lineError(m.name, line, "%s is not known; want id, count, oneshot, multishot or barrier", shown(words[i]))
+		}
+	}
+	if id == 0 || kind == "" || m.triggers[id] != nil {
+		return lineError(m.name, line, "a trigger wants an id of its own, above 0, and oneshot, multishot or barrier")
+	}
+	m.defined++
+	m.triggers[id] = t
+	return nil
+}
+
+// program makes the transfers, those before that fire others.
+func (m *matrix) program(nodes int) (*training.Builder, error) {
+	for i := range m.connections {
+		c := &m.connections[i]
+		for _, fired := range []int{c.sendDone, c.recDone} {
+			if fired == 0 {
+				continue
+			}
+			if m.triggers[fired] == nil {
+				return nil, lineError(m.name, c.line, "trigger %d is not defined", fired)
+			}
+			m.triggers[fired].firing = append(m.triggers[fired].firing, i)
+		}
+		if c.trigger != 0 && m.triggers[c.trigger] == nil {
+			return nil, lineError(m.name, c.line, "trigger %d is not defined", c.trigger)
+		}
+	}
+	if len(m.connections) > training.MaxOperations {
+		return nil, lineError(m.name, 1, "%d connections, want at most %d", len(m.connections), training.MaxOperations)
+	}
+	b := training.NewBuilder(nodes)
+	for left := len(m.connections); left > 0; {
+		before := left
+		for i := range m.connections {
+			if added, err := m.add(b, i); err != nil {
+				return nil, err
+			} else if added {
+				left--
+			}
+		}
+		if left == before {
+			i := slices.IndexFunc(m.connections, func(c matrixConnection) bool { return !c.done })
+			return nil, lineError(m.name, m.connections[i].line, "the connection waits for trigger %d, which nothing fires before it", m.connections[i].trigger)
+		}
+	}
+	return b, nil
+}
+
+// add adds a connection, if those that fire its trigger are there.
+func (m *matrix) add(b *training.Builder, i int) (bool, error) {
+	c := &m.connections[i]
+	if c.done {
+		return false, nil
+	}
+	name := fmt.Sprintf("%d->%d", c.from, c.to)
+	var after []int
+	if c.trigger != 0 {
+		t := m.triggers[c.trigger]
+		if want := t.count; len(t.firing) > 0 && (t.barrier && len(t.firing) != want || !t.barrier && len(t.firing) != 1) {
+			return false, lineError(m.name, t.line, "%d connections fire the trigger, want one, or of a barrier its count", len(t.firing))
+		}
+		for _, firing := range t.firing {
+			switch f := &m.connections[firing]; {
+			case c.from != f.from && c.from != f.to:
+				return false, lineError(m.name, c.line, "node %d does not see the connection of line %d, which fires trigger %d: it is neither of its ends", c.from, f.line, c.trigger)
+			case !f.done:
+				return false, nil
+			case c.from == f.to:
+				after = append(after, f.tasks[1])
+			default:
+				after = append(after, f.tasks[0])
+			}
+		}
+		if len(t.firing) == 0 {
+			return false, nil
+		}
+	} else if c.start > 0 {
+		after = []int{b.Add(c.from, training.Task{Name: name, Kind: training.Delay, Time: c.start})}
+	}
+	operation := b.Operation(training.Operation{Group: "flow", Channel: i, Kind: training.Transfer, Ranks: []int{c.from, c.to}, Bytes: c.size})
+	c.tasks[0] = b.Add(c.from, training.Task{Name: name, Kind: training.Exchange, Operation: operation, After: after})
+	c.tasks[1] = b.Add(c.to, training.Task{Name: name, Kind: training.Exchange, Operation: operation})
+	c.done = true
+	return true, nil
+}

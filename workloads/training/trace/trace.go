@@ -1,0 +1,119 @@
+// Package trace reads training jobs from files that others publish: workloads of SimAI and
+// AICB, execution traces of Chakra, and traffic matrices of htsim. What a format says and a
+// program cannot do is an error that names the place.
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"railbed/workloads/training"
+)
+
+// Options are what a file does not say.
+type Options struct {
+	// Ranks is how many the job has. Default: as many as the file says.
+	Ranks int
+	Scale training.Scale
+}
+
+func (o Options) done(name string, b *training.Builder) (*training.Program, error) {
+	p, err := b.Done(o.Scale)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return p, nil
+}
+
+// maxFile bounds a file in bytes.
+const maxFile = 64 << 20
+
+// Read reads the program of a file by the ending of its name: .txt is of SimAI, .cm of htsim,
+// and .et of Chakra, where NAME.0.et stands for NAME.0.et, NAME.1.et and so on, one for each
+// rank, with NAME.json beside them for groups of ranks, if there is one.
+func Read(path string, o Options) (*training.Program, error) {
+	switch filepath.Ext(path) {
+	case ".txt":
+		text, err := load(path)
+		if err != nil {
+			return nil, err
+		}
+		return ReadSimAI(path, text, o)
+	case ".cm":
+		text, err := load(path)
+		if err != nil {
+			return nil, err
+		}
+		return ReadMatrix(path, text, o)
+	case ".et":
+		return readChakraFiles(path, o)
+	}
+	return nil, fmt.Errorf("%s: want a file that ends in .txt (SimAI), .et (Chakra) or .cm (htsim)", path)
+}
+
+func load(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%s: %d bytes, want at most %d", path, info.Size(), maxFile)
+	}
+	return os.ReadFile(path)
+}
+
+func readChakraFiles(path string, o Options) (*training.Program, error) {
+	prefix, found := strings.CutSuffix(path, ".0.et")
+	if !found {
+		return nil, fmt.Errorf("%s: want the file of rank 0, whose name ends in .0.et", path)
+	}
+	var files []File
+	for rank := 0; rank <= training.MaxRanks; rank++ {
+		name := fmt.Sprintf("%s.%d.et", prefix, rank)
+		content, err := load(name)
+		if rank > 0 && os.IsNotExist(err) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{name, content})
+	}
+	groups := map[string][]int{}
+	if content, err := load(prefix + ".json"); err == nil {
+		d := json.NewDecoder(bytes.NewReader(content))
+		if err := d.Decode(&groups); err != nil {
+			return nil, fmt.Errorf("%s.json: byte %d: %w: want groups of ranks, as in {\"tp0\": [0, 1]}", prefix, d.InputOffset(), err)
+		}
+	} else if !os.IsNotExist(err) {
+		return nil, err
+	}
+	return ReadChakra(files, groups, o)
+}
+
+// lineError is what is wrong with a line, from 1 on.
+func lineError(name string, line int, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s", name, line, fmt.Sprintf(format, args...))
+}
+
+// lines are those of a text, split at white space.
+func lines(text []byte) [][]string {
+	var all [][]string
+	for line := range strings.Lines(string(text)) {
+		all = append(all, strings.Fields(line))
+	}
+	return all
+}
+
+// shown is a word of a file as an error quotes it.
+func shown(word string) string {
+	const most = 40
+	if len(word) > most {
+		word = word[:most] + "..."
+	}
+	return fmt.Sprintf("%q", word)
+}

@@ -1,0 +1,105 @@
+package worker
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"railbed/capture/report"
+)
+
+// TestEndOfAProcess kills or stops one of four ranks in the middle of a job that would take
+// hours: the job ends within its patience, names that rank, and leaves no process behind.
+func TestEndOfAProcess(t *testing.T) {
+	for _, c := range []struct {
+		name, transport, want string
+		signal                syscall.Signal
+	}{
+		{"killed", TCP, "killed", syscall.SIGKILL},
+		{"killed", RD, "killed", syscall.SIGKILL},
+		{"stopped", TCP, "does not answer", syscall.SIGSTOP},
+		{"stopped", RD, "does not answer", syscall.SIGSTOP},
+	} {
+		t.Run(c.name+"/"+c.transport, func(t *testing.T) {
+			j := job(4, 1<<20)
+			j.Transport, j.Iterations, j.Silence = c.transport, 1<<20, 3*time.Second
+			var mu sync.Mutex
+			started := make(map[string]*realProcess)
+			l := processes{started: func(node string, p *realProcess) {
+				mu.Lock()
+				defer mu.Unlock()
+				started[node] = p
+			}}
+			_, err := Run(t.Context(), j, l, func(p Progress) {
+				if p.Done == 3 {
+					mu.Lock()
+					defer mu.Unlock()
+					started["h2"].command.Process.Signal(c.signal)
+				}
+			})
+			var rank *RankError
+			if !errors.As(err, &rank) || rank.Rank != 2 || rank.Node != "h2" || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("after rank 2 was %s: %v", c.name, err)
+			}
+			for node, p := range started {
+				if p.command.ProcessState == nil {
+					t.Errorf("the worker of %s still runs", node)
+				}
+			}
+		})
+	}
+}
+
+// TestSlowWorkersLive: a job that takes much longer than a worker's silence may goes on while
+// all answer, and says how long the slowest answer took.
+func TestSlowWorkersLive(t *testing.T) {
+	j := job(3, 4096)
+	j.Silence, j.Warmup, j.Iterations = 2*time.Second, 0, 1
+	l := goroutines{hooks: hooks{beforeOperation: func(rank int, _ operationID) {
+		if rank == 1 {
+			time.Sleep(3 * time.Second)
+		}
+	}}}
+	result, err := Run(t.Context(), j, l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range result.PerRank {
+		if r.SlowestAnswer <= 0 {
+			t.Errorf("rank %d was not asked: %+v", r.Rank, r)
+		}
+	}
+	// The sleep is work, and the others waited for it.
+	if s := result.Straggler(); s == nil || s.Rank != 1 || s.Node != "h1" {
+		t.Errorf("rank 1 slept and the straggler is %+v", s)
+	}
+}
+
+// TestStraggler: who stands out of accounts.
+func TestStraggler(t *testing.T) {
+	for name, c := range map[string]struct {
+		waited []time.Duration // of 100
+		want   *report.Straggler
+	}{
+		"alone":       {[]time.Duration{0}, nil},
+		"alike":       {[]time.Duration{20, 10, 15}, nil},
+		"all wait":    {[]time.Duration{90, 95, 60}, nil},
+		"one works":   {[]time.Duration{80, 75, 10, 90}, &report.Straggler{Rank: 2, Node: "h2", Worked: 0.9, Others: 0.25}},
+		"first works": {[]time.Duration{0, 75}, &report.Straggler{Rank: 0, Node: "h0", Worked: 1, Others: 0.25}},
+		"two work":    {[]time.Duration{10, 75, 15}, nil},
+	} {
+		var r Result
+		for i, waited := range c.waited {
+			r.PerRank = append(r.PerRank, RankResult{Rank: i, Node: []string{"h0", "h1", "h2", "h3"}[i], Timed: 100, Waited: waited})
+		}
+		if got := r.Straggler(); (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	if got := (&Result{PerRank: make([]RankResult, 2)}).Straggler(); got != nil {
+		t.Errorf("of no timed operation: %+v", got)
+	}
+}

@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"context"
+	"slices"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/workloads/collective"
+	"railbed/workloads/flows"
+)
+
+// Messages is the kind of a Job that plays a flows.Schedule, once.
+const Messages = "messages"
+
+// checkMessages holds that a job of that kind has messages between its ranks.
+func (j Job) checkMessages(problem func(format string, args ...any)) {
+	if (j.Kind == Messages) != (j.Messages != nil) {
+		problem("%s need a schedule, and no other kind has one", Messages)
+		return
+	}
+	if j.Messages == nil {
+		return
+	}
+	if j.InPlace || j.Sweep != nil || j.Warmup != 0 || j.Iterations != 1 {
+		problem("%s are played once, out of place and without a warm-up", Messages)
+	}
+	for i, m := range j.Messages.Messages {
+		if min(m.From, m.To) < 0 || max(m.From, m.To) >= len(j.Ranks) || m.From == m.To || m.Bytes == 0 {
+			problem("message %d of %v from rank %d to rank %d, of %d ranks", i, m.Bytes, m.From, m.To, len(j.Ranks))
+			return
+		}
+	}
+}
+
+// sender is one rank's part in messages.
+type sender struct {
+	player   *flows.Player
+	traffic  collective.Traffic // of a round
+	sent     []flows.Sent
+	dilation clock.Dilation
+}
+
+// play meets the other ranks and plays the schedule.
+func (w *rank) play(ctx context.Context) error {
+	c := &w.config
+	by := clock.Dilation(c.Dilation)
+	schedule := *c.Messages
+	schedule.Messages = slices.Clone(schedule.Messages)
+	for i := range schedule.Messages {
+		schedule.Messages[i].At = by.Wait(schedule.Messages[i].At)
+	}
+	memory := flows.Layout(schedule.Messages, c.Ranks)
+	config := flows.PlayerConfig{
+		Endpoint: w.endpoint, Rank: c.Rank, Peers: make([]transports.Peer, c.Ranks), Inputs: make([][]byte, c.Ranks),
+		Schedule: &schedule, Output: make([]byte, memory.Output[c.Rank]), Input: make([]byte, memory.Input[c.Rank]),
+	}
+	own := &rendezvous{}
+	var err error
+	if own.Input, err = w.register(config.Input); err != nil {
+		return err
+	}
+	table, err := w.meet(ctx, own)
+	if err != nil {
+		return err
+	}
+	for rank := range table {
+		if rank == c.Rank {
+			continue
+		}
+		config.Inputs[rank] = table[rank].Input
+		if config.Peers[rank], err = w.addPeer(table, rank); err != nil {
+			return err
+		}
+	}
+	player, err := flows.NewPlayer(config)
+	if err != nil {
+		return err
+	}
+	s := &sender{player: player, dilation: by, traffic: collective.Traffic{Sent: uint64(len(config.Output)), Received: uint64(len(config.Input))}}
+	for _, r := range c.rounds() {
+		if err := w.round(ctx, s, config.Input, &r); err != nil {
+			return err
+		}
+	}
+	return w.end(ctx)
+}
+
+// fill implements part.
+func (s *sender) fill(id operationID) { s.player.Fill(id.Index) }
+
+// operate implements part.
+func (s *sender) operate(ctx context.Context, _ operationID) (collective.Traffic, error) {
+	var err error
+	s.sent, err = s.player.Play(ctx)
+	for i := range s.sent {
+		s.sent[i].Begun, s.sent[i].Done = s.dilation.Passed(s.sent[i].Begun), s.dilation.Passed(s.sent[i].Done)
+	}
+	return s.traffic, err
+}
+
+// lost implements part.
+func (s *sender) lost() []collective.Loss { return nil }
+
+// check implements part: what is wrong are bytes.
+func (s *sender) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
+	return uint64(s.player.Wrong(id.Index)), 0
+}
+
+func (s *sender) tell(done *operationDone) { done.Sent = s.sent }

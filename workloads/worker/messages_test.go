@@ -1,0 +1,86 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"railbed/workloads/flows"
+)
+
+// messagesJob plays a schedule.
+func messagesJob(ranks int, transport string, s *flows.Schedule) Job {
+	j := job(ranks, 0)
+	j.Kind, j.Transport, j.Iterations, j.Warmup, j.Messages = Messages, transport, 1, 0, s
+	return j
+}
+
+// TestMessagesJobs holds that all messages come over each transport, as the schedule says
+// it, and in the testbed's time.
+func TestMessagesJobs(t *testing.T) {
+	open, err := flows.Open{Ranks: 3, Count: 200, Sizes: flows.Published["storage"], Load: 0.5, Rate: 1_000_000_000, Seed: 5}.Schedule()
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := flows.Blocks{Ranks: 3, Servers: 1, Count: 60, Block: 4096, Outstanding: 4, Seed: 1}.Schedule()
+	for _, c := range []struct {
+		transport string
+		dilation  uint64
+		schedule  *flows.Schedule
+	}{{TCP, 1, open}, {RD, 3, open}, {TCP, 1, blocks}, {RD, 1, blocks}} {
+		j := messagesJob(3, c.transport, c.schedule)
+		j.Dilation = c.dilation
+		result, err := Run(t.Context(), j, goroutines{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.Wrong() != 0 || len(result.Sent) != 3 {
+			t.Errorf("%s: %d bytes are wrong, %d ranks sent", c.transport, result.Wrong(), len(result.Sent))
+		}
+		count := 0
+		for rank, sent := range result.Sent {
+			count += len(sent)
+			for _, s := range sent {
+				m := c.schedule.Messages[s.Message]
+				if m.From != rank || s.Done < s.Begun || c.schedule.Outstanding == 0 && s.Begun < m.At-time.Microsecond {
+					t.Errorf("%s: rank %d sent message %d, %+v: %+v", c.transport, rank, s.Message, m, s)
+				}
+			}
+			if got, want := result.PerRank[rank].Payload.Sent, uint64(c.schedule.Sent(rank)); got != want {
+				t.Errorf("%s: rank %d sent %d bytes, want %d", c.transport, rank, got, want)
+			}
+		}
+		if count != len(c.schedule.Messages) {
+			t.Errorf("%s: %d of %d messages were sent", c.transport, count, len(c.schedule.Messages))
+		}
+	}
+}
+
+// TestWrongMessageIsCounted damages a byte of what one rank got.
+func TestWrongMessageIsCounted(t *testing.T) {
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, _ operationID, result []byte) {
+		if rank == 0 {
+			result[5000] ^= 0x40
+		}
+	}}}
+	s := flows.Blocks{Ranks: 3, Servers: 1, Count: 10, Block: 4096, Outstanding: 4, Seed: 1}.Schedule()
+	if result, err := Run(t.Context(), messagesJob(3, TCP, s), l, nil); err != nil || result.Wrong() != 1 {
+		t.Errorf("%v: one byte was changed, and wrong are %d", err, result.Wrong())
+	}
+}
+
+func TestBadMessagesJobs(t *testing.T) {
+	for name, change := range map[string]func(*Job){
+		"no schedule": func(j *Job) { j.Messages = nil },
+		"other kind":  func(j *Job) { j.Kind, j.Size = AllReduce, 4 },
+		"twice":       func(j *Job) { j.Iterations = 2 },
+		"rank":        func(j *Job) { j.Messages.Messages[0].To = 3 },
+		"to itself":   func(j *Job) { j.Messages.Messages[0].To = j.Messages.Messages[0].From },
+		"empty":       func(j *Job) { j.Messages.Messages[0].Bytes = 0 },
+	} {
+		j := messagesJob(3, TCP, flows.Blocks{Ranks: 3, Servers: 1, Count: 1, Block: 1, Outstanding: 1}.Schedule())
+		change(&j)
+		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil {
+			t.Errorf("%s: the job was run", name)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package worker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/collective/schedule"
+)
+
+// Rails are the ranks of each node, in order: the first ones of all nodes have the same
+// rail, and so on.
+func Rails(ranks []plan.Rank) (rails schedule.Rails) {
+	node := map[string]int{}
+	for _, r := range ranks {
+		i, known := node[r.Node]
+		if !known {
+			i = len(rails)
+			node[r.Node] = i
+			rails = append(rails, nil)
+		}
+		rails[i] = append(rails[i], r.Rank)
+	}
+	return rails
+}
+
+// CheckSchedule says whether the job's schedule is for its kind, ranks and sizes.
+func (j Job) CheckSchedule() error {
+	s := j.Schedule
+	if s == nil {
+		return errors.New("no schedule")
+	}
+	if string(s.Kind) != j.Kind {
+		return fmt.Errorf("%s is %s, and the workload %s", s.Algorithm, s.Kind, j.Kind)
+	}
+	if len(s.Ranks) != len(j.Ranks) {
+		return fmt.Errorf("%s is for %d ranks, and there are %d", s.Algorithm, len(s.Ranks), len(j.Ranks))
+	}
+	if s.Root != j.Root {
+		return fmt.Errorf("%s has root %d, and the workload %d", s.Algorithm, s.Root, j.Root)
+	}
+	for _, size := range j.sizes() {
+		if unit := units.Bytes(s.Chunks * cmp.Or(j.Type, element.Float32).Size()); s.Equal && size%unit != 0 {
+			return fmt.Errorf("%s has %d chunks of equal length: size %v, want a multiple of %v", s.Algorithm, s.Chunks, size, unit)
+		}
+	}
+	return nil
+}
+
+// schedule makes or takes that of the algorithm.
+func (c *workerConfig) schedule() (*schedule.Schedule, error) {
+	switch c.Algorithm {
+	case Hierarchical:
+		return schedule.Hierarchical(schedule.Kind(c.Kind), c.Rails)
+	case MSCCL:
+		if c.Schedule == nil {
+			return nil, errors.New("no schedule")
+		}
+		return c.Schedule, nil
+	}
+	return schedule.Make(schedule.Kind(c.Kind), c.Algorithm, c.Ranks, c.Root)
+}
+
+// unbound says that sockets of rank i must not be bound to its NIC: another one of its
+// node has another NIC, and what the kernel brings from one to the other comes by neither.
+// By its address, and its node's routes, the rank's packets still leave by its NIC.
+func (j Job) unbound(i int) bool {
+	for _, r := range j.Ranks {
+		if r.Node == j.Ranks[i].Node && r.NIC != j.Ranks[i].NIC {
+			return true
+		}
+	}
+	return false
+}
+
+// device is what the sockets are bound to; empty is nothing.
+func (c *workerConfig) device() string {
+	if c.Unbound {
+		return ""
+	}
+	return c.NIC
+}

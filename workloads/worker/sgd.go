@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+
+	"railbed/testbed/spec"
+	"railbed/transports/rd/privacy"
+	"railbed/workloads/collective"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/sgd"
+)
+
+// Learning is what a job with Job.SGD learnt.
+type Learning struct {
+	// Loss is by iteration, the mean of all ranks over the samples that they looked at
+	// with the weights before it, in nats.
+	Loss []float64 `json:"loss"`
+	// Held and Accuracy are the loss, and the share that is right, of samples that no
+	// rank has learnt from, after the last iteration.
+	Held     float64 `json:"held_out_loss"`
+	Accuracy float64 `json:"held_out_accuracy"`
+	// Clipped is how many elements of gradients were too large to be encrypted as they
+	// were, over all ranks and iterations.
+	Clipped uint64 `json:"clipped,omitempty"`
+}
+
+// learningStep is what a rank says of an iteration.
+type learningStep struct {
+	Loss     float64 `json:"loss"`
+	Digest   uint64  `json:"digest"` // of all bits of its weights after it
+	Clipped  uint64  `json:"clipped,omitempty"`
+	Held     float64 `json:"held,omitempty"`
+	Accuracy float64 `json:"accuracy,omitempty"`
+}
+
+// add takes in what all ranks say of an iteration, and returns how many have other weights
+// than rank 0.
+func (l *Learning) add(ranks []operationDone) (different uint64) {
+	var loss float64
+	first := ranks[0].SGD
+	for _, done := range ranks {
+		loss += done.SGD.Loss / float64(len(ranks))
+		l.Clipped += done.SGD.Clipped
+		if done.SGD.Digest != first.Digest {
+			different++
+		}
+	}
+	l.Loss = append(l.Loss, loss)
+	l.Held, l.Accuracy = first.Held, first.Accuracy
+	return different
+}
+
+// learn sets what follows from SGD.
+func (j *Job) learn(problem func(format string, args ...any)) {
+	if j.SGD == nil {
+		return
+	}
+	if j.Warmup != 0 || j.InPlace || j.Sweep != nil || j.Type != "" || j.Op != "" {
+		problem("a training that warms up, in place, over several sizes, or of another type: want none of it")
+	}
+	if !slices.Contains(spec.Exchanges, j.SGD.Exchange) {
+		problem("gradients by exchange %q: want %s", j.SGD.Exchange, strings.Join(spec.Exchanges, ", "))
+	}
+	j.Kind, j.Size = j.SGD.Collective(len(j.Ranks))
+	if j.SGD.Exchange != spec.ExchangeWhole {
+		j.Type = element.Int32 // or bytes, as many as elements of it
+	}
+	if j.SGD.Exchange == spec.ExchangeEncrypted {
+		j.sgdSecret = privacy.Generate()
+	}
+}
+
+// learning is a part whose data are gradients.
+type learning struct {
+	part
+	memory         buffers
+	ranks          int
+	last           int // iteration
+	replica        *sgd.Replica
+	codec          sgd.Codec // nil: none
+	mask           *sgd.Mask // nil: none
+	gradient, mean []float32
+	sealed         []int32
+	isLost         []bool
+	step           learningStep
+	err            error // of fill
+}
+
+// learn makes the data of a part gradients.
+func (w *rank) learn(p part, b buffers) (part, error) {
+	c := &w.config
+	config := c.SGD.Config(c.Seed)
+	n := config.Parameters()
+	t := &learning{
+		part: p, memory: b, ranks: c.Ranks, last: len(c.rounds()) - 1, replica: sgd.New(config, c.Rank), codec: c.SGD.Codec(),
+		gradient: make([]float32, n), mean: make([]float32, n), isLost: make([]bool, n),
+	}
+	if c.SGD.Exchange == spec.ExchangeEncrypted {
+		var err error
+		if t.mask, err = sgd.NewMask(c.SGDSecret, c.Rank, c.Ranks); err != nil {
+			return nil, err
+		}
+		clear(c.SGDSecret)
+		t.sealed = make([]int32, n)
+	}
+	return t, nil
+}
+
+// fill computes the gradient and makes the collective's input of it.
+func (t *learning) fill(id operationID) {
+	t.step = learningStep{Loss: t.replica.Gradient(id.Index, t.gradient)}
+	switch {
+	case t.codec != nil:
+		t.codec.Encode(t.gradient, t.memory.input)
+	case t.mask != nil:
+		var clipped int
+		clipped, t.err = t.mask.Seal(id.Index, t.gradient, t.sealed)
+		t.step.Clipped = uint64(clipped)
+		for i, v := range t.sealed {
+			binary.NativeEndian.PutUint32(t.memory.input[4*i:], uint32(v))
+		}
+	default:
+		for i, v := range t.gradient {
+			binary.NativeEndian.PutUint32(t.memory.input[4*i:], math.Float32bits(v))
+		}
+	}
+}
+
+func (t *learning) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
+	if t.err != nil {
+		return collective.Traffic{}, t.err
+	}
+	return t.part.operate(ctx, id)
+}
+
+func (t *learning) tell(done *operationDone) {
+	step := t.step
+	done.SGD = &step
+}
+
+// check goes the step. Nothing is wrong here: whether all ranks have the same weights is
+// seen where all their digests are.
+func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
+	switch output := t.memory.output; {
+	case t.codec != nil:
+		t.codec.Decode(output, t.mean)
+	case t.mask != nil:
+		for i := range t.sealed {
+			t.sealed[i] = int32(binary.NativeEndian.Uint32(output[4*i:]))
+		}
+		t.mask.Open(id.Index, t.sealed, t.mean)
+	default:
+		for i := range t.mean {
+			t.mean[i] = math.Float32frombits(binary.NativeEndian.Uint32(output[4*i:]))
+		}
+	}
+	by := 1 / float32(t.ranks)
+	for i := range t.mean {
+		t.mean[i] *= by
+	}
+	t.replica.Apply(t.mean)
+	t.step.Digest = t.replica.Digest()
+	if id.Index == t.last {
+		t.step.Held, t.step.Accuracy = t.replica.Evaluate()
+	}
+	clear(t.isLost)
+	for _, l := range lost {
+		for i := l.From; i < l.To && i < len(t.isLost); i++ {
+			t.isLost[i] = true
+		}
+	}
+	for _, lost := range t.isLost {
+		if lost {
+			short++
+		}
+	}
+	return 0, short
+}

@@ -1,0 +1,106 @@
+package worker
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+)
+
+// sgdJob trains over a transport by an exchange.
+func sgdJob(ranks, iterations int, transport string, s spec.SGD) Job {
+	j := job(ranks, 0)
+	j.Kind, j.Transport, j.Iterations, j.Warmup, j.InPlace, j.Seed = "", transport, iterations, 0, false, 7
+	s.Hidden, s.Batch, s.Rate, s.Momentum = []int{16}, 8, units.Factor{Num: 1, Den: 10}, units.Ratio{Num: 9, Den: 10}
+	if s.Exchange == "" {
+		s.Exchange = spec.ExchangeWhole
+	}
+	j.SGD = &s
+	return j
+}
+
+// TestSGDJobs holds that all ranks have the same weights after each iteration, by
+// every exchange and transport, that whole gradients teach the same whatever carries them,
+// and encrypted ones nearly that.
+func TestSGDJobs(t *testing.T) {
+	const iterations = 12
+	var plain []float64
+	for _, c := range []struct {
+		transport, algorithm string
+		sgd                  spec.SGD
+	}{
+		{TCP, Ring, spec.SGD{}},
+		{RD, Ring, spec.SGD{}},
+		{TCP, "tree", spec.SGD{}},
+		{TCP, Ring, spec.SGD{Exchange: spec.ExchangeEncrypted}},
+		{RD, "halving-doubling", spec.SGD{Exchange: spec.ExchangeEncrypted}},
+		{RD, Ring, spec.SGD{Exchange: spec.ExchangeTopK, Keep: units.Ratio{Num: 1, Den: 20}}},
+		{TCP, Ring, spec.SGD{Exchange: spec.ExchangeQuantised, Bits: "4"}},
+	} {
+		j := sgdJob(3, iterations, c.transport, c.sgd)
+		j.Algorithm = c.algorithm
+		result, err := Run(t.Context(), j, goroutines{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := result.Learning
+		if result.Wrong() != 0 || len(l.Loss) != iterations || l.Clipped != 0 || l.Held == 0 || l.Accuracy == 0 {
+			t.Errorf("%s by %s over %s: %d ranks differ; %+v", j.SGD.Exchange, c.algorithm, c.transport, result.Wrong(), l)
+		}
+		if l.Loss[iterations-1] > l.Loss[0] {
+			t.Errorf("%s by %s over %s: it learns nothing: %v", j.SGD.Exchange, c.algorithm, c.transport, l.Loss)
+		}
+		switch {
+		case plain == nil:
+			plain = l.Loss
+		case c.algorithm == Ring && j.SGD.Exchange == spec.ExchangeWhole && !slices.Equal(plain, l.Loss):
+			t.Errorf("over %s the losses are %v, over %s %v", c.transport, l.Loss, TCP, plain)
+		case j.SGD.Codec() == nil && math.Abs(plain[iterations-1]-l.Loss[iterations-1]) > 1e-3:
+			t.Errorf("%s by %s: losses %v, want nearly %v", j.SGD.Exchange, c.algorithm, l.Loss, plain)
+		}
+		kind, size := j.SGD.Collective(3)
+		if result.Kind != kind || result.Row().Size != uint64(size) {
+			t.Errorf("a %s of %d bytes, want %s of %d", result.Kind, result.Row().Size, kind, size)
+		}
+	}
+}
+
+// TestOtherWeightsAreCounted damages one bit of a sum at one rank: from then on that has
+// other weights.
+func TestOtherWeightsAreCounted(t *testing.T) {
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+		if rank == 1 && id.Index == 2 {
+			result[6] ^= 1
+		}
+	}}}
+	result, err := Run(t.Context(), sgdJob(3, 5, TCP, spec.SGD{}), l, nil)
+	if err != nil || result.Wrong() != 3 {
+		t.Errorf("%v: %d ranks had other weights, summed over iterations: want 3", err, result.Wrong())
+	}
+}
+
+// TestLossySGD holds that sums without some parts still give all ranks the same.
+func TestLossySGD(t *testing.T) {
+	j := sgdJob(3, 5, RD, spec.SGD{})
+	j.RD = &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
+	if result, err := Run(t.Context(), j, goroutines{}, nil); err != nil || result.Wrong() != 0 {
+		t.Errorf("%v: %+v", err, result)
+	}
+}
+
+func TestBadSGDJobs(t *testing.T) {
+	for name, change := range map[string]func(*Job){
+		"warm-up":   func(j *Job) { j.Warmup = 1 },
+		"in place":  func(j *Job) { j.InPlace = true },
+		"a type":    func(j *Job) { j.Type = "half" },
+		"all sizes": func(j *Job) { j.Sweep = &Sweep{Sizes: []units.Bytes{4}} },
+	} {
+		j := sgdJob(2, 1, TCP, spec.SGD{})
+		change(&j)
+		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil {
+			t.Errorf("a training with %s was run", name)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/fabric/clock"
+	"railbed/transports"
+	"railbed/workloads/collective"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/collective/schedule"
+	"railbed/workloads/training"
+)
+
+// Training is the kind of a Job that plays a training.Program.
+const Training = "training"
+
+// checkTraining holds that a job of that kind has a program for its ranks.
+func (j Job) checkTraining(problem func(format string, args ...any)) {
+	if trains := j.Kind == Training; trains != (j.Training != nil) || trains && (len(j.Training.Tasks) != len(j.Ranks) || j.InPlace) {
+		problem("%s on %d ranks needs a program for these, out of place, and no other kind has one", Training, len(j.Ranks))
+	}
+}
+
+// player is one rank's part in a training job: an operation is an iteration.
+type player struct {
+	rank     int
+	ranks    int
+	program  *training.Program
+	dilation clock.Dilation
+	// operations are the rank's parts in the program's, nil where it has none.
+	operations []part
+	memory     []buffers
+	patterns   map[collective.PatternConfig]*collective.Pattern
+	streams    [][]int // tasks in order
+	shares     *shares
+	spans      []training.Span // of the latest iteration
+	groups     map[string]uint64
+}
+
+func (p *player) tell(done *operationDone) { done.Spans, done.Groups = p.spans, p.groups }
+
+// newPlayer makes a rank's memory.
+func newPlayer(c *workerConfig) (*player, error) {
+	p := &player{
+		rank: c.Rank, ranks: c.Ranks, program: c.Training, dilation: clock.Dilation(c.Dilation), patterns: map[collective.PatternConfig]*collective.Pattern{},
+		operations: make([]part, len(c.Training.Operations)), memory: make([]buffers, len(c.Training.Operations)),
+	}
+	for i := range p.program.Operations {
+		o := &p.program.Operations[i]
+		place := slices.Index(o.Ranks, c.Rank)
+		if place < 0 {
+			continue
+		}
+		count := int(o.Bytes) / element.Float32.Size()
+		if o.Kind == training.AllToAll {
+			m := collective.Even(len(o.Ranks), count)
+			p.memory[i] = allocate([]shape{{input: element.Float32.Size() * m.InputLen(place), output: element.Float32.Size() * m.OutputLen(place)}})
+			continue
+		}
+		s, err := schedule.Make(o.Kind, schedule.Algorithms(o.Kind)[0], len(o.Ranks), 0)
+		if err != nil {
+			return nil, err
+		}
+		shaped, err := programShape(s, place, collective.Data{Count: count})
+		if err != nil {
+			return nil, err
+		}
+		p.memory[i] = allocate([]shape{shaped}).view(shaped)
+	}
+	number := map[string]int{}
+	for task := range p.program.Tasks[p.rank] {
+		name := p.program.Stream(p.rank, task)
+		i, known := number[name]
+		if !known {
+			i = len(p.streams)
+			number[name] = i
+			p.streams = append(p.streams, nil)
+		}
+		p.streams[i] = append(p.streams[i], task)
+	}
+	return p, nil
+}
+
+// train meets the other ranks and does the iterations of a training job.
+func (w *rank) train(ctx context.Context) error {
+	p, err := newPlayer(&w.config)
+	if err != nil {
+		return err
+	}
+	own := &rendezvous{Operations: make([]collective.Memory[[]byte], len(p.operations))}
+	var output []byte // of the first operation, for hooks
+	for i, b := range p.memory {
+		if own.Operations[i], err = w.registerAll(b); err != nil {
+			return err
+		}
+		if output == nil {
+			output = b.output
+		}
+	}
+	table, err := w.meet(ctx, own)
+	if err != nil {
+		return err
+	}
+	if p.shares, err = newShares(w.endpoint, len(p.operations)); err != nil {
+		return err
+	}
+	for i := range p.program.Operations {
+		if slices.Contains(p.program.Operations[i].Ranks, p.rank) {
+			if p.operations[i], err = w.joinOperation(table, p, i); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range w.config.rounds() {
+		if err := w.round(ctx, p, output, &r); err != nil {
+			return err
+		}
+	}
+	return w.end(ctx)
+}
+
+func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error) {
+	o, b := &p.program.Operations[i], p.memory[i]
+	n, place := len(o.Ranks), slices.Index(o.Ranks, p.rank)
+	peers, handles := make([]transports.Peer, n), make([]collective.Memory[[]byte], n)
+	for other, rank := range o.Ranks {
+		if other == place {
+			continue
+		}
+		var err error
+		if peers[other], err = w.addPeer(table, rank); err != nil {
+			return nil, err
+		}
+		if len(table[rank].Operations) != len(p.operations) {
+			return nil, fmt.Errorf("rank %d has %d operations, want %d", rank, len(table[rank].Operations), len(p.operations))
+		}
+		handles[other] = table[rank].Operations[i]
+	}
+	if o.Kind == training.AllToAll {
+		m := collective.Even(n, int(o.Bytes)/element.Float32.Size())
+		outputs := make([][]byte, n)
+		for other := range handles {
+			outputs[other] = handles[other].Output
+		}
+		exchange, err := collective.NewAllToAll(collective.AllToAllConfig{
+			Endpoint: p.shares.of[i], Rank: place, Matrix: m, Phases: collective.Direct(place, n), Peers: peers, Input: b.input, Output: b.output, Outputs: outputs,
+		})
+		return &allToAll{b, exchange, collective.NewBlocks(place, m, element.Float32)}, err
+	}
+	runner, err := collective.NewRunner(collective.RunnerConfig{
+		Endpoint: p.shares.of[i], Program: b.program, Rank: place, Peers: peers, Handles: handles,
+		Memory: collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work},
+	})
+	if err != nil {
+		return nil, err
+	}
+	pattern, err := p.pattern(b.program.Pattern(place))
+	return &scheduled{b, runner, pattern}, err
+}
+
+// pattern is the data of a place among so many ranks, the same for all operations.
+func (p *player) pattern(c collective.PatternConfig) (pattern *collective.Pattern, err error) {
+	if p.patterns[c] == nil {
+		p.patterns[c], err = collective.NewPattern(c)
+	}
+	return p.patterns[c], err
+}
+
+// fill implements part: an operation has the same input each time in an iteration.
+func (p *player) fill(id operationID) {
+	for _, o := range p.operations {
+		if o != nil {
+			o.fill(id)
+		}
+	}
+}
+
+// operate implements part: each stream does its tasks in order.
+func (p *player) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
+	tasks := p.program.Tasks[p.rank]
+	p.spans, p.groups = make([]training.Span, len(tasks)), map[string]uint64{}
+	done := make([]chan struct{}, len(tasks))
+	for i := range done {
+		done[i] = make(chan struct{})
+	}
+	traffic := make([]collective.Traffic, len(tasks))
+	now := clock.New(uint64(p.dilation))
+	running, fail := context.WithCancelCause(ctx)
+	pumping, stop := context.WithCancel(running)
+	pumped := make(chan error, 1)
+	go func() {
+		err := p.shares.pump(pumping)
+		if err != nil {
+			fail(err)
+		}
+		pumped <- err
+	}()
+	group, running := errgroup.WithContext(running)
+	for _, stream := range p.streams {
+		group.Go(func() error {
+			var free time.Duration
+			for _, task := range stream {
+				if err := p.await(running, task, done); err != nil {
+					return err
+				}
+				if err := p.task(running, id, task, now, free, &traffic[task]); err != nil {
+					return err
+				}
+				free = p.spans[task].End
+				close(done[task])
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	stop()
+	if broken := <-pumped; broken != nil {
+		err = broken // what the streams say follows from it
+	}
+	fail(nil)
+	var sum collective.Traffic
+	for i, t := range traffic {
+		addTraffic(&sum, t)
+		if tasks[i].Kind == training.Exchange {
+			p.groups[p.program.Operations[tasks[i].Operation].Group] += t.Sent
+		}
+	}
+	return sum, err
+}
+
+// await waits until the tasks before one are done.
+func (p *player) await(ctx context.Context, task int, done []chan struct{}) error {
+	for _, before := range p.program.Tasks[p.rank][task].After {
+		select {
+		case <-done[before]:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// task does a task. Time passes from when the one before it in its stream, and those that it
+// waited for, were over, and not from when this process was run: else the host's delays would
+// add up to a slower device.
+func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clock, free time.Duration, traffic *collective.Traffic) error {
+	t := &p.program.Tasks[p.rank][i]
+	span := &p.spans[i]
+	if t.Kind == training.Exchange {
+		span.Start = now.Now().Sub(0)
+		var err error
+		*traffic, err = p.operations[t.Operation].operate(ctx, id)
+		span.End = now.Now().Sub(0)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", t.Name, err)
+		}
+		return err
+	}
+	span.Start = free
+	for _, before := range t.After {
+		span.Start = max(span.Start, p.spans[before].End)
+	}
+	span.End = span.Start + t.Time
+	timer := time.NewTimer(time.Until(now.Real(clock.Time(span.End))))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// lost implements part.
+func (p *player) lost() []collective.Loss { return nil }
+
+// check implements part.
+func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
+	for _, o := range p.operations {
+		if o != nil {
+			bad, _ := o.check(id, lost)
+			wrong += bad
+		}
+	}
+	return wrong, 0
+}
+
+// addIteration divides the time of an iteration, from the first rank's begin on, and adds what
+// ranks sent. Times are the testbed's.
+func (r *Result) addIteration(job Job, o *Operation, dones []operationDone) {
+	if n := len(r.Operations); n > 0 {
+		r.Operations[n-1].Spans = nil // that of the latest is enough
+	}
+	by := clock.Dilation(job.Dilation)
+	o.Spans = make([][]training.Span, len(dones))
+	for rank, d := range dones {
+		late := by.Passed(time.Duration(d.Start - o.Start.UnixNano()))
+		for _, s := range d.Spans {
+			o.Spans[rank] = append(o.Spans[rank], training.Span{Start: late + s.Start, End: late + s.End})
+		}
+		if r.PerRank[rank].Groups == nil {
+			r.PerRank[rank].Groups = map[string]uint64{}
+		}
+		for group, bytes := range d.Groups {
+			r.PerRank[rank].Groups[group] += bytes
+		}
+	}
+	o.Time, o.Ranks = job.Training.Times(o.Spans)
+}

@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+	"railbed/transports"
+	"railbed/workloads/training"
+)
+
+// trainingJob is a job of a small model.
+func trainingJob(t *testing.T, transport string, change func(*spec.Model)) Job {
+	t.Helper()
+	m := &spec.Model{Layers: 4, Hidden: 64, Sequence: 32, TFLOPS: units.Factor{Num: 1, Den: 10}, Bucket: 100_000}
+	change(m)
+	(&spec.Testbed{Steps: []spec.Step{{Training: &spec.Training{Model: m}}}}).SetDefaults()
+	program, err := training.Compile(m, training.Scale{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := job(m.World(), 0)
+	j.Kind, j.Algorithm, j.Transport, j.Training = Training, "", transport, program
+	return j
+}
+
+// Every rank sends what the program says, element by element right, in each of its groups,
+// and no task begins before those that it is after.
+func TestTrainingJobs(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*spec.Model)
+	}{
+		{"data parallel", func(m *spec.Model) { m.DP = 3 }},
+		{"3D", func(m *spec.Model) { m.DP, m.TP, m.PP, m.GlobalBatch, m.Vocabulary = 2, 2, 2, 8, 100 }},
+		{"ZeRO 3, experts", func(m *spec.Model) { m.DP, m.ZeRO, m.EP, m.Experts, m.TopK = 4, 3, 2, 4, 2 }},
+		{"sequence parallel, ZeRO 1", func(m *spec.Model) { m.DP, m.TP, m.SP, m.ZeRO = 2, 2, true, 1 }},
+	} {
+		for _, transport := range []string{TCP, RD} {
+			t.Run(c.name+"/"+transport, func(t *testing.T) {
+				j := trainingJob(t, transport, c.change)
+				result, err := Run(t.Context(), j, goroutines{}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := j.Warmup + j.Iterations; result.Wrong() != 0 || len(result.Operations) != n {
+					t.Errorf("%d wrong elements in %d iterations, want %d", result.Wrong(), len(result.Operations), n)
+				}
+				for rank, r := range result.PerRank {
+					checkTrainingRank(t, j, rank, r)
+				}
+				checkSpans(t, j.Training, &result.Operations[len(result.Operations)-1])
+			})
+		}
+	}
+}
+
+func checkTrainingRank(t *testing.T, j Job, rank int, r RankResult) {
+	t.Helper()
+	iterations := uint64(j.Warmup + j.Iterations)
+	if want := j.Training.Sent(rank) * iterations; r.Payload.Sent != want || want == 0 {
+		t.Errorf("rank %d sent %d bytes, want %d", rank, r.Payload.Sent, want)
+	}
+	for _, v := range j.Training.Volumes(rank) {
+		if r.Groups[v.Group] != v.Bytes*iterations {
+			t.Errorf("rank %d sent %v, want %v of each iteration", rank, r.Groups, v)
+		}
+	}
+}
+
+func checkSpans(t *testing.T, p *training.Program, o *Operation) {
+	t.Helper()
+	for rank, tasks := range p.Tasks {
+		for i, task := range tasks {
+			s := o.Spans[rank][i]
+			if s.End < s.Start || task.Kind != training.Exchange && s.End-s.Start != task.Time {
+				t.Errorf("rank %d: %s took %v", rank, task.Name, s)
+			}
+			for _, before := range task.After {
+				if end := o.Spans[rank][before].End; s.Start < end {
+					t.Errorf("rank %d: task %d, %s, begins at %v, and task %d ends at %v", rank, i, task.Name, s.Start, before, end)
+				}
+			}
+		}
+		if times := o.Ranks[rank]; times.Compute+times.Exposed+times.Idle != o.Time || times.Compute == 0 {
+			t.Errorf("rank %d: %+v of %v", rank, times, o.Time)
+		}
+	}
+}
+
+// An element that is not what it must be is counted.
+func TestTrainingCountsWrongElements(t *testing.T) {
+	j := trainingJob(t, TCP, func(m *spec.Model) { m.DP = 2 })
+	result, err := Run(t.Context(), j, goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, output []byte) {
+		if rank == 1 && id.Index == 2 {
+			output[17]++
+		}
+	}}}, nil)
+	if err != nil || result.Wrong() != 1 || result.Operations[2].Wrong != 1 {
+		t.Errorf("%v, %+v, want one wrong element", err, result)
+	}
+}
+
+// A rank that dies is named, while the others wait for it in several groups.
+func TestTrainingNamesWhoDies(t *testing.T) {
+	j := trainingJob(t, TCP, func(m *spec.Model) { m.DP, m.PP, m.GlobalBatch = 2, 2, 400 })
+	l := processes{started: func(node string, p *realProcess) {
+		if node == "h2" {
+			time.AfterFunc(time.Second, func() { _ = p.Kill() })
+		}
+	}}
+	j.Iterations = 1000
+	_, err := Run(t.Context(), j, l, nil)
+	if err == nil || !strings.Contains(err.Error(), "rank 2 on h2: ") {
+		t.Errorf("%v, want rank 2 on h2", err)
+	}
+}
+
+// Jobs that cannot be are refused before anything starts.
+func TestTrainingJobsThatCannotBe(t *testing.T) {
+	for name, change := range map[string]func(*Job){
+		"without a program":       func(j *Job) { j.Training = nil },
+		"program of others":       func(j *Job) { j.Ranks = j.Ranks[:1] },
+		"program of a collective": func(j *Job) { j.Kind, j.Algorithm = AllReduce, Ring },
+	} {
+		j := trainingJob(t, TCP, func(m *spec.Model) { m.DP = 2 })
+		change(&j)
+		if _, err := Run(t.Context(), j, goroutines{refuse: "h0"}, nil); err == nil || !strings.Contains(err.Error(), "needs a program") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A share refuses what would be taken for another's.
+func TestShareLimits(t *testing.T) {
+	if _, err := newShares(nil, maxShares+1); err == nil {
+		t.Error("more shares than there are numbers for")
+	}
+	s, err := newShares(nil, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []struct {
+		imm uint32
+		id  uint64
+	}{{1 << numberBits, 0}, {0, 1 << (idBits - 1)}} {
+		request := []transports.Request{{Imm: r.imm, ID: r.id}}
+		if n, err := s.of[1].Post(t.Context(), request); err == nil || n != 0 || !strings.Contains(fmt.Sprint(err), "too large for a share") {
+			t.Errorf("%+v: %d, %v", r, n, err)
+		}
+	}
+}
