@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/workloads/collective/element"
+	"railbed/workloads/collective/msccl"
 	"railbed/workloads/collective/perf"
 	"railbed/workloads/worker"
 )
@@ -43,6 +45,7 @@ type collectiveOptions struct {
 	testbed                      string
 	nodes                        []string
 	transport, algorithm, family string
+	file                         string // of algorithm msccl
 	from, to, step               string
 	sizes                        worker.Range // made of these
 	iterations, warmup, checks   int
@@ -97,7 +100,8 @@ Options are those of nccl-tests but for -t, the testbed; -o is the operation, an
 output's format is --output. What has no meaning here is refused, except with the value
 that nccl-tests has by default. The exit code is 1 when an element was wrong.`,
 		Example: `  railbed collective all_reduce -b 8 -e 64M -f 2 -n 20 -w 5 -c 1
-  railbed collective alltoall --nodes 'h[0-3]' --transport roce -b 1M -e 1M --output json`,
+  railbed collective alltoall --nodes 'h[0-3]' --transport roce -b 1M -e 1M --output json
+  railbed collective all_reduce --algorithm msccl --file all-pairs.xml -b 1M -e 16M -f 2`,
 		Args:      exactArgs(1),
 		ValidArgs: collectiveNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -122,6 +126,7 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE))
 	f.StringVar(&o.algorithm, "algorithm", "", "`ALGORITHM`, as in files (default ring, of alltoall direct)")
 	completeFlag(cmd, "algorithm", oneOf(algorithms()...))
+	f.StringVar(&o.file, "file", "", "`XML` file of algorithm msccl, as MSCCL's tools write it")
 	f.StringVar(&o.family, "ip", "4", "IP `VERSION`: 4 or 6")
 	completeFlag(cmd, "ip", oneOf("4", "6"))
 	f.StringVarP(&o.from, "minbytes", "b", "32M", "`SIZE` to begin with, in bytes or with K, M or G, which are binary")
@@ -219,7 +224,29 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 	sizes, err := o.sizes.Sizes(job.Kind, len(job.Ranks), job.Type)
 	job.Sweep = &worker.Sweep{Sizes: sizes, Checks: o.checks, Average: averages[o.average]}
 	job.InPlace = job.Kind != worker.AllToAll
+	if err == nil {
+		err = o.readAlgorithm(&job)
+	}
 	return job, errors.Join(append(problems, err)...)
+}
+
+// readAlgorithm takes the job's algorithm from a file, where that has one.
+func (o *collectiveOptions) readAlgorithm(job *worker.Job) error {
+	if (o.algorithm == spec.MSCCL) != (o.file != "") {
+		return fmt.Errorf("--algorithm %q with --file %q: want --algorithm %s and a file, or neither", o.algorithm, o.file, spec.MSCCL)
+	}
+	if o.file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(o.file)
+	if err != nil {
+		return err
+	}
+	if job.Schedule, err = msccl.Read(o.file, text, job.Root); err != nil {
+		return err
+	}
+	job.InPlace = job.InPlace && !job.Schedule.OutOfPlace
+	return nil
 }
 
 // ranksOf are the ranks of nodes, numbered anew.

@@ -20,6 +20,7 @@ func TestCollective(t *testing.T) {
 	const name = "cli-collective"
 	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 3}, links: {default: {rate: 1gbit}}}\n"))
 	t.Cleanup(func() { must(t, "down", name) })
+	const ring = "../../workloads/collective/msccl/testdata/ring.xml"
 	for _, c := range []struct {
 		args  string
 		ranks int
@@ -30,6 +31,7 @@ func TestCollective(t *testing.T) {
 		{"all_reduce -b 4K -n 1 -d half -o max", 3, []string{"4096 2048 max -1 0 0"}},
 		{"reduce_scatter_perf -b 100 -e 200 -i 100 -f 1 -c 0 -n 3 -w 0 --nodes h[01] -a 3", 2, []string{"96 12 sum -1 N/A N/A", "192 24 sum -1 N/A N/A"}},
 		{"broadcast -b 1K -r 2 -n 1 --transport rd", 3, []string{"1024 256 none 2 0 0"}},
+		{"all_reduce -b 12K -n 1 --algorithm msccl --file " + ring, 3, []string{"12288 3072 sum -1 0 N/A"}},
 		{"alltoall -b 96K -n 2 --transport roce --algorithm pairwise --ip 4 -G 0 -g 1", 3, []string{"98304 8192 none -1 0 N/A"}},
 	} {
 		printed := must(t, append([]string{"collective", "-t", name}, strings.Fields(c.args)...)...).stdout
@@ -61,21 +63,26 @@ func TestCollective(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"gather":                            "all_gather, reduce_scatter",
-		"all_reduce -g 2":                   "-g (--ngpus) 2: a rank is a process of its own",
-		"all_reduce -d float8":              "-d float8: want one of float, bfloat16",
-		"all_reduce -o json":                "--output",
-		"all_reduce -b 1X":                  "-b 1X: want a number of bytes",
-		"all_reduce -b 2M -e 1M":            "sizes from 2MiB to 1MiB",
-		"all_reduce -a 4":                   "-a 4: want 0 to 3",
-		"all_reduce -n 0":                   "-n 0",
-		"all_reduce -c -1":                  "-1 checks",
-		"all_reduce --ip 5":                 "--ip 5",
-		"all_reduce --nodes h7":             "no such node",
-		"all_reduce --algorithm star -b 1K": "star",
-		"all_reduce --transport quic -b 1K": "quic",
-		"broadcast -r 3":                    "root 3 of 3",
-		"reduce -J results.json":            "--output json",
+		"gather":                                            "all_gather, reduce_scatter",
+		"all_reduce -g 2":                                   "-g (--ngpus) 2: a rank is a process of its own",
+		"all_reduce -d float8":                              "-d float8: want one of float, bfloat16",
+		"all_reduce -o json":                                "--output",
+		"all_reduce -b 1X":                                  "-b 1X: want a number of bytes",
+		"all_reduce -b 2M -e 1M":                            "sizes from 2MiB to 1MiB",
+		"all_reduce -a 4":                                   "-a 4: want 0 to 3",
+		"all_reduce -n 0":                                   "-n 0",
+		"all_reduce -c -1":                                  "-1 checks",
+		"all_reduce --ip 5":                                 "--ip 5",
+		"all_reduce --nodes h7":                             "no such node",
+		"all_reduce --algorithm star -b 1K":                 "star",
+		"all_reduce --transport quic -b 1K":                 "quic",
+		"broadcast -r 3":                                    "root 3 of 3",
+		"all_reduce --algorithm msccl":                      "and a file",
+		"all_reduce --file " + ring:                         "and a file",
+		"all_reduce -b 12K --algorithm msccl --file no.xml": "no.xml",
+		"broadcast -b 12K --algorithm msccl --file " + ring: "is all-reduce",
+		"all_reduce -b 8K --algorithm msccl --file " + ring: "want a multiple of",
+		"reduce -J results.json":                            "--output json",
 	} {
 		got := do(t, append([]string{"collective", "-t", name}, strings.Fields(args)...)...)
 		if got.code != verdict.ExitUsage || !strings.Contains(got.stderr, want) || got.stdout != "" {
