@@ -45,9 +45,11 @@ func TestControls(t *testing.T) {
 				t.Errorf("%s, rank %d: %+v", control, r.Rank, r.Pace)
 			}
 		}
-		least := time.Duration(float64(result.PerRank[0].Payload.Sent*8) / rate * 1e9 / 3) // of three operations
-		if control == spec.ControlOffline && result.OutOfPlace.Min < least {
-			t.Errorf("%v for what takes %v at its rate", result.OutOfPlace.Min, least)
+		asked := time.Duration(float64(result.PerRank[0].Payload.Sent*8) / rate * 1e9 / 3) // of three operations
+		// A bucket that is full when an operation begins, and clocks that are read at its ends,
+		// take a little off.
+		if control == spec.ControlOffline && result.OutOfPlace.Min < asked*97/100 {
+			t.Errorf("%v for what takes %v at its rate", result.OutOfPlace.Min, asked)
 		}
 	}
 	sealed := controlledJob(spec.ControlArbiter, 0)
