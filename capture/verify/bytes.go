@@ -54,6 +54,7 @@ type roceStream struct {
 	rank            int
 	largest         int    // payload
 	fresh, repeated uint64 // bytes of payload
+	empty           uint64 // requests without any
 	unseen          int64  // PSNs of requests that were not seen
 }
 
@@ -160,11 +161,15 @@ func (b *BytesPerRank) request(p *Packet, rank int) {
 		s.unseen--
 	}
 	s.fresh += uint64(c.Payload)
+	if c.Payload == 0 && c.BTH.Opcode != infiniband.ReadRequest {
+		s.empty++
+	}
 }
 
 // sent is what one rank sent.
 type sent struct {
 	fresh, repeated uint64
+	empty           uint64
 	left            uint64 // of the fresh bytes, those that were given up
 	unseen          int64
 	overflow        bool
@@ -188,6 +193,7 @@ func (b *BytesPerRank) sums() []sent {
 		sum := &sums[s.rank]
 		sum.fresh += s.fresh
 		sum.repeated += s.repeated
+		sum.empty += s.empty
 		sum.left += s.left
 		sum.unseen += s.unseen
 		sum.flows++
@@ -196,6 +202,7 @@ func (b *BytesPerRank) sums() []sent {
 		sum := &sums[f.own.rank]
 		sum.fresh += f.own.fresh
 		sum.repeated += f.own.repeated
+		sum.empty += f.own.empty
 		sum.unseen += f.own.unseen * int64(f.own.largest) // at most
 		sum.flows++
 	}
@@ -235,6 +242,9 @@ func (b *BytesPerRank) Result() Result {
 			worst = deviation
 		}
 		r.Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)] = float64(sum.fresh)
+		if e := rank.Empty; e != nil {
+			r.Measured[fmt.Sprintf("rank%d.empty", rank.Rank)] = float64(sum.emptyOf(e))
+		}
 		r.Measured[fmt.Sprintf("rank%d.retransmitted", rank.Rank)] = float64(sum.repeated)
 		w, u := b.judge(i, sum, most, lossy)
 		wrong, unclear = append(wrong, w...), append(unclear, u...)
@@ -260,12 +270,54 @@ func (b *BytesPerRank) Result() Result {
 	return r
 }
 
+// emptyOf is what was sent of such messages: themselves, or bytes of a stream.
+func (s *sent) emptyOf(e *Empty) uint64 {
+	if e.Header > 0 {
+		return s.fresh
+	}
+	return s.empty
+}
+
+// judgeEmpty compares the messages without a byte that one rank sent with what it is to send.
+func (b *BytesPerRank) judgeEmpty(i int, sum sent, lossy bool) (wrong, unclear []string) {
+	rank := &b.roles.workload.Ranks[i]
+	name, e := b.roles.name(i), rank.Empty
+	if sum.flows == 0 {
+		return nil, []string{name + ": no packet of the workload"}
+	}
+	what, count := "messages", sum.emptyOf(e)
+	least, most := float64(e.Messages), float64(e.Messages)
+	if e.Header > 0 { // of a stream there are only bytes
+		what = "bytes of messages' headers and replies"
+		least *= float64(e.Header)
+		most = most*float64(e.Header+e.Reply) + float64(units.Bytes(sum.flows)*e.Connection)
+	}
+	least, most = least*(1-b.tolerance), most*(1+b.tolerance)
+	line := fmt.Sprintf("%s: sent %d %s, want %.0f to %.0f", name, count, what, least, most)
+	switch {
+	case float64(count) > most:
+		wrong = append(wrong, line)
+	case float64(count) < least && (lossy || sum.unseen > 0 || b.unread[i] > 0 || b.full):
+		unclear = append(unclear, line)
+	case float64(count) < least:
+		wrong = append(wrong, line)
+	}
+	if e.Header == 0 && sum.fresh > 0 {
+		wrong = append(wrong, fmt.Sprintf("%s: sent %d bytes in messages that have none", name, sum.fresh))
+	}
+	return wrong, unclear
+}
+
 // judge compares one rank's bytes with both numbers; most is the most that a rank is to send.
 func (b *BytesPerRank) judge(i int, sum sent, most units.Bytes, lossy bool) (wrong, unclear []string) {
 	rank := &b.roles.workload.Ranks[i]
 	name := b.roles.name(i)
 	if b.unread[i] > 0 {
 		unclear = append(unclear, fmt.Sprintf("%s: %d datagrams cannot be read", name, b.unread[i]))
+	}
+	if rank.Empty != nil {
+		wrong, u := b.judgeEmpty(i, sum, lossy)
+		return wrong, append(unclear, u...)
 	}
 	if sum.fresh == 0 && (rank.Expected > 0 || most == 0) {
 		return nil, append(unclear, name+": no packet of the workload")

@@ -72,6 +72,7 @@ func (s *serialSet) has(n uint32) bool {
 type rdStream struct {
 	seen, skipped   serialSet
 	fresh, repeated uint64 // bytes of payload
+	empty           uint64 // fresh packets without any
 	left            uint64 // of the fresh ones, those that a skip gave up
 	// unseen is bytes whose first sending passed without having been seen.
 	unseen int64
@@ -84,6 +85,9 @@ func (s *rdStream) data(d *RD) {
 		return
 	}
 	s.fresh += uint64(d.Length)
+	if d.Length == 0 {
+		s.empty++
+	}
 	if d.Flags&wire.RDRepeat != 0 {
 		s.unseen += int64(d.Length)
 	}

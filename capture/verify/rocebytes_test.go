@@ -44,6 +44,16 @@ func (s *scene) silence(rank int) {
 	s.workload.Ranks[rank].Expected, s.workload.Ranks[rank].Reported = 0, new(uint64)
 }
 
+// emptied has rank 1 send three messages without a byte to a queue pair of its own, where it is
+// to send so many.
+func (s *scene) emptied(q *roceQP, want uint64) {
+	s.workload.Ranks[0].QueuePairs.First, q.to = 0x2000, 0x2001
+	for range 3 {
+		q.next(infiniband.WriteOnly, 0)
+	}
+	s.workload.Ranks[1].Expected, s.workload.Ranks[1].Empty = 0, &Empty{Messages: want}
+}
+
 func TestRoCEBytesPerRank(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(s *scene, qs [2]*roceQP)
@@ -78,7 +88,18 @@ func TestRoCEBytesPerRank(t *testing.T) {
 		"who is to send nothing sends": {func(s *scene, _ [2]*roceQP) {
 			s.workload.Ranks[1].Expected = 0
 		}, fail, "sent 3000 bytes, the algorithm sends 0 (+100.00%)"},
-		"nobody is to send":     {func(s *scene, _ [2]*roceQP) { s.silence(0); s.silence(1) }, verdict.Inconclusive, "no packet of the workload"},
+		"nobody is to send":       {func(s *scene, _ [2]*roceQP) { s.silence(0); s.silence(1) }, verdict.Inconclusive, "no packet of the workload"},
+		"messages without a byte": {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 3) }, pass, "rank 1"},
+		"one of them too few":     {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 4) }, fail, "sent 3 messages, want 4 to 4"},
+		"one of them too many":    {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 2) }, fail, "sent 3 messages, want 2 to 2"},
+		"one of them with a byte": {func(s *scene, qs [2]*roceQP) {
+			s.emptied(qs[1], 3)
+			qs[1].next(infiniband.WriteOnly, 1)
+		}, fail, "sent 1 bytes in messages that have none"},
+		"headers of a stream": {func(s *scene, qs [2]*roceQP) {
+			s.emptied(qs[1], 3)
+			*s.workload.Ranks[1].Empty = Empty{Messages: 3, Header: 32}
+		}, fail, "sent 0 bytes of messages' headers and replies, want 94 to 98"},
 		"queue pairs of others": {func(s *scene, _ [2]*roceQP) { s.workload.Ranks[1].QueuePairs.First = 0x9000 }, verdict.Inconclusive, "no packet of the workload"},
 	} {
 		t.Run(what, func(t *testing.T) {

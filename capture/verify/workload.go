@@ -59,12 +59,32 @@ type Rank struct {
 	// Expected is the payload that the algorithm makes the rank send, over
 	// all iterations; see RingAllReduceBytes and AllToAllBytes.
 	Expected units.Bytes `json:"expected"`
+	// Empty are messages without a byte that the rank is to send; nil says nothing of them.
+	Empty *Empty `json:"empty,omitempty"`
 	// Missing is how many bytes of messages the rank says never came to it, of those
 	// that may be left out; nil where it says nothing.
 	Missing *uint64 `json:"missing,omitempty"`
 	// Reported is what the rank itself says that it gave to its sockets, with
 	// its transport's headers and replies; nil when it says nothing.
 	Reported *uint64 `json:"reported,omitempty"`
+}
+
+// Empty are messages without data. Where these are in a stream, each has a header there, and
+// is answered by a reply, or several by one, the other way.
+type Empty struct {
+	Messages uint64      `json:"messages"`
+	Header   units.Bytes `json:"header,omitempty"`
+	Reply    units.Bytes `json:"reply,omitempty"`
+	// Connection is what the ends of a stream have to say to each other besides.
+	Connection units.Bytes `json:"connection,omitempty"`
+}
+
+// String is what is wanted, for people.
+func (e *Empty) String() string {
+	if e.Header > 0 {
+		return fmt.Sprintf("%d B of headers, and replies", e.Messages*uint64(e.Header))
+	}
+	return fmt.Sprintf("%d empty messages", e.Messages)
 }
 
 // QueuePairs are so many numbers of queue pairs, from First on.

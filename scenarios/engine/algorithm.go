@@ -85,5 +85,5 @@ func sendsAcross(w *spec.Workload, bytes uint64, rank int, p *plan.Plan, algorit
 
 // inPlaceToo says that a workload of several sizes measures each in place, too.
 func inPlaceToo(w *spec.Workload, algorithm *schedule.Schedule) bool {
-	return w.Kind != spec.AllToAll && (algorithm == nil || !algorithm.OutOfPlace)
+	return w.Kind != spec.AllToAll && w.Kind != spec.Barrier && (algorithm == nil || !algorithm.OutOfPlace)
 }

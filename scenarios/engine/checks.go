@@ -43,6 +43,8 @@ type finished struct {
 	training *report.Training
 	// messages are those of a step of messages, nil of a collective.
 	messages *report.Messages
+	// unchecked says that nobody could look whether results are right.
+	unchecked bool
 }
 
 // times are those of messages; none where there are no messages.
@@ -215,6 +217,12 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 			if !counted {
 				continue
 			}
+			if e := rank.Empty; e != nil {
+				c.Values = append(c.Values, report.Value{
+					Name: fmt.Sprintf("rank %d (%s:%s)", rank.Rank, rank.Node, rank.NIC), Value: r.Measured[fmt.Sprintf("rank%d.empty", rank.Rank)], Want: e.String(),
+				})
+				continue
+			}
 			c.Values = append(c.Values, report.Value{
 				Name: fmt.Sprintf("rank %d (%s:%s)", rank.Rank, rank.Node, rank.NIC), Value: sent, Unit: "B",
 				Want: fmt.Sprintf("%d B ± %v", uint64(rank.Expected), b.Tolerance),
@@ -260,6 +268,9 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 		case done.Wrong > 0 && done.Learning != nil:
 			c.Verdict = verdict.Fail
 			found = append(found, fmt.Sprintf("ranks had other weights than rank 0 after an iteration %d times", done.Wrong))
+		case done.Wrong > 0 && done.Kind == spec.Barrier:
+			c.Verdict = verdict.Fail
+			found = append(found, fmt.Sprintf("a rank ended before all had begun %d times", done.Wrong))
 		case done.Wrong > 0:
 			c.Verdict = verdict.Fail
 			found = append(found, fmt.Sprintf("%d elements are wrong", done.Wrong))
@@ -276,6 +287,11 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 			found = append(found, fmt.Sprintf("every byte of %d messages is right", done.messages.Count))
 		case done.Learning != nil:
 			found = append(found, fmt.Sprintf("all %d ranks have the same weights after each of %d iterations", done.Ranks, done.Iterations))
+		case done.Kind == spec.Barrier && done.unchecked:
+			c.Verdict = verdict.Inconclusive
+			found = append(found, "ranks have clocks that are not this host's, and nobody knows who ended before others had begun")
+		case done.Kind == spec.Barrier:
+			found = append(found, fmt.Sprintf("none of %d ranks ended before all had begun", done.Ranks))
 		default:
 			found = append(found, fmt.Sprintf("every element of %d ranks is right", done.Ranks))
 		}

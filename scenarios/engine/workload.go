@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/bits"
 	"os"
 	"sync"
 
@@ -16,6 +17,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
+	"railbed/transports/tcp"
 	"railbed/workloads/collective"
 	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/schedule"
@@ -109,6 +111,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 		},
 		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern, Across: across(w)},
 	}
+	done.unchecked = measured.Unchecked
 	if t := r.Learning; t != nil {
 		done.Learning = &report.Learning{Loss: t.Loss, Held: t.Held, Accuracy: t.Accuracy, Clipped: t.Clipped}
 	}
@@ -127,9 +130,22 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 		if w.RD != nil && !w.RD.Droppable.IsZero() {
 			judged.Missing = &rank.Payload.Missing
 		}
+		if w.Kind == spec.Barrier {
+			judged.Empty = barrierMessages(r.Transport, r.Ranks, operations(w, algorithm))
+		}
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
 	return done
+}
+
+// barrierMessages are those of each rank in barriers by dissemination: in each of log2(n)
+// rounds, rounded up, one, and the leave for the one that comes.
+func barrierMessages(transport string, ranks, operations int) *verify.Empty {
+	e := &verify.Empty{Messages: uint64(2 * bits.Len(uint(ranks-1)) * operations)}
+	if transport == worker.TCP {
+		e.Header, e.Reply, e.Connection = tcp.HeaderLen, tcp.ReplyLen, tcp.ConnectionLen
+	}
+	return e
 }
 
 // judgedRank is a rank for the checks of packets, with what it should send.
@@ -161,13 +177,7 @@ func sizes(w *spec.Workload, ranks int) ([]units.Bytes, error) {
 
 // expected is what a rank sends over all operations, by the formula of its collective.
 func expected(w *spec.Workload, rank int, p *plan.Plan, algorithm *schedule.Schedule) (total units.Bytes) {
-	operations := w.Warmup + w.Iterations
-	if w.Sizes != nil {
-		operations += sweepChecks
-		if inPlaceToo(w, algorithm) {
-			operations *= 2
-		}
-	}
+	operations := operations(w, algorithm)
 	all, _ := sizes(w, len(p.Ranks)) // the workload ran with them
 	for _, size := range all {
 		if across(w) {
@@ -177,6 +187,18 @@ func expected(w *spec.Workload, rank int, p *plan.Plan, algorithm *schedule.Sche
 		}
 	}
 	return total
+}
+
+// operations is how many there are of each size.
+func operations(w *spec.Workload, algorithm *schedule.Schedule) int {
+	all := w.Warmup + w.Iterations
+	if w.Sizes != nil {
+		all += sweepChecks
+		if inPlaceToo(w, algorithm) {
+			all *= 2
+		}
+	}
+	return all
 }
 
 // sends is what a rank sends in operations of one size.

@@ -30,6 +30,7 @@ import (
 var collectives = []struct{ program, kind string }{
 	{"all_reduce", worker.AllReduce}, {"all_gather", worker.AllGather}, {"reduce_scatter", worker.ReduceScatter},
 	{"broadcast", worker.Broadcast}, {"reduce", worker.Reduce}, {"alltoall", worker.AllToAll},
+	{"barrier", worker.Barrier},
 }
 
 func collectiveNames() []string {
@@ -86,7 +87,9 @@ func newCollectiveCommand(a *app) *cobra.Command {
 		Short: "Measure a collective between nodes as nccl-tests does",
 		Long: `Measure a collective on the nodes of a running testbed, with the options and the table
 of nccl-tests: KIND is all_reduce, all_gather, reduce_scatter, broadcast, reduce or
-alltoall, for the program of that name (all_reduce_perf and so on).
+alltoall, for the program of that name (all_reduce_perf and so on). It is barrier, too,
+of which nccl-tests has none: its size is 0, and #wrong are ranks that ended before all
+had begun.
 
 Each rank of the testbed's file is a process in its node, and messages go over the
 emulated links by the transport that --transport names; the processes are started, meet
@@ -223,7 +226,7 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 	}
 	sizes, err := o.sizes.Sizes(job.Kind, len(job.Ranks), job.Type)
 	job.Sweep = &worker.Sweep{Sizes: sizes, Checks: o.checks, Average: averages[o.average]}
-	job.InPlace = job.Kind != worker.AllToAll
+	job.InPlace = job.Kind != worker.AllToAll && job.Kind != worker.Barrier
 	if err == nil {
 		err = o.readAlgorithm(&job)
 	}

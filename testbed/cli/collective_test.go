@@ -32,6 +32,7 @@ func TestCollective(t *testing.T) {
 		{"reduce_scatter_perf -b 100 -e 200 -i 100 -f 1 -c 0 -n 3 -w 0 --nodes h[01] -a 3", 2, []string{"96 12 sum -1 N/A N/A", "192 24 sum -1 N/A N/A"}},
 		{"broadcast -b 1K -r 2 -n 1 --transport rd", 3, []string{"1024 256 none 2 0 0"}},
 		{"all_reduce -b 12K -n 1 --algorithm msccl --file " + ring, 3, []string{"12288 3072 sum -1 0 N/A"}},
+		{"barrier -n 3", 3, []string{"0 0 none -1 0 N/A"}},
 		{"alltoall -b 96K -n 2 --transport roce --algorithm pairwise --ip 4 -G 0 -g 1", 3, []string{"98304 8192 none -1 0 N/A"}},
 	} {
 		printed := must(t, append([]string{"collective", "-t", name}, strings.Fields(c.args)...)...).stdout

@@ -166,7 +166,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"Workload.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
 		"Workload.algorithm": func(value string) error {
 			var err error
-			for _, kind := range []string{worker.AllReduce, worker.AllToAll, spec.Broadcast} {
+			for _, kind := range []string{worker.AllReduce, worker.AllToAll, spec.Broadcast, spec.Barrier} {
 				if err = job(func(j *worker.Job, value string) { j.Kind, j.Algorithm = kind, value })(value); err == nil {
 					break
 				}
@@ -189,7 +189,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"Check.fidelity":        only("faithful", "degraded"),
 		"PacketsCheck.deadlock": only("none", "some"),
 		"PathSpread.flows":      only("one-path", "every-path"),
-		"BytesPerRank.formula":  only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce", "hierarchical-all-reduce", "ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter", "hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce", "binomial-reduce", "all-to-all", "msccl", spec.FormulaTraining, spec.FormulaMessages),
+		"BytesPerRank.formula":  only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce", "hierarchical-all-reduce", "ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter", "hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce", "binomial-reduce", "all-to-all", "dissemination-barrier", "msccl", spec.FormulaTraining, spec.FormulaMessages),
 		"Node.rdma":             only(spec.NoRDMA, spec.RXE),
 	}
 }

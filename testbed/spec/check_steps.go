@@ -187,10 +187,10 @@ func (c *checker) sizes(at string, w *Workload) {
 		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size), fmt.Sprintf("want a multiple of %s, the size of an element", each))
 	}
 	s, hasSize := w.Sizes, w.Size != 0 || c.t.Source.Has(at+".size")
-	if w.Kind == KindSGD {
+	if why := map[string]string{KindSGD: "of which the network's is", Barrier: "which has no data"}[w.Kind]; why != "" {
 		for _, key := range []string{"size", "sizes"} {
 			if c.t.Source.Has(at + "." + key) {
-				c.reportKey(at+"."+key, "a size of "+KindSGD+", of which the network's is", "remove it")
+				c.reportKey(at+"."+key, "a size of "+w.Kind+", "+why, "remove it")
 			}
 		}
 		return

@@ -17,6 +17,7 @@ const (
 	ReduceScatter = string(schedule.ReduceScatter)
 	Broadcast     = string(schedule.Broadcast)
 	Reduce        = string(schedule.Reduce)
+	Barrier       = string(schedule.Barrier)
 	AllToAll      = "all-to-all"
 )
 
@@ -40,8 +41,7 @@ const (
 	MSCCL        = "msccl"
 )
 
-// collectives are the algorithms of each kind, the default first: of all but the barrier,
-// which has no bytes to look at.
+// collectives are the algorithms of each kind, the default first.
 var collectives = func() map[string][]string {
 	all := map[string][]string{AllToAll: {"direct", "pairwise"}}
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce} {
@@ -53,6 +53,7 @@ var collectives = func() map[string][]string {
 	for kind := range all {
 		all[kind] = append(all[kind], MSCCL)
 	}
+	all[Barrier] = schedule.Algorithms(schedule.Barrier)
 	return all
 }()
 

@@ -131,9 +131,9 @@ func makeSchema(t *testing.T) []byte {
 			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf, &jsonschema.Schema{Required: []string{choice}})
 		}
 	}
-	workload, trains := s.Definitions["Workload"], jsonschema.NewProperties()
-	trains.Set("kind", &jsonschema.Schema{Const: KindSGD})
-	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: trains}, &jsonschema.Schema{OneOf: workload.OneOf}, nil
+	workload, sizeless := s.Definitions["Workload"], jsonschema.NewProperties()
+	sizeless.Set("kind", &jsonschema.Schema{Enum: []any{KindSGD, Barrier}})
+	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: sizeless}, &jsonschema.Schema{OneOf: workload.OneOf}, nil
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		t.Fatal(err)

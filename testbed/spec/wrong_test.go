@@ -112,6 +112,8 @@ var wrongFiles = []struct {
 	{"formula of a job for a collective", trainingBytes("ar", here+"training"), "formula training of ar, which is no training job", "want that of its algorithm"},
 
 	// Training by gradients.
+	{"size of a barrier", head + "steps: [{workload: {name: b, kind: barrier, " + here + "size: 4KB}}]\n", "a size of barrier, which has no data", "remove it"},
+	{"file of a barrier", head + "steps: [{workload: {name: b, kind: barrier, file: a.xml, algorithm: " + here + "msccl}}]\n", `algorithm "msccl" of barrier`, "want dissemination"},
 	{"size of a network", sgdFile(here + "size: 4KB"), "a size of sgd", "remove it"},
 	{"warm-up of a network", sgdFile(here + "warmup: 1"), "a warm-up of sgd", "remove it"},
 	{"type of a network", sgdFile(here + "type: half"), "a type of sgd", "remove it"},

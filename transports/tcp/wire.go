@@ -27,6 +27,14 @@ const (
 	idLen     = 16
 )
 
+// What of a stream is no data: each message has a header, replies go the other way, at most
+// one for a message, and a connection has a hello and a goodbye.
+const (
+	HeaderLen     = headerLen
+	ReplyLen      = replyLen
+	ConnectionLen = helloLen + headerLen
+)
+
 const magic = "RAILTCP1"
 
 // opGoodbye is the last header of a connection: the sender will close and

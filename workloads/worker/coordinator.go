@@ -238,6 +238,7 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 	if err != nil {
 		return err
 	}
+	released := time.Now()
 	if err := c.broadcast(message{Start: &id}); err != nil {
 		return err
 	}
@@ -269,6 +270,9 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		return err
 	}
 	o.Time = c.job.average().of(times) / time.Duration(r.count)
+	if c.job.Kind == Barrier && r.check {
+		o.judgeBarrier(dones, released, time.Now())
+	}
 	if c.job.Training != nil {
 		result.addIteration(c.job, &o, dones)
 	}

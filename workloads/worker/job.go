@@ -33,6 +33,7 @@ const (
 	Broadcast     = spec.Broadcast
 	Reduce        = spec.Reduce
 	AllToAll      = spec.AllToAll
+	Barrier       = spec.Barrier
 	Ring          = spec.Ring
 	Hierarchical  = spec.Hierarchical
 	MSCCL         = spec.MSCCL
@@ -159,8 +160,8 @@ func (j Job) withDefaults() (Job, error) {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	j.learn(problem)
-	if j.Kind == AllToAll {
-		setDefault(&j.Algorithm, Direct)
+	if all := spec.Algorithms(j.Kind); len(all) > 0 {
+		setDefault(&j.Algorithm, all[0])
 	}
 	setDefault(&j.Algorithm, Ring)
 	setDefault(&j.Transport, TCP)
@@ -274,6 +275,9 @@ func (j Job) checkElements(problem func(format string, args ...any)) {
 // checkRounds looks at sizes and numbers of operations.
 func (j Job) checkRounds(problem func(format string, args ...any)) {
 	for _, size := range j.sizes() {
+		if j.Kind == Barrier && size > 0 {
+			problem("a barrier of %v: it has no data", size)
+		}
 		if each := units.Bytes(max(j.Type.Size(), 1)); size%each != 0 {
 			problem("size %v: want a multiple of %d bytes, the size of an element of type %s", size, each, j.Type)
 		}

@@ -122,8 +122,9 @@ func TestWrongGatherIsCounted(t *testing.T) {
 // TestBadScheduledJobs holds that what no algorithm has is refused before it runs.
 func TestBadScheduledJobs(t *testing.T) {
 	for name, change := range map[string]func(*Job){
-		"algorithm": func(j *Job) { j.Kind, j.Algorithm = AllGather, "tree" },
-		"kind":      func(j *Job) { j.Kind = string(schedule.Barrier) },
+		"algorithm":        func(j *Job) { j.Kind, j.Algorithm = AllGather, "tree" },
+		"kind":             func(j *Job) { j.Kind = "gather" },
+		"barrier of bytes": func(j *Job) { j.Kind, j.Algorithm = Barrier, "" },
 		"droppable": func(j *Job) {
 			j.Algorithm, j.Transport, j.RD = "tree", RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
 		},
