@@ -74,6 +74,7 @@ var levels = map[string]folder{
 	"testbed/plan/picture":  {level: 2},
 	"testbed/plan/plantest": {level: 2},
 	"testbed/plan/rates":    {level: 2},
+	"testbed/convert":       {level: 2},
 
 	"nodes":        {level: 3},
 	"nodes/cgroup": {level: 2},
@@ -241,7 +242,7 @@ var fences = []fence{
 	{"github.com/packetcap/", in("capture"), "capture", "filters are compiled where packets are captured"},
 	{"github.com/docker/", in("nodes/docker"), "nodes/docker", "its client drags in half of a container engine"},
 	{"golang.org/x/sys/unix", source.isLinux, "files named *_linux.go", "what is portable stays portable"},
-	{"go.yaml.in/yaml/", inSpecOrPlanTest, "testbed/spec and tests of testbed/plan", "files are decoded strictly, in one place"},
+	{"go.yaml.in/yaml/", inSpecConvertOrPlanTest, "testbed/spec, testbed/convert and tests of testbed/plan", "files are decoded strictly, in one place, and those of other tools in another"},
 	{"github.com/goccy/go-yaml", nowhere, "no place", "one YAML library is enough, and it is go.yaml.in/yaml"},
 	{"github.com/spf13/", in("testbed/cli"), "testbed/cli", "the command line only parses and prints"},
 	{"github.com/google/go-cmp/", source.isTest, "tests", "it panics where a program must not"},
@@ -279,8 +280,8 @@ func nowhere(source) bool { return false }
 
 func inCaptureOrTest(s source) bool { return in("capture")(s) || s.isTest() }
 
-func inSpecOrPlanTest(s source) bool {
-	return in("testbed/spec")(s) || s.isTest() && in("testbed/plan")(s)
+func inSpecConvertOrPlanTest(s source) bool {
+	return in("testbed/spec")(s) || in("testbed/convert")(s) || s.isTest() && in("testbed/plan")(s)
 }
 
 // violations are all the rules that the sources break, one line each.

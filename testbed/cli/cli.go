@@ -135,6 +135,7 @@ Exec and shell exit as the program that they ran.`,
 	root.AddCommand(newVerifyCommand(a))
 	root.AddCommand(newDoctorCommand(a))
 	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a), newDissectorCommand(a))
+	root.AddCommand(newImportCommand(a), newExportCommand(a))
 	root.InitDefaultHelpCmd()
 	refuseUnknownTopics(root)
 	return root

@@ -29,7 +29,7 @@ const (
 // the finished fabric, such as an override that matches no link, is found by
 // the plan compiler. Defaults are filled in as SetDefaults does.
 func Decode(file string, text []byte) (*Testbed, error) {
-	root, err := parse(file, text)
+	root, err := ParseTree(file, text)
 	if err != nil {
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func (d Direction) Over(base Direction) Direction {
 // "{loss: 1%, drop-list: [5, 6]}", which errors call by the name. Its errors are
 // Problems; nothing is filled in.
 func ParseDirection(name, text string) (Direction, error) {
-	root, err := parse(name, []byte(text))
+	root, err := ParseTree(name, []byte(text))
 	if err != nil {
 		return Direction{}, err
 	}

@@ -36,7 +36,7 @@ func ParsePacketsCheck(name, text string) (*PacketsCheck, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, Problems{{File: name, What: "is empty", Want: "want one of " + strings.Join(packetChecks, ", ")}}
 	}
-	root, err := parse(name, []byte(text))
+	root, err := ParseTree(name, []byte(text))
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"path"
+	"reflect"
 	"strings"
 
 	"railbed/fabric/units"
@@ -153,7 +154,13 @@ func settings[T any](o Ordered[T], name, class string, apply func(T)) {
 // NodeFor is everything that the file says about a node, with defaults. Env and
 // Sysctls are merged key by key.
 func (t *Testbed) NodeFor(name string) Node {
-	merged := Node{Runtime: defaultRuntime, Ranks: defaultRanks, NICQueue: defaultNICQueue}
+	return t.nodeOver(name, Node{Runtime: defaultRuntime, Ranks: defaultRanks, NICQueue: defaultNICQueue})
+}
+
+// NodeSettings is what the file says about a node and nothing more.
+func (t *Testbed) NodeSettings(name string) Node { return t.nodeOver(name, Node{}) }
+
+func (t *Testbed) nodeOver(name string, merged Node) Node {
 	settings(t.Nodes, name, "", func(n Node) {
 		merged.Runtime = cmp.Or(n.Runtime, merged.Runtime)
 		merged.RDMA = cmp.Or(n.RDMA, merged.RDMA)
@@ -186,9 +193,20 @@ func mergedMap(base, specific map[string]string) map[string]string {
 // that no entry names, which is zero. What an entry says about one direction
 // beats what it says about both, and a more specific entry beats both.
 func (f *Fabric) LinkFor(name, class string) Link {
-	both := Direction{Rate: defaultRate}
+	return f.linkOver(name, class, Direction{Rate: defaultRate}, defaultMTU, defaultWeight)
+}
+
+// LinkSettings is what the file says about a link of a class and nothing more.
+func (f *Fabric) LinkSettings(name, class string) Link {
+	merged := f.linkOver(name, class, Direction{}, 0, 0)
+	if reflect.DeepEqual(merged.AToB, merged.BToA) {
+		return Link{Direction: *merged.AToB, MTU: merged.MTU, Weight: merged.Weight}
+	}
+	return Link{MTU: merged.MTU, Weight: merged.Weight, AToB: merged.AToB, BToA: merged.BToA}
+}
+
+func (f *Fabric) linkOver(name, class string, both Direction, mtu, weight int) Link {
 	ab, ba := both, both
-	mtu, weight := defaultMTU, defaultWeight
 	settings(f.Links, name, class, func(l Link) {
 		both = l.Direction.Over(both)
 		ab, ba = l.Direction.Over(ab), l.Direction.Over(ba)

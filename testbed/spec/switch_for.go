@@ -49,16 +49,22 @@ const (
 // Priorities are those that the file names, and the thresholds that depend on a
 // link are nil where the file has none.
 func (f *Fabric) SwitchFor(name string) Switch {
-	var merged Switch
-	apply := func(s Switch) { merged = s.over(merged) }
-	apply(f.Switch)
-	settings(f.Switches, name, "", apply)
+	merged := f.SwitchSettings(name)
 	merged.Kind = cmp.Or(merged.Kind, DefaultSwitchKind)
 	if merged.Kind != Soft {
 		merged.Buffer = cmp.Or(merged.Buffer, defaultBuffer)
 		return merged
 	}
 	merged.setSoftDefaults()
+	return merged
+}
+
+// SwitchSettings is what the file says about a switch and nothing more.
+func (f *Fabric) SwitchSettings(name string) Switch {
+	var merged Switch
+	apply := func(s Switch) { merged = s.over(merged) }
+	apply(f.Switch)
+	settings(f.Switches, name, "", apply)
 	return merged
 }
 

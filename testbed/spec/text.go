@@ -16,16 +16,25 @@ import (
 )
 
 const (
-	// maxFile bounds a file: 4,096 nodes written out one by one need a quarter
+	// maxFile bounds a file in bytes: 4,096 nodes written out one by one need a quarter
 	// of it, and parsing it takes under a second and some 100 MiB.
 	maxFile = 1 << 20
 	// maxDepth bounds nesting; the deepest value of a testbed stands at 8.
 	maxDepth = 64
 )
 
-// Load reads and decodes a file. It reads regular files only, so that a device
-// or a FIFO neither hangs nor fills memory; its errors are Problems.
+// Load reads and decodes a file; its errors are Problems.
 func Load(path string) (*Testbed, error) {
+	text, err := ReadText(path)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(path, text)
+}
+
+// ReadText reads a file of at most maxFile bytes. It reads regular files only, so
+// that a device or a FIFO neither hangs nor fills memory; its errors are Problems.
+func ReadText(path string) ([]byte, error) {
 	// Without O_NONBLOCK the open of a FIFO waits for a writer.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -42,14 +51,24 @@ func Load(path string) (*Testbed, error) {
 	if info.Size() > maxFile {
 		return nil, tooLarge(path, fmt.Sprintf("has %d bytes", info.Size()))
 	}
-	return Read(path, file)
+	return ReadTextFrom(path, file)
+}
+
+// ReadTextFrom reads what the reader gives, which errors call by the name; of more
+// than maxFile bytes it gives one more, at which decoding stops.
+func ReadTextFrom(name string, r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err != nil {
+		return nil, fileProblem(name, "cannot be read: "+reason(err), "try again, or name another file")
+	}
+	return text, nil
 }
 
 // Read decodes what the reader gives, which errors call by the name.
 func Read(name string, r io.Reader) (*Testbed, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	text, err := ReadTextFrom(name, r)
 	if err != nil {
-		return nil, fileProblem(name, "cannot be read: "+reason(err), "try again, or name another file")
+		return nil, err
 	}
 	return Decode(name, text)
 }
@@ -84,9 +103,9 @@ func tooLarge(file, what string) error {
 	return fileProblem(file, what, fmt.Sprintf("a testbed has at most %d bytes", maxFile))
 }
 
-// parse turns the text into the tree of its one document. The text is checked
+// ParseTree turns the text into the tree of its one document. The text is checked
 // first: the parser reports some of what is wrong with it without a position.
-func parse(file string, text []byte) (*yaml.Node, error) {
+func ParseTree(file string, text []byte) (*yaml.Node, error) {
 	if len(text) > maxFile {
 		return nil, tooLarge(file, fmt.Sprintf("has more than %d bytes", maxFile))
 	}

@@ -1,0 +1,203 @@
+package convert
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/shlex"
+
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+)
+
+// addSettings takes over what testbeds have of a node's settings.
+func (i *importer) addSettings() spec.Problems {
+	var problems spec.Problems
+	for _, n := range i.lab.nodes {
+		d, name := i.nodes[n.name.value], i.names.given[n.name.value]
+		var err error
+		var from text
+		var key string
+		switch i.roles[n.name.value] {
+		case server:
+			var node spec.Node
+			if l, found := label(d.labels, labelNode); found {
+				key, from = labelNode, l
+				node, err = spec.ParsePart[spec.Node](labelNode, l.value)
+			}
+			problems = append(problems, i.fill(&node, name, d)...)
+			if entry := (spec.Entry[spec.Node]{Key: name, Value: node}); !isZero(node) {
+				i.testbed.Nodes = append(i.testbed.Nodes, entry)
+			}
+		case bridge, router:
+			if l, found := label(d.labels, labelSwitch); found {
+				key, from = labelSwitch, l
+				var sw spec.Switch
+				sw, err = spec.ParsePart[spec.Switch](labelSwitch, l.value)
+				i.setSwitch(name, sw)
+			}
+			i.leaveOut(d)
+		}
+		if err != nil {
+			problems = append(problems, i.ofLabel(key, from, err)...)
+		}
+	}
+	return problems
+}
+
+func (i *importer) setSwitch(name string, sw spec.Switch) {
+	for n := range i.testbed.Fabric.Switches {
+		if i.testbed.Fabric.Switches[n].Key == name {
+			i.testbed.Fabric.Switches[n].Value = sw
+		}
+	}
+}
+
+func isZero(n spec.Node) bool {
+	text, err := spec.FormatPart(n)
+	return err == nil && text == "{}"
+}
+
+// leaveOut notes what a switch cannot have; that of an exported switch is the
+// exporter's own.
+func (i *importer) leaveOut(d definition) {
+	if _, own := label(d.labels, labelSwitch); own {
+		return
+	}
+	const why = "a switch runs no programs"
+	for _, what := range []struct {
+		key string
+		at  []text
+	}{{"image", []text{d.image}}, {"entrypoint", []text{d.entrypoint}}, {"cmd", []text{d.cmd}}, {"cpu", []text{d.cpu}}, {"memory", []text{d.memory}}, {"exec", d.exec}, {"binds", d.binds}} {
+		for _, at := range what.at {
+			if at.value != "" {
+				i.add(at.at, why, "left out: %s of a switch", what.key)
+			}
+		}
+	}
+	for _, s := range slices.Concat(d.env, d.sysctls) {
+		i.add(s.keyAt, why, "left out: %s of a switch", s.key)
+	}
+	i.leaveLabels(d)
+}
+
+func (i *importer) leaveLabels(d definition) {
+	for _, l := range d.labels {
+		if !strings.HasPrefix(l.key, "railbed.") {
+			i.add(l.keyAt, "", "label %s is left out", l.key)
+		}
+	}
+}
+
+// size is a number of bytes as containerlab writes it: 1G is 10^9 bytes, 1Gi 2^30.
+var size = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?$`)
+
+func parseSize(text string) (units.Bytes, bool) {
+	found := size.FindStringSubmatch(strings.ToLower(strings.TrimSpace(text)))
+	if found == nil {
+		return 0, false
+	}
+	number, err := strconv.ParseFloat(found[1], 64)
+	base := 1000.0
+	if found[3] != "" {
+		base = 1024
+	}
+	number *= math.Pow(base, float64(strings.Index(" kmgt", cmp.Or(found[2], " "))))
+	return units.Bytes(number), err == nil && number < 1<<50
+}
+
+// fill takes over a server's settings.
+func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problems {
+	var problems spec.Problems
+	wrong := func(at text, want, what string) {
+		problems = append(problems, spec.Problem{File: i.file, Line: at.at.line, Column: at.at.column, What: fmt.Sprintf("%s %q of node %s", what, at.value, name), Want: want})
+	}
+	if d.cpu.value != "" {
+		cpu, err := strconv.ParseFloat(d.cpu.value, 64)
+		if err != nil || cpu < 0 {
+			wrong(d.cpu, "want a number of cores", "cpu")
+		}
+		node.CPU = cpu
+	}
+	if d.memory.value != "" {
+		memory, ok := parseSize(d.memory.value)
+		if !ok {
+			wrong(d.memory, "want a size such as 512MB", "memory")
+		}
+		node.Memory = memory
+	}
+	for _, s := range d.env {
+		if node.Env == nil {
+			node.Env = map[string]string{}
+		}
+		node.Env[s.key] = s.value.value
+	}
+	_, exported := label(d.labels, labelTestbed)
+	for _, s := range d.sysctls {
+		if own, is := ownSysctls[s.key]; exported && is && own == s.value.value {
+			continue
+		}
+		if !strings.HasPrefix(s.key, "net.") {
+			i.add(s.keyAt, "a node has those of its network namespace, net.*", "sysctl %s is left out", s.key)
+			continue
+		}
+		if node.Sysctls == nil {
+			node.Sysctls = map[string]string{}
+		}
+		node.Sysctls[s.key] = s.value.value
+	}
+	i.fillContainer(node, d)
+	i.leaveLabels(d)
+	return problems
+}
+
+// fillContainer takes over what a node is made of.
+func (i *importer) fillContainer(_ *spec.Node, d definition) {
+	for _, what := range []struct {
+		key string
+		at  text
+	}{{"image", d.image}, {"entrypoint", d.entrypoint}, {"cmd", d.cmd}} {
+		if what.at.value != "" {
+			i.add(what.at.at, "a node of runtime netns runs the host's programs", "%s %q is left out", what.key, what.at.value)
+		}
+	}
+	for _, bind := range d.binds {
+		i.add(bind.at, "a node of runtime netns has the host's files", "bind %q is left out", bind.value)
+	}
+}
+
+func isOwnCommand(command string) bool { return strings.Contains(command, ownCommands) }
+
+// addSteps makes steps of the commands that containerlab runs when all nodes are
+// up: of all nodes at once those that are alike.
+func (i *importer) addSteps() {
+	for _, n := range i.lab.nodes {
+		if i.roles[n.name.value] != server {
+			continue
+		}
+		for _, command := range i.nodes[n.name.value].exec {
+			if isOwnCommand(command.value) {
+				continue
+			}
+			words, err := shlex.Split(command.value)
+			if err != nil || len(words) == 0 {
+				i.add(command.at, "", "command %q of node %s cannot be split into words, and is left out", command.value, n.name.value)
+				continue
+			}
+			name := i.names.given[n.name.value]
+			if steps := i.testbed.Steps; len(steps) > 0 {
+				if last := steps[len(steps)-1].Exec; slices.Equal(last.Command, words) && !slices.Contains(last.Nodes, name) {
+					last.Nodes = append(last.Nodes, name)
+					continue
+				}
+			}
+			i.testbed.Steps = append(i.testbed.Steps, spec.Step{Exec: &spec.Exec{Nodes: []string{name}, Command: words}})
+		}
+	}
+	i.testbed.SetDefaults()
+}
