@@ -98,7 +98,7 @@ func BenchmarkFloor(b *testing.B) {
 // floor prepares the calls; run makes them.
 func floor(b *testing.B, p *plan.Plan, ns map[string]*kernel.Namespace) (run func(), undo func() error) {
 	b.Helper()
-	f, err := prepare(p, ns, Options{Calibration: testCalibration(b), Parallel: 1})
+	f, err := prepare(p, firstIndex, ns, Options{Calibration: testCalibration(b), Parallel: 1})
 	if err == nil {
 		err = f.calibrate(context.Background())
 	}

@@ -24,7 +24,7 @@ import (
 // changed; so is, by measuring, a rate that the host does not reach. When a
 // later step fails or ctx ends, Build takes away what it made.
 func Build(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, o Options) (*Fabric, error) {
-	f, err := prepare(kernelSide(p), ns, o)
+	f, err := prepare(kernelSide(p), firstIndex, ns, o)
 	if err != nil {
 		return nil, err
 	}
@@ -42,12 +42,12 @@ func Build(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, o
 }
 
 // prepare checks the plan and the host and changes nothing.
-func prepare(p *plan.Plan, ns map[string]*kernel.Namespace, o Options) (*Fabric, error) {
-	hosts, err := newHosts(p, ns)
+func prepare(p *plan.Plan, first int, ns map[string]*kernel.Namespace, o Options) (*Fabric, error) {
+	hosts, err := newHosts(p, first, ns)
 	if err != nil {
 		return nil, err
 	}
-	f := &Fabric{options: serialised(o), hosts: hosts, bursts: map[shape]link.Entry{}, named: map[string]*planLink{}}
+	f := &Fabric{options: serialised(o), hosts: hosts, first: first, bursts: map[shape]link.Entry{}, named: map[string]*planLink{}}
 	byName := map[string]*host{}
 	for _, h := range hosts {
 		byName[h.name] = h

@@ -149,7 +149,7 @@ func (f *Fabric) compareLinks(h *host, conn *kernel.Conn, got reading, d *differ
 	}
 	for _, p := range h.ports {
 		l := got.byIndex[p.index]
-		if peer := endIndex(p.link, !p.atA); l.Kind != "veth" || l.PeerIndex != peer {
+		if peer := endIndex(f.first, p.link, !p.atA); l.Kind != "veth" || l.PeerIndex != peer {
 			d.broken = append(d.broken, p.link)
 			if l.Name != p.Name {
 				d.add(h.at(p.Name), nil, "make %s:%s: kernel has no such interface", h.name, p.Name)

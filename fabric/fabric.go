@@ -33,6 +33,7 @@ type Options struct {
 type Fabric struct {
 	options Options
 	hosts   []*host
+	first   int // interface index
 	bursts  map[shape]link.Entry
 
 	lock  sync.Mutex  // held during changes and readings

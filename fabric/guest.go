@@ -11,8 +11,9 @@ import (
 	"railbed/testbed/plan"
 )
 
-// guestSide is a node that is a virtual machine as this host's kernel has it: its
-// NICs, whose frames go on to the guest, and nothing that would answer for it.
+// guestSide is a node that is a virtual machine, or somebody else's container, as its
+// namespace here has it: its NICs, whose frames go on to the guest or wait for the
+// container, and nothing that would answer for it.
 func guestSide(n plan.Node) plan.Node {
 	n.Loopbacks, n.Routes, n.Rules, n.Sysctls = nil, nil, nil, nil
 	n.NICs = slices.Clone(n.NICs)

@@ -51,21 +51,22 @@ const (
 	firstIndex    = 101
 )
 
-func endIndex(link int, atA bool) int {
+func endIndex(first, link int, atA bool) int {
 	if atA {
-		return firstIndex + 2*link
+		return first + 2*link
 	}
-	return firstIndex + 2*link + 1
+	return first + 2*link + 1
 }
 
-// newHosts makes the hosts of a plan, in its order, and reports everything
+// newHosts makes the hosts of a plan, in its order, with interface indexes from first
+// on, and reports everything
 // about the plan that the kernel would not take.
-func newHosts(p *plan.Plan, namespaces map[string]*kernel.Namespace) ([]*host, error) {
+func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) ([]*host, error) {
 	var errs []error
 	ends := map[plan.End]port{}
 	for i, l := range p.Links {
-		ends[l.A] = port{index: endIndex(i, true), link: i, atA: true}
-		ends[l.B] = port{index: endIndex(i, false), link: i}
+		ends[l.A] = port{index: endIndex(first, i, true), link: i, atA: true}
+		ends[l.B] = port{index: endIndex(first, i, false), link: i}
 	}
 	var hosts []*host
 	add := func(name string, interfaces []plan.Interface) *host {
@@ -91,7 +92,7 @@ func newHosts(p *plan.Plan, namespaces map[string]*kernel.Namespace) ([]*host, e
 		return h
 	}
 	for _, n := range p.Nodes {
-		guest := n.Runtime == spec.VM
+		guest := n.Runtime == spec.VM || n.Runtime == spec.CNI
 		sysctls, err := nodeSysctls(n) // wrong ones of a guest's are told here, too
 		if guest {
 			n, sysctls = guestSide(n), kernelswitch.SilentSysctls()

@@ -22,12 +22,14 @@ type softPart struct {
 	links   []*planLink // all of the plan, as they are now asked for
 	named   map[string]*planLink
 	nics    int // of all nodes
+	// foreign are NICs whose interfaces are in somebody else's namespaces.
+	foreign map[plan.End]bool
 }
 
 // startSoft opens the far ends of the NICs and starts the soft switches of the
 // plan, of whose kernel's part the fabric is, on them.
 func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
-	s := &softPart{plan: p, named: map[string]*planLink{}}
+	s := &softPart{plan: p, named: map[string]*planLink{}, foreign: map[plan.End]bool{}}
 	for _, l := range p.Links {
 		made := &planLink{Link: l}
 		s.links = append(s.links, made)
@@ -49,7 +51,7 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 			}
 			numbers, indexes = append(numbers, len(ways.Ends)), append(indexes, nic.index)
 			ways.Ends, names = append(ways.Ends, plan.End{Node: h.name, Port: nic.Name}), append(names, far.Port)
-			ways.Joined = append(ways.Joined, softports.TrunkPort{Index: endIndex(nic.link, !nic.atA), MTU: nic.MTU})
+			ways.Joined = append(ways.Joined, softports.TrunkPort{Index: endIndex(f.first, nic.link, !nic.atA), MTU: nic.MTU})
 		}
 		ways.NICs, ways.Indexes = append(ways.NICs, numbers), append(ways.Indexes, indexes)
 	}
@@ -117,18 +119,26 @@ func (f *Fabric) rejoin(l *planLink) error {
 	if l.b.name == SoftSide {
 		far, near = l.B, l.A
 	}
-	if far.Node != SoftSide || f.soft.nics > mostOwnPorts {
+	if far.Node != SoftSide || f.soft.nics > mostOwnPorts || f.soft.foreign[near] {
 		return nil
 	}
-	var h *softports.Handle
-	err := kernel.Each(context.Background(), []*kernel.Namespace{f.softSide().ns}, 1, func(int) (err error) {
-		h, err = openWay(far.Port, l.MTU, f.soft.nics)
+	h, err := f.openFar(near, far.Port, l.MTU)
+	if err != nil {
+		return err
+	}
+	return f.soft.process.ReplacePort(near, h)
+}
+
+// openFar opens the far end of a NIC again.
+func (f *Fabric) openFar(near plan.End, far string, mtu int) (h *softports.Handle, err error) {
+	err = kernel.Each(context.Background(), []*kernel.Namespace{f.softSide().ns}, 1, func(int) (err error) {
+		h, err = openWay(far, mtu, f.soft.nics)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("join %s:%s to the soft switches again: %w", near.Node, near.Port, err)
+		return nil, fmt.Errorf("join %s:%s to the soft switches again: %w", near.Node, near.Port, err)
 	}
-	return f.soft.process.ReplacePort(near, h)
+	return h, nil
 }
 
 // softSide is the host of the far ends, nil where no switch is soft.
@@ -342,4 +352,73 @@ func (f *Fabric) Record(ports []plan.End, o live.RecordOptions) (*live.Feed, err
 		return nil, errors.New("record soft switches: there are none")
 	}
 	return f.soft.process.Record(ports, o)
+}
+
+// Join has the soft switches use the way to a NIC that somebody else has in a namespace
+// of his own, instead of the interface that Build made for it. The handle is used up,
+// whatever comes of it.
+func (f *Fabric) Join(end plan.End, h *softports.Handle) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	l, _, err := f.nicOf(end)
+	if err == nil && (h.Description.MTU != l.MTU || h.Description.Driver == softports.Tap) {
+		err = fmt.Errorf("a port of driver %q and mtu %d, want a veth's far end and mtu %d", h.Description.Driver, h.Description.MTU, l.MTU)
+	}
+	if err == nil {
+		h.Description.Name, h.Description.Reason = end.Node+":"+end.Port, ""
+		err = f.soft.process.ForeignPort(end, h)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("join %s:%s: %w", end.Node, end.Port, err), h.Close())
+	}
+	f.soft.foreign[end] = true
+	return nil
+}
+
+// Leave undoes Join.
+func (f *Fabric) Leave(end plan.End) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	l, far, err := f.nicOf(end)
+	if err != nil || !f.soft.foreign[end] {
+		return err
+	}
+	if f.soft.nics > mostOwnPorts {
+		err = f.soft.process.JoinTrunk(end)
+	} else {
+		h, openErr := f.openFar(end, far, l.MTU)
+		if err = openErr; err == nil {
+			err = f.soft.process.ReplacePort(end, h)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("leave %s:%s: %w", end.Node, end.Port, err)
+	}
+	delete(f.soft.foreign, end)
+	return nil
+}
+
+// Gone are the joined NICs that were deleted where they were.
+func (f *Fabric) Gone() ([]plan.End, error) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if !f.built || f.soft == nil || len(f.soft.foreign) == 0 {
+		return nil, nil
+	}
+	return f.soft.process.ForeignGone()
+}
+
+// nicOf is the kernel's link of a NIC at soft switches, and the name of its far end.
+func (f *Fabric) nicOf(end plan.End) (l *planLink, far string, err error) {
+	if f.built && f.soft != nil {
+		for _, l := range f.links {
+			switch {
+			case l.A.Node == SoftSide && l.B == end:
+				return l, l.A.Port, nil
+			case l.B.Node == SoftSide && l.A == end:
+				return l, l.B.Port, nil
+			}
+		}
+	}
+	return nil, "", fmt.Errorf("no NIC %s:%s at soft switches", end.Node, end.Port)
 }

@@ -84,7 +84,7 @@ func TestAFrameIsOnePacket(t *testing.T) {
 	p := leafSpine(t, 1, 1, 2)
 	f, ns := build(t, p)
 	l := f.links[0]
-	near, far := tap(t, ns["h0"], endIndex(0, true)), tap(t, ns["leaf1"], endIndex(0, false))
+	near, far := tap(t, ns["h0"], endIndex(firstIndex, 0, true)), tap(t, ns["leaf1"], endIndex(firstIndex, 0, false))
 	const frame = 14 + 1500
 
 	a, b := stream(t, ns["h0"], ns["h1"], addrs(p, "h1")[0].String())

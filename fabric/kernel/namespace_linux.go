@@ -36,6 +36,15 @@ func NewNamespace() (*Namespace, error) {
 	return &Namespace{handle: created}, nil
 }
 
+// OpenNamespace opens a namespace by a path that somebody else keeps it by.
+func OpenNamespace(path string) (*Namespace, error) {
+	handle, err := netns.GetFromPath(path)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	return &Namespace{handle: handle}, nil
+}
+
 // CurrentNamespace is the network namespace of the calling thread.
 func CurrentNamespace() (*Namespace, error) {
 	handle, err := ownNamespace()

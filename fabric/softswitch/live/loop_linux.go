@@ -69,6 +69,8 @@ type nic struct {
 	port port.Port        // nil with the trunk
 	out  []*packet.Packet // due, not sent yet
 	gone bool
+	// foreign says that its interface is in somebody else's namespace.
+	foreign bool
 	// noMemory counts frames that came while the packet memory was used up,
 	// refused those that the node's queue had no room for.
 	noMemory, refused uint64
@@ -295,7 +297,7 @@ func (l *loop) flush() {
 			late := l.clock.Wait(now.Sub(one.Due))
 			to.late.Add(late)
 			l.late.Add(late)
-			if l.arrived != nil {
+			if l.arrived != nil && !to.foreign {
 				l.arrived.release(number, one.Data, l.realTime(one.Due))
 			}
 		}

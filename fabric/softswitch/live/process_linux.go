@@ -65,6 +65,7 @@ type request struct {
 	OpenTaps    *openTaps    `json:"open_taps,omitempty"`
 	CloseTaps   *int         `json:"close_taps,omitempty"`
 	ReplacePort *replacePort `json:"replace_port,omitempty"`
+	ForeignGone bool         `json:"foreign_gone,omitempty"`
 }
 
 type setLink struct {
@@ -83,6 +84,8 @@ type answer struct {
 	Error string `json:"error,omitempty"`
 	State *State `json:"state,omitempty"`
 	Place int    `json:"place,omitempty"` // of opened taps
+	// Gone is in the answer to ForeignGone.
+	Gone []plan.End `json:"gone,omitempty"`
 	// Epoch is in the answer to start.
 	Epoch time.Time `json:"epoch,omitzero"`
 }
@@ -410,6 +413,8 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			}
 		case r.ReplacePort != nil:
 			err = l.replace(r.ReplacePort)
+		case r.ForeignGone:
+			a.Gone = l.foreignGone()
 		case r.CloseTaps != nil:
 			l.do(func() { err = l.taps.remove(*r.CloseTaps) })
 		default:

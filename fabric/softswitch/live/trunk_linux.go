@@ -28,7 +28,9 @@ func (l *loop) receiveTrunk(events uint32) {
 		}
 		count, err := l.trunk.Receive(l.frames[:], l.trunk.from[:])
 		for i, number := range l.trunk.from[:count] {
-			l.handIn(number, i)
+			if l.nics[number].port == nil { // else its interface is not in use
+				l.handIn(number, i)
+			}
 		}
 		if err != nil || count < batch {
 			return
@@ -51,54 +53,113 @@ func (l *loop) way(number int, s *NICState) (err error) {
 }
 
 // replacePort has a NIC use another port, whose descriptors come by the socket
-// of descriptors.
+// of descriptors. Without any it is the trunk's again.
 type replacePort struct {
 	End         plan.End         `json:"end"`
 	Description port.Description `json:"description"`
 	Files       int              `json:"files"`
+	Foreign     bool             `json:"foreign,omitempty"`
 }
 
 // ReplacePort gives a NIC another port, after its interface was made anew. The
 // handle is used up, whatever comes of it.
 func (s *Process) ReplacePort(end plan.End, h *port.Handle) error {
+	return s.replacePort(replacePort{End: end, Description: h.Description}, h)
+}
+
+// ForeignPort gives a NIC a port in somebody else's namespace, in which nobody sees
+// its frames arrive. The handle is used up, whatever comes of it.
+func (s *Process) ForeignPort(end plan.End, h *port.Handle) error {
+	return s.replacePort(replacePort{End: end, Description: h.Description, Foreign: true}, h)
+}
+
+// JoinTrunk gives a NIC back to the trunk.
+func (s *Process) JoinTrunk(end plan.End) error {
+	return s.replacePort(replacePort{End: end}, &port.Handle{})
+}
+
+func (s *Process) replacePort(order replacePort, h *port.Handle) error {
 	defer h.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	order.Files = len(h.Files)
 	for _, file := range h.Files {
 		if err := unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil, 0); err != nil {
-			return fmt.Errorf("hand port %s:%s to the soft switches: %w", end.Node, end.Port, err)
+			return fmt.Errorf("hand port %s:%s to the soft switches: %w", order.End.Node, order.End.Port, err)
 		}
 	}
-	_, err := s.askLocked(request{ReplacePort: &replacePort{end, h.Description, len(h.Files)}})
+	_, err := s.askLocked(request{ReplacePort: &order})
 	return err
+}
+
+// ForeignGone are the NICs whose ports in other namespaces are gone, since their
+// interfaces were deleted.
+func (s *Process) ForeignGone() ([]plan.End, error) {
+	a, err := s.ask(request{ForeignGone: true})
+	return a.Gone, err
+}
+
+// foreignGone does it. It looks itself: the kernel reports an interface that goes down
+// and is deleted once, at the first of both.
+func (l *loop) foreignGone() (gone []plan.End) {
+	l.do(func() {
+		for i := range l.nics {
+			one := &l.nics[i]
+			if one.foreign && !one.gone && one.port.Recover() != nil {
+				l.lose(one)
+			}
+			if one.foreign && one.gone {
+				gone = append(gone, one.end)
+			}
+		}
+	})
+	return gone
 }
 
 // replace does it.
 func (l *loop) replace(r *replacePort) error {
-	handle := &port.Handle{Description: r.Description}
-	for range r.Files {
-		file, err := receiveFile(descriptorsFd)
-		if err != nil {
-			return errors.Join(err, handle.Close())
+	var fresh port.Port // nil is the trunk's
+	if r.Files > 0 {
+		var err error
+		if fresh, err = l.receivePort(r); err != nil {
+			return err
 		}
-		handle.Files = append(handle.Files, file)
 	}
-	fresh, err := handle.Port()
-	if err != nil {
-		return err
-	}
-	err = fmt.Errorf("replace port %s:%s: %w", r.End.Node, r.End.Port, os.ErrNotExist)
+	err := fmt.Errorf("replace port %s:%s: %w", r.End.Node, r.End.Port, os.ErrNotExist)
 	old := fresh
 	l.do(func() {
 		for i := range l.nics {
-			if one := &l.nics[i]; one.end == r.End && one.port != nil {
-				if !one.gone {
-					l.lose(one)
-				}
-				old, one.port, one.gone = one.port, fresh, false
+			one := &l.nics[i]
+			if one.end != r.End || l.trunk == nil && fresh == nil {
+				continue
+			}
+			if one.port != nil && !one.gone {
+				l.lose(one)
+			}
+			old, one.port, one.gone, one.foreign, err = one.port, fresh, false, r.Foreign, nil
+			if fresh != nil {
 				err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fresh.Fd(), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)})
 			}
 		}
 	})
-	return errors.Join(err, old.Close()) // which waits for processors, and not on the thread
+	if old != nil {
+		err = errors.Join(err, old.Close()) // which waits for processors, and not on the thread
+	}
+	return err
+}
+
+// receivePort makes a port of the descriptors that come for it.
+func (l *loop) receivePort(r *replacePort) (port.Port, error) {
+	handle := &port.Handle{Description: r.Description}
+	for range r.Files {
+		file, err := receiveFile(descriptorsFd)
+		if err != nil {
+			return nil, errors.Join(err, handle.Close())
+		}
+		handle.Files = append(handle.Files, file)
+	}
+	if room, most := r.Description.Room(), l.engine.Pool().Cell(); room > most {
+		return nil, errors.Join(fmt.Errorf("replace port %s:%s: it wants %d bytes for a frame, and packets have %d", r.End.Node, r.End.Port, room, most), handle.Close())
+	}
+	return handle.Port()
 }
