@@ -65,7 +65,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 		{c.shape},
 		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides, c.checkSteps},
 		{c.checkKinds},
-		{c.checkSoftOnly},
+		{c.checkSoftOnly, c.checkContainers},
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
 		{c.addRDMA, c.addRanks, c.addRequirements},

@@ -177,6 +177,9 @@ func (c *compiler) checkOverrides() {
 func (c *compiler) addRanks() {
 	for i := range c.plan.Nodes {
 		node := &c.plan.Nodes[i]
+		if node.Runtime == spec.CNI {
+			continue // its programs are the container's
+		}
 		for r := range c.t.NodeFor(node.Name).Ranks {
 			nic := &node.NICs[r%len(node.NICs)]
 			c.plan.Ranks = append(c.plan.Ranks, Rank{

@@ -22,29 +22,12 @@ func (c *compiler) checkSteps() {
 				c.checkTap(fmt.Sprintf("%s.capture.at[%d]", path, j), tap, nodes, switches)
 			}
 		}
-		if step.Stack != nil {
-			for j, name := range step.Stack.Nodes {
-				c.checkName(fmt.Sprintf("%s.stack.nodes[%d]", path, j), name, "node", nodes)
-			}
-		}
-		if step.Exec != nil {
-			for j, name := range step.Exec.Nodes {
-				c.checkName(fmt.Sprintf("%s.exec.nodes[%d]", path, j), name, "node", nodes)
-			}
-		}
-		if t := step.Traffic; t != nil {
-			for j, name := range t.From {
-				c.checkName(fmt.Sprintf("%s.traffic.from[%d]", path, j), name, "node", nodes)
-			}
-			for j, name := range t.To {
-				c.checkName(fmt.Sprintf("%s.traffic.to[%d]", path, j), name, "node", nodes)
-			}
-		}
 		if step.Link != nil {
 			name, _ := step.Link.Target()
 			c.checkName(path+".link.where", name, "link", links)
 		}
 	}
+	c.eachNodeOfSteps(func(path, name string) { c.checkName(path, name, "node", nodes) })
 	c.checkLinkSteps()
 	for i, check := range c.t.Checks {
 		if check.Packets == nil {
@@ -58,6 +41,28 @@ func (c *compiler) checkSteps() {
 			c.checkName(path+".path-spread.switch", spread.Switch, "switch", switches)
 		}
 		c.checkSelected(path, check.Packets, nodes, switches)
+	}
+}
+
+// eachNodeOfSteps calls look with the path of each name, or pattern, of nodes that steps
+// start programs in.
+func (c *compiler) eachNodeOfSteps(look func(path, name string)) {
+	for i, step := range c.t.Steps {
+		all := func(key string, names []string) {
+			for j, name := range names {
+				look(fmt.Sprintf("steps[%d].%s[%d]", i, key, j), name)
+			}
+		}
+		if step.Stack != nil {
+			all("stack.nodes", step.Stack.Nodes)
+		}
+		if step.Exec != nil {
+			all("exec.nodes", step.Exec.Nodes)
+		}
+		if step.Traffic != nil {
+			all("traffic.from", step.Traffic.From)
+			all("traffic.to", step.Traffic.To)
+		}
 	}
 }
 

@@ -147,6 +147,7 @@ type Link struct {
 const (
 	Netns = "netns"
 	VM    = "vm"
+	CNI   = "cni"
 )
 
 // Kinds of RDMA device of a node's NICs.
@@ -158,8 +159,9 @@ const (
 // Node is the settings of a node.
 type Node struct {
 	// Runtime is what the node is made of: netns (default), namespaces of the host's
-	// kernel, or vm, a virtual machine with a kernel of its own.
-	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns,enum=vm"`
+	// kernel, vm, a virtual machine with a kernel of its own, or cni, a container that
+	// a runtime of containers attaches by the CNI plugin "railbed cni".
+	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns,enum=vm,enum=cni"`
 	// RDMA gives each NIC of the node an RDMA device: rxe, the kernel's RoCEv2 in
 	// software (rdma_rxe); or none (default). A vm has it, with the name rxe_eth0 on
 	// eth0. A netns has it where the host's kernel has it per network namespace, which
@@ -171,7 +173,7 @@ type Node struct {
 	// refuse another number.
 	NICs int `yaml:"nics,omitempty" json:"nics,omitempty" jsonschema:"minimum=1,maximum=64"`
 	// Ranks is how many ranks a workload places on the node. Rank r of a node
-	// uses its NIC r modulo NICs. Default 1.
+	// uses its NIC r modulo NICs. Default 1; a cni node has none.
 	Ranks int `yaml:"ranks,omitempty" json:"ranks,omitempty" jsonschema:"minimum=0,maximum=256"`
 	// CPU limits the node to this many cores; 0 (default) is no limit. A vm has as
 	// many processors, rounded up, and one by default.

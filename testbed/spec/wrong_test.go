@@ -163,7 +163,7 @@ var wrongFiles = []struct {
 	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n", `topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
 	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
 	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want soft or router or bridge"},
-	{"runtime", head + "nodes: {default: {runtime: " + here + "docker}}\n", `runtime "docker" does not exist`, "want netns or vm"},
+	{"runtime", head + "nodes: {default: {runtime: " + here + "docker}}\n", `runtime "docker" does not exist`, "want netns or vm or cni"},
 	{"size and sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "sizes: {from: 4B, to: 8B}}}]\n", `size and sizes`, "remove one of them"},
 	{"sizes downwards", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 8B, to: " + here + "4B}}}]\n", `sizes from 8B to 4B`, "want at least from"},
 	{"sizes without an end", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here + "sizes: {from: 8B}}}]\n", `lacks the key "to"`, "a size such as 40KB"},

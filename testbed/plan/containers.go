@@ -1,0 +1,95 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"railbed/testbed/spec"
+)
+
+// Containers are the nodes that a runtime of containers attaches (runtime: cni).
+func (p *Plan) Containers() (all []*Node) {
+	for i := range p.Nodes {
+		if p.Nodes[i].Runtime == spec.CNI {
+			all = append(all, &p.Nodes[i])
+		}
+	}
+	return all
+}
+
+// checkContainer refuses settings of a node whose programs and limits are those of
+// somebody else's runtime.
+func (c *compiler) checkContainer(name string, nics int, settings spec.Node) {
+	if settings.Runtime != spec.CNI {
+		return
+	}
+	if nics > 1 {
+		path := c.nodeSetting(name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
+		c.once(path, "give each NIC a node of its own: a container may be attached to several", "node %s has %s, and a CNI plugin attaches one interface at a time", name, counted(nics, "NIC"))
+	}
+	for _, f := range []setting[spec.Node]{
+		{"ranks", func(n spec.Node) bool { return n.Ranks > 0 }},
+		{"cpu", func(n spec.Node) bool { return n.CPU > 0 }},
+		{"memory", func(n spec.Node) bool { return n.Memory > 0 }},
+		{"env", func(n spec.Node) bool { return len(n.Env) > 0 }},
+		{"rdma", func(n spec.Node) bool { return n.RDMA == spec.RXE }},
+	} {
+		// What is said of all nodes is not meant for this one.
+		if path := c.nodeSetting(name, f.key, f.has); f.has(settings) && path != "nodes" && path != `nodes["default"].`+f.key {
+			c.once(path, "remove "+f.key, "%s is of programs that Railbed starts, and those in %s are of the runtime that attaches it (runtime: cni)", f.key, name)
+		}
+	}
+}
+
+// checkContainers refuses containers at kernel switches, and steps that would start
+// programs in them.
+func (c *compiler) checkContainers() {
+	var names []string
+	for _, n := range c.plan.Containers() {
+		names = append(names, n.Name)
+		if !c.plan.Soft() {
+			path := c.nodeSetting(n.Name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
+			c.once(path, "use soft switches (kind: soft)", "node %s is a container whose port is a descriptor (runtime: cni), which the kernel's switches cannot take", n.Name)
+		}
+	}
+	if names == nil {
+		return
+	}
+	c.eachNodeOfSteps(func(path, node string) {
+		if at := slices.IndexFunc(names, func(name string) bool { return spec.Match(node, name) }); at >= 0 {
+			c.wrong(path, "name nodes of other runtimes, or start the program with the container's own runtime",
+				"%s is a container of another runtime (runtime: cni), in which Railbed starts no programs", names[at])
+		}
+	})
+}
+
+// Cover are the prefixes that hold all addresses of NICs and switches' ports, one of
+// each family that there is.
+func (p *Plan) Cover() (prefixes []netip.Prefix) {
+	add := func(one netip.Prefix) {
+		for i, have := range prefixes {
+			if have.Addr().Is4() == one.Addr().Is4() {
+				for !have.Contains(one.Addr()) {
+					have = netip.PrefixFrom(have.Addr(), have.Bits()-1).Masked()
+				}
+				prefixes[i] = have
+				return
+			}
+		}
+		prefixes = append(prefixes, one.Masked())
+	}
+	each := func(interfaces []Interface) {
+		for i := range interfaces {
+			for _, address := range interfaces[i].Addrs {
+				add(address)
+			}
+		}
+	}
+	for i := range p.Nodes {
+		each(p.Nodes[i].NICs)
+	}
+	for i := range p.Switches {
+		each(p.Switches[i].Ports)
+	}
+	return prefixes
+}
