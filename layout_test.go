@@ -86,6 +86,11 @@ var levels = map[string]folder{
 		"fabric":      "a guest's stack is set up as other nodes' are",
 		"fabric/port": "its NICs are taps",
 	}},
+	"nodes/cni": {level: 3, siblings: map[string]string{
+		"nodes":       "it is one of its runtimes",
+		"fabric":      "its plugin makes a node's stack in a container",
+		"fabric/port": "whose NIC's far end it hands to the testbed",
+	}},
 	"nodes/nodestest": {level: 3, siblings: map[string]string{
 		"nodes": "the conformance suite of its runtimes",
 	}},
@@ -241,6 +246,7 @@ var fences = []fence{
 	{"github.com/google/gopacket", inCaptureOrTest, "capture and tests", "one decoder; the data path does not allocate layers"},
 	{"github.com/packetcap/", in("capture"), "capture", "filters are compiled where packets are captured"},
 	{"github.com/docker/", in("nodes/docker"), "nodes/docker", "its client drags in half of a container engine"},
+	{"github.com/containernetworking/", inCNIOrTest, "nodes/cni and tests", "what runtimes of containers ask for, and what plugins are asked for, is said in one place"},
 	{"golang.org/x/sys/unix", source.isLinux, "files named *_linux.go", "what is portable stays portable"},
 	{"go.yaml.in/yaml/", inSpecConvertOrPlanTest, "testbed/spec, testbed/convert and tests of testbed/plan", "files are decoded strictly, in one place, and those of other tools in another"},
 	{"github.com/goccy/go-yaml", nowhere, "no place", "one YAML library is enough, and it is go.yaml.in/yaml"},
@@ -279,6 +285,8 @@ func in(folder string) func(source) bool {
 func nowhere(source) bool { return false }
 
 func inCaptureOrTest(s source) bool { return in("capture")(s) || s.isTest() }
+
+func inCNIOrTest(s source) bool { return in("nodes/cni")(s) || s.isTest() }
 
 func inSpecConvertOrPlanTest(s source) bool {
 	return in("testbed/spec")(s) || in("testbed/convert")(s) || s.isTest() && in("testbed/plan")(s)

@@ -12,7 +12,6 @@
 package testbed
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -33,9 +32,9 @@ import (
 	"railbed/capture"
 	"railbed/fabric/softswitch/live"
 	"railbed/nodes"
+	"railbed/nodes/cni"
 	"railbed/nodes/netns"
 	"railbed/nodes/vm"
-	"railbed/testbed/frame"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
@@ -107,6 +106,13 @@ func Open(ctx context.Context, name string) (*Testbed, error) {
 	if err != nil {
 		return nil, err
 	}
+	return OpenDir(ctx, dir)
+}
+
+// OpenDir is Open for a run directory that may be elsewhere than this process would
+// look for it.
+func OpenDir(ctx context.Context, dir rundir.Dir) (*Testbed, error) {
+	name := dir.Name
 	if !dir.Running() {
 		return nil, fmt.Errorf("open testbed %s: %w", name, ErrNotRunning)
 	}
@@ -380,6 +386,10 @@ func failureError(failure supervisor.Failure) error {
 		return &remoteError{text: failure.Error, kind: ErrNotFound}
 	case failure.NoSuchObject:
 		return &remoteError{text: failure.Error, kind: ErrNoSuchObject}
+	case failure.Taken:
+		return &remoteError{text: failure.Error, kind: cni.ErrTaken}
+	case failure.Twice:
+		return &remoteError{text: failure.Error, kind: cni.ErrTwice}
 	}
 	return errors.New(failure.Error)
 }
@@ -393,77 +403,6 @@ func InvokingUser() (uid, gid int) {
 		return -1, -1
 	}
 	return uid, gid
-}
-
-// frames is a connection that has left HTTP for frames.
-type frames struct {
-	*frame.Reader
-	*frame.Writer
-	net.Conn
-}
-
-// Read and Write are the frames', not the connection's.
-func (f *frames) Read() (frame.Type, []byte, error)        { return f.Reader.Read() }
-func (f *frames) Write(t frame.Type, payload []byte) error { return f.Writer.Write(t, payload) }
-
-// upgrade opens a connection of frames and sends the request as the first one,
-// within answerTimeout.
-func (t *Testbed) upgrade(ctx context.Context, path string, first any) (*frames, error) {
-	ctx, cancel := t.limited(ctx)
-	defer cancel()
-	conn, err := t.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	f, err := upgradeConn(ctx, conn, path, first)
-	if !stop() {
-		err = context.Cause(ctx) // which has spoilt the connection
-	}
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-func upgradeConn(ctx context.Context, conn net.Conn, path string, first any) (*frames, error) {
-	request, err := newRequest(ctx, http.MethodPost, path, nil)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Connection", "Upgrade")
-	request.Header.Set("Upgrade", supervisor.Upgrade)
-	if err := request.Write(conn); err != nil {
-		return nil, fmt.Errorf("ask supervisor: %w", err)
-	}
-	buffered := bufio.NewReader(conn)
-	response, err := http.ReadResponse(buffered, request)
-	if err != nil {
-		return nil, fmt.Errorf("ask supervisor: %w", err)
-	}
-	if response.StatusCode != http.StatusSwitchingProtocols {
-		defer response.Body.Close()
-		return nil, readFailure(response)
-	}
-	f := &frames{Reader: frame.NewReader(buffered), Writer: frame.NewWriter(conn), Conn: conn}
-	if err := f.WriteJSON(frame.Message, first); err != nil {
-		return nil, err
-	}
-	kind, payload, err := f.Read()
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("ask supervisor: %w", err)
-	case kind == frame.Failure:
-		var failure supervisor.Failure
-		if err := json.Unmarshal(payload, &failure); err != nil {
-			return nil, err
-		}
-		return nil, failureError(failure)
-	case kind != frame.Started:
-		return nil, fmt.Errorf("supervisor began with a frame of type %d", kind)
-	}
-	return f, nil
 }
 
 // Testbeds lists the names of the calling user's testbeds that are up.

@@ -61,6 +61,9 @@ func Init() {
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) == 0 && os.Getenv(cniCommand) != "" { // as runtimes of containers do
+		return plugin().Main()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := newRootCommand(&app{stdin: stdin, stdout: stdout, stderr: stderr})
@@ -130,7 +133,7 @@ Exec and shell exit as the program that they ran.`,
 	}
 	root.AddCommand(newUpCommand(a), newDownCommand(a), newLsCommand(a), newInspectCommand(a),
 		newExecCommand(a), newShellCommand(a), newLinkCommand(a), newProbeCommand(a), newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
-		newEventsCommand(a), newGcCommand(a), newVersionCommand(a))
+		newEventsCommand(a), newGcCommand(a), newVersionCommand(a), newCniCommand(a))
 	root.AddCommand(newRunCommand(a), newReportCommand(a))
 	root.AddCommand(newVerifyCommand(a))
 	root.AddCommand(newDoctorCommand(a))

@@ -183,7 +183,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		},
 		"Workload.ip":           only("4", "6"),
 		"Stack.kind":            stackKind,
-		"Node.runtime":          only("netns", "vm"),
+		"Node.runtime":          only("netns", "vm", "cni"),
 		"Capture.events":        only("none", "all"),
 		"LinkChange.state":      only("up", "down"),
 		"Check.fidelity":        only("faithful", "degraded"),

@@ -114,7 +114,7 @@ func (s *supervisor) links() []rundir.Link {
 	}
 	add := func(name string) {
 		path := s.publishedPath(name)
-		if s.namespaces[name] != nil && !s.taken[path] { // soft switches have no namespace
+		if s.namespaces[name] != nil && s.hasStack(name) && !s.taken[path] { // soft switches have no namespace
 			links = append(links, rundir.Link{Path: path, Target: s.namespacePath(s.namespaces[name])})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
+	"railbed/nodes/cni"
 	"railbed/nodes/netns"
 	"railbed/nodes/vm"
 	"railbed/testbed/reexec"
@@ -82,11 +83,15 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 	booting.SetLimit(runtime.NumCPU())
 	var err error
 	for i, n := range p.Nodes {
-		if err = groups[i].Make(); err != nil {
+		err = groups[i].Make()
+		switch {
+		case err != nil:
 			err = fmt.Errorf("limit node %s: %w", n.Name, err)
-		} else if n.Runtime == spec.VM {
+		case n.Runtime == spec.VM:
 			booting.Go(func() error { return create(ctx, &s.guests, i) })
-		} else {
+		case n.Runtime == spec.CNI:
+			err = create(ctx, cni.Runtime{}, i)
+		default:
 			err = create(ctx, netns.Runtime{}, i)
 		}
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"railbed/fabric"
 	"railbed/fabric/softswitch/live"
 	"railbed/nodes"
+	"railbed/nodes/cni"
 	"railbed/testbed/plan"
 	"railbed/testbed/verdict"
 )
@@ -108,6 +109,8 @@ type State struct {
 	Links    []fabric.LinkState `json:"links"`
 	// Soft is what the soft switches are doing; their ports are with the links.
 	Soft *live.State `json:"soft,omitempty"`
+	// Containers are the nodes whose stacks are in containers of other runtimes.
+	Containers []cni.Port `json:"containers,omitempty"`
 	// Guests are the nodes that are virtual machines, RDMA the nodes' RDMA devices.
 	Guests []plan.Guest    `json:"guests,omitempty"`
 	RDMA   []plan.NodeRDMA `json:"rdma,omitempty"`
@@ -181,6 +184,14 @@ type Failure struct {
 	NotFound bool `json:"not_found,omitempty"`
 	// NoSuchObject says that the testbed has no node, link or tap of the name.
 	NoSuchObject bool `json:"no_such_object,omitempty"`
+	// Taken says that there is no free port for a container, Twice that it has one.
+	Taken bool `json:"taken,omitempty"`
+	Twice bool `json:"twice,omitempty"`
+}
+
+// Detached is who had a node; nil when nobody had.
+type Detached struct {
+	Attached *cni.Attached `json:"attached"`
 }
 
 // LinkRequest changes a link. Exactly one of State and Set is given.
@@ -239,8 +250,8 @@ type Event struct {
 	// Kind is "testbed.up", "testbed.down", "process.start", "process.exit",
 	// "link.up", "link.down", "link.set", "capture.start", "capture.stop",
 	// "testbed.repair" for each thing that was not as planned and is again,
-	// "testbed.plan" when the testbed takes another plan over or, last for a
-	// reader that fell behind, EventsLost.
+	// "testbed.plan" when the testbed takes another plan over, "container.attach"
+	// and "container.detach" or, last for a reader that fell behind, EventsLost.
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Detail  string `json:"detail,omitempty"`

@@ -17,6 +17,7 @@ import (
 
 	"railbed/fabric"
 	"railbed/nodes"
+	"railbed/nodes/cni"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
 )
@@ -103,6 +104,10 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("POST /v1/exec", s.session(s.serveExec))
 	mux.HandleFunc("POST /v1/capture", s.session(s.serveCapture))
+	mux.HandleFunc("GET /v1/containers", s.servePorts)
+	mux.HandleFunc("POST /v1/containers/attach", s.session(s.serveAttach))
+	mux.HandleFunc("POST /v1/containers/detach", s.serveDetach)
+	mux.HandleFunc("POST /v1/containers/collect", s.serveCollect)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics(), promhttp.HandlerOpts{}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(ProtocolHeader, Protocol)
@@ -136,7 +141,10 @@ func writeError(w http.ResponseWriter, err error) {
 }
 
 func failureOf(err error) Failure {
-	failure := Failure{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound), NoSuchObject: errors.Is(err, ErrNoSuchObject)}
+	failure := Failure{
+		Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound), NoSuchObject: errors.Is(err, ErrNoSuchObject) || errors.Is(err, cni.ErrNoPort),
+		Taken: errors.Is(err, cni.ErrTaken), Twice: errors.Is(err, cni.ErrTwice),
+	}
 	errors.As(err, &failure.Unsupported)
 	return failure
 }
@@ -176,7 +184,7 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 	}
 	state := &State{
 		Name: p.Name, File: file, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
-		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{}, Guests: p.Guests(), RDMA: p.RDMADevices(),
+		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{}, Guests: p.Guests(), Containers: s.containers.Shown(), RDMA: p.RDMADevices(),
 	}
 	for _, n := range p.Nodes {
 		processes, err := s.nodes[n.Name].Processes()
@@ -204,9 +212,9 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 }
 
 // published is the name for ip-netns(8), empty where there is none, and the
-// path of the namespace on the host; soft switches have neither.
+// path of the namespace on the host; soft switches and containers have neither.
 func (s *supervisor) published(name string) (namespace, path string) {
-	if s.namespaces[name] == nil {
+	if s.namespaces[name] == nil || !s.hasStack(name) {
 		return "", ""
 	}
 	if !s.start.Rootless && !s.taken[s.publishedPath(name)] {

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,10 +25,12 @@ import (
 	"railbed/fabric/link"
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
+	"railbed/nodes/cni"
 	"railbed/nodes/vm"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
+	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
 
@@ -58,6 +61,8 @@ type supervisor struct {
 	namespaces map[string]*kernel.Namespace // by node and switch
 	nodes      map[string]nodes.Node
 	guests     vm.Runtime
+	containers *cni.Table
+	attaching  sync.Mutex // held while a container's port comes or goes
 	fabric     *fabric.Fabric
 	taken      map[string]bool // published names that were somebody else's
 
@@ -143,6 +148,9 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	s.events.add("testbed.up", s.plan.Name, fmt.Sprintf("%d nodes, %d switches, %d links",
 		len(s.plan.Nodes), len(s.plan.Switches), len(s.plan.Links)))
 	s.startup.ready()
+	if len(s.plan.Containers()) > 0 {
+		s.sessions.Go(s.watchContainers)
+	}
 	go debug.FreeOSMemory() // what building needed and an idle testbed does not
 	select {
 	case <-ctx.Done():
@@ -243,6 +251,7 @@ func (s *supervisor) receivePlan(ctx context.Context) error {
 		return err
 	}
 	s.plan = received
+	s.containers = cni.NewTable(received)
 	for i, name := range names {
 		s.namespaces[name] = made[i]
 	}
@@ -293,8 +302,8 @@ func (s *supervisor) publish(groups []*cgroup.Group) error {
 		if s.start.Rootless {
 			break // /run/netns is root's
 		}
-		if name == fabric.SoftSide {
-			continue // nothing to see: its frames are the soft switches'
+		if !s.hasStack(name) {
+			continue
 		}
 		record.Links = append(record.Links, rundir.Link{
 			Path: s.publishedPath(name), Target: s.namespacePath(namespace),
@@ -306,6 +315,14 @@ func (s *supervisor) publish(groups []*cgroup.Group) error {
 		s.log.Warn("name for ip-netns is taken and stays as it is", "path", path)
 	}
 	return err
+}
+
+// hasStack reports whether there is something to see in a namespace. What there is for
+// the soft switches, and for a container that has a namespace elsewhere, are interfaces
+// that hand frames on.
+func (s *supervisor) hasStack(name string) bool {
+	n := s.plan.Node(name)
+	return name != fabric.SoftSide && (n == nil || n.Runtime != spec.CNI)
 }
 
 func (s *supervisor) publishedPath(name string) string {

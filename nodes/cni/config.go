@@ -1,0 +1,93 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// Type is the plugin's: the name of the file that runtimes execute.
+const Type = "railbed"
+
+// Versions of the CNI specification that the plugin speaks, the first one best: GC and
+// STATUS are of it alone.
+var Versions = []string{"1.1.0", "1.0.0", "0.4.0"}
+
+// Config is the plugin's configuration: what all plugins have, and which port of which
+// testbed.
+type Config struct {
+	types.PluginConf
+	Testbed string `json:"testbed"`
+	// Directory is the testbed's run directory.
+	Directory string `json:"directory"`
+	// Port and Group are as in Request. A port that the container's own arguments name wins:
+	// args.cni.port, which Multus sets from cni-args, or RAILBED_PORT of CNI_ARGS.
+	Port  string `json:"port,omitempty"`
+	Group string `json:"group,omitempty"`
+	// IsDefaultGateway has the container's default route go into the fabric.
+	IsDefaultGateway bool `json:"isDefaultGateway,omitempty"`
+	Args             struct {
+		CNI struct {
+			Port string `json:"port"`
+		} `json:"cni"`
+	} `json:"args"`
+}
+
+// portArgument is the name of a port in CNI_ARGS.
+const portArgument = "RAILBED_PORT"
+
+// load reads a configuration from a runtime, with the container's arguments.
+func load(text []byte, arguments string) (*Config, error) {
+	c := &Config{}
+	if err := json.Unmarshal(text, c); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "read network configuration: "+err.Error(), "")
+	}
+	wrong := func(format string, args ...any) error {
+		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf(format, args...), "railbed cni config TESTBED prints a right one")
+	}
+	if c.Args.CNI.Port != "" {
+		c.Port = c.Args.CNI.Port
+	}
+	for pair := range strings.SplitSeq(arguments, ";") {
+		if name, value, _ := strings.Cut(pair, "="); name == portArgument {
+			c.Port = value
+		}
+	}
+	switch {
+	case c.Testbed == "":
+		return nil, wrong("network %s: testbed is missing; want the name of a testbed", c.Name)
+	case !filepath.IsAbs(c.Directory):
+		return nil, wrong("network %s: directory is %q; want the absolute path of the run directory of testbed %s", c.Name, c.Directory, c.Testbed)
+	}
+	return c, nil
+}
+
+// List is a configuration list (.conflist) for a testbed.
+type List struct {
+	Version string   `json:"cniVersion"`
+	Name    string   `json:"name"`
+	Plugins []Listed `json:"plugins"`
+}
+
+// Listed is the plugin in a list.
+type Listed struct {
+	Type             string `json:"type"`
+	Testbed          string `json:"testbed"`
+	Directory        string `json:"directory"`
+	Port             string `json:"port,omitempty"`
+	Group            string `json:"group,omitempty"`
+	IsDefaultGateway bool   `json:"isDefaultGateway,omitempty"`
+}
+
+// NewList is the list of a network of one testbed.
+func NewList(version string, one Listed) (*List, error) {
+	if one.Port != "" && one.Group != "" {
+		return nil, errors.New("a network has either a port or a group")
+	}
+	one.Type = Type
+	return &List{Version: version, Name: "railbed-" + one.Testbed, Plugins: []Listed{one}}, nil
+}

@@ -1,0 +1,272 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"railbed/fabric"
+	"railbed/fabric/kernel"
+	"railbed/fabric/port"
+)
+
+// patience bounds a call: a runtime would wait for ever.
+const patience = 45 * time.Second
+
+// Error codes: of the specification, 1.1.0, and of the plugin's own, from 100 on.
+const (
+	notAvailable    = 50
+	attachedAlready = 100
+)
+
+// ErrDown is what a Plugin's Open wraps when there is no such testbed.
+var ErrDown = errors.New("testbed is not up")
+
+// Plugin is the CNI plugin, for one call.
+type Plugin struct {
+	// Open connects to a testbed by its name and run directory.
+	Open func(ctx context.Context, name, directory string) (Testbed, error)
+	// About says what it is, to people who start it by hand.
+	About string
+}
+
+// Main does what the environment and standard input ask for, as the specification says,
+// and returns the exit code.
+func (p *Plugin) Main() int {
+	call := func(fn func(context.Context, *skel.CmdArgs, *Config) error) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			config, err := load(args.StdinData, args.Args)
+			if err != nil {
+				return err
+			}
+			return fn(ctx, args, config)
+		}
+	}
+	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
+		Add: call(p.add), Del: call(p.del), Check: call(p.check), GC: call(p.gc), Status: call(p.status),
+	}, version.PluginSupports(Versions...), p.About)
+	if err == nil {
+		return 0
+	}
+	_ = err.Print() // to whom, if not
+	return 1
+}
+
+// code gives errors of a testbed the specification's codes.
+func code(err error) error {
+	var number uint
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrTaken), errors.Is(err, ErrDown):
+		number = types.ErrTryAgainLater
+	case errors.Is(err, ErrNoPort):
+		number = types.ErrInvalidNetworkConfig
+	case errors.Is(err, ErrTwice):
+		number = attachedAlready
+	default:
+		number = types.ErrInternal
+	}
+	return types.NewError(number, err.Error(), "")
+}
+
+func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) error {
+	ns, err := openNamespace(args.Netns)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	if err != nil {
+		return code(err)
+	}
+	made, err := tb.AttachContainer(ctx, Request{
+		Key: Key{args.ContainerID, args.IfName}, Network: config.Name, Namespace: args.Netns,
+		Port: config.Port, Group: config.Group, DefaultRoute: config.IsDefaultGateway,
+	}, func(a *fabric.Attachment) (*port.Handle, error) { return fabric.Attach(ctx, a, args.IfName, ns) })
+	if err != nil {
+		return code(err)
+	}
+	return types.PrintResult(result(made, args.IfName, args.Netns), config.CNIVersion)
+}
+
+func openNamespace(path string) (*kernel.Namespace, error) {
+	ns, err := kernel.OpenNamespace(path)
+	if err != nil {
+		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "CNI_NETNS is the path of the container's network namespace")
+	}
+	return ns, nil
+}
+
+// result says what was made: the NIC with its addresses, and the node's own addresses on
+// the loopback.
+func result(made *fabric.Attachment, name, namespace string) *current.Result {
+	nic := &made.Node.NICs[0]
+	r := &current.Result{CNIVersion: Versions[0], Interfaces: []*current.Interface{
+		{Name: name, Mac: kernel.MACText(nic.MAC), Mtu: nic.MTU, Sandbox: namespace},
+	}}
+	add := func(place int, prefix netip.Prefix) {
+		r.IPs = append(r.IPs, &current.IPConfig{Interface: current.Int(place), Address: ipNet(prefix)})
+	}
+	for _, prefix := range nic.Addrs {
+		add(0, prefix)
+	}
+	if len(made.Node.Loopbacks) > 0 {
+		r.Interfaces = append(r.Interfaces, &current.Interface{Name: "lo", Sandbox: namespace})
+	}
+	for _, prefix := range made.Node.Loopbacks {
+		add(1, prefix)
+	}
+	for _, route := range made.Main() {
+		to := &types.Route{Dst: ipNet(route.Dst)}
+		if len(route.NextHops) > 0 && route.NextHops[0].Via.IsValid() {
+			to.GW = route.NextHops[0].Via.AsSlice()
+		}
+		r.Routes = append(r.Routes, to)
+	}
+	return r
+}
+
+func ipNet(prefix netip.Prefix) net.IPNet {
+	return net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
+}
+
+// del frees the node, and takes away what is left in the container. What is gone
+// already is no error, and neither is a testbed that is.
+func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) error {
+	nic, loopbacks, err := previous(config)
+	if err != nil {
+		return err
+	}
+	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	if err != nil && !errors.Is(err, ErrDown) {
+		return code(err)
+	}
+	if err == nil {
+		was, err := tb.DetachContainer(ctx, Key{args.ContainerID, args.IfName})
+		if err != nil {
+			return code(err)
+		}
+		if was != nil {
+			nic, loopbacks = was.Made.Addresses(), was.Made.Node.Loopbacks
+		}
+	}
+	if args.Netns == "" {
+		return nil
+	}
+	ns, err := kernel.OpenNamespace(args.Netns)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return fabric.Detach(args.IfName, nic, loopbacks, ns)
+}
+
+// previous are the addresses of an ADD's result: of the NIC and of the loopback.
+func previous(config *Config) (nic []netip.Addr, loopbacks []netip.Prefix, err error) {
+	if config.RawPrevResult == nil {
+		return nil, nil, nil
+	}
+	if err := version.ParsePrevResult(&config.PluginConf); err != nil {
+		return nil, nil, types.NewError(types.ErrDecodingFailure, "read prevResult: "+err.Error(), "")
+	}
+	was, err := current.NewResultFromResult(config.PrevResult)
+	if err != nil {
+		return nil, nil, types.NewError(types.ErrDecodingFailure, "read prevResult: "+err.Error(), "")
+	}
+	for _, ip := range was.IPs {
+		address, ok := netip.AddrFromSlice(ip.Address.IP)
+		if !ok {
+			continue
+		}
+		address = address.Unmap()
+		if ip.Interface != nil && *ip.Interface == 1 {
+			loopbacks = append(loopbacks, netip.PrefixFrom(address, address.BitLen()))
+		} else {
+			nic = append(nic, address)
+		}
+	}
+	return nic, loopbacks, nil
+}
+
+// check compares the container with what it was made, and with the runtime's record.
+func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) error {
+	ns, err := openNamespace(args.Netns)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	if err != nil {
+		return code(err)
+	}
+	ports, err := tb.ContainerPorts(ctx)
+	if err != nil {
+		return code(err)
+	}
+	key := Key{args.ContainerID, args.IfName}
+	at := slices.IndexFunc(ports, func(p Port) bool { return p.Attached != nil && p.Attached.Joined && p.Attached.Key == key })
+	if at < 0 {
+		return code(fmt.Errorf("check %s of container %s: testbed %s knows no such attachment", args.IfName, args.ContainerID, config.Testbed))
+	}
+	made := ports[at].Attached.Made
+	nic, _, err := previous(config)
+	if err != nil {
+		return err
+	}
+	for _, address := range nic {
+		if !slices.Contains(made.Addresses(), address) {
+			return code(fmt.Errorf("check %s of container %s: prevResult has the address %s, and the node is %s with %v", args.IfName, args.ContainerID, address, made.Node.Name, made.Addresses()))
+		}
+	}
+	return code(fabric.CheckAttached(ctx, made, args.IfName, ns))
+}
+
+// gc frees what the runtime has forgotten.
+func (p *Plugin) gc(ctx context.Context, _ *skel.CmdArgs, config *Config) error {
+	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	if errors.Is(err, ErrDown) {
+		return nil // and with it all attachments
+	}
+	if err != nil {
+		return code(err)
+	}
+	collect := Collect{Network: config.Name, Valid: []Key{}}
+	for _, valid := range config.ValidAttachments {
+		collect.Valid = append(collect.Valid, Key{valid.ContainerID, valid.IfName})
+	}
+	_, err = tb.CollectContainers(ctx, collect)
+	return code(err)
+}
+
+// status says whether an ADD could succeed.
+func (p *Plugin) status(ctx context.Context, _ *skel.CmdArgs, config *Config) error {
+	not := func(err error) error { return types.NewError(notAvailable, err.Error(), "") }
+	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	if err != nil {
+		return not(err)
+	}
+	ports, err := tb.ContainerPorts(ctx)
+	if err != nil {
+		return not(err)
+	}
+	if _, err := free(ports, Request{Port: config.Port, Group: config.Group}, config.Testbed); err != nil {
+		return not(err)
+	}
+	return nil
+}

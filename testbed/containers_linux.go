@@ -1,0 +1,66 @@
+package testbed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"railbed/fabric"
+	"railbed/fabric/port"
+	"railbed/nodes/cni"
+	"railbed/testbed/frame"
+	"railbed/testbed/supervisor"
+)
+
+// AttachContainer implements cni.Testbed.
+func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request, make func(*fabric.Attachment) (*port.Handle, error)) (*fabric.Attachment, error) {
+	conn, first, err := t.upgradeFor(ctx, "/v1/containers/attach", r)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	attachment := &fabric.Attachment{}
+	if err := json.Unmarshal(first, attachment); err != nil {
+		return nil, fmt.Errorf("read answer of %s's supervisor: %w", t.dir.Name, err)
+	}
+	way, err := make(attachment)
+	if err != nil {
+		return nil, err
+	}
+	socket, isUnix := conn.Conn.(*net.UnixConn)
+	if !isUnix {
+		return nil, errors.Join(errors.New("attach: the connection is no unix socket"), way.Close())
+	}
+	conn.SetDeadline(time.Now().Add(answerTimeout))
+	if err := way.Give(socket); err != nil {
+		return nil, err
+	}
+	kind, payload, err := conn.Read()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("attach %s: %w", attachment.Node.Name, err)
+	case kind == frame.Failure:
+		return nil, readFailureFrame(payload)
+	}
+	return attachment, nil
+}
+
+// DetachContainer implements cni.Testbed.
+func (t *Testbed) DetachContainer(ctx context.Context, k cni.Key) (*cni.Attached, error) {
+	var answer supervisor.Detached
+	return answer.Attached, t.call(ctx, http.MethodPost, "/v1/containers/detach", k, &answer)
+}
+
+// ContainerPorts implements cni.Testbed.
+func (t *Testbed) ContainerPorts(ctx context.Context) (ports []cni.Port, err error) {
+	return ports, t.call(ctx, http.MethodGet, "/v1/containers", nil, &ports)
+}
+
+// CollectContainers implements cni.Testbed.
+func (t *Testbed) CollectContainers(ctx context.Context, c cni.Collect) (freed []cni.Attached, err error) {
+	return freed, t.call(ctx, http.MethodPost, "/v1/containers/collect", c, &freed)
+}

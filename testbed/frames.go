@@ -1,0 +1,95 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"railbed/testbed/frame"
+	"railbed/testbed/supervisor"
+)
+
+// frames is a connection that has left HTTP for frames.
+type frames struct {
+	*frame.Reader
+	*frame.Writer
+	net.Conn
+}
+
+// Read and Write are the frames', not the connection's.
+func (f *frames) Read() (frame.Type, []byte, error)        { return f.Reader.Read() }
+func (f *frames) Write(t frame.Type, payload []byte) error { return f.Writer.Write(t, payload) }
+
+// upgrade opens a connection of frames and sends the request as the first one,
+// within answerTimeout.
+func (t *Testbed) upgrade(ctx context.Context, path string, first any) (*frames, error) {
+	f, _, err := t.upgradeFor(ctx, path, first)
+	return f, err
+}
+
+// upgradeFor is upgrade for what the supervisor answers.
+func (t *Testbed) upgradeFor(ctx context.Context, path string, first any) (*frames, []byte, error) {
+	ctx, cancel := t.limited(ctx)
+	defer cancel()
+	conn, err := t.dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	f, answer, err := upgradeConn(ctx, conn, path, first)
+	if !stop() {
+		err = context.Cause(ctx) // which has spoilt the connection
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return f, answer, nil
+}
+
+func upgradeConn(ctx context.Context, conn net.Conn, path string, first any) (*frames, []byte, error) {
+	request, err := newRequest(ctx, http.MethodPost, path, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", supervisor.Upgrade)
+	if err := request.Write(conn); err != nil {
+		return nil, nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	buffered := bufio.NewReader(conn)
+	response, err := http.ReadResponse(buffered, request)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		defer response.Body.Close()
+		return nil, nil, readFailure(response)
+	}
+	f := &frames{Reader: frame.NewReader(buffered), Writer: frame.NewWriter(conn), Conn: conn}
+	if err := f.WriteJSON(frame.Message, first); err != nil {
+		return nil, nil, err
+	}
+	kind, payload, err := f.Read()
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("ask supervisor: %w", err)
+	case kind == frame.Failure:
+		return nil, nil, readFailureFrame(payload)
+	case kind != frame.Started:
+		return nil, nil, fmt.Errorf("supervisor began with a frame of type %d", kind)
+	}
+	return f, payload, nil
+}
+
+func readFailureFrame(payload []byte) error {
+	var failure supervisor.Failure
+	if err := json.Unmarshal(payload, &failure); err != nil {
+		return err
+	}
+	return failureError(failure)
+}

@@ -1,0 +1,147 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"railbed/fabric/port"
+	"railbed/nodes/cni"
+	"railbed/testbed/frame"
+)
+
+const (
+	// attachTime is how long a plugin may take to make a NIC: it waits for a carrier for
+	// 15 s at most.
+	attachTime = 30 * time.Second
+	// goneEvery is how often it is looked whether containers have gone without a word.
+	goneEvery = time.Second
+)
+
+// serveAttach attaches a container: the client learns which node it is to be, makes the
+// NIC and hands its far end over. Its connection holds the node until then, so that one
+// that is killed half way leaves a free node.
+func (s *supervisor) serveAttach(c *frameConn) {
+	var request cni.Request
+	if err := c.request(&request); err != nil {
+		c.fail(err)
+		return
+	}
+	s.freeGone()
+	one, err := s.containers.Reserve(request)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if err := s.attach(c, one); err != nil {
+		s.containers.Free(one)
+		c.fail(err)
+		return
+	}
+	s.events.add("container.attach", one.Made.Node.Name, fmt.Sprintf("%s of container %s", one.Interface, one.Container))
+	if c.WriteJSON(frame.Exit, struct{}{}) != nil { // killed: nobody knows of the NIC
+		s.detach(one)
+	}
+}
+
+func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
+	if err := c.WriteJSON(frame.Started, one.Made); err != nil {
+		return err
+	}
+	socket, isUnix := c.conn.(*net.UnixConn)
+	if !isUnix {
+		return errors.New("attach container: the connection is no unix socket")
+	}
+	socket.SetReadDeadline(time.Now().Add(attachTime))
+	if c.ending.Err() != nil {
+		socket.SetReadDeadline(time.Now()) // as session's, which this may have undone
+	}
+	way, err := port.Take(socket)
+	if err != nil {
+		return err
+	}
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
+	if err := s.fabric.Join(one.Made.End(), way); err != nil {
+		return err
+	}
+	if !s.containers.Join(one) {
+		return errors.Join(fmt.Errorf("attach %s: it was detached meanwhile", one.Made.Node.Name), s.fabric.Leave(one.Made.End()))
+	}
+	return nil
+}
+
+// detach frees a node, unless somebody did already: it may be another one's by now.
+func (s *supervisor) detach(one *cni.Attached) {
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
+	if !s.containers.Has(one) {
+		return
+	}
+	if one.Joined {
+		if err := s.fabric.Leave(one.Made.End()); err != nil {
+			s.log.Warn("detach container", "node", one.Made.Node.Name, "error", err)
+		}
+	}
+	s.containers.Free(one)
+	s.events.add("container.detach", one.Made.Node.Name, fmt.Sprintf("%s of container %s", one.Interface, one.Container))
+}
+
+// freeGone frees the nodes of containers whose namespaces ended without a DEL.
+func (s *supervisor) freeGone() {
+	gone, err := s.fabric.Gone()
+	if err != nil {
+		s.log.Warn("look for containers that are gone", "error", err)
+	}
+	for _, end := range gone {
+		for _, one := range s.containers.Find(func(one *cni.Attached) bool { return one.Joined && one.Made.End() == end }) {
+			s.detach(one)
+		}
+	}
+}
+
+func (s *supervisor) watchContainers() error {
+	for {
+		select {
+		case <-s.ending.Done():
+			return nil
+		case <-time.After(goneEvery):
+			s.freeGone()
+		}
+	}
+}
+
+func (s *supervisor) servePorts(w http.ResponseWriter, _ *http.Request) {
+	s.freeGone()
+	writeJSON(w, http.StatusOK, s.containers.Ports())
+}
+
+func (s *supervisor) serveDetach(w http.ResponseWriter, r *http.Request) {
+	var key cni.Key
+	if err := readJSON(w, r, &key); err != nil {
+		writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
+		return
+	}
+	answer := Detached{}
+	for _, one := range s.containers.Find(func(one *cni.Attached) bool { return one.Key == key }) {
+		s.detach(one)
+		answer.Attached = one
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+func (s *supervisor) serveCollect(w http.ResponseWriter, r *http.Request) {
+	var request cni.Collect
+	if err := readJSON(w, r, &request); err != nil {
+		writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
+		return
+	}
+	s.freeGone()
+	freed := s.containers.Invalid(request)
+	for _, one := range freed {
+		s.detach(one)
+	}
+	writeJSON(w, http.StatusOK, freed)
+}
