@@ -13,29 +13,15 @@ import (
 	"railbed/transports/wire"
 )
 
-// mostSegments and mostBytes bound what the kernel cuts into datagrams
-// (UDP_MAX_SEGMENTS, and the length of an IPv4 packet).
-const (
-	mostSegments = 64
-	mostBytes    = 0xFFFF - wire.IPv6Len - wire.UDPLen
-)
-
 // sendBatch is memory for one call of sendmmsg.
 type sendBatch struct {
 	headers  [batch]datagram.Header
 	names    [batch]datagram.Name
 	vectors  [2 * batch]unix.Iovec
-	controls [batch]sendControl
+	controls [batch]datagram.Control
 	first    [batch + 1]int // by header, the first of its packets; behind the last, how many there are
 	count    int            // of headers
 	used     int            // of vectors
-}
-
-// sendControl is the control messages of one datagram or of one that the kernel
-// cuts.
-type sendControl struct {
-	header unix.Cmsghdr
-	value  [8]byte
 }
 
 func (b *sendBatch) init() {
@@ -86,7 +72,7 @@ func (s *socket) sendBy(fd int, packets []engine.Packet, peers []datagram.Name) 
 		case errno == 0:
 		case errno == unix.EAGAIN:
 			return nil // what does not go is lost, and found to be
-		case !s.whole && b.first[sent+1]-b.first[sent] > 1 && cutsNothing(errno):
+		case !s.whole && b.first[sent+1]-b.first[sent] > 1 && datagram.CutsNothing(errno):
 			s.whole = true
 			return s.sendBy(fd, packets[b.first[sent]:], peers)
 		default:
@@ -94,14 +80,6 @@ func (s *socket) sendBy(fd int, packets []engine.Packet, peers []datagram.Name) 
 		}
 	}
 	return nil
-}
-
-// cutsNothing are the errors of a message that the kernel is to cut into datagrams and
-// cannot: of one that does not know how (before Linux 4.18), and of a device that
-// leaves checksums to the kernel (before 6.11) or encrypts (IPsec). Where a datagram
-// alone has the error, too, sending it says so.
-func cutsNothing(err unix.Errno) bool {
-	return err == unix.EIO || err == unix.EINVAL || err == unix.EMSGSIZE
 }
 
 // add makes one message of the first packets, as many as the kernel can cut out
@@ -117,14 +95,12 @@ func (s *socket) add(packets []engine.Packet, peers []datagram.Name) int {
 	name.Port = bits.ReverseBytes16(wire.PortRD + uint16(first.Port))
 	h.Namelen = datagram.NameLen(s.v6)
 	h.Iov = &b.vectors[b.used]
-	h.Control = nil
-	h.SetControllen(0)
 	from, n := b.used, 0
 	size, bytes := len(first.Header)+len(first.Payload), 0
 	for n < len(packets) {
 		p := &packets[n]
 		length := len(p.Header) + len(p.Payload)
-		if n > 0 && (p.Control || p.Peer != first.Peer || p.Port != first.Port || length > size || bytes+length > mostBytes || n == mostSegments) {
+		if n > 0 && (p.Control || p.Peer != first.Peer || p.Port != first.Port || length > size || bytes+length > datagram.MostCutBytes || n == datagram.MostCut) {
 			break
 		}
 		b.vector(p.Header)
@@ -139,11 +115,11 @@ func (s *socket) add(packets []engine.Packet, peers []datagram.Name) int {
 	c := &b.controls[b.count]
 	switch {
 	case first.Control:
-		s.control(h, c, s.tosLevel(), s.tosType(), 4)
-		*(*int32)(unsafe.Pointer(&c.value)) = spec.DSCPRdControl << 2
+		c.TrafficClass(h, s.v6, spec.DSCPRdControl<<2)
 	case n > 1:
-		s.control(h, c, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
-		*(*uint16)(unsafe.Pointer(&c.value)) = uint16(size)
+		c.Cut(h, size)
+	default:
+		c.None(h)
 	}
 	b.count++
 	return n
@@ -155,25 +131,4 @@ func (b *sendBatch) vector(data []byte) {
 		b.vectors[b.used].SetLen(len(data))
 		b.used++
 	}
-}
-
-func (s *socket) control(h *datagram.Header, c *sendControl, level, kind int32, size int) {
-	c.header.Level, c.header.Type = level, kind
-	c.header.SetLen(unix.CmsgLen(size))
-	h.Control = (*byte)(unsafe.Pointer(c))
-	h.SetControllen(unix.CmsgSpace(size))
-}
-
-func (s *socket) tosLevel() int32 {
-	if s.v6 {
-		return unix.IPPROTO_IPV6
-	}
-	return unix.IPPROTO_IP
-}
-
-func (s *socket) tosType() int32 {
-	if s.v6 {
-		return unix.IPV6_TCLASS
-	}
-	return unix.IP_TOS
 }
