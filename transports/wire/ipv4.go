@@ -109,6 +109,9 @@ func (h IPv4) ChecksumValid() bool { return Sum(h[:h.HeaderLength()], 0) == 0xFF
 // SetTotalLength sets the total length in bytes, not the checksum.
 func (h IPv4) SetTotalLength(n uint16) { binary.BigEndian.PutUint16(h[ipv4TotalLength:], n) }
 
+// SetID sets the identification, not the checksum.
+func (h IPv4) SetID(id uint16) { binary.BigEndian.PutUint16(h[ipv4ID:], id) }
+
 // SetChecksum sets the checksum field.
 func (h IPv4) SetChecksum(c uint16) { binary.BigEndian.PutUint16(h[ipv4Checksum:], c) }
 
