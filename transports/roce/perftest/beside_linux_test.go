@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ type beside struct {
 	MTU        int // of packets' payload
 	Size       int
 	Iterations int
+	Cut        bool // the veths carry each packet alone, as those of nodes
 }
 
 // measured is one run: MiB/s.
@@ -39,22 +41,25 @@ type measured struct {
 // of the kernel's rdma_rxe by the unmodified ib_write_bw, in turn, in one guest with
 // one processor: each over a pair of veths, with the same MTU, sizes and numbers. A
 // guest's processor is QEMU's without KVM, where instructions that do much at once are
-// slow. In "clock" both compute their CRCs by tables, and in "instructions", where each
+// slow. In "whole" the veths are as the kernel makes them, in "cut" they carry each packet
+// alone, as nodes' do. In "clock" both compute their CRCs by tables, and in "instructions", where each
 // instruction takes a nanosecond, both by carry-less multiplication. -benchtime is the
 // number of rounds; with 1x, which only shows that it runs, few messages go in the
 // first of them alone.
 func BenchmarkBesideRxe(b *testing.B) {
 	for _, instructions := range []bool{false, true} {
 		for _, c := range []beside{{MTU: 1024, Size: 65536, Iterations: 200}, {MTU: 4096, Size: 65536, Iterations: 400}} {
-			name := map[bool]string{false: "clock", true: "instructions"}[instructions]
-			b.Run(fmt.Sprintf("%s/mtu=%d", name, c.MTU), func(b *testing.B) { besideRxe(b, c, instructions) })
+			for _, c.Cut = range []bool{false, true} {
+				name, shape := map[bool]string{false: "clock", true: "instructions"}[instructions], map[bool]string{false: "whole", true: "cut"}[c.Cut]
+				b.Run(fmt.Sprintf("%s/%s/mtu=%d", name, shape, c.MTU), func(b *testing.B) { besideRxe(b, c, instructions) })
+			}
 		}
 	}
 }
 
 func besideRxe(b *testing.B, c beside, instructions bool) {
 	hosttest.Need(b, hosttest.Perftest)
-	if flag.Lookup("test.benchtime").Value.String() == "1x" && (instructions || c.MTU > 1024) {
+	if flag.Lookup("test.benchtime").Value.String() == "1x" && (instructions || c.MTU > 1024 || c.Cut) {
 		b.Skip("with -benchtime 1x one is enough")
 	}
 	if instructions { // which are the same each time, and slower to carry out
@@ -128,6 +133,10 @@ const besideNetworks = `set -e
 		ip -n n$i addr add 10.8.0.$i/24 dev w$i
 		ip -n n$i link set lo up
 		ip -n n$i link set w$i up
+		if [ $1 = true ]; then
+			ethtool -K v$i tx-udp-segmentation off
+			ip netns exec n$i ethtool -K w$i tx-udp-segmentation off
+		fi
 	done`
 
 // measureBeside is the guest's part.
@@ -136,7 +145,7 @@ func measureBeside(text string) error {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return err
 	}
-	if out, err := exec.Command("sh", "-c", besideNetworks, "4200").CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c", besideNetworks, "4200", strconv.FormatBool(c.Cut)).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	config := Config{Test: WriteBW, Size: c.Size, Iterations: c.Iterations, MTU: c.MTU}
