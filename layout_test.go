@@ -168,7 +168,7 @@ var levels = map[string]folder{
 		"transports/completion":     "what it reports waits there",
 		"transports/roce/cm":        "its connections are made by it",
 		"transports/roce/dcqcn":     "it hands its numbers to queue pairs",
-		"transports/roce/queuepair": "it drives them over a raw socket",
+		"transports/roce/queuepair": "it drives them over sockets",
 	}},
 	"transports/roce/cm":    {level: 3},
 	"transports/roce/dcqcn": {level: 3},

@@ -218,7 +218,7 @@ func (d *driver) run() {
 			patience /= 2
 			idle = patience + 1 // what is found now was not looked for
 			if d.socket.waiter.Arm(d.clock, deadline) {
-				d.socket.waiter.Wait()
+				d.socket.wait()
 			}
 		case idle > 0:
 			runtime.Gosched()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"railbed/transports/infiniband"
+	"railbed/transports/wire"
 )
 
 // FuzzAddress: an address is read as it was written, and nothing else is one.
@@ -20,31 +21,62 @@ func FuzzAddress(f *testing.F) {
 	})
 }
 
-// FuzzParse: what a raw socket gives is read without a panic, and is a packet only if
-// its ICRC is right.
+// FuzzParse: what a ring gives is read without a panic, be it one packet or several that
+// the kernel has not cut, and is a packet only if its ICRC is right.
 func FuzzParse(f *testing.F) {
 	for _, d := range []*socket{{addr: netip.MustParseAddr("10.0.0.1"), dscp: 26}, {addr: netip.MustParseAddr("fd00::1"), dscp: 26}} {
 		d.memory(256)
+		d.out.whole = true
 		p := d.room()[:infiniband.Len(infiniband.WriteOnly, 5)]
 		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, PKey: infiniband.PKey}}, 5)
 		d.add(d.addr, 9, len(p))
-		sent := d.out.buffers[:d.headersLen()+len(p)]
-		f.Add(sent, []byte{}, d.addr.Is6())
-		f.Add(sent[d.headersLen()-8:], make([]byte, 20), true)
+		f.Add(d.out.buffers[:d.headersLen()+len(p)], false, d.addr.Is6())
+		f.Add(wholeOf(d, 3, 256, 100), true, d.addr.Is6())
 	}
-	f.Fuzz(func(t *testing.T, data, control []byte, v6 bool) {
+	f.Fuzz(func(t *testing.T, data []byte, whole, v6 bool) {
 		d := &socket{addr: netip.MustParseAddr("10.0.0.1")}
 		if v6 {
 			d.addr = netip.MustParseAddr("fd00::1")
 		}
+		d.memory(1024)
 		data = bytes.Clone(data)
-		a, ok := d.parse(d.addr, data, control)
-		if !ok {
-			return
+		d.parse(data, whole)
+		for _, a := range d.in.list {
+			if !a.packet.Valid() {
+				t.Fatalf("%x has %x for a packet", data, a.packet)
+			}
+			a.packet[len(a.packet)-1] ^= 1
 		}
-		a.packet[len(a.packet)-1] ^= 1
-		if _, ok := d.parse(d.addr, data, control); ok || !a.packet.Valid() {
-			t.Errorf("%x is taken with its ICRC as it is, and with another", data)
+		d.in.list = d.in.list[:0]
+		if d.parse(data, whole); len(d.in.list) > 0 {
+			t.Errorf("%x is taken with its ICRCs as they are, and with others", data)
 		}
 	})
+}
+
+// wholeOf is the packets of a SEND as they come where nobody cuts them: so many with a
+// payload, and one of the rest.
+func wholeOf(d *socket, packets, mtu, rest int) []byte {
+	out := make([]byte, d.headersLen(), 1<<16)
+	for i := range packets + 1 {
+		o, size := infiniband.SendMiddle, mtu
+		if i == packets {
+			o, size = infiniband.SendLast, rest
+		}
+		d.out.count = 0
+		n := infiniband.Len(o, size)
+		p := d.room()[:n]
+		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey, PSN: infiniband.PSN(i)}}, size)
+		d.seal(d.addr, 9, n, uint16(i))
+		out = append(out, p...)
+	}
+	d.out.count = 0
+	headers := out[:d.headersLen()]
+	if d.addr.Is4() {
+		wire.IPv4(headers).Encode(&wire.IPv4Fields{TotalLength: uint16(len(out)), DontFragment: true, TTL: ttl, Protocol: wire.ProtocolUDP, Src: d.addr.As4(), Dst: d.addr.As4()})
+	} else {
+		wire.IPv6(headers).Encode(&wire.IPv6Fields{PayloadLength: uint16(len(out) - wire.IPv6Len), NextHeader: wire.ProtocolUDP, Src: d.addr.As16(), Dst: d.addr.As16()})
+	}
+	wire.UDP(headers[len(headers)-wire.UDPLen:]).Encode(&wire.UDPFields{SrcPort: 9, DstPort: infiniband.Port, Length: uint16(len(out) - len(headers) + wire.UDPLen)})
+	return out
 }

@@ -32,6 +32,7 @@ func newVillain(t testing.TB, at string) *villain {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.out.whole = true // with headers of its own
 	v := &villain{socket: d, t: t}
 	t.Cleanup(func() { d.close() })
 	if v.manager, err = cm.New(cm.Config{Addr: addr, Shared: true, First: 0x7000000, Timeout: 5 * time.Second}, v); err != nil {

@@ -1,5 +1,5 @@
 // Package roce is the transports.Endpoint of RoCEv2: reliable connections (RC) that
-// speak what rdma_rxe and RDMA NICs speak, in a process, over a raw socket. The
+// speak what rdma_rxe and RDMA NICs speak, in a process, over sockets of its own. The
 // rules are package queuepair's, connections are made by package cm as rdma_cm
 // makes them; this package drives both. A Device has queue pairs for those who want
 // them one by one, as programs of verbs do.
@@ -12,7 +12,7 @@
 // as it waits for those before it, Droppable messages arrive whole, and every Class
 // shares the connection.
 //
-// Opening a raw socket needs CAP_NET_RAW in the network's user namespace, which
+// Opening its raw and packet sockets needs CAP_NET_RAW in the network's user namespace, which
 // programs in nodes have.
 package roce
 

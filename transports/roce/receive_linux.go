@@ -1,0 +1,130 @@
+package roce
+
+import (
+	"fmt"
+	"net/netip"
+
+	"railbed/transports/infiniband"
+	"railbed/transports/wire"
+)
+
+// incoming is memory for what one call receives.
+type incoming struct {
+	list    []arrival
+	headers [infiniband.HeadersIPv6]byte // of one that is cut here
+}
+
+// arrival is a packet that came, whose ICRC is right.
+type arrival struct {
+	from   netip.Addr
+	packet infiniband.Packet
+	marked bool // with congestion experienced
+}
+
+// receive takes what is there. The list and its packets are good until the next
+// call.
+func (s *socket) receive() ([]arrival, error) {
+	s.ring.free()
+	s.in.list = s.in.list[:0]
+	for s.ring.taken < batch {
+		data, whole, err := s.ring.take()
+		if err != nil {
+			return nil, fmt.Errorf("receive: %w", err)
+		}
+		if data == nil {
+			break
+		}
+		s.parse(data, whole)
+	}
+	return s.in.list, nil
+}
+
+// parse takes the packet out of what came, or those of one that is whole: the kernel has
+// not cut it, and it was on no wire yet.
+func (s *socket) parse(data []byte, whole bool) {
+	n := s.headersLen()
+	if len(data) < n {
+		return
+	}
+	var a arrival
+	length := 0
+	if s.addr.Is4() {
+		h := wire.IPv4(data)
+		// One with options, or a fragment, is none of RoCE's.
+		if !h.Valid() || h.HeaderLength() != wire.IPv4MinLen || !h.ChecksumValid() {
+			return
+		}
+		length = int(h.TotalLength())
+		a.from, a.marked = netip.AddrFrom4(h.Src()), h.ECN() == wire.CE
+	} else {
+		h := wire.IPv6(data)
+		if !h.Valid() {
+			return
+		}
+		length = wire.IPv6Len + int(h.PayloadLength())
+		a.from, a.marked = netip.AddrFrom16(h.Src()), h.ECN() == wire.CE
+	}
+	if length < n || n-wire.UDPLen+int(wire.UDP(data[n-wire.UDPLen:]).Length()) != length {
+		return
+	}
+	headers, packet := data[:n], infiniband.Packet(data[n:length])
+	one := len(data) <= s.out.size && packet.Valid()
+	switch {
+	case one && packet.ICRCValid(headers):
+		s.arrived(a, packet)
+	case whole && s.cut(a, headers, packet):
+	case one, whole:
+		s.badICRC.Add(1)
+	}
+}
+
+// arrived puts a packet into the list whose ICRC is right. Of another partition it is
+// nobody's here (IBTA 10.9.1.1; we are a full member).
+func (s *socket) arrived(a arrival, p infiniband.Packet) {
+	if (p.BTH().PKey()^infiniband.PKey)&^fullMember == 0 {
+		a.packet = p
+		s.in.list = append(s.in.list, a)
+	}
+}
+
+// cut takes in packets that are whole, and says whether they are such: the first has a
+// path MTU of payload, as others of its message follow it, and its ICRC says which.
+func (s *socket) cut(a arrival, headers []byte, all infiniband.Packet) bool {
+	if len(all) < infiniband.BTHLen || !all.Opcode().HasPayload() || all.Opcode().Ends() {
+		return false
+	}
+	for code := uint8(5); code > 0; code-- {
+		size := infiniband.Len(all.Opcode(), infiniband.MTU(code))
+		if size >= len(all) || !all[:size].Valid() || !all[:size].ICRCValid(s.headersOf(headers, 0, size)) {
+			continue
+		}
+		s.arrived(a, all[:size:size])
+		for i := 1; i*size < len(all); i++ {
+			p := all[i*size : min((i+1)*size, len(all)) : min((i+1)*size, len(all))]
+			switch {
+			case !p.Valid():
+			case p.ICRCValid(s.headersOf(headers, i, len(p))):
+				s.arrived(a, p)
+			default:
+				s.badICRC.Add(1)
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// headersOf are the headers that the kernel gives to one of the packets that it cuts, of
+// so many bytes, as far as they are in the ICRC: the identification counts on.
+func (s *socket) headersOf(whole []byte, index, length int) []byte {
+	h := s.in.headers[:copy(s.in.headers[:], whole)]
+	length += wire.UDPLen
+	if s.addr.Is4() {
+		wire.IPv4(h).SetTotalLength(uint16(wire.IPv4MinLen + length))
+		wire.IPv4(h).SetID(wire.IPv4(whole).ID() + uint16(index))
+	} else {
+		wire.IPv6(h).SetPayloadLength(uint16(length))
+	}
+	wire.UDP(h[len(h)-wire.UDPLen:]).SetLength(uint16(length))
+	return h
+}

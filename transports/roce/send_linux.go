@@ -1,0 +1,262 @@
+package roce
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/transports/datagram"
+	"railbed/transports/infiniband"
+	"railbed/transports/wire"
+)
+
+const (
+	batch   = 64 // packets of one call
+	senders = 16
+)
+
+// outgoing is memory for what one call sends: packets with their headers, and messages
+// for the kernel, each of one packet or of several that it cuts.
+type outgoing struct {
+	buffers []byte
+	size    int
+	vectors [batch]unix.Iovec
+	count   int // of packets
+
+	headers  [batch]datagram.Header
+	names    [batch]datagram.Name
+	controls [batch]datagram.Control
+	fds      [batch]int
+	from     [batch]int // its first packet
+	messages int
+	first    int // message that has not gone
+	open     open
+
+	senders [senders]sender
+	whole   bool // each packet goes by itself, since the kernel was seen to cut none
+}
+
+// open is the last message, as long as packets may join it. The first one tells the
+// receiver where to cut what nobody cut on the way: others of its message follow it, so
+// it is as long as it can be.
+type open struct {
+	fd          int
+	to          netip.Addr
+	size, bytes int // of the first packet, and of those before the last
+	more        bool
+}
+
+// sender is a UDP socket for the packets with data of one source port, so that the
+// kernel cuts them. Of a device's many queue pairs the first have one.
+type sender struct {
+	fd   int
+	port uint16 // 0 before it has one
+}
+
+// openSenders opens sockets that have no port yet: they belong to the network in which
+// the device was opened, whoever has it send.
+func (s *socket) openSenders(nic string) (err error) {
+	for i := range s.out.senders {
+		if s.out.senders[i].fd, err = s.openSender(nic); err != nil {
+			return fmt.Errorf("open socket: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *socket) openSender(nic string) (fd int, err error) {
+	if fd, err = unix.Socket(s.family(), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP); err != nil {
+		return -1, err
+	}
+	level, class, discover, do := unix.IPPROTO_IP, unix.IP_TOS, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
+	if s.addr.Is6() {
+		level, class, discover, do = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
+		err = errors.Join(unix.SetsockoptInt(fd, level, unix.IPV6_V6ONLY, 1), unix.SetsockoptInt(fd, level, unix.IPV6_AUTOFLOWLABEL, 0))
+	}
+	err = errors.Join(err,
+		unix.SetsockoptInt(fd, level, discover, do),
+		unix.SetsockoptInt(fd, level, class, int(s.dscp)<<2|int(wire.ECT0)),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, 0), // not what the class gives, but the raw socket's
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+		takeNothing(fd))
+	if nic != "" {
+		if bound := unix.BindToDevice(fd, nic); bound != nil && !errors.Is(bound, unix.EPERM) {
+			err = errors.Join(err, fmt.Errorf("bind to device %s: %w", nic, bound))
+		}
+	}
+	return fd, err
+}
+
+// sender is the socket for data from a source port: the raw one where there is no other.
+func (s *socket) sender(port uint16) int {
+	for i := range s.out.senders {
+		one := &s.out.senders[i]
+		switch one.port {
+		case 0:
+			if one.port = port; unix.Bind(one.fd, s.name(int(port))) != nil {
+				unix.Close(one.fd)
+				one.fd = s.raw
+			}
+			return one.fd
+		case port:
+			return one.fd
+		}
+	}
+	return s.raw
+}
+
+// memory makes room for packets.
+func (s *socket) memory(mtu int) {
+	o := &s.out
+	o.size = (s.most(mtu) + 127) &^ 63
+	o.buffers = make([]byte, batch*o.size)
+	for i := range o.headers {
+		o.headers[i].Name, o.headers[i].Namelen = (*byte)(unsafe.Pointer(&o.names[i])), datagram.NameLen(s.addr.Is6())
+	}
+}
+
+// most is the bytes of the longest packet, headers of IP and UDP included.
+func (s *socket) most(mtu int) int {
+	return s.headersLen() + max(mtu+infiniband.MaxOverhead, infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen))
+}
+
+// room is memory for the next packet to send, nil where the batch is full.
+func (s *socket) room() infiniband.Packet {
+	if s.out.count == batch {
+		return nil
+	}
+	return s.out.buffers[s.out.count*s.out.size:][s.headersLen():s.out.size]
+}
+
+// add puts the packet that was written into room, which is n bytes long, into the
+// batch: with its headers and ICRC.
+func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
+	o := &s.out
+	fd, id := s.raw, uint16(0)
+	if p := s.room(); p.Opcode().HasPayload() && p.Opcode().Service() == infiniband.RC && !o.whole {
+		fd = s.sender(sourcePort)
+	}
+	v := &o.vectors[o.count]
+	switch {
+	case fd == s.raw:
+		if s.id++; s.id == 0 { // the kernel writes its own in place of 0
+			s.id = 1
+		}
+		id = s.id
+		s.begin(fd, to, 0)
+	case o.joins(fd, to, n):
+		id = uint16(o.count - o.from[o.messages-1])
+	default:
+		s.begin(fd, to, infiniband.Port)
+		o.open = open{fd: fd, to: to, size: n, more: !s.room().Opcode().Ends()}
+	}
+	whole := s.seal(to, sourcePort, n, id)
+	if fd != s.raw {
+		whole = whole[s.headersLen():]
+	}
+	v.Base = &whole[0]
+	v.SetLen(len(whole))
+	o.count++
+	m := o.messages - 1
+	packets := o.count - o.from[m]
+	if o.headers[m].SetIovlen(packets); packets > 1 {
+		o.controls[m].Cut(&o.headers[m], o.open.size)
+	}
+}
+
+// begin begins a message with the packet that is added.
+func (s *socket) begin(fd int, to netip.Addr, port uint16) {
+	o := &s.out
+	m := o.messages
+	o.fds[m], o.from[m], o.names[m] = fd, o.count, datagram.NameOf(to, port)
+	o.headers[m].Iov = &o.vectors[o.count]
+	o.controls[m].None(&o.headers[m])
+	o.messages++
+	o.open = open{}
+}
+
+// joins says that a packet may be of the message that is open.
+func (o *outgoing) joins(fd int, to netip.Addr, n int) bool {
+	m := &o.open
+	if !m.more || m.fd != fd || m.to != to || n > m.size || m.bytes+m.size+n > datagram.MostCutBytes || o.count-o.from[o.messages-1] == datagram.MostCut {
+		return false
+	}
+	m.bytes += m.size
+	m.more = n == m.size // a shorter one ends it
+	return true
+}
+
+// seal writes the headers and the ICRC of the packet that is added.
+func (s *socket) seal(to netip.Addr, sourcePort uint16, n int, id uint16) []byte {
+	whole := s.out.buffers[s.out.count*s.out.size:][:s.headersLen()+n]
+	headers, p := whole[:s.headersLen()], infiniband.Packet(whole[s.headersLen():])
+	// Packets without data are not to be marked: nobody would send fewer of them.
+	class, ecn := s.dscp, wire.NotECT
+	switch o := p.Opcode(); {
+	case o == infiniband.CNP:
+		class = dscpCNP
+	case o.HasPayload() && o.Service() == infiniband.RC:
+		ecn = wire.ECT0
+	}
+	length := wire.UDPLen + n
+	if s.addr.Is4() {
+		wire.IPv4(headers).Encode(&wire.IPv4Fields{
+			DSCP: class, ECN: ecn, TotalLength: uint16(wire.IPv4MinLen + length), ID: id, DontFragment: true, TTL: ttl, Protocol: wire.ProtocolUDP, Src: s.addr.As4(), Dst: to.As4(),
+		})
+	} else {
+		wire.IPv6(headers).Encode(&wire.IPv6Fields{
+			DSCP: class, ECN: ecn, PayloadLength: uint16(length), NextHeader: wire.ProtocolUDP, HopLimit: ttl, Src: s.addr.As16(), Dst: to.As16(),
+		})
+	}
+	wire.UDP(headers[len(headers)-wire.UDPLen:]).Encode(&wire.UDPFields{SrcPort: sourcePort, DstPort: infiniband.Port, Length: uint16(length)})
+	p.Seal(headers)
+	return whole
+}
+
+// send sends what of the batch the NIC's queue has room for. What has not gone is
+// the first of the next call: an RDMA NIC loses nothing of its own.
+func (s *socket) send() error {
+	o := &s.out
+	o.open.more = false
+	for o.first < o.messages {
+		fd, end := o.fds[o.first], o.first+1
+		for end < o.messages && o.fds[end] == fd {
+			end++
+		}
+		n, errno := datagram.Send(fd, o.headers[o.first:end])
+		o.first += n
+		switch {
+		case errno == 0:
+		case errno == unix.EAGAIN:
+			return nil
+		case fd != s.raw && datagram.CutsNothing(errno):
+			s.uncut()
+		case errno == unix.EMSGSIZE:
+			o.first++ // longer than the link allows now: lost
+		default:
+			return fmt.Errorf("send: %w", errno)
+		}
+	}
+	o.first, o.messages, o.count = 0, 0, 0
+	return nil
+}
+
+// uncut has what has not gone, and all that follows, sent packet by packet.
+func (s *socket) uncut() {
+	o := &s.out
+	count := o.count
+	o.whole, o.count, o.messages = true, o.from[o.first], o.first
+	for o.count < count {
+		headers := o.buffers[o.count*o.size:][:s.headersLen()]
+		to, udp := netip.Addr{}, wire.UDP(headers[len(headers)-wire.UDPLen:])
+		if s.addr.Is4() {
+			to = netip.AddrFrom4(wire.IPv4(headers).Dst())
+		} else {
+			to = netip.AddrFrom16(wire.IPv6(headers).Dst())
+		}
+		s.add(to, udp.SrcPort(), int(udp.Length())-wire.UDPLen)
+	}
+}
