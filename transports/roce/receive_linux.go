@@ -73,7 +73,7 @@ func (s *socket) parse(data []byte, whole bool) {
 	case one && packet.ICRCValid(headers):
 		s.arrived(a, packet)
 	case whole && s.cut(a, headers, packet):
-	case one, whole:
+	case one, len(data) > s.out.size:
 		s.badICRC.Add(1)
 	}
 }
