@@ -204,6 +204,7 @@ var levels = map[string]folder{
 		"testbed": "it starts its two ends in nodes",
 	}},
 	"workloads/flows":              {level: 5},
+	"workloads/moe":                {level: 0, siblings: map[string]string{"workloads/collective/element": "tokens are its bfloat16"}},
 	"workloads/sgd":                {level: 0},
 	"workloads/traffic":            {level: 5},
 	"workloads/training":           {level: 2},

@@ -60,7 +60,7 @@ func each[T any](f func(a, b T) T) Combine {
 }
 
 func bfloats(f func(a, b float32) float32) Combine {
-	return each(func(a, b uint16) uint16 { return toBFloat16(f(fromBFloat16(a), fromBFloat16(b))) })
+	return each(func(a, b uint16) uint16 { return ToBFloat16(f(FromBFloat16(a), FromBFloat16(b))) })
 }
 
 func halves(f func(a, b float32) float32) Combine {

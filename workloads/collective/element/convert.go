@@ -8,9 +8,11 @@ import (
 	"github.com/x448/float16"
 )
 
-func fromBFloat16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
+// FromBFloat16 is a bfloat16 as float32, which has it exactly.
+func FromBFloat16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
-func toBFloat16(f float32) uint16 {
+// ToBFloat16 is the bfloat16 that is nearest, ties to even.
+func ToBFloat16(f float32) uint16 {
 	bits := math.Float32bits(f)
 	if f != f {
 		return uint16(bits>>16) | 0x40 // quiet
@@ -29,7 +31,7 @@ func Append(t Type, to []byte, value float64) []byte {
 	case Float32:
 		return binary.NativeEndian.AppendUint32(to, math.Float32bits(float32(value)))
 	case BFloat16:
-		return binary.NativeEndian.AppendUint16(to, toBFloat16(float32(value)))
+		return binary.NativeEndian.AppendUint16(to, ToBFloat16(float32(value)))
 	case Float16:
 		return binary.NativeEndian.AppendUint16(to, toFloat16(float32(value)))
 	case Int32:
@@ -52,7 +54,7 @@ func At(t Type, memory []byte, i int) float64 {
 	case Float32:
 		return float64(view[float32](memory)[i])
 	case BFloat16:
-		return float64(fromBFloat16(view[uint16](memory)[i]))
+		return float64(FromBFloat16(view[uint16](memory)[i]))
 	case Float16:
 		return float64(fromFloat16(view[uint16](memory)[i]))
 	case Int32:

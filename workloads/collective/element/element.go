@@ -123,7 +123,7 @@ func Scale(t Type, n int) float32 {
 	scale := float32(1 / float64(n))
 	switch t {
 	case BFloat16:
-		return fromBFloat16(toBFloat16(scale))
+		return FromBFloat16(ToBFloat16(scale))
 	case Float16:
 		return fromFloat16(toFloat16(scale))
 	}
