@@ -180,6 +180,7 @@ type Workload struct {
 	Sent []uint64 `json:"sent,omitempty"`
 	// Learning is of sgd.
 	Learning *Learning `json:"learning,omitempty"`
+	Mixture  *Mixture  `json:"mixture,omitempty"` // of moe
 	// Straggler is the rank for which the others waited; none stands out where it is left out.
 	Straggler *Straggler `json:"straggler,omitempty"`
 	// Pace is of reliable datagrams: how far behind its schedule the latest of the

@@ -50,6 +50,7 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	t.steps(r.Steps)
 	t.workloads(r.Workloads)
 	t.learned(r.Workloads)
+	t.mixtures(r.Workloads)
 	t.trainings(r.Trainings)
 	t.messages(r.Messages)
 	t.stacks(r.Stacks)

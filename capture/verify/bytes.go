@@ -28,6 +28,7 @@ const (
 // rank gave up, it did not send by the formula, though the worker counted them.
 // What ranks of one node send to each other passes no tap: where the formula leaves that
 // out (Workload.Across), their own counts, which do not, are not compared.
+// Where a workload says how much goes to each other rank, that is compared, too.
 // Where a rank says how many bytes never came to it, that is compared with what
 // left for it less what its acknowledgements count as received.
 type BytesPerRank struct {
@@ -35,7 +36,7 @@ type BytesPerRank struct {
 	tolerance float64
 	capture   *Capture
 	streams   []*stream // by flow index
-	rank      []int     // by flow index
+	flows     []role    // by flow index
 	datagrams map[rdKey]*rankStream
 	requests  roceFlows[roceStream]
 	placed    map[rdPair]*placedBytes // where ranks say what did not come; else nil
@@ -46,12 +47,12 @@ type BytesPerRank struct {
 // rankStream is what an engine of a rank sends to another.
 type rankStream struct {
 	rdStream
-	rank int
+	rank, to int
 }
 
 // roceStream is the requests that a rank sends to a queue pair.
 type roceStream struct {
-	rank            int
+	rank, to        int
 	largest         int    // payload
 	fresh, repeated uint64 // bytes of payload
 	empty           uint64 // requests without any
@@ -78,35 +79,36 @@ func (b *BytesPerRank) Packet(p *Packet) {
 	if p.Direction != Out || p.Drop != "" || p.Payload == 0 && !p.SYN {
 		return
 	}
-	role := b.roles.of(p)
-	if !role.relevant || role.rank < 0 {
+	found := b.roles.of(p)
+	if !found.relevant || found.rank < 0 {
 		return
 	}
-	if rank := &b.roles.workload.Ranks[role.rank]; p.Tap.Port != rank.NIC || p.Tap.Node != rank.Node {
+	if rank := &b.roles.workload.Ranks[found.rank]; p.Tap.Port != rank.NIC || p.Tap.Node != rank.Node {
 		return
 	}
 	if p.Flow.Proto == protoUDP && p.Flow.Dst.Port() == infiniband.Port {
-		b.request(p, role.rank)
+		b.request(p, found)
 		return
 	}
 	if p.Flow.Proto == protoUDP {
-		b.datagram(p, role.rank)
+		b.datagram(p, found)
 		return
 	}
 	for len(b.streams) <= p.Flow.Index {
 		b.streams = append(b.streams, nil)
-		b.rank = append(b.rank, -1)
+		b.flows = append(b.flows, role{rank: -1, to: -1})
 	}
 	s := b.streams[p.Flow.Index]
 	if s == nil {
 		s = new(stream)
-		b.streams[p.Flow.Index], b.rank[p.Flow.Index] = s, role.rank
+		b.streams[p.Flow.Index], b.flows[p.Flow.Index] = s, found
 	}
 	s.add(p.Seq, p.Payload, p.SYN)
 }
 
 // datagram takes a reliable datagram of a rank.
-func (b *BytesPerRank) datagram(p *Packet, rank int) {
+func (b *BytesPerRank) datagram(p *Packet, of role) {
+	rank := of.rank
 	if p.RD == nil || !p.RD.clear() {
 		b.unread[rank]++
 		return
@@ -124,7 +126,7 @@ func (b *BytesPerRank) datagram(p *Packet, rank int) {
 		if b.full = b.full || len(b.datagrams) >= maxRDSequences; b.full {
 			return
 		}
-		s = &rankStream{rank: rank}
+		s = &rankStream{rank: rank, to: of.to}
 		b.datagrams[key] = s
 	}
 	if p.RD.Type == wire.RDSkip {
@@ -139,10 +141,10 @@ func (b *BytesPerRank) datagram(p *Packet, rank int) {
 }
 
 // request takes a packet of RoCEv2 of a rank, each PSN of which counts once.
-func (b *BytesPerRank) request(p *Packet, rank int) {
+func (b *BytesPerRank) request(p *Packet, of role) {
 	c := p.RoCE
 	if c == nil {
-		b.unread[rank]++
+		b.unread[of.rank]++
 		return
 	}
 	f, place := b.requests.request(p)
@@ -150,7 +152,7 @@ func (b *BytesPerRank) request(p *Packet, rank int) {
 		return
 	}
 	s := &f.own
-	s.rank, s.largest = rank, max(s.largest, c.Payload)
+	s.rank, s.to, s.largest = of.rank, of.to, max(s.largest, c.Payload)
 	switch place {
 	case roceAgain:
 		s.repeated += uint64(c.Payload)
@@ -174,6 +176,17 @@ type sent struct {
 	unseen          int64
 	overflow        bool
 	flows           int
+	to              map[int]uint64 // fresh bytes that were not given up, by who receives
+}
+
+// add takes a stream of the rank in.
+func (s *sent) add(to int, fresh, repeated, empty, left uint64, unseen int64) {
+	if s.to == nil {
+		s.to = map[int]uint64{}
+	}
+	s.fresh, s.repeated, s.empty, s.left, s.unseen = s.fresh+fresh, s.repeated+repeated, s.empty+empty, s.left+left, s.unseen+unseen
+	s.to[to] += fresh - min(left, fresh)
+	s.flows++
 }
 
 func (b *BytesPerRank) sums() []sent {
@@ -182,29 +195,16 @@ func (b *BytesPerRank) sums() []sent {
 		if s == nil {
 			continue
 		}
-		sum := &sums[b.rank[i]]
-		sum.fresh += s.fresh
-		sum.repeated += s.repeated
-		sum.unseen += s.unseen()
+		sum := &sums[b.flows[i].rank]
+		sum.add(b.flows[i].to, s.fresh, s.repeated, 0, 0, s.unseen())
 		sum.overflow = sum.overflow || s.overflow
-		sum.flows++
 	}
 	for _, s := range b.datagrams {
-		sum := &sums[s.rank]
-		sum.fresh += s.fresh
-		sum.repeated += s.repeated
-		sum.empty += s.empty
-		sum.left += s.left
-		sum.unseen += s.unseen
-		sum.flows++
+		sums[s.rank].add(s.to, s.fresh, s.repeated, s.empty, s.left, s.unseen)
 	}
 	for _, f := range b.requests.ordered {
-		sum := &sums[f.own.rank]
-		sum.fresh += f.own.fresh
-		sum.repeated += f.own.repeated
-		sum.empty += f.own.empty
-		sum.unseen += f.own.unseen * int64(f.own.largest) // at most
-		sum.flows++
+		s := &f.own
+		sums[s.rank].add(s.to, s.fresh, s.repeated, s.empty, 0, s.unseen*int64(s.largest)) // at most
 	}
 	return sums
 }
@@ -253,10 +253,16 @@ func (b *BytesPerRank) Result() Result {
 		r.Details = append(r.Details, fmt.Sprintf("%s: %d bytes in %d flows, expected %d (%+.2f%%), %d bytes retransmitted",
 			b.roles.name(i), sum.fresh, sum.flows, rank.Expected, deviation*100, sum.repeated))
 	}
+	if pair, known := b.worstPair(); known {
+		r.Measured["pair.deviation"] = pair
+	}
 	r.Measured["deviation"] = worst
 	r.Measured["retransmitted"] = float64(repeated)
 	r.Summary = fmt.Sprintf("%d ranks sent %d bytes, each at most %+.2f%% off what the algorithm sends; %d bytes retransmitted",
 		len(b.roles.workload.Ranks), fresh, worst*100, repeated)
+	if pair, known := r.Measured["pair.deviation"]; known {
+		r.Summary += fmt.Sprintf("; what each sent to each other rank is at most %+.2f%% off", pair*100)
+	}
 	if len(b.roles.workload.Ranks) == 0 {
 		unclear = append(unclear, "the workload has no ranks")
 	}
@@ -268,6 +274,23 @@ func (b *BytesPerRank) Result() Result {
 	}
 	b.capture.conclude(&r, taps, wrong, unclear)
 	return r
+}
+
+// worstPair is the greatest share by which what a rank sent to another one differs from what it
+// is to send there, where that is known.
+func (b *BytesPerRank) worstPair() (worst float64, known bool) {
+	for i, sum := range b.sums() {
+		for to, want := range b.roles.workload.Ranks[i].ExpectedTo {
+			if want == 0 {
+				continue
+			}
+			known = true
+			if deviation := float64(sum.to[to])/float64(want) - 1; math.Abs(deviation) > math.Abs(worst) {
+				worst = deviation
+			}
+		}
+	}
+	return worst, known
 }
 
 // emptyOf is what was sent of such messages: themselves, or bytes of a stream.
@@ -334,17 +357,23 @@ func (b *BytesPerRank) judge(i int, sum sent, most units.Bytes, lossy bool) (wro
 		if math.Abs(difference) <= slack {
 			return
 		}
-		line := fmt.Sprintf("%s: sent %d bytes, %s %.0f (%+.2f%%)", name, bytes, what, want, 100*difference/cmp.Or(want, float64(most)))
+		line := fmt.Sprintf("%s: sent %d bytes%s %.0f (%+.2f%%)", name, bytes, what, want, 100*difference/cmp.Or(want, float64(most)))
 		if difference < 0 && (lossy || sum.unseen > 0 || b.unread[i] > 0 || b.full) {
 			unclear = append(unclear, line)
 		} else {
 			wrong = append(wrong, line)
 		}
 	}
-	compare("the algorithm sends", sum.fresh-min(sum.left, sum.fresh), float64(rank.Expected), b.tolerance*float64(cmp.Or(rank.Expected, most)))
+	compare(", the algorithm sends", sum.fresh-min(sum.left, sum.fresh), float64(rank.Expected), b.tolerance*float64(cmp.Or(rank.Expected, most)))
+	for to, want := range rank.ExpectedTo {
+		if other := &b.roles.workload.Ranks[to]; other.Node != rank.Node {
+			slack := b.tolerance * float64(max(want, rank.Expected/units.Bytes(len(rank.ExpectedTo))))
+			compare(fmt.Sprintf(" to rank %d, the algorithm sends", other.Rank), sum.to[to], float64(want), slack)
+		}
+	}
 	if _, _, within := b.roles.workload.within(); rank.Reported != nil && !within {
 		reported := float64(*rank.Reported)
-		compare("the worker counted", sum.fresh, reported, max(reportedBytes, reportedShare*reported))
+		compare(", the worker counted", sum.fresh, reported, max(reportedBytes, reportedShare*reported))
 	}
 	return wrong, unclear
 }

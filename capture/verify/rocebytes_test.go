@@ -88,7 +88,13 @@ func TestRoCEBytesPerRank(t *testing.T) {
 		"who is to send nothing sends": {func(s *scene, _ [2]*roceQP) {
 			s.workload.Ranks[1].Expected = 0
 		}, fail, "sent 3000 bytes, the algorithm sends 0 (+100.00%)"},
-		"nobody is to send":       {func(s *scene, _ [2]*roceQP) { s.silence(0); s.silence(1) }, verdict.Inconclusive, "no packet of the workload"},
+		"nobody is to send": {func(s *scene, _ [2]*roceQP) { s.silence(0); s.silence(1) }, verdict.Inconclusive, "no packet of the workload"},
+		"what goes to each": {func(s *scene, _ [2]*roceQP) {
+			s.workload.Ranks[0].ExpectedTo, s.workload.Ranks[1].ExpectedTo = []units.Bytes{0, 3000}, []units.Bytes{3000, 0}
+		}, pass, "to each other rank is at most +0.00% off"},
+		"what goes to another one": {func(s *scene, _ [2]*roceQP) {
+			s.workload.Ranks[1].ExpectedTo = []units.Bytes{2500, 0}
+		}, fail, "sent 3000 bytes to rank 0, the algorithm sends 2500 (+20.00%)"},
 		"messages without a byte": {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 3) }, pass, "rank 1"},
 		"one of them too few":     {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 4) }, fail, "sent 3 messages, want 4 to 4"},
 		"one of them too many":    {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 2) }, fail, "sent 3 messages, want 2 to 2"},

@@ -59,6 +59,9 @@ type Rank struct {
 	// Expected is the payload that the algorithm makes the rank send, over
 	// all iterations; see RingAllReduceBytes and AllToAllBytes.
 	Expected units.Bytes `json:"expected"`
+	// ExpectedTo is the part of it that goes to each rank, by index of Ranks; nil says
+	// nothing of that.
+	ExpectedTo []units.Bytes `json:"expected_to,omitempty"`
 	// Empty are messages without a byte that the rank is to send; nil says nothing of them.
 	Empty *Empty `json:"empty,omitempty"`
 	// Missing is how many bytes of messages the rank says never came to it, of those

@@ -30,6 +30,10 @@ func workloadAlgorithms(o *Options) (map[int]*schedule.Schedule, error) {
 		var err error
 		at := "algorithm"
 		switch w.Algorithm {
+		case spec.Direct, spec.Pairwise:
+			if w.Kind == spec.KindMoE {
+				at, err = "moe", w.MoE.Config(len(o.Plan.Ranks), o.Plan.Seed).Check()
+			}
 		case spec.Hierarchical:
 			_, err = schedule.Hierarchical(schedule.Kind(w.Collective()), worker.Rails(o.Plan.Ranks))
 		case spec.MSCCL:
@@ -85,5 +89,5 @@ func sendsAcross(w *spec.Workload, bytes uint64, rank int, p *plan.Plan, algorit
 
 // inPlaceToo says that a workload of several sizes measures each in place, too.
 func inPlaceToo(w *spec.Workload, algorithm *schedule.Schedule) bool {
-	return w.Kind != spec.AllToAll && w.Kind != spec.Barrier && (algorithm == nil || !algorithm.OutOfPlace)
+	return w.Kind != spec.AllToAll && w.Kind != spec.Barrier && w.Kind != spec.KindMoE && (algorithm == nil || !algorithm.OutOfPlace)
 }

@@ -30,6 +30,7 @@ func TestWrongAlgorithms(t *testing.T) {
 		"kind":        {head + "steps: [{workload: {name: w, kind: all-to-all, algorithm: msccl, file: a.xml, size: 4KiB}}]\n", string(allPairs), []string{"a.yaml:3:72: ", "all-pairs is all-reduce, and the workload all-to-all"}},
 		"ranks":       {strings.Replace(head, "4", "5", 1) + "steps: [{workload: {name: w, kind: all-reduce, algorithm: msccl, file: a.xml, size: 4KiB}}]\n", string(allPairs), []string{"a.yaml:3:72: ", "is for 4 ranks, and there are 5"}},
 		"size":        {head + "steps: [{workload: {name: w, kind: all-reduce, algorithm: msccl, file: a.xml, size: 20B}}]\n", string(allPairs), []string{"a.yaml:3:72: ", "size 20B, want a multiple of 16B"}},
+		"experts":     {head + "steps: [{workload: {name: w, kind: moe, moe: {experts: 6}}}]\n", "", []string{"a.yaml:3:41: ", "6 experts on 4 ranks: want as many on each"}},
 		"uneven":      {head + "nodes: {h0: {ranks: 2}}\nsteps: [{workload: {name: w, kind: all-reduce, algorithm: hierarchical, size: 4KiB}}]\n", "", []string{"a.yaml:4:59: ", "want as many on each"}},
 		"even, one's": {head + "steps: [{workload: {name: w, kind: all-reduce, algorithm: hierarchical, size: 4KiB}}]\n", "", nil},
 	} {

@@ -285,6 +285,9 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 				done.Ranks, done.Missing, done.MayMiss))
 		case done.messages != nil:
 			found = append(found, fmt.Sprintf("every byte of %d messages is right", done.messages.Count))
+		case done.Mixture != nil:
+			found = append(found, fmt.Sprintf("every byte that came to experts of %d ranks is right, and every element that came back, to the last bit and within %.0f%% of the error that it may have",
+				done.Ranks, 100*done.Mixture.Most))
 		case done.Learning != nil:
 			found = append(found, fmt.Sprintf("all %d ranks have the same weights after each of %d iterations", done.Ranks, done.Iterations))
 		case done.Kind == spec.Barrier && done.unchecked:

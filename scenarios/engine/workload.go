@@ -68,6 +68,10 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, RoCE: w.RoCE, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w), Sends: worker.SendsOf(s.plan, s.plan.Ranks), Skew: w.Skew, Seed: s.plan.Seed,
 		Type: element.Type(w.Type), Op: element.Op(w.Op), Root: w.Root, Schedule: s.algorithms[index],
 	}
+	if w.Kind == spec.KindMoE {
+		config := w.MoE.Config(len(s.plan.Ranks), s.plan.Seed)
+		job.MoE = &config
+	}
 	if w.Family == "6" {
 		job.Family = 6
 	}
@@ -134,6 +138,9 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 			judged.Empty = barrierMessages(r.Transport, r.Ranks, operations(w, algorithm))
 		}
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
+	}
+	if w.Kind == spec.KindMoE {
+		done.finishMixture(w, r, p)
 	}
 	return done
 }
@@ -205,6 +212,8 @@ func operations(w *spec.Workload, algorithm *schedule.Schedule) int {
 func sends(w *spec.Workload, size units.Bytes, operations, rank, ranks int, seed uint64) units.Bytes {
 	each := element.Type(w.Type).Size()
 	switch {
+	case w.Kind == spec.KindMoE: // finishMixture
+		return 0
 	case w.Kind == spec.AllReduce && w.Algorithm == spec.Ring:
 		return verify.RingAllReduceBytes(ranks, size, operations)
 	case w.Kind != spec.AllToAll:

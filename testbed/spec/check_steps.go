@@ -174,6 +174,7 @@ func (c *checker) workload(at string, w *Workload, names map[string]string) {
 	c.rd(at+".rd", w)
 	c.roce(at+".roce", w)
 	c.sgd(at+".sgd", w)
+	c.moe(at+".moe", w)
 }
 
 // sizes checks that a workload has one size or several.
@@ -187,7 +188,7 @@ func (c *checker) sizes(at string, w *Workload) {
 		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size), fmt.Sprintf("want a multiple of %s, the size of an element", each))
 	}
 	s, hasSize := w.Sizes, w.Size != 0 || c.t.Source.Has(at+".size")
-	if why := map[string]string{KindSGD: "of which the network's is", Barrier: "which has no data"}[w.Kind]; why != "" {
+	if why := map[string]string{KindSGD: "of which the network's is", KindMoE: "of which the mixture's is", Barrier: "which has no data"}[w.Kind]; why != "" {
 		for _, key := range []string{"size", "sizes"} {
 			if c.t.Source.Has(at + "." + key) {
 				c.reportKey(at+"."+key, "a size of "+w.Kind+", "+why, "remove it")

@@ -31,8 +31,14 @@ const (
 
 // HasRates says that rates are computed of a collective, for control: offline.
 func HasRates(kind, algorithm string) bool {
-	return kind == AllToAll && algorithm != MSCCL || slices.Contains([]string{Ring, Tree, HalvingDoubling}, algorithm)
+	return (kind == AllToAll || kind == KindMoE) && algorithm != MSCCL || slices.Contains([]string{Ring, Tree, HalvingDoubling}, algorithm)
 }
+
+// Algorithms of an all-to-all: to all others at once, or to one after the other.
+const (
+	Direct   = "direct"
+	Pairwise = "pairwise"
+)
 
 // Algorithms of which there are none: Hierarchical stays on rails between nodes, and MSCCL is
 // what a file says.
@@ -43,7 +49,7 @@ const (
 
 // collectives are the algorithms of each kind, the default first.
 var collectives = func() map[string][]string {
-	all := map[string][]string{AllToAll: {"direct", "pairwise"}}
+	all := map[string][]string{AllToAll: {Direct, Pairwise}}
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce} {
 		all[kind] = schedule.Algorithms(schedule.Kind(kind))
 	}
@@ -53,6 +59,7 @@ var collectives = func() map[string][]string {
 	for kind := range all {
 		all[kind] = append(all[kind], MSCCL)
 	}
+	all[KindMoE] = []string{Direct, Pairwise}
 	all[Barrier] = schedule.Algorithms(schedule.Barrier)
 	return all
 }()
@@ -62,8 +69,8 @@ func formula(kind, algorithm string) string {
 	switch {
 	case algorithm == MSCCL:
 		return MSCCL
-	case kind == AllToAll:
-		return AllToAll
+	case kind == AllToAll || kind == KindMoE:
+		return kind
 	}
 	return algorithm + "-" + kind
 }

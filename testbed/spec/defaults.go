@@ -52,7 +52,10 @@ func (s *Step) setDefaults() {
 		}
 		w.Algorithm = cmp.Or(w.Algorithm, defaultAlgorithm(w.Collective()))
 		w.Transport = cmp.Or(w.Transport, "tcp")
-		if w.Kind != KindSGD {
+		if w.MoE != nil {
+			w.MoE.setDefaults()
+		}
+		if w.Kind != KindSGD && w.Kind != KindMoE {
 			w.Type = cmp.Or(w.Type, string(element.Float32))
 		}
 		w.Op = cmp.Or(w.Op, defaultOp(w.Kind))

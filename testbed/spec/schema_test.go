@@ -132,7 +132,7 @@ func makeSchema(t *testing.T) []byte {
 		}
 	}
 	workload, sizeless := s.Definitions["Workload"], jsonschema.NewProperties()
-	sizeless.Set("kind", &jsonschema.Schema{Enum: []any{KindSGD, Barrier}})
+	sizeless.Set("kind", &jsonschema.Schema{Enum: []any{KindSGD, KindMoE, Barrier}})
 	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: sizeless}, &jsonschema.Schema{OneOf: workload.OneOf}, nil
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {

@@ -248,15 +248,15 @@ type Workload struct {
 	// Kind is the collective: all-reduce, all-gather, reduce-scatter, broadcast, reduce,
 	// all-to-all or barrier, which has no data: it is correct when no rank ends before all
 	// have begun. Or it is sgd, which trains a network and has its gradients cross in an
-	// all-reduce or an all-gather.
-	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=all-to-all,enum=barrier,enum=sgd"`
+	// all-reduce or an all-gather, or moe, in which tokens go to experts and come back.
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=all-to-all,enum=barrier,enum=sgd,enum=moe"`
 	// Algorithm is ring (default), from each rank to the next one. An all-reduce can be by
 	// tree, in two trees with half of the buffer each, and halving-doubling
 	// (Rabenseifner's); a broadcast and a reduce by a binomial tree. An all-reduce,
 	// all-gather and reduce-scatter can be hierarchical: among the ranks of a node, of
 	// which each is on a rail, and of each part along one rail. Of all-to-all it is
 	// direct (default), from each rank to all others at once, or pairwise: in ranks - 1
-	// phases, in each from a rank to one other, and with control: offline in those of the
+	// phases, in each from a rank to one other (of moe, too), and with control: offline in those of the
 	// computed rates. A barrier is by dissemination: in round k each rank tells the one
 	// 2^k behind it. Any other can be msccl, which is what File says.
 	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=tree,enum=halving-doubling,enum=binomial,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
@@ -277,10 +277,12 @@ type Workload struct {
 	RoCE *RoCE `yaml:"roce,omitempty" json:"roce,omitempty"`
 	// SGD is what is trained, with kind: sgd.
 	SGD *SGD `yaml:"sgd,omitempty" json:"sgd,omitempty"`
+	// MoE is the mixture of experts, with kind: moe.
+	MoE *MoE `yaml:"moe,omitempty" json:"moe,omitempty"`
 	// Size is of the buffer of each rank: of an all-gather what each has at the end, of a
 	// reduce-scatter what each has at first. An all-to-all sends one part of it to each
 	// rank, itself included. It is a multiple of the size of an element.
-	// All kinds but sgd and barrier want it.
+	// All kinds but sgd, moe and barrier want it.
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
 	// Sizes, in place of size, are measured one after the other, each out of place and in
 	// place, as nccl-tests does: the iterations of a size follow each other and are timed
@@ -457,9 +459,11 @@ type BytesPerRank struct {
 	// Of a broadcast and a reduce all of it with ring, but nothing from whom the ring ends
 	// at, and with binomial all of it to each child or to the parent. With
 	// dissemination-barrier it is messages without a byte, two for each of the log2(n)
-	// rounds, rounded up: that of the round, and the leave for the one to come. Of a training job it
+	// rounds, rounded up: that of the round, and the leave for the one to come. With moe it
+	// is, from each rank to each other one, its messages to that one's experts, and those of
+	// its own experts back. Of a training job it
 	// is training: what its program says of each rank.
-	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=hierarchical-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=all-to-all,enum=dissemination-barrier,enum=msccl,enum=training,enum=messages"`
+	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=hierarchical-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
 	// Tolerance is the share by which the bytes may differ: of what the rank sends by the
 	// formula, or, where that is nothing, of the most that a rank does.
 	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`

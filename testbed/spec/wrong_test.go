@@ -114,6 +114,13 @@ var wrongFiles = []struct {
 	// Training by gradients.
 	{"size of a barrier", head + "steps: [{workload: {name: b, kind: barrier, " + here + "size: 4KB}}]\n", "a size of barrier, which has no data", "remove it"},
 	{"file of a barrier", head + "steps: [{workload: {name: b, kind: barrier, file: a.xml, algorithm: " + here + "msccl}}]\n", `algorithm "msccl" of barrier`, "want dissemination"},
+	{"moe of another kind", head + "steps: [{workload: {name: m, kind: all-to-all, size: 4KB, " + here + "moe: {experts: 4}}}]\n", "moe is a mixture of experts, and the kind is all-to-all", "want kind: moe"},
+	{"moe without a mixture", head + "steps: [{workload: {name: m, kind: " + here + "moe}}]\n", "kind: moe without a mixture", "add moe: {experts: 16}"},
+	{"size of a mixture", head + "steps: [{workload: {name: m, kind: moe, " + here + "size: 4KB, moe: {experts: 4}}}]\n", "a size of moe", "remove it"},
+	{"type of a mixture", head + "steps: [{workload: {name: m, kind: moe, " + here + "type: half, moe: {experts: 4}}}]\n", "a type of moe", "remove it"},
+	{"tokens of half a block", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, hidden: " + here + "192}}}]\n", "192 values of a token", "want a multiple of 128"},
+	{"more experts of a token than there are", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, top-k: " + here + "5}}}]\n", "5 experts for each token, of 4", "want at most 4"},
+	{"skew of a mixture", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, skew: " + here + "4.5}}}]\n", "a skew of 4.5", "want at most 4"},
 	{"size of a network", sgdFile(here + "size: 4KB"), "a size of sgd", "remove it"},
 	{"warm-up of a network", sgdFile(here + "warmup: 1"), "a warm-up of sgd", "remove it"},
 	{"type of a network", sgdFile(here + "type: half"), "a type of sgd", "remove it"},

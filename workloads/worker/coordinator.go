@@ -183,6 +183,9 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 	if c.job.SGD != nil {
 		result.Learning = &Learning{}
 	}
+	if c.job.MoE != nil {
+		result.Mixture = &Mixture{}
+	}
 	for i, r := range c.job.Ranks {
 		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r), Port: c.job.config(i).Port}
 	}
@@ -248,7 +251,7 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		}
 	}
 	err = c.await(ctx, "result of "+name, func(rank int, m *message) bool {
-		if m.Done == nil || m.Done.operationID != id || (m.Done.SGD == nil) != (result.Learning == nil) {
+		if m.Done == nil || m.Done.operationID != id || (m.Done.SGD == nil) != (result.Learning == nil) || (m.Done.MoE == nil) != (result.Mixture == nil) {
 			return false
 		}
 		o.add(*m.Done)
@@ -261,7 +264,7 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		switch {
 		case !o.Timed:
 			addTraffic(&r.Warmup, m.Done.Traffic)
-		case c.job.Kind != Training: // that waits while it computes, too
+		case c.job.Kind != Training && c.job.Kind != MoE: // these wait while they compute, too
 			r.Timed, r.Waited = r.Timed+m.Done.Time, r.Waited+m.Done.Waited
 		}
 		return true
@@ -280,6 +283,9 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		for _, d := range dones {
 			result.Sent = append(result.Sent, d.Sent)
 		}
+	}
+	if result.Mixture != nil {
+		result.Mixture.add(dones, o.Timed)
 	}
 	if result.Learning != nil {
 		o.Wrong += result.Learning.add(dones)

@@ -22,6 +22,7 @@ import (
 	"railbed/workloads/collective/perf"
 	"railbed/workloads/collective/schedule"
 	"railbed/workloads/flows"
+	"railbed/workloads/moe"
 	"railbed/workloads/training"
 )
 
@@ -37,8 +38,8 @@ const (
 	Ring          = spec.Ring
 	Hierarchical  = spec.Hierarchical
 	MSCCL         = spec.MSCCL
-	Direct        = "direct"
-	Pairwise      = "pairwise"
+	Direct        = spec.Direct
+	Pairwise      = spec.Pairwise
 	TCP           = "tcp"
 	RD            = "rd"
 	RoCE          = "roce"
@@ -65,7 +66,9 @@ type Job struct {
 	Seed       uint64
 	// SGD makes the data the gradients of a training, of which each operation is a step.
 	// Kind and Size follow from it, and Seed gives its samples.
-	SGD    *spec.SGD
+	SGD *spec.SGD
+	// MoE is the mixture of a job of that kind. Type and Size follow from it.
+	MoE    *moe.Config
 	Family int // 4 (default) or 6
 	// Timeout bounds the whole job. Default 2 minutes.
 	Timeout time.Duration
@@ -160,6 +163,7 @@ func (j Job) withDefaults() (Job, error) {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	j.learn(problem)
+	j.mix(problem)
 	if all := spec.Algorithms(j.Kind); len(all) > 0 {
 		setDefault(&j.Algorithm, all[0])
 	}
@@ -369,6 +373,9 @@ func (j Job) config(i int) *workerConfig {
 	}
 	if j.Kind == AllToAll && j.Algorithm != MSCCL {
 		c.Skew, c.Seed, c.Phases = j.Skew, j.Seed, j.phases(i)
+	}
+	if j.MoE != nil {
+		c.MoE, c.Phases = j.MoE, j.phases(i)
 	}
 	if j.Training != nil {
 		c.Training, c.Dilation = j.Training.Of(i), j.Dilation

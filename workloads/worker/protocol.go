@@ -15,6 +15,7 @@ import (
 	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/schedule"
 	"railbed/workloads/flows"
+	"railbed/workloads/moe"
 	"railbed/workloads/training"
 )
 
@@ -82,6 +83,8 @@ type workerConfig struct {
 	Skew   int                `json:"skew,omitempty"`
 	Seed   uint64             `json:"seed,omitempty"`
 	Phases []collective.Phase `json:"phases,omitempty"`
+	// MoE is of a mixture of experts, as Phases.
+	MoE *moe.Config `json:"moe,omitempty"`
 	// Training is the rank's part of a training job.
 	Training *training.Program `json:"training,omitempty"`
 	Messages *flows.Schedule   `json:"messages,omitempty"`
@@ -120,7 +123,7 @@ type rendezvous struct {
 	Input   []byte `json:"input,omitempty"`
 	Output  []byte `json:"output,omitempty"`
 	Work    []byte `json:"work,omitempty"`
-	// Operations are the memory of a training job's, by operation.
+	// Operations are the memory of a training job's, or of a mixture's exchanges.
 	Operations []collective.Memory[[]byte] `json:"operations,omitempty"`
 }
 
@@ -148,6 +151,8 @@ type operationDone struct {
 	Groups map[string]uint64 `json:"groups,omitempty"`
 	// SGD is what an iteration of a training taught.
 	SGD *learningStep `json:"sgd,omitempty"`
+	// MoE is of an operation of a mixture of experts.
+	MoE *mixtureStep `json:"moe,omitempty"`
 	// Sent are the messages that the rank sent, of a job of these.
 	Sent []flows.Sent `json:"sent,omitempty"`
 }

@@ -139,6 +139,7 @@ type Result struct {
 	Sent [][]flows.Sent `json:"sent,omitempty"`
 	// Learning is of a job with Job.SGD.
 	Learning *Learning `json:"learning,omitempty"`
+	Mixture  *Mixture  `json:"mixture,omitempty"` // of a job with Job.MoE
 }
 
 // Row is that of the last size.
@@ -179,6 +180,8 @@ func (r *Result) addRow(job Job, size int) {
 		row.Count /= len(job.Ranks)
 	case Broadcast, Reduce:
 		row.Root = job.Root
+	case MoE:
+		row.Count = job.MoE.Tokens * job.MoE.Hidden
 	}
 	rounds := job.config(0).rounds()
 	done := make([]Operation, 0, len(r.Operations))

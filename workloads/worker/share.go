@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -74,6 +75,25 @@ func (s *shares) pump(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// during hands out what comes while something is done. Where the endpoint fails, its error is
+// the one: what users of shares say follows from it.
+func (s *shares) during(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	pumping, stop := context.WithCancel(ctx)
+	pumped := make(chan error, 1)
+	go func() {
+		err := s.pump(pumping)
+		if err != nil {
+			fail(err)
+		}
+		pumped <- err
+	}()
+	err := do(ctx)
+	stop()
+	return cmp.Or(<-pumped, err)
 }
 
 // deliver gives a completion to its share, and the end of a peer to all.

@@ -190,39 +190,26 @@ func (p *player) operate(ctx context.Context, id operationID) (collective.Traffi
 	}
 	traffic := make([]collective.Traffic, len(tasks))
 	now := clock.New(uint64(p.dilation))
-	running, fail := context.WithCancelCause(ctx)
-	pumping, stop := context.WithCancel(running)
-	pumped := make(chan error, 1)
-	go func() {
-		err := p.shares.pump(pumping)
-		if err != nil {
-			fail(err)
+	err := p.shares.during(ctx, func(running context.Context) error {
+		group, running := errgroup.WithContext(running)
+		for _, stream := range p.streams {
+			group.Go(func() error {
+				var free time.Duration
+				for _, task := range stream {
+					if err := p.await(running, task, done); err != nil {
+						return err
+					}
+					if err := p.task(running, id, task, now, free, &traffic[task]); err != nil {
+						return err
+					}
+					free = p.spans[task].End
+					close(done[task])
+				}
+				return nil
+			})
 		}
-		pumped <- err
-	}()
-	group, running := errgroup.WithContext(running)
-	for _, stream := range p.streams {
-		group.Go(func() error {
-			var free time.Duration
-			for _, task := range stream {
-				if err := p.await(running, task, done); err != nil {
-					return err
-				}
-				if err := p.task(running, id, task, now, free, &traffic[task]); err != nil {
-					return err
-				}
-				free = p.spans[task].End
-				close(done[task])
-			}
-			return nil
-		})
-	}
-	err := group.Wait()
-	stop()
-	if broken := <-pumped; broken != nil {
-		err = broken // what the streams say follows from it
-	}
-	fail(nil)
+		return group.Wait()
+	})
 	var sum collective.Traffic
 	for i, t := range traffic {
 		addTraffic(&sum, t)

@@ -158,6 +158,8 @@ func (w *rank) work(ctx context.Context) error {
 		do = w.train
 	case Messages:
 		do = w.play
+	case MoE:
+		do = w.mixture
 	}
 	if err := do(ctx); err != nil {
 		return err

@@ -1,0 +1,49 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// Mixture is what the exchange of a mixture of experts came to. Times are those of the slowest
+// rank, on average, in microseconds; bytes are what all ranks send to others in one exchange.
+type Mixture struct {
+	Experts         int     `json:"experts"`
+	Tokens          int     `json:"tokens"` // of each rank
+	Hidden          int     `json:"hidden"`
+	TopK            int     `json:"top_k"`
+	Skew            string  `json:"skew,omitempty"`
+	Dispatch        float64 `json:"dispatch_us"`
+	Combine         float64 `json:"combine_us"`
+	DispatchBytes   uint64  `json:"dispatch_bytes"`
+	CombineBytes    uint64  `json:"combine_bytes"`
+	TokensPerSecond float64 `json:"tokens_per_second"` // of all ranks, dispatched and combined
+	// Hottest is the expert with the most tokens, Load how many these are, and Times how
+	// many times as many as the mean expert's.
+	Hottest int     `json:"hottest"`
+	Load    int     `json:"load"`
+	Times   float64 `json:"times_mean"`
+	// Error is the root of the mean square of differences from what tokens would be without
+	// rounding, by that of what they would be, and Most the greatest difference in parts of
+	// what FP8 and bfloat16 allow for that element.
+	Error float64 `json:"error"`
+	Most  float64 `json:"error_of_bound"`
+}
+
+// mixtures prints a line for each mixture of experts.
+func (t *textWriter) mixtures(workloads []Workload) {
+	rows := newRows("experts", "count", "tokens\nof a rank", "hidden", "top-k", "dispatch\n(us)", "combine\n(us)", "tokens/s", "dispatch\n(B)", "combine\n(B)", "hottest\n(tokens)", "of the\nmean", "error")
+	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+	for _, w := range workloads {
+		if m := w.Mixture; m != nil {
+			rows.AppendRow(table.Row{
+				w.Name, m.Experts, m.Tokens, m.Hidden, m.TopK, fmt.Sprintf("%.0f", m.Dispatch), fmt.Sprintf("%.0f", m.Combine), fmt.Sprintf("%.0f", m.TokensPerSecond),
+				m.DispatchBytes, m.CombineBytes, m.Load, fixed2(m.Times), percent(m.Error),
+			})
+		}
+	}
+	if rows.Length() > 0 {
+		t.table(rows)
+	}
+}

@@ -1,0 +1,45 @@
+package engine
+
+import (
+	"time"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/fabric/clock"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/workloads/worker"
+)
+
+// finishMixture adds what a mixture of experts came to, and what each rank is to send each
+// other one.
+func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Plan) {
+	by, config := clock.Dilation(p.Dilation), w.MoE.Config(r.Ranks, p.Seed)
+	load := config.Load()
+	took := func(d time.Duration) float64 { return float64(by.Passed(d)) / 1e3 }
+	m := &report.Mixture{
+		Experts: config.Experts, Tokens: config.Tokens, Hidden: config.Hidden, TopK: config.TopK, Skew: w.MoE.Skew.String(),
+		Dispatch: took(r.Mixture.Dispatch), Combine: took(r.Mixture.Combine), Error: r.Mixture.Error.Relative(), Most: r.Mixture.Error.Most,
+	}
+	if exchange := (m.Dispatch + m.Combine) / 1e6; exchange > 0 {
+		m.TokensPerSecond = float64(config.Ranks*config.Tokens) / exchange
+	}
+	m.Hottest, m.Load, m.Times = load.Hottest()
+	f.traffic.Pattern, f.traffic.Across = verify.AllToAll, true
+	for from := range f.traffic.Ranks {
+		rank := &f.traffic.Ranks[from]
+		rank.Expected, rank.ExpectedTo = 0, make([]units.Bytes, r.Ranks)
+		for to := range r.Ranks {
+			dispatch, combine := config.Bytes(&load, from, to)
+			if from != to {
+				m.DispatchBytes, m.CombineBytes = m.DispatchBytes+uint64(dispatch), m.CombineBytes+uint64(combine)
+			}
+			if rank.Node != f.traffic.Ranks[to].Node {
+				rank.ExpectedTo[to] = units.Bytes((dispatch + combine) * operations(w, nil))
+				rank.Expected += rank.ExpectedTo[to]
+			}
+		}
+	}
+	f.Mixture = m
+}

@@ -1,0 +1,200 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+	"railbed/transports"
+	"railbed/workloads/collective"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/moe"
+)
+
+// MoE is the kind of a Job with Job.MoE.
+const MoE = spec.KindMoE
+
+// Mixture is what a job of that kind gave, besides times.
+type Mixture struct {
+	// Dispatch and Combine are the parts of an operation that these took, of the slowest
+	// rank, on average. Between them experts compute.
+	Dispatch time.Duration `json:"dispatch_ns"`
+	Combine  time.Duration `json:"combine_ns"`
+	// Error is that of all ranks and operations.
+	Error moe.Error `json:"error"`
+
+	operations int
+}
+
+// mixtureStep is what a rank says of an operation.
+type mixtureStep struct {
+	Dispatch time.Duration `json:"dispatch"`
+	Combine  time.Duration `json:"combine"`
+	Error    moe.Error     `json:"error"`
+}
+
+// add takes in what all ranks say of an operation.
+func (m *Mixture) add(ranks []operationDone, timed bool) {
+	var most mixtureStep
+	for _, done := range ranks {
+		most.Dispatch, most.Combine = max(most.Dispatch, done.MoE.Dispatch), max(most.Combine, done.MoE.Combine)
+		m.Error.Add(done.MoE.Error)
+	}
+	if timed {
+		before := time.Duration(m.operations)
+		m.operations++
+		m.Dispatch = (m.Dispatch*before + most.Dispatch) / (before + 1)
+		m.Combine = (m.Combine*before + most.Combine) / (before + 1)
+	}
+}
+
+// mix sets what follows from MoE.
+func (j *Job) mix(problem func(format string, args ...any)) {
+	if (j.Kind == MoE) != (j.MoE != nil) {
+		problem("%s needs a mixture, and no other kind has one", MoE)
+		return
+	}
+	if j.MoE == nil {
+		return
+	}
+	if j.InPlace || j.Sweep != nil || j.Type != "" || j.Op != "" || j.Size != 0 {
+		problem("a mixture of experts in place, over several sizes, or of another type: want none of it")
+	}
+	if j.MoE.Ranks != len(j.Ranks) {
+		problem("a mixture of experts on %d ranks, and there are %d", j.MoE.Ranks, len(j.Ranks))
+	}
+	if err := j.MoE.Check(); err != nil {
+		problem("%w", err)
+	}
+	j.Type = element.BFloat16
+	j.Size = units.Bytes(j.MoE.Tokens * j.MoE.TopK * (j.MoE.DispatchBytes() + j.MoE.CombineBytes()))
+}
+
+// The two exchanges of a mixture.
+const (
+	dispatch = iota
+	combine
+	exchanges
+)
+
+// mixture is one rank's part in a mixture of experts.
+type mixture struct {
+	experts   *moe.Rank
+	memory    [exchanges]buffers
+	exchanges [exchanges]*collective.AllToAll
+	shares    *shares
+	step      mixtureStep
+}
+
+// wordBytes is the length of the elements as which messages are exchanged.
+const wordBytes = 4
+
+// matrices are how many words ranks send each other.
+func matrices(c moe.Config) (m [exchanges]collective.Matrix) {
+	load := c.Load()
+	for from := range c.Ranks {
+		for i := range m {
+			m[i] = append(m[i], make([]int, c.Ranks))
+		}
+		for to := range c.Ranks {
+			out, back := c.Bytes(&load, from, to)
+			m[dispatch][from][to], m[combine][from][to] = out/wordBytes, back/wordBytes
+		}
+	}
+	return m
+}
+
+// mixture meets the other ranks and does the exchanges of a mixture of experts.
+func (w *rank) mixture(ctx context.Context) error {
+	c := &w.config
+	m := &mixture{experts: moe.NewRank(*c.MoE, c.Rank)}
+	own := &rendezvous{Operations: make([]collective.Memory[[]byte], exchanges)}
+	words := matrices(*c.MoE)
+	for i := range m.memory {
+		m.memory[i] = allocate([]shape{{input: wordBytes * words[i].InputLen(c.Rank), output: wordBytes * words[i].OutputLen(c.Rank)}})
+		var err error
+		if own.Operations[i], err = w.registerAll(m.memory[i]); err != nil {
+			return err
+		}
+	}
+	table, err := w.meet(ctx, own)
+	if err != nil {
+		return err
+	}
+	if m.shares, err = newShares(w.endpoint, exchanges); err != nil {
+		return err
+	}
+	for i := range m.exchanges {
+		config := collective.AllToAllConfig{
+			Endpoint: m.shares.of[i], Rank: c.Rank, Matrix: words[i], Phases: c.Phases, Peers: make([]transports.Peer, c.Ranks),
+			Type: element.Int32, Input: m.memory[i].input, Output: m.memory[i].output, Outputs: make([][]byte, c.Ranks),
+		}
+		for other := range table {
+			if len(table[other].Operations) != exchanges {
+				return fmt.Errorf("rank %d has %d exchanges, want %d", other, len(table[other].Operations), exchanges)
+			}
+			if other == c.Rank {
+				continue
+			}
+			config.Outputs[other] = table[other].Operations[i].Output
+			if config.Peers[other], err = w.addPeer(table, other); err != nil {
+				return err
+			}
+		}
+		if m.exchanges[i], err = collective.NewAllToAll(config); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.rounds() {
+		if err := w.round(ctx, m, m.experts.Result(), &r); err != nil {
+			return err
+		}
+	}
+	return w.end(ctx)
+}
+
+// fill implements part.
+func (m *mixture) fill(id operationID) { m.experts.Fill(id.Index) }
+
+// operate implements part: tokens are made FP8 within the time of the dispatch, and added up
+// within that of the combine, as by the kernels that it is like.
+func (m *mixture) operate(ctx context.Context, _ operationID) (traffic collective.Traffic, err error) {
+	err = m.shares.during(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		m.experts.Pack(m.memory[dispatch].input)
+		out, err := m.exchanges[dispatch].Exchange(ctx)
+		if err != nil {
+			return fmt.Errorf("dispatch: %w", err)
+		}
+		dispatched := time.Now()
+		m.experts.Compute(m.memory[dispatch].output, m.memory[combine].input)
+		computed := time.Now()
+		back, err := m.exchanges[combine].Exchange(ctx)
+		if err != nil {
+			return fmt.Errorf("combine: %w", err)
+		}
+		m.experts.Merge(m.memory[combine].output)
+		m.step = mixtureStep{Dispatch: dispatched.Sub(began), Combine: time.Since(computed)}
+		addTraffic(&traffic, out)
+		addTraffic(&traffic, back)
+		return nil
+	})
+	return traffic, err
+}
+
+// lost implements part.
+func (m *mixture) lost() []collective.Loss { return nil }
+
+// check implements part: what is wrong are bytes of messages to experts, and elements of the
+// result.
+func (m *mixture) check(operationID, []collective.Loss) (wrong, short uint64) {
+	wrong, m.step.Error = m.experts.WrongCombined()
+	return wrong + m.experts.WrongDispatched(m.memory[dispatch].output), 0
+}
+
+func (m *mixture) tell(done *operationDone) {
+	step := m.step
+	done.MoE = &step
+}

@@ -1,0 +1,72 @@
+package worker
+
+import (
+	"testing"
+
+	"railbed/testbed/spec"
+	"railbed/workloads/moe"
+)
+
+func mixtureJob(ranks int, transport string) Job {
+	j := job(ranks, 0)
+	j.Kind, j.Algorithm, j.Transport, j.Seed = MoE, "", transport, 3
+	j.MoE = &moe.Config{Ranks: ranks, Experts: 2 * ranks, Tokens: 20, Hidden: 256, TopK: min(3, 2*ranks), Skew: 1, Seed: 3}
+	return j
+}
+
+// TestMixtures holds that all comes right, that ranks send what the gates chose, and that what
+// is damaged is counted.
+func TestMixtures(t *testing.T) {
+	for i, ranks := range []int{1, 3, 4, 6} {
+		j := mixtureJob(ranks, []string{TCP, RD}[i%2])
+		j.Algorithm = []string{Direct, Pairwise}[i/2]
+		result, err := Run(t.Context(), j, goroutines{}, nil)
+		if err != nil || result.Wrong() != 0 {
+			t.Errorf("%d ranks: %v, %+v", ranks, err, result)
+			continue
+		}
+		load := j.MoE.Load()
+		for from, r := range result.PerRank {
+			var want uint64
+			for to := range ranks {
+				if out, back := j.MoE.Bytes(&load, from, to); to != from {
+					want += uint64(out + back)
+				}
+			}
+			if want *= uint64(j.Warmup + j.Iterations); r.Payload.Sent != want {
+				t.Errorf("%d ranks: rank %d sent %d bytes, want %d", ranks, from, r.Payload.Sent, want)
+			}
+		}
+		m := result.Mixture
+		if m.Dispatch <= 0 || m.Combine <= 0 || m.Error.Relative() < 0.01 || m.Error.Relative() > 0.05 || m.Error.Most > 1 {
+			t.Errorf("%d ranks: %+v", ranks, m)
+		}
+	}
+	for transport, at := range map[string]int{TCP: 1, RD: 2} {
+		l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+			if rank == at && id.Index == 1 {
+				result[7] ^= 0x40
+			}
+		}}}
+		result, err := Run(t.Context(), mixtureJob(3, transport), l, nil)
+		if err != nil || result.Wrong() != 1 || result.PerRank[at].Wrong != 1 {
+			t.Errorf("%s: %v, %+v", transport, err, result)
+		}
+	}
+	for name, change := range map[string]func(*Job){
+		"no mixture": func(j *Job) { j.MoE = nil },
+		"ranks":      func(j *Job) { j.MoE.Ranks, j.MoE.Experts = 2, 4 },
+		"experts":    func(j *Job) { j.MoE.Experts = 7 },
+		"size":       func(j *Job) { j.Size = 4096 },
+		"in place":   func(j *Job) { j.InPlace = true },
+		"kind":       func(j *Job) { j.Kind = AllToAll },
+		"algorithm":  func(j *Job) { j.Algorithm = Ring },
+		"offline":    func(j *Job) { j.Transport, j.RD = RD, &spec.RD{Control: spec.ControlOffline} },
+	} {
+		j := mixtureJob(3, TCP)
+		change(&j)
+		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil {
+			t.Errorf("%s: it ran", name)
+		}
+	}
+}
