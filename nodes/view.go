@@ -15,6 +15,11 @@ import (
 // NoResolver is a node's /etc/resolv.conf.
 const NoResolver = "# no name server is reachable from an emulated node\n"
 
+// BootID is a node's own boot id, made of its machine id.
+func BootID(machine string) string {
+	return fmt.Sprintf("%s-%s-%s-%s-%s\n", machine[:8], machine[8:12], machine[12:16], machine[16:20], machine[20:32])
+}
+
 // HostsFile is the hosts file of every node of a testbed.
 func HostsFile(entries []plan.HostEntry) string {
 	var hosts strings.Builder

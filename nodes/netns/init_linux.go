@@ -89,8 +89,6 @@ func buildView(config initConfig) error {
 // take two processes with one boot id for neighbours on one machine, so the
 // boot id is the node's own as well.
 func overlayFiles(config initConfig) error {
-	bootID := fmt.Sprintf("%s-%s-%s-%s-%s\n", config.MachineID[:8], config.MachineID[8:12],
-		config.MachineID[12:16], config.MachineID[16:20], config.MachineID[20:32])
 	if err := haveHostsFile(); err != nil {
 		return err
 	}
@@ -100,7 +98,7 @@ func overlayFiles(config initConfig) error {
 		"/etc/machine-id":                 config.MachineID + "\n",
 		"/var/lib/dbus/machine-id":        config.MachineID + "\n",
 		"/etc/resolv.conf":                nodes.NoResolver,
-		"/proc/sys/kernel/random/boot_id": bootID,
+		"/proc/sys/kernel/random/boot_id": nodes.BootID(config.MachineID),
 	} {
 		// A symlink (resolv.conf often is one, into /run) is followed, and
 		// what the host does not have is not given to the node either.

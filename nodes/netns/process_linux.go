@@ -26,12 +26,7 @@ func watch(p *os.Process) *process {
 			watched.err = fmt.Errorf("wait for process %d: %w", p.Pid, err)
 			return
 		}
-		status := state.Sys().(syscall.WaitStatus)
-		if status.Signaled() {
-			watched.exit = nodes.Exit{Code: 128 + int(status.Signal()), Signal: status.Signal()}
-			return
-		}
-		watched.exit = nodes.Exit{Code: status.ExitStatus()}
+		watched.exit = nodes.ExitOf(state.Sys().(syscall.WaitStatus))
 	}()
 	return watched
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -29,38 +28,14 @@ type agent struct {
 	ready atomic.Bool
 	nics  *os.File // the NICs' driver, not yet loaded; nil where the kernel has it
 
-	mu      sync.Mutex // held while a process is started, so that its end is noticed
-	waiting map[int]chan syscall.WaitStatus
+	reaper *nodes.Reaper
+
+	mu      sync.Mutex // guards streams
 	streams map[carried]chan *yamux.Stream
 }
 
 func newAgent() *agent {
-	a := &agent{waiting: map[int]chan syscall.WaitStatus{}, streams: map[carried]chan *yamux.Stream{}}
-	go a.reap()
-	return a
-}
-
-// reap collects every process that ends. With no child left wait4 says ECHILD at
-// once, so it sleeps until the next SIGCHLD.
-func (a *agent) reap() {
-	children := make(chan os.Signal, 1)
-	signal.Notify(children, unix.SIGCHLD)
-	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, 0, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case err != nil:
-			<-children
-		default:
-			a.mu.Lock()
-			if ended := a.waiting[pid]; ended != nil {
-				ended <- status
-				delete(a.waiting, pid)
-			}
-			a.mu.Unlock()
-		}
-	}
+	return &agent{reaper: nodes.NewReaper(), streams: map[carried]chan *yamux.Stream{}}
 }
 
 // stream is where a stream that the host opened, or will open, is handed over.
@@ -111,14 +86,7 @@ func (a *agent) command(request startRequest, control *yamux.Stream, to *frame.W
 	go c.obey(pid, control)
 	status := <-ended
 	c.ended.Store(true)
-	_ = to.WriteJSON(frame.Exit, exited{Exit: exitOf(status), Sent: c.written()})
-}
-
-func exitOf(status syscall.WaitStatus) nodes.Exit {
-	if status.Signaled() {
-		return nodes.Exit{Code: 128 + int(status.Signal()), Signal: status.Signal()}
-	}
-	return nodes.Exit{Code: status.ExitStatus()}
+	_ = to.WriteJSON(frame.Exit, exited{Exit: nodes.ExitOf(status), Sent: c.written()})
 }
 
 // guestCommand is a command in the guest, with its streams.
@@ -130,7 +98,7 @@ type guestCommand struct {
 }
 
 // start opens a command's descriptors and starts it.
-func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended chan syscall.WaitStatus, err error) {
+func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended <-chan syscall.WaitStatus, err error) {
 	path := reexec.Self
 	if !request.Self {
 		if path, err = nodes.LookPath(request.Args[0], request.Dir, request.Env); err != nil {
@@ -151,16 +119,10 @@ func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended cha
 		dir = "/"
 	}
 	terminal := request.Terminal != nil
-	ended = make(chan syscall.WaitStatus, 1)
-	a.mu.Lock()
-	pid, _, err = syscall.StartProcess(path, request.Args, &syscall.ProcAttr{
+	pid, ended, err = a.reaper.Start(path, request.Args, &syscall.ProcAttr{
 		Dir: dir, Env: request.Env, Files: fds,
 		Sys: &syscall.SysProcAttr{Setsid: terminal, Setctty: terminal, Setpgid: !terminal},
 	})
-	if err == nil {
-		a.waiting[pid] = ended
-	}
-	a.mu.Unlock()
 	if err != nil {
 		return 0, nil, errors.Join(fmt.Errorf("start %s: %w", path, err), c.abandon())
 	}

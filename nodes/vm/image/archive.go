@@ -93,7 +93,7 @@ func (a *Archive) Program(path, host string) error {
 		return err
 	}
 	a.File(path, binary, 0o755)
-	libraries, err := librariesOf(host, binary)
+	libraries, err := Libraries(host)
 	if err != nil {
 		return err
 	}
@@ -110,13 +110,14 @@ func (a *Archive) Program(path, host string) error {
 // library matches a line of ldd's: a name, where it was found, the address.
 var library = regexp.MustCompile(`(?m)(/\S+) \(0x[0-9a-f]+\)$`)
 
-// librariesOf is every shared library that a program is linked with, the dynamic
-// linker included.
-func librariesOf(path string, binary []byte) ([]string, error) {
-	parsed, err := elf.NewFile(bytes.NewReader(binary))
+// Libraries are all shared libraries that a program is linked with, the dynamic
+// linker included; of a static one none.
+func Libraries(path string) ([]string, error) {
+	parsed, err := elf.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read program %s: %w", path, err)
 	}
+	defer parsed.Close()
 	if parsed.Section(".interp") == nil {
 		return nil, nil
 	}
