@@ -28,10 +28,15 @@ func (c *compiler) addNodes() {
 		}
 		c.checkGuest(host.Name, settings)
 		c.checkContainer(host.Name, len(host.Ports), settings)
+		c.checkDocker(host.Name, settings)
 		node := Node{
 			Name: host.Name, Runtime: settings.Runtime, MachineID: c.machineID(host.Name),
 			Sysctls: maps.Clone(settings.Sysctls), Env: maps.Clone(settings.Env), CPU: settings.CPU, Memory: settings.Memory,
 			Modules: slices.Clone(settings.Modules),
+		}
+		if settings.Runtime == spec.Docker {
+			container := settings.Container
+			node.Container = &container
 		}
 		if settings.RDMA != spec.NoRDMA {
 			node.RDMA = settings.RDMA

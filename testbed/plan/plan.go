@@ -54,6 +54,7 @@ import (
 	"net/netip"
 
 	"railbed/fabric/units"
+	"railbed/testbed/spec"
 )
 
 // Plan is a whole testbed, decided.
@@ -149,9 +150,11 @@ type Node struct {
 	// RDMA is the kind of device that each NIC has: spec.RXE, or "" for none.
 	RDMA string `json:"rdma,omitempty"`
 	// Modules are loaded into the kernel of a vm, those of its RDMA devices among them.
-	Modules []string    `json:"modules,omitempty"`
-	CPU     float64     `json:"cpu,omitempty"`
-	Memory  units.Bytes `json:"memory,omitempty"`
+	Modules []string `json:"modules,omitempty"`
+	// Container is what a node with spec.Docker runs; its paths are relative to the file.
+	Container *spec.Container `json:"container,omitempty"`
+	CPU       float64         `json:"cpu,omitempty"`
+	Memory    units.Bytes     `json:"memory,omitempty"`
 	// NICQueue is what each of the eight priorities of a NIC can queue before its
 	// link to a soft switch.
 	NICQueue units.Bytes `json:"nic_queue,omitempty"`

@@ -16,6 +16,7 @@ func (c *compiler) addRequirements() {
 		c.require(feature, "the file requires it", fmt.Sprintf("requires[%d]", i))
 	}
 	c.requireGuests()
+	c.requireDocker()
 	c.requireRDMA()
 	if c.plan.Soft() {
 		return // its links delay, lose and change packets by themselves

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	"railbed/fabric/units"
 )
@@ -26,8 +27,20 @@ type field struct {
 	why string
 }
 
+// fieldsKnown are the answers of fieldsOf: files can have a hundred thousand values of a type.
+var fieldsKnown sync.Map
+
 // fieldsOf lists a struct's fields in order, those of inlined structs included.
 func fieldsOf(t reflect.Type) []field {
+	if known, found := fieldsKnown.Load(t); found {
+		return known.([]field)
+	}
+	fields := readFields(t)
+	fieldsKnown.Store(t, fields)
+	return fields
+}
+
+func readFields(t reflect.Type) []field {
 	var fields []field
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -174,6 +174,7 @@ func (t *Testbed) nodeOver(name string, merged Node) Node {
 		merged.NICQueue = cmp.Or(n.NICQueue, merged.NICQueue)
 		merged.Env = mergedMap(merged.Env, n.Env)
 		merged.Sysctls = mergedMap(merged.Sysctls, n.Sysctls)
+		merged.Container = n.Container.Over(merged.Container)
 	})
 	return merged
 }

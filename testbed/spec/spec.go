@@ -159,9 +159,10 @@ const (
 // Node is the settings of a node.
 type Node struct {
 	// Runtime is what the node is made of: netns (default), namespaces of the host's
-	// kernel, vm, a virtual machine with a kernel of its own, or cni, a container that
-	// a runtime of containers attaches by the CNI plugin "railbed cni".
-	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns,enum=vm,enum=cni"`
+	// kernel; docker, a container of an engine; vm, a virtual machine with a kernel of its
+	// own; or cni, a container that a runtime of containers attaches by the CNI plugin
+	// "railbed cni".
+	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty" jsonschema:"enum=netns,enum=docker,enum=vm,enum=cni"`
 	// RDMA gives each NIC of the node an RDMA device: rxe, the kernel's RoCEv2 in
 	// software (rdma_rxe); or none (default). A vm has it, with the name rxe_eth0 on
 	// eth0. A netns has it where the host's kernel has it per network namespace, which
@@ -187,7 +188,8 @@ type Node struct {
 	// Env is added to the environment of every command in the node.
 	Env map[string]string `yaml:"env,omitempty" json:"env,omitempty" scalar:"any"`
 	// Sysctls are set in the node's network namespace: net.* only.
-	Sysctls map[string]string `yaml:"sysctls,omitempty" json:"sysctls,omitempty" scalar:"any"`
+	Sysctls   map[string]string `yaml:"sysctls,omitempty" json:"sysctls,omitempty" scalar:"any"`
+	Container `yaml:",inline"`
 
 	// Zero names the fields that are zero on purpose.
 	Zero Zeros `yaml:"-" json:"zero,omitempty"`

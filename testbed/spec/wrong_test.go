@@ -22,6 +22,7 @@ const here = "§"
 const (
 	fabric = "fabric: {topology: single-switch, params: {hosts: 4}}\n"
 	head   = "name: a\n" + fabric
+	docker = head + "nodes: {default: {runtime: docker, "
 )
 
 // training is a file with a job of a model, and trainingBytes one with a collective too, and
@@ -170,7 +171,21 @@ var wrongFiles = []struct {
 	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n", `topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
 	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
 	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want soft or router or bridge"},
-	{"runtime", head + "nodes: {default: {runtime: " + here + "docker}}\n", `runtime "docker" does not exist`, "want netns or vm or cni"},
+	{"runtime", head + "nodes: {default: {runtime: " + here + "dokcer}}\n", `runtime "dokcer" does not exist`, `did you mean "docker"?`},
+	{"two contents of a container", docker + "image: a, rootfs: " + here + "b.tar}}\n", `rootfs beside image`, "want one of image, build and rootfs"},
+	{"image", docker + "image: " + here + "UPPER}}\n", `image "UPPER"`, "want a name such as debian:12"},
+	{"pull", docker + "image: a, pull: " + here + "sometimes}}\n", `pull "sometimes" does not exist`, "want missing or never or always"},
+	{"restart", docker + "image: a, restart: " + here + "sometimes}}\n", `restart "sometimes" does not exist`, "want no or on-failure or always"},
+	{"idle with a command", docker + "image: a, idle: " + here + "true, command: [a]}}\n", `idle beside entrypoint or command`, "want one of them"},
+	{"no entry point", docker + "image: a, " + here + "entrypoint: []}}\n", `entrypoint names no program`, "or idle: true"},
+	{"bind", docker + "image: a, binds: [" + here + "data]}}\n", `bind "data"`, `want "HOST:/CONTAINER"`},
+	{"bind that is odd", docker + `image: a, binds: [` + here + `"a:/b:rx"]}}` + "\n", `bind "a:/b:rx"`, `"HOST:/CONTAINER:ro"`},
+	{"capability", docker + "image: a, capabilities: [" + here + "NETADMIN]}}\n", `capability "NETADMIN"`, "such as NET_ADMIN"},
+	{"device", docker + "image: a, devices: [" + here + "fuse]}}\n", `device "fuse"`, `want "/dev/NAME"`},
+	{"ulimit", docker + "image: a, ulimits: {" + here + "nofiles: 1}}}\n", `ulimit "nofiles"`, `did you mean "nofile"?`},
+	{"value of a ulimit", docker + "image: a, ulimits: {nofile: " + here + "many}}}\n", `ulimit nofile is "many"`, "want a number such as 1024"},
+	{"health without a command", docker + "image: a, " + here + "health: {interval: 1s}}}\n", `lacks the key "command"`, "add command: a list"},
+	{"health of nothing", docker + "image: a, health: {" + here + "command: []}}}\n", `health.command is empty`, "write"},
 	{"size and sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "sizes: {from: 4B, to: 8B}}}]\n", `size and sizes`, "remove one of them"},
 	{"sizes downwards", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 8B, to: " + here + "4B}}}]\n", `sizes from 8B to 4B`, "want at least from"},
 	{"sizes without an end", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here + "sizes: {from: 8B}}}]\n", `lacks the key "to"`, "a size such as 40KB"},
