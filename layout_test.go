@@ -55,8 +55,9 @@ var levels = map[string]folder{
 		"testbed/verdict": "it says what the host lacks",
 	}},
 
-	"testbed/hosttest/vmtest": {level: 1},
-	"transports/infiniband":   {level: 1},
+	"testbed/hosttest/vmtest":     {level: 1},
+	"testbed/hosttest/dockertest": {level: 1},
+	"transports/infiniband":       {level: 1},
 
 	"testbed/spec": {level: 1},
 	"testbed/plan": {level: 1, siblings: map[string]string{
@@ -79,6 +80,9 @@ var levels = map[string]folder{
 	"nodes":        {level: 3},
 	"nodes/cgroup": {level: 2},
 	"nodes/netns": {level: 3, siblings: map[string]string{
+		"nodes": "it is one of its runtimes",
+	}},
+	"nodes/docker": {level: 3, siblings: map[string]string{
 		"nodes": "it is one of its runtimes",
 	}},
 	"nodes/vm": {level: 3, siblings: map[string]string{

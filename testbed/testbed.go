@@ -33,6 +33,7 @@ import (
 	"railbed/fabric/softswitch/live"
 	"railbed/nodes"
 	"railbed/nodes/cni"
+	"railbed/nodes/docker"
 	"railbed/nodes/netns"
 	"railbed/nodes/vm"
 	"railbed/testbed/plan"
@@ -63,7 +64,8 @@ var ErrNoAnswer = errors.New("no answer from the testbed's supervisor")
 // Init runs the part of Railbed that this process was started for, if any, and
 // then does not return. Parts are added to the supervisor's and the node's own.
 func Init(parts ...reexec.Parts) {
-	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main, vm.Part: vm.Main, vm.GuestPart: vm.GuestMain}
+	rundir.UseContainers(docker.Sweep)
+	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main, docker.Part: docker.Main, vm.Part: vm.Main, vm.GuestPart: vm.GuestMain}
 	for _, more := range append(parts, capture.Parts(), live.Parts()) {
 		for name, run := range more {
 			all[name] = run

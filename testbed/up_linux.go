@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric"
 	"railbed/testbed/doctor"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
@@ -119,11 +118,14 @@ func (t *Testbed) startSupervisor(lock *os.File) error {
 }
 
 // supervisorEnvironment is what a supervisor is told of its user: where programs
-// are, and the kernels of virtual machines (package image).
+// are, the kernels of virtual machines (package image), and the containers' engine.
 func supervisorEnvironment() []string {
 	environment := []string{"PATH=" + os.Getenv("PATH")}
 	if cache, err := os.UserCacheDir(); err == nil {
 		environment = append(environment, "XDG_CACHE_HOME="+cache)
+	}
+	if host, named := os.LookupEnv("DOCKER_HOST"); named {
+		environment = append(environment, "DOCKER_HOST="+host)
 	}
 	return environment
 }
@@ -145,10 +147,14 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	base, err := filepath.Abs(filepath.Dir(o.File))
+	if err != nil {
+		return err
+	}
 	writer := frame.NewWriter(t.startup)
 	err = writer.WriteJSON(frame.Message, supervisor.Start{
-		Name: t.plan.Name, Namespaces: len(fabric.Namespaces(t.plan)), Dir: t.dir.Path, UID: os.Getuid(), GID: os.Getgid(), Rootless: os.Geteuid() != 0,
-		Trace: o.Trace != nil, Calibration: calibration, File: o.File,
+		Name: t.plan.Name, Namespaces: len(supervisor.OwnNamespaces(t.plan)), Dir: t.dir.Path, UID: os.Getuid(), GID: os.Getgid(), Rootless: os.Geteuid() != 0,
+		Trace: o.Trace != nil, Calibration: calibration, File: o.File, Base: base,
 	})
 	if err == nil {
 		err = writer.WriteJSON(frame.Message, t.plan)

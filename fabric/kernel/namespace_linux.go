@@ -54,6 +54,23 @@ func CurrentNamespace() (*Namespace, error) {
 	return &Namespace{handle: handle}, nil
 }
 
+// NamespaceOf is the network namespace that an open file of another process leads
+// to; the file stays the caller's.
+func NamespaceOf(file *os.File) (*Namespace, error) {
+	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
+	if err == nil && kind != unix.CLONE_NEWNET {
+		err = fmt.Errorf("it is of type %#x", kind)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at network namespace: %w", err)
+	}
+	fd, err := dupCloexec(int(file.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("duplicate namespace descriptor: %w", err)
+	}
+	return &Namespace{handle: netns.NsHandle(fd)}, nil
+}
+
 // Fd is the namespace's descriptor. It is valid until Close.
 func (n *Namespace) Fd() int { return int(n.handle) }
 

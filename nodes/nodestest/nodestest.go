@@ -228,7 +228,7 @@ func (s *suite) identity(t *testing.T) {
 		"hostname":               "a",
 		"cat /etc/hostname":      "a",
 		"getent hosts a | wc -l": "1",
-		"cat /proc/1/cmdline | tr '\\0' ' ' | cut -c1-12": "railbed:init",
+		"cat /proc/1/cmdline | tr '\\0' '\\n' | grep -o railbed:init": "railbed:init",
 		"ls /sys/class/net":        "lo",
 		"test -w /tmp && echo yes": "yes",
 		"test -w /run && echo yes": "yes",

@@ -249,8 +249,8 @@ func processFeatures() []feature {
 func hostFeatures() []feature {
 	return []feature{
 		{
-			name: "docker", tried: "ask its socket", gates: "nodes from container images (no command needs it yet)",
-			remedy: "apt-get install docker.io, and the group docker for an ordinary user", try: tryDocker,
+			name: "docker", tried: "ask its socket", gates: "containers as nodes (runtime: docker), for root",
+			remedy: "apt-get install docker.io and start it, or name its socket with DOCKER_HOST=unix:///PATH", try: tryDocker,
 		},
 		{
 			name: "kvm", tried: "open /dev/kvm and make an empty machine", gates: "fast virtual machines as nodes, where one boots with it; else they are 10 to 20 times slower",

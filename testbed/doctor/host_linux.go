@@ -283,7 +283,11 @@ func tryCgroup1() (string, error) {
 }
 
 func tryDocker() (string, error) {
-	path := strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://")
+	host := os.Getenv("DOCKER_HOST")
+	path := strings.TrimPrefix(host, "unix://")
+	if path == host && host != "" {
+		return "", fmt.Errorf("DOCKER_HOST is %s, and containers must be on this host: want unix:///PATH", host)
+	}
 	if path == "" {
 		path = "/var/run/docker.sock"
 	}

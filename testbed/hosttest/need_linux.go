@@ -46,7 +46,8 @@ const (
 	Redis     Feature = "redis"
 	Libfabric Feature = "libfabric"
 	IPerf3    Feature = "iperf3"
-	Docker    Feature = "docker"
+	// Docker is an engine that tests can start, for package dockertest.
+	Docker Feature = "docker"
 	// Rping is librdmacm's example, for guests whose kernels have RDMA.
 	Rping Feature = "rping"
 	// Perftest and Verbs are RDMA's benchmarks and examples, for the same.
@@ -85,7 +86,7 @@ var probes = map[Feature]func() error{
 	Libfabric:  program("fi_info", "--version"),
 	Redis:      program("redis-server", "--version"),
 	IPerf3:     program("iperf3", "--version"),
-	Docker:     program("docker", "version"),
+	Docker:     program("dockerd", "--version"),
 	Rping:      installed("rping"),
 	Perftest:   installed("ib_write_bw"),
 	Verbs:      installed("ibv_rc_pingpong"),

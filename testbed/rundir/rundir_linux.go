@@ -358,6 +358,13 @@ func (d Dir) remains() []string {
 			remains = append(remains, link.Path)
 		}
 	}
+	if record.Containers != "" {
+		containers, err := removeContainers(record.Containers, d.Path, true)
+		if err != nil {
+			containers = []string{"containers of " + record.Containers}
+		}
+		remains = append(remains, containers...)
+	}
 	return append(append(remains, record.Cgroups...), d.Path)
 }
 
@@ -371,6 +378,9 @@ type Published struct {
 	Links []Link `json:"links,omitempty"`
 	// MadeDir is set when the directory of the links was made for them.
 	MadeDir string `json:"made_dir,omitempty"`
+	// Containers is the engine that has containers of the testbed, as DOCKER_HOST
+	// names it; "" is none.
+	Containers string `json:"containers,omitempty"`
 	// Cgroups are directories, parents before children.
 	Cgroups []string `json:"cgroups,omitempty"`
 }
@@ -449,6 +459,10 @@ func (d Dir) unpublish() error {
 		if link.ours() {
 			failures = errors.Join(failures, os.Remove(link.Path))
 		}
+	}
+	if record.Containers != "" {
+		_, err := removeContainers(record.Containers, d.Path, false)
+		failures = errors.Join(failures, err)
 	}
 	for _, cgroup := range slices.Backward(record.Cgroups) {
 		failures = errors.Join(failures, removeCgroup(cgroup))

@@ -19,13 +19,16 @@ import (
 )
 
 // planCgroups finds out where the limits of each node go. A virtual machine's
-// memory is what it was made with.
+// memory is what it was made with, and a container's limits are its engine's.
 func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
 	groups := make([]*cgroup.Group, len(s.plan.Nodes))
 	for i, n := range s.plan.Nodes {
 		limits := cgroup.Limits{CPU: n.CPU, Memory: n.Memory}
 		if n.Runtime == spec.VM {
 			limits.Memory = 0
+		}
+		if n.Container != nil {
+			limits = cgroup.Limits{}
 		}
 		var err error
 		groups[i], err = cgroup.Plan(s.plan.Name, n.Name, limits)
@@ -49,12 +52,7 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 		go reexec.GiveWay(nice)
 	}
 	var lock sync.Mutex // guards s.nodes and booted
-	booted, guests := 0, 0
-	for _, n := range p.Nodes {
-		if n.Runtime == spec.VM {
-			guests++
-		}
-	}
+	booted, guests := 0, len(p.Guests())
 	var trace func(string)
 	if s.start.Trace {
 		trace = s.startup.trace
@@ -81,6 +79,7 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 	defer cancel()
 	booting, ctx := errgroup.WithContext(ctx)
 	booting.SetLimit(runtime.NumCPU())
+	beginning, ctx := errgroup.WithContext(ctx) // the containers' runtime has its own limit
 	var err error
 	for i, n := range p.Nodes {
 		err = groups[i].Make()
@@ -91,6 +90,8 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 			booting.Go(func() error { return create(ctx, &s.guests, i) })
 		case n.Runtime == spec.CNI:
 			err = create(ctx, cni.Runtime{}, i)
+		case n.Container != nil:
+			beginning.Go(func() error { return create(ctx, s.engine, i) })
 		default:
 			err = create(ctx, netns.Runtime{}, i)
 		}
@@ -101,7 +102,11 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 	if err != nil {
 		cancel()
 	}
-	err = errors.Join(err, booting.Wait()) // whatever came first, none boots any more
+	begun := beginning.Wait() // before the other one's Wait ends their context
+	if begun != nil {
+		cancel()
+	}
+	err = errors.Join(err, begun, booting.Wait()) // whatever came first, none boots any more
 	if slow := s.guests.Slow(); err == nil && slow != nil {
 		s.warn(fmt.Sprintf("virtual machines run without KVM, with processors 10 to 20 times slower than the host's: %v", slow))
 	}

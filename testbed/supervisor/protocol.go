@@ -65,6 +65,8 @@ type Start struct {
 	Trace bool `json:"trace"`
 	// Calibration is the file that keeps measured shaper settings.
 	Calibration string `json:"calibration"`
+	// Base is the folder that paths of the file are relative to.
+	Base string `json:"base,omitempty"`
 	// File is the path of the user's file, for people.
 	File string `json:"file,omitempty"`
 }

@@ -26,6 +26,7 @@ import (
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
 	"railbed/nodes/cni"
+	"railbed/nodes/docker"
 	"railbed/nodes/vm"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
@@ -62,7 +63,8 @@ type supervisor struct {
 	nodes      map[string]nodes.Node
 	guests     vm.Runtime
 	containers *cni.Table
-	attaching  sync.Mutex // held while a container's port comes or goes
+	attaching  sync.Mutex      // held while a container's port comes or goes
+	engine     *docker.Runtime // of nodes that are its containers; nil without
 	fabric     *fabric.Fabric
 	taken      map[string]bool // published names that were somebody else's
 
@@ -204,6 +206,9 @@ func (s *supervisor) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.openEngine(ctx); err != nil {
+		return err
+	}
 	if err := s.buildFabric(ctx, calibration, groups); err != nil {
 		return err
 	}
@@ -239,7 +244,7 @@ func (s *supervisor) receivePlan(ctx context.Context) error {
 	err = errors.Join(err, group.Wait())
 	var names []string
 	if err == nil {
-		names = fabric.Namespaces(received)
+		names = OwnNamespaces(received)
 	}
 	if err == nil && len(names) != len(made) {
 		err = fmt.Errorf("start message announced %d namespaces, and the plan needs %d", len(made), len(names))
@@ -290,7 +295,7 @@ func makeNamespaces(ctx context.Context, count int) ([]*kernel.Namespace, error)
 // the namespaces known to ip-netns(8) as TESTBED-NODE: links to descriptors of
 // this process, which dangle once it is dead.
 func (s *supervisor) publish(groups []*cgroup.Group) error {
-	var record rundir.Published
+	record := rundir.Published{Containers: s.engine.Host()}
 	for _, group := range groups {
 		for _, dir := range group.Dirs() {
 			if !slices.Contains(record.Cgroups, dir) {
@@ -343,7 +348,7 @@ func (s *supervisor) close() error {
 	for _, node := range s.nodes {
 		group.Go(node.Close)
 	}
-	failures = errors.Join(failures, group.Wait(), s.guests.Close())
+	failures = errors.Join(failures, group.Wait(), s.guests.Close(), s.engine.Close())
 	failures = errors.Join(failures, s.sessions.Wait())
 	if s.fabric != nil {
 		failures = errors.Join(failures, s.fabric.Close())

@@ -1,0 +1,387 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	containerapi "github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/kernel"
+	"railbed/nodes"
+	"railbed/testbed/reexec"
+	"railbed/testbed/verdict"
+)
+
+// startTime bounds the start of a container's first process, once the engine says
+// that it has started.
+const startTime = 20 * time.Second
+
+// container is a node's.
+type container struct {
+	runtime *Runtime
+	config  nodes.Config
+	image   *resolved
+	id      string
+	ids     atomic.Uint64
+
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	channel *packets // nil while the container does not run
+	waiting map[uint64]chan answer
+	gone    chan struct{} // closed when the channel has ended
+
+	ending sync.Once
+	ended  error
+}
+
+// name is what docker ps shows.
+func (c *container) name() string { return "railbed-" + c.config.Testbed + "-" + c.config.Node.Name }
+
+// socket is the path on the host of what the first process connects to.
+func (c *container) socket() string {
+	return filepath.Join(c.runtime.options.RunDir, "containers", c.config.Node.Name, "socket")
+}
+
+// open makes and starts the container. Whatever is left of it after an error is
+// removed by remove.
+func (c *container) open(ctx context.Context) (*kernel.Namespace, error) {
+	image, err := c.runtime.resolve(ctx, c.config)
+	if err != nil {
+		return nil, err
+	}
+	c.image = image
+	listener, err := c.listen()
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+	config, host := c.settings()
+	made, err := c.runtime.client.ContainerCreate(ctx, config, host, nil, nil, c.name())
+	if errdefs.IsConflict(err) {
+		return nil, &verdict.UnsupportedError{
+			Feature: "docker", Reason: "there is a container named " + c.name() + " already",
+			Remedy: "remove it (docker rm " + c.name() + "), or give the testbed another name",
+		}
+	}
+	if err != nil {
+		return nil, c.refused(err)
+	}
+	c.id = made.ID
+	return c.run(ctx, listener)
+}
+
+// refused is an error of the engine that is the file's or the host's.
+func (c *container) refused(err error) error {
+	if errdefs.IsInvalidArgument(err) || errdefs.IsInternal(err) {
+		return &verdict.UnsupportedError{Feature: "docker", Reason: oneLine(err.Error())}
+	}
+	return err
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// listen makes the socket, anew where the container runs again. Its directory is
+// the testbed's, which nobody else can enter; in the container everybody may try,
+// and the first process, which is the only one then, is first.
+func (c *container) listen() (*net.UnixListener, error) {
+	path := c.socket()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return nil, err
+	}
+	listener.SetUnlinkOnClose(false) // it is mounted
+	return listener, os.Chmod(path, 0o666)
+}
+
+// run starts the container and waits for its first process.
+func (c *container) run(ctx context.Context, listener *net.UnixListener) (*kernel.Namespace, error) {
+	engine := c.runtime.client
+	if err := engine.ContainerStart(ctx, c.id, containerapi.StartOptions{}); err != nil {
+		return nil, c.refused(err)
+	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("no answer in %s", startTime))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = listener.SetDeadline(time.Now()) })
+	defer stop()
+	ended, lost := engine.ContainerWait(ctx, c.id, containerapi.WaitConditionNotRunning)
+	go func() {
+		select {
+		case how := <-ended:
+			giveUp(fmt.Errorf("it ended with %d", how.StatusCode))
+		case <-lost: // at the latest when this function returns
+		}
+	}()
+	conn, err := listener.AcceptUnix()
+	if err != nil {
+		return nil, fmt.Errorf("wait for its first process: %w; %s", awaited(ctx, err), c.words())
+	}
+	channel, err := newPackets(conn, maxAnswer)
+	if err != nil {
+		return nil, err
+	}
+	var hello answer
+	files, err := channel.receive(&hello)
+	defer closeAll(files)
+	if err == nil && len(files) != len(opened) {
+		err = fmt.Errorf("%d descriptors, want %d", len(files), len(opened))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("hear from its first process: %w; %s", awaited(ctx, err), c.words()), channel.close())
+	}
+	namespace, err := kernel.NamespaceOf(files[0])
+	if err != nil {
+		return nil, errors.Join(err, channel.close())
+	}
+	if err := errors.Join(c.giveBootID(files[1]), enableIPv6(namespace)); err != nil {
+		return nil, errors.Join(err, namespace.Close(), channel.close())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.channel, c.gone = channel, make(chan struct{})
+	go c.listenTo(channel, c.gone)
+	return namespace, nil
+}
+
+// awaited says why waiting ended.
+func awaited(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// words are the last that the container said.
+func (c *container) words() string {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	said, err := c.runtime.client.ContainerLogs(ctx, c.id, containerapi.LogsOptions{ShowStdout: true, ShowStderr: true, Tail: "3"})
+	if err != nil {
+		return "its log cannot be read: " + err.Error()
+	}
+	text, _ := plainLog(said)
+	if text = oneLine(text); text == "" {
+		return "it said nothing"
+	}
+	return "it said " + text
+}
+
+// giveBootID puts the node's own boot id over the host's, by which UCX and NCCL take
+// two processes for neighbours on one machine. An engine does not mount below /proc;
+// who owns the mount namespace may.
+func (c *container) giveBootID(mounts *os.File) error {
+	path := filepath.Join(filepath.Dir(c.socket()), "boot_id")
+	if err := os.WriteFile(path, []byte(nodes.BootID(c.config.Node.MachineID)), 0o644); err != nil {
+		return err
+	}
+	return reexec.OnLastThread(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("unshare thread's root directory: %w", err)
+		}
+		file, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("clone mount of %s: %w", path, err)
+		}
+		defer unix.Close(file)
+		if err := unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("enter mount namespace of the container: %w", err)
+		}
+		const target = "/proc/sys/kernel/random/boot_id"
+		if err := unix.MoveMount(file, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("mount %s of the container: %w", target, err)
+		}
+		return nil
+	})
+}
+
+// enableIPv6 undoes what engines do to a namespace without a network of theirs.
+func enableIPv6(namespace *kernel.Namespace) error {
+	return namespace.Do(func() error {
+		for _, name := range []string{"all", "default", "lo"} {
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("0"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// begin tells the container what it is, runs its entry point, and waits until it is
+// healthy.
+func (c *container) begin(ctx context.Context) error {
+	id := c.config.Node.MachineID + "\n"
+	_, err := c.ask(ctx, request{Configure: &configuration{Files: map[string]string{
+		"/etc/hosts": nodes.HostsFile(c.config.Hosts), "/etc/resolv.conf": nodes.NoResolver, "/etc/machine-id": id,
+	}}})
+	if err != nil {
+		return fmt.Errorf("configure container: %w", err)
+	}
+	args := c.entrypoint()
+	if len(args) == 0 {
+		return nil
+	}
+	p, err := c.startIn(ctx, nodes.Command{Args: args, Dir: c.image.dir}, true)
+	if errors.Is(err, nodes.ErrNotFound) {
+		return &verdict.UnsupportedError{
+			Feature: "entry point of " + c.config.Node.Name, Reason: err.Error(),
+			Remedy: "name a program of the image with entrypoint or command, or say idle: true",
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("start entry point: %w", err)
+	}
+	_ = p
+	return c.healthy(ctx)
+}
+
+// entrypoint is what runs in the container, by the rules of docker run: another
+// entry point than the image's goes without the image's command.
+func (c *container) entrypoint() []string {
+	settings := c.config.Node.Container
+	switch {
+	case settings.Idle:
+		return nil
+	case settings.Entrypoint != nil:
+		return append(append([]string{}, settings.Entrypoint...), settings.Command...)
+	case settings.Command != nil:
+		return append(append([]string{}, c.image.entrypoint...), settings.Command...)
+	}
+	return append(append([]string{}, c.image.entrypoint...), c.image.command...)
+}
+
+// healthy waits for the check of the file or the image.
+func (c *container) healthy(ctx context.Context) error {
+	settings := c.config.Node.Container
+	limit := healthTime
+	if settings.Health != nil && settings.Health.Timeout != 0 {
+		limit = time.Duration(settings.Health.Timeout)
+	}
+	deadline := time.Now().Add(limit)
+	for {
+		state, err := c.runtime.client.ContainerInspect(ctx, c.id)
+		if err != nil {
+			return err
+		}
+		if state.State == nil || state.State.Health == nil || state.State.Health.Status == containerapi.NoHealthcheck ||
+			state.State.Health.Status == containerapi.Healthy {
+			return nil
+		}
+		if !state.State.Running {
+			return fmt.Errorf("container ended before it was healthy; %s", c.words())
+		}
+		if time.Now().After(deadline) {
+			last := "it did not end"
+			if log := state.State.Health.Log; len(log) > 0 {
+				last = fmt.Sprintf("the last one exited with %d and said %q", log[len(log)-1].ExitCode, oneLine(log[len(log)-1].Output))
+			}
+			return fmt.Errorf("container is not healthy after %s; of its checks %s", limit, last)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(healthTick):
+		}
+	}
+}
+
+const (
+	healthTime     = 30 * time.Second
+	healthInterval = 500 * time.Millisecond
+	healthTick     = 50 * time.Millisecond
+)
+
+// mounts are ours and the file's.
+func (c *container) mounts() []mount.Mount {
+	all := append([]mount.Mount{readOnly(c.socket(), socketTarget)}, c.runtime.program.mounts...)
+	for _, bind := range c.config.Node.Container.Binds {
+		parts := strings.Split(bind, ":")
+		all = append(all, mount.Mount{
+			Type: mount.TypeBind, Source: c.runtime.path(parts[0]), Target: parts[1], ReadOnly: len(parts) == 3 && parts[2] == "ro",
+		})
+	}
+	return all
+}
+
+// Close implements nodes.Node. The container is removed with all that runs in it.
+func (c *container) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	channel := c.channel
+	c.mu.Unlock()
+	c.ending.Do(func() {
+		if channel != nil {
+			// Ends the first process, so that the engine finds a stopped container.
+			c.ended = channel.close()
+			<-c.gone
+		}
+		c.runtime.turns <- struct{}{}
+		defer func() { <-c.runtime.turns }()
+		c.ended = errors.Join(c.ended, c.remove())
+	})
+	return c.ended
+}
+
+// remove removes the container, whether or not it runs.
+func (c *container) remove() error {
+	if c.id == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	err := c.runtime.client.ContainerRemove(ctx, c.id, containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
+	if err = ignoreMissing(err); err != nil {
+		return fmt.Errorf("remove container %s: %w", c.name(), err)
+	}
+	return nil
+}
+
+// removeTime bounds the removal of one container.
+const removeTime = 20 * time.Second
+
+// listenTo hands out what the container says, until it is gone.
+func (c *container) listenTo(channel *packets, gone chan struct{}) {
+	for {
+		var said answer
+		files, err := channel.receive(&said)
+		closeAll(files) // none are expected
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) {
+				_ = channel.close() // it does not keep to the protocol
+			}
+			break
+		}
+		c.mu.Lock()
+		to := c.waiting[said.ID]
+		c.mu.Unlock()
+		select {
+		case to <- said: // never nil's turn, and never full: two answers at most
+		default:
+		}
+	}
+	c.mu.Lock()
+	if c.channel == channel {
+		c.channel = nil
+	}
+	c.mu.Unlock()
+	close(gone)
+}

@@ -1,0 +1,187 @@
+// Package docker runs nodes as containers of a Docker engine, or of what speaks
+// its API.
+//
+// # How a container becomes a node
+//
+// A container is made with network mode none, and its first process is this
+// program, mounted into it read-only. Over a socket of the testbed's, which is
+// mounted into the container as well, that process hands the supervisor the
+// container's network namespace, in which the fabric is built as in any other, and
+// then starts the image's entry point and whatever else the testbed runs there:
+// commands get the supervisor's own descriptors, and have the container's root,
+// namespaces, limits and rights. A process of the supervisor's could not enter a
+// container: a PID namespace lets in only those from the ones above it.
+//
+// # Its end
+//
+// The socket is also what a container lives by. When the supervisor is gone, however
+// it ended, the first process ends, and the kernel kills the others. What is left is
+// a stopped container with labels, which Sweep removes.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/client"
+
+	"railbed/fabric/kernel"
+	"railbed/nodes"
+	"railbed/testbed/verdict"
+)
+
+// Labels of everything that the runtime makes in an engine.
+const (
+	LabelTestbed = "io.railbed.testbed"
+	LabelNode    = "io.railbed.node"
+	LabelBoot    = "io.railbed.boot"
+	LabelRunDir  = "io.railbed.run-dir"
+)
+
+// atOnce is how many containers the engine is asked to make or remove at the same
+// time: with two for each core it is never idle, and no request waits for long.
+var atOnce = 2 * runtime.NumCPU()
+
+// Options are how to make containers.
+type Options struct {
+	// Host is the engine's address, unix:///PATH; "" is DOCKER_HOST or Docker's own.
+	Host string
+	// RunDir is the testbed's run directory, which marks its containers.
+	RunDir string
+	// Base is the folder that paths of the file are relative to.
+	Base string
+}
+
+// Runtime makes nodes that are containers. It is safe for concurrent use.
+type Runtime struct {
+	options Options
+	client  *client.Client
+	turns   chan struct{}
+	boot    string
+	// program is what is mounted into containers to run as their first process.
+	program program
+
+	mu     sync.Mutex // guards what follows
+	opened map[string]*container
+	images map[string]*resolved // by what the file says of them
+}
+
+// New connects to the engine. One that does not answer, or not to this user, is a
+// *verdict.UnsupportedError.
+func New(ctx context.Context, o Options) (*Runtime, error) {
+	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if o.Host != "" {
+		options = append(options, client.WithHost(o.Host))
+	}
+	engine, err := client.NewClientWithOpts(options...)
+	if err != nil {
+		return nil, unsupported(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if _, err := engine.Ping(ctx); err != nil {
+		return nil, errors.Join(unsupported(err), engine.Close())
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, err
+	}
+	r := &Runtime{
+		options: o, client: engine, turns: make(chan struct{}, atOnce), boot: string(boot[:len(boot)-1]),
+		opened: map[string]*container{}, images: map[string]*resolved{},
+	}
+	r.program, err = ownProgram()
+	return r, err
+}
+
+// answerTime bounds what an engine answers at once.
+const answerTime = 10 * time.Second
+
+func unsupported(err error) error {
+	return &verdict.UnsupportedError{
+		Feature: "docker", Reason: err.Error(),
+		Remedy: "start the engine (apt-get install docker.io), be root or in the group docker, or name its socket with DOCKER_HOST=unix:///PATH",
+	}
+}
+
+// Open makes a node's container and starts it, up to its first process, and returns
+// its network namespace, which is the caller's. Create makes it the node.
+func (r *Runtime) Open(ctx context.Context, config nodes.Config) (*kernel.Namespace, error) {
+	r.turns <- struct{}{}
+	defer func() { <-r.turns }()
+	c := &container{runtime: r, config: config, waiting: map[uint64]chan answer{}}
+	namespace, err := c.open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open container of %s: %w", config.Node.Name, errors.Join(err, c.remove()))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opened[config.Node.Name] = c
+	return namespace, nil
+}
+
+// Create implements nodes.Runtime, for a node that Open has opened. Its entry point
+// runs when Create returns, and its health check has passed.
+func (r *Runtime) Create(ctx context.Context, config nodes.Config) (nodes.Node, error) {
+	r.mu.Lock()
+	c := r.opened[config.Node.Name]
+	delete(r.opened, config.Node.Name)
+	r.mu.Unlock()
+	if c == nil {
+		return nil, fmt.Errorf("create %s: its container is not open", config.Node.Name)
+	}
+	c.config = config
+	if err := c.begin(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// Close removes containers that were opened and are no nodes yet, and images that
+// were made for nodes. Nodes stay.
+func (r *Runtime) Close() error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, c := range r.opened {
+		errs = append(errs, c.Close())
+	}
+	r.opened = map[string]*container{}
+	for _, image := range r.images {
+		errs = append(errs, r.removeImage(image))
+	}
+	r.images = map[string]*resolved{}
+	return errors.Join(append(errs, r.client.Close())...)
+}
+
+// labels mark what belongs to the testbed.
+func (r *Runtime) labels(config nodes.Config) map[string]string {
+	return map[string]string{
+		LabelTestbed: config.Testbed, LabelNode: config.Node.Name, LabelBoot: r.boot, LabelRunDir: r.options.RunDir,
+	}
+}
+
+// path is one of the file's, on the host.
+func (r *Runtime) path(name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(r.options.Base, name)
+}
+
+func ignoreMissing(err error) error {
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,66 @@
+package docker
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"testing"
+
+	"railbed/nodes"
+	"railbed/nodes/nodestest"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/hosttest/dockertest"
+	"railbed/testbed/plan"
+	"railbed/testbed/reexec"
+	"railbed/testbed/spec"
+)
+
+func TestMain(m *testing.M) {
+	reexec.Run(reexec.Parts{Part: Main})
+	if err := reexec.CloseInherited(3); err != nil {
+		panic(err)
+	}
+	os.Exit(hosttest.Main(m))
+}
+
+// programs are what the conformance suite runs in nodes.
+var programs = []string{
+	"sh", "hostname", "cat", "getent", "wc", "tr", "cut", "ls", "stat", "setsid", "readlink", "sleep", "tee", "pwd", "true", "grep", "id",
+}
+
+func TestDocker(t *testing.T) {
+	dockertest.Start(t)
+	r, err := New(t.Context(), Options{RunDir: t.TempDir(), Base: "."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	base := spec.Container{RootFS: dockertest.Root(t, programs...)}
+	t.Run("Conformance", func(t *testing.T) {
+		nodestest.Run(t, func(t *testing.T, name string) nodes.Node { return makeNode(t, r, name, base) }, nodestest.Options{Few: true})
+	})
+}
+
+// makeNode makes a node without NICs.
+func makeNode(t *testing.T, r *Runtime, name string, c spec.Container) nodes.Node {
+	t.Helper()
+	config := nodes.Config{
+		Testbed: "test", Hosts: []plan.HostEntry{{Addr: netip.MustParseAddr("10.0.0.1"), Name: "a"}},
+		Node: plan.Node{Name: name, MachineID: fmt.Sprintf("%032x", int(name[0])), Container: &c},
+	}
+	namespace, err := r.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { namespace.Close() })
+	config.Namespace = namespace
+	node, err := r.Create(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}

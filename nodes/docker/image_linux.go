@@ -1,0 +1,218 @@
+package docker
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/api/types/image"
+
+	"railbed/nodes"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+// resolved is an image that is there.
+type resolved struct {
+	once sync.Once
+	err  error
+
+	id   string
+	made bool // by this runtime, which removes it
+
+	entrypoint, command []string
+	env                 map[string]string
+	dir, user           string
+}
+
+// resolve sees to it that a node's image is there, once for all nodes that have the
+// same.
+func (r *Runtime) resolve(ctx context.Context, config nodes.Config) (*resolved, error) {
+	settings := config.Node.Container
+	key := strings.Join([]string{settings.Image, settings.Pull, settings.Build, settings.RootFS}, "\x00")
+	r.mu.Lock()
+	found := r.images[key]
+	if found == nil {
+		found = &resolved{}
+		r.images[key] = found
+	}
+	r.mu.Unlock()
+	found.once.Do(func() { found.err = r.provide(ctx, config, found) })
+	return found, found.err
+}
+
+func (r *Runtime) provide(ctx context.Context, config nodes.Config, into *resolved) (err error) {
+	settings := config.Node.Container
+	switch {
+	case settings.Build != "":
+		into.made = true
+		into.id, err = r.build(ctx, config)
+	case settings.RootFS != "":
+		into.made = true
+		into.id, err = r.load(ctx, config)
+	default:
+		into.id = settings.Image
+		err = r.pull(ctx, settings)
+	}
+	if err != nil {
+		return err
+	}
+	inspected, err := r.client.ImageInspect(ctx, into.id)
+	if err != nil {
+		return err
+	}
+	into.env = map[string]string{}
+	if c := inspected.Config; c != nil {
+		into.entrypoint, into.command, into.dir, into.user = c.Entrypoint, c.Cmd, c.WorkingDir, c.User
+		for _, entry := range c.Env {
+			if name, value, ok := strings.Cut(entry, "="); ok {
+				into.env[name] = value
+			}
+		}
+	}
+	return nil
+}
+
+// pull sees to it that an image of a registry is there, by the file's policy.
+func (r *Runtime) pull(ctx context.Context, settings *spec.Container) error {
+	_, err := r.client.ImageInspect(ctx, settings.Image)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	remedy := "make it (docker build -t, docker load or docker import), or name one that docker images lists"
+	if err != nil && settings.Pull == spec.PullNever {
+		return &verdict.UnsupportedError{
+			Feature: "image " + settings.Image, Reason: "the engine does not have it, and pull is never", Remedy: remedy,
+		}
+	}
+	if err == nil && settings.Pull != spec.PullAlways {
+		return nil
+	}
+	progress, err := r.client.ImagePull(ctx, settings.Image, image.PullOptions{})
+	if err == nil {
+		_, err = outcome(progress)
+	}
+	if err != nil {
+		return &verdict.UnsupportedError{
+			Feature: "image " + settings.Image, Reason: "pull it: " + oneLine(err.Error()), Remedy: remedy,
+		}
+	}
+	return nil
+}
+
+// build builds from a folder with a Dockerfile.
+func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error) {
+	folder := r.path(config.Node.Container.Build)
+	wrong := func(err error) error {
+		return &verdict.UnsupportedError{
+			Feature: "build " + folder, Reason: oneLine(err.Error()), Remedy: "docker build " + folder + " shows all of it",
+		}
+	}
+	if _, err := os.Stat(filepath.Join(folder, "Dockerfile")); err != nil {
+		return "", wrong(err)
+	}
+	reader, writer := io.Pipe()
+	go func() { writer.CloseWithError(archive(writer, folder)) }()
+	defer reader.Close()
+	built, err := r.client.ImageBuild(ctx, reader, build.ImageBuildOptions{
+		Remove: true, ForceRemove: true, Labels: r.labels(config), NetworkMode: "none",
+	})
+	if err != nil {
+		return "", wrong(err)
+	}
+	id, err := outcome(built.Body)
+	if err == nil && id == "" {
+		err = errors.New("the engine names no image")
+	}
+	if err != nil {
+		return "", wrong(err)
+	}
+	return id, nil
+}
+
+// archive writes a folder as a tar archive.
+func archive(to io.Writer, folder string) error {
+	out := tar.NewWriter(to)
+	if err := out.AddFS(os.DirFS(folder)); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// load makes an image of a root file system's archive.
+func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error) {
+	path := r.path(config.Node.Container.RootFS)
+	wrong := func(err error) error {
+		return &verdict.UnsupportedError{
+			Feature: "rootfs " + path, Reason: oneLine(err.Error()), Remedy: "want a tar archive of a root file system, as docker export writes it",
+		}
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", wrong(err)
+	}
+	defer file.Close()
+	var changes []string
+	for name, value := range r.labels(config) {
+		changes = append(changes, fmt.Sprintf("LABEL %s=%q", name, value))
+	}
+	progress, err := r.client.ImageImport(ctx, image.ImportSource{Source: bufio.NewReader(file), SourceName: "-"}, "", image.ImportOptions{Changes: changes})
+	if err != nil {
+		return "", wrong(err)
+	}
+	id, err := outcome(progress)
+	if err != nil {
+		return "", wrong(err)
+	}
+	return id, nil
+}
+
+// outcome reads what an engine reports of its work: the image, or what went wrong.
+func outcome(progress io.ReadCloser) (id string, err error) {
+	defer progress.Close()
+	decoder := json.NewDecoder(progress)
+	for {
+		var line struct {
+			Status string
+			Error  string
+			Aux    struct{ ID string }
+		}
+		if err := decoder.Decode(&line); errors.Is(err, io.EOF) {
+			return id, nil
+		} else if err != nil {
+			return "", err
+		}
+		switch {
+		case line.Error != "":
+			return "", errors.New(line.Error)
+		case line.Aux.ID != "":
+			id = line.Aux.ID
+		case strings.HasPrefix(line.Status, "sha256:"):
+			id = line.Status
+		}
+	}
+}
+
+// removeImage removes an image that was made for nodes.
+func (r *Runtime) removeImage(of *resolved) error {
+	if !of.made || of.id == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	_, err := r.client.ImageRemove(ctx, of.id, image.RemoveOptions{Force: true, PruneChildren: true})
+	if err = ignoreMissing(err); err != nil {
+		return fmt.Errorf("remove image %s: %w", of.id, err)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package docker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostDescriptors is how many a message can carry.
+const mostDescriptors = 4
+
+// packets is a socket of messages, each with descriptors.
+type packets struct {
+	conn   *net.UnixConn
+	buffer []byte // of the one reader
+
+	mu sync.Mutex // held while a message is sent
+}
+
+// newPackets speaks over a connected socket; most bounds what is received.
+func newPackets(conn *net.UnixConn, most int) (*packets, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	err = raw.Control(func(fd uintptr) {
+		// Beyond wmem_max for root only; others have what they have.
+		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, maxMessage) != nil {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, maxMessage)
+		}
+	})
+	return &packets{conn: conn, buffer: make([]byte, most)}, err
+}
+
+// send sends a message; the descriptors stay the caller's.
+func (p *packets) send(v any, files ...*os.File) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxMessage/2 { // the kernel counts its own overhead, too
+		return fmt.Errorf("a message of %d bytes, at most %d fit", len(text), maxMessage/2)
+	}
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, file := range files {
+			fds[i] = int(file.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _, err = p.conn.WriteMsgUnix(text, rights, nil)
+	return err
+}
+
+// receive receives a message. The end of the other side is io.EOF.
+func (p *packets) receive(v any) (files []*os.File, err error) {
+	rights := make([]byte, unix.CmsgSpace(4*mostDescriptors))
+	n, rightsLength, flags, _, err := p.conn.ReadMsgUnix(p.buffer, rights)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	files, err = filesOf(rights[:rightsLength])
+	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = fmt.Errorf("a message of more than %d bytes", len(p.buffer))
+	}
+	if err == nil {
+		err = json.Unmarshal(p.buffer[:n], v)
+	}
+	if err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	return files, nil
+}
+
+func filesOf(rights []byte) (files []*os.File, err error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	for i := range messages {
+		fds, parseErr := unix.ParseUnixRights(&messages[i])
+		err = errors.Join(err, parseErr)
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, err
+}
+
+func (p *packets) close() error { return p.conn.Close() }
+
+func closeAll(files []*os.File) {
+	for _, file := range files {
+		if file != nil {
+			file.Close()
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package docker
+
+import (
+	"fmt"
+	"os"
+	"path"
+
+	"github.com/docker/docker/api/types/mount"
+
+	"railbed/nodes/vm/image"
+	"railbed/testbed/reexec"
+)
+
+// program is this one as containers have it: one file, or where it is linked
+// dynamically the loader, the libraries and the file, apart from the image's own.
+type program struct {
+	mounts     []mount.Mount
+	entrypoint []string
+}
+
+// ownProgram is called as its part, by which it knows what to do.
+func ownProgram() (program, error) {
+	part := path.Join(ownDir, reexec.Argv(Part)[0])
+	self, err := os.Executable()
+	if err != nil {
+		return program{}, err
+	}
+	libraries, err := image.Libraries(self)
+	if err != nil {
+		return program{}, err
+	}
+	if len(libraries) == 0 {
+		return program{[]mount.Mount{readOnly(self, part)}, []string{part}}, nil
+	}
+	p := program{
+		mounts:     []mount.Mount{readOnly(self, linkedTarget)},
+		entrypoint: []string{loaderTarget, "--argv0", part, "--library-path", libraryDir, linkedTarget},
+	}
+	loader := false
+	for _, library := range libraries {
+		target := path.Join(libraryDir, path.Base(library))
+		if name := path.Base(library); len(name) > 3 && name[:3] == "ld-" {
+			target, loader = loaderTarget, true
+		}
+		p.mounts = append(p.mounts, readOnly(library, target))
+	}
+	if !loader {
+		return program{}, fmt.Errorf("%s is linked dynamically, and its loader is not among %v; build it with CGO_ENABLED=0", self, libraries)
+	}
+	return p, nil
+}
+
+func readOnly(source, target string) mount.Mount {
+	return mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: true}
+}

@@ -1,0 +1,68 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	containerapi "github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+)
+
+// Host is the engine's address; that of nil is "".
+func (r *Runtime) Host() string {
+	if r == nil {
+		return ""
+	}
+	return r.client.DaemonHost()
+}
+
+// Sweep removes the containers and images in an engine that carry the mark of a run
+// directory, and returns what they are called; with dryRun it only tells. It is for
+// directories whose testbed is dead.
+func Sweep(host, runDir string, dryRun bool) (removed []string, err error) {
+	engine, err := client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, err
+	}
+	defer engine.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
+	defer cancel()
+	marked := filters.NewArgs(filters.Arg("label", LabelRunDir+"="+runDir), filters.Arg("label", LabelTestbed))
+	containers, err := engine.ContainerList(ctx, containerapi.ListOptions{All: true, Filters: marked})
+	if err != nil {
+		return nil, fmt.Errorf("list containers of %s: %w", host, err)
+	}
+	var errs []error
+	for _, c := range containers {
+		if !dryRun {
+			err := engine.ContainerRemove(ctx, c.ID, containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
+			if err = ignoreMissing(err); err != nil {
+				errs = append(errs, fmt.Errorf("remove container %s: %w", strings.Join(c.Names, " "), err))
+				continue
+			}
+		}
+		removed = append(removed, "container "+strings.TrimPrefix(strings.Join(c.Names, " "), "/"))
+	}
+	images, err := engine.ImageList(ctx, image.ListOptions{Filters: marked})
+	if err != nil {
+		return removed, errors.Join(append(errs, fmt.Errorf("list images of %s: %w", host, err))...)
+	}
+	for _, i := range images {
+		if !dryRun {
+			_, err := engine.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+			if err = ignoreMissing(err); err != nil {
+				errs = append(errs, fmt.Errorf("remove image %s: %w", i.ID, err))
+				continue
+			}
+		}
+		removed = append(removed, "image "+i.ID)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// sweepTime bounds the removal of what one testbed left.
+const sweepTime = 6 * removeTime

@@ -1,0 +1,150 @@
+// Package dockertest gives a test a Docker engine of its own.
+package dockertest
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/testbed/hosttest"
+)
+
+// Engine is a Docker engine with its containerd, in a PID and a mount namespace of
+// their own, so that nothing of them outlives it.
+type Engine struct {
+	// Host is its address, for DOCKER_HOST.
+	Host string
+
+	dir     string
+	command *exec.Cmd
+	output  bytes.Buffer
+}
+
+// patience bounds the start of an engine.
+const patience = 60 * time.Second
+
+// Start starts an engine, which ends with the test, and makes it DOCKER_HOST.
+func Start(t testing.TB) *Engine {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root, hosttest.Docker)
+	dir, err := os.MkdirTemp("", "docker") // of a short name: sockets lie in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Engine{Host: "unix://" + filepath.Join(dir, "s"), dir: dir}
+	t.Cleanup(func() {
+		e.Stop()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+		removeCgroups(e.cgroup())
+	})
+	if err := e.Run(); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_HOST", e.Host)
+	return e
+}
+
+func (e *Engine) cgroup() string { return "railbed-" + filepath.Base(e.dir) }
+
+// Run starts the engine, or starts it again, and waits until it answers.
+func (e *Engine) Run() error {
+	e.command = exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+		"dockerd", "--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
+		"--pidfile", filepath.Join(e.dir, "pid"), "--host", e.Host, "--iptables=false", "--ip-forward=false", "--bridge=none",
+		"--cgroup-parent", "/"+e.cgroup())
+	e.output.Reset()
+	e.command.Stdout, e.command.Stderr = &e.output, &e.output
+	e.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := e.command.Start(); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if ping(strings.TrimPrefix(e.Host, "unix://")) == nil {
+			return nil
+		}
+	}
+	e.Stop()
+	return fmt.Errorf("dockerd did not answer in %s:\n%s", patience, e.output.String())
+}
+
+func ping(socket string) error {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /_ping HTTP/1.0\r\n\r\n")); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
+}
+
+// Stop kills the engine and everything of it, as a crash of the host's would.
+func (e *Engine) Stop() {
+	if e.command == nil {
+		return
+	}
+	_ = e.command.Process.Kill() // with it goes the first process of the namespace
+	_ = e.command.Wait()
+	e.command = nil
+	_ = os.Remove(filepath.Join(e.dir, "pid"))
+}
+
+// Root is an archive of a root file system with these programs of the host.
+func Root(t testing.TB, programs ...string) string {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), "root.tar")
+	script, err := filepath.Abs(filepath.Join(module(), "scripts/container-root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if output, err := exec.Command(script, append([]string{archive}, programs...)...).CombinedOutput(); err != nil {
+		t.Fatalf("make root file system: %v\n%s", err, output)
+	}
+	return archive
+}
+
+// module is the folder of go.mod, above the test's.
+func module() string {
+	dir := "."
+	for range 8 {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		dir = filepath.Join(dir, "..")
+	}
+	return dir
+}
+
+// removeCgroups removes the engine's groups, which have nobody in them any more.
+func removeCgroups(name string) {
+	matches, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	for _, dir := range append(matches, "/sys/fs/cgroup/"+name) {
+		inner, _ := filepath.Glob(dir + "/*/cgroup.procs")
+		for _, file := range inner {
+			_ = unix.Rmdir(filepath.Dir(file))
+		}
+		_ = unix.Rmdir(dir)
+	}
+}
+
+// Docker runs Docker's own command and returns what it printed.
+func (e *Engine) Docker(args ...string) (string, error) {
+	output, err := exec.Command("docker", append([]string{"--host", e.Host}, args...)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err, output)
+	}
+	return strings.TrimSpace(string(output)), nil
+}

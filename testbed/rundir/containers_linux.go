@@ -1,0 +1,15 @@
+package rundir
+
+import "fmt"
+
+// removeContainers is what UseContainers was given.
+var removeContainers = func(host, dir string, dryRun bool) ([]string, error) {
+	return nil, fmt.Errorf("remove containers of %s: this program does not know how", host)
+}
+
+// UseContainers says how the containers are removed that a testbed with the
+// run directory left in an engine; with dryRun they are only listed. A program that
+// sweeps calls it first thing.
+func UseContainers(remove func(host, dir string, dryRun bool) ([]string, error)) {
+	removeContainers = remove
+}

@@ -1,0 +1,74 @@
+package supervisor
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/fabric"
+	"railbed/nodes"
+	"railbed/nodes/docker"
+	"railbed/testbed/plan"
+	"railbed/testbed/rundir"
+	"railbed/testbed/verdict"
+)
+
+// OwnNamespaces are the network namespaces of a plan that a supervisor makes: all
+// but those of containers, which come with these.
+func OwnNamespaces(p *plan.Plan) []string {
+	var names []string
+	for _, name := range fabric.Namespaces(p) {
+		if n := p.Node(name); n == nil || n.Container == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// openEngine makes the containers, whose namespaces the fabric is built in.
+func (s *supervisor) openEngine(ctx context.Context) (err error) {
+	if !s.plan.HasDocker() {
+		return nil
+	}
+	if s.start.Rootless {
+		return &verdict.UnsupportedError{
+			Feature: "docker", Reason: "only root may put links into a container of the engine's", Remedy: "run railbed as root, or use runtime: netns",
+		}
+	}
+	s.engine, err = docker.New(ctx, docker.Options{RunDir: s.dir.Path, Base: s.start.Base})
+	if err != nil {
+		return err
+	}
+	// Recorded before there is anything to sweep.
+	if _, err := s.dir.Publish(rundir.Published{Containers: s.engine.Host()}); err != nil {
+		return err
+	}
+	total := 0
+	for _, n := range s.plan.Nodes {
+		if n.Container != nil {
+			total++
+		}
+	}
+	var lock sync.Mutex // guards what follows
+	done := 0
+	group, ctx := errgroup.WithContext(ctx)
+	for _, n := range s.plan.Nodes {
+		if n.Container == nil {
+			continue
+		}
+		group.Go(func() error {
+			namespace, err := s.engine.Open(ctx, nodes.Config{Testbed: s.plan.Name, Node: n, Hosts: s.plan.Hosts})
+			if err != nil {
+				return err
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			s.namespaces[n.Name] = namespace
+			done++
+			s.startup.progress("start containers", done, total)
+			return nil
+		})
+	}
+	return group.Wait()
+}
