@@ -107,10 +107,14 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 		cancel()
 	}
 	err = errors.Join(err, begun, booting.Wait()) // whatever came first, none boots any more
-	if slow := s.guests.Slow(); err == nil && slow != nil {
+	s.warnOfSlowGuests()
+	return err
+}
+
+func (s *supervisor) warnOfSlowGuests() {
+	if slow := s.guests.Slow(); slow != nil {
 		s.warn(fmt.Sprintf("virtual machines run without KVM, with processors 10 to 20 times slower than the host's: %v", slow))
 	}
-	return err
 }
 
 // warn tells whoever waits for the testbed, and the log.
