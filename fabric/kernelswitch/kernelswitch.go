@@ -39,6 +39,10 @@ func NodeSysctls() []kernel.Sysctl {
 		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_announce", Value: "2"},
 		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "0", Optional: true},
+		// A namespace takes over the host's, which would decide what a run finds:
+		// BBR paces by timers. Every kernel has Reno and gives it to every namespace,
+		// and at a cluster's round trips CUBIC grows as Reno does (RFC 9438, 4.3).
+		kernel.Sysctl{Path: "net/ipv4/tcp_congestion_control", Value: "reno"},
 	)
 }
 

@@ -78,16 +78,29 @@ type times map[units.Bytes]float64
 func BenchmarkCollectivesBesideOpenMPI(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI)
 	for _, kind := range []string{worker.AllReduce, worker.AllToAll} {
-		for _, mtu := range []int{1500, 9000} {
+		for _, links := range []besideLinks{{1500, false}, {9000, false}, {1500, true}} {
 			for _, ranks := range []int{2, 4, 8, 16} {
-				b.Run(fmt.Sprintf("%s/mtu=%d/ranks=%d", kind, mtu, ranks), func(b *testing.B) { besideOpenMPI(b, kind, ranks, mtu) })
+				b.Run(fmt.Sprintf("%s/%v/ranks=%d", kind, links, ranks), func(b *testing.B) { besideOpenMPI(b, kind, ranks, links) })
 			}
 		}
 	}
 }
 
-func besideOpenMPI(b *testing.B, kind string, ranks, mtu int) {
-	s := newBeside(b, ranks, mtu)
+// besideLinks are what the nodes are linked by.
+type besideLinks struct {
+	mtu      int
+	offloads bool // veths as the kernel makes them: frames are segmented and summed by nobody
+}
+
+func (l besideLinks) String() string {
+	if l.offloads {
+		return fmt.Sprintf("mtu=%d-offloads", l.mtu)
+	}
+	return fmt.Sprintf("mtu=%d", l.mtu)
+}
+
+func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
+	s := newBeside(b, ranks, links)
 	contestants := []contestant{{"railbed, tcp", s.railbed}}
 	names := []string{"openmpi", "openmpi, ring", "openmpi, pieces"}
 	if kind == worker.AllToAll {
@@ -120,7 +133,7 @@ func besideOpenMPI(b *testing.B, kind string, ranks, mtu int) {
 				r := results[i][size]
 				slices.Sort(r)
 				median := r[len(r)/2]
-				fmt.Printf("%-10s mtu %d, %2d ranks, %8v  %-16s %8.4f Gbit/s (%.4f to %.4f)\n", kind, mtu, ranks, size, c.name, median, r[0], r[len(r)-1])
+				fmt.Printf("%-10s %v, %2d ranks, %8v  %-16s %8.4f Gbit/s (%.4f to %.4f)\n", kind, links, ranks, size, c.name, median, r[0], r[len(r)-1])
 				if i == 0 {
 					own = median
 				} else {
@@ -132,10 +145,10 @@ func besideOpenMPI(b *testing.B, kind string, ranks, mtu int) {
 	}
 }
 
-func newBeside(b *testing.B, ranks, mtu int) *beside {
+func newBeside(b *testing.B, ranks int, links besideLinks) *beside {
 	s := &beside{b: b, ranks: ranks, port: 29500}
 	file := filepath.Join(b.TempDir(), "beside.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, besideNodes, mtu, ranks, ranks, mtu), 0o644); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, besideNodes, links.mtu, ranks, ranks, links.mtu), 0o644); err != nil {
 		b.Fatal(err)
 	}
 	_, p, err := testbed.Load(file)
@@ -146,7 +159,7 @@ func newBeside(b *testing.B, ranks, mtu int) *beside {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { s.tb.Down(context.WithoutCancel(b.Context())) })
-	s.unshape()
+	s.unshape(links.offloads)
 	// Not under /tmp, of which every node has its own.
 	if s.folder, err = os.MkdirTemp("/var/tmp", "railbed-beside-"); err != nil {
 		b.Fatal(err)
@@ -166,15 +179,25 @@ func newBeside(b *testing.B, ranks, mtu int) *beside {
 	return s
 }
 
-// unshape takes the rates from the links, so that processors are what there is to share.
-func (s *beside) unshape() {
+// unshape takes the rates from the links, so that processors are what there is to share,
+// and gives them the offloads that veths have and emulated links have not.
+func (s *beside) unshape(offloads bool) {
 	for _, l := range s.tb.Plan().Links {
 		for _, end := range []struct{ node, port string }{{l.A.Node, l.A.Port}, {l.B.Node, l.B.Port}} {
-			name := "/run/netns/" + s.tb.Name() + "-" + end.node
-			if output, err := exec.Command("nsenter", "--net="+name, "tc", "qdisc", "del", "dev", end.port, "root").CombinedOutput(); err != nil {
-				s.b.Fatalf("take the rate from %s of %s: %v\n%s", end.port, end.node, err, output)
+			s.within(end.node, "tc", "qdisc", "del", "dev", end.port, "root")
+			if offloads {
+				s.within(end.node, "ethtool", "-K", end.port, "tso", "on", "gso", "on", "tx", "on", "sg", "on")
+				s.within(end.node, "ip", "link", "set", end.port, "gso_max_size", "65536", "gso_max_segs", "65535")
 			}
 		}
+	}
+}
+
+// within runs a command in the network of a node or switch.
+func (s *beside) within(node string, command ...string) {
+	args := append([]string{"--net=/run/netns/" + s.tb.Name() + "-" + node}, command...)
+	if output, err := exec.Command("nsenter", args...).CombinedOutput(); err != nil {
+		s.b.Fatalf("%q in %s: %v\n%s", command, node, err, output)
 	}
 }
 
