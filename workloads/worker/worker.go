@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -36,11 +37,22 @@ func Inherited() (Channel, error) {
 // channel, does what that says and returns the exit code. It closes the
 // channel. Errors go to the coordinator; stderr gets those that cannot.
 func Main(channel Channel, stderr io.Writer) int {
-	return run(channel, stderr, hooks{})
+	return run(channel, stderr, hooks{configured: shareProcessors})
 }
 
-// hooks are for this package's tests.
+// shareProcessors gives the Go runtime of this process as many processors as are a
+// rank's share: threads of one rank that wake each other on another rank's processor
+// cost both more than they gain. Not so where an engine works beside the rank.
+func shareProcessors(c *workerConfig) {
+	if c.Transport == TCP {
+		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/max(1, c.Ranks)))
+	}
+}
+
+// hooks are what is done only where a rank is a process, or only in this package's tests.
 type hooks struct {
+	// configured is called before anything is opened.
+	configured func(*workerConfig)
 	// beforeOperation is called within the time of a round.
 	beforeOperation func(rank int, id operationID)
 	// afterOperation sees a result before it is checked.
@@ -142,6 +154,9 @@ func (w *rank) work(ctx context.Context) error {
 	w.config = *m.Config
 	if w.config.Kind == arbiterKind {
 		return w.arbitrate(ctx)
+	}
+	if w.hooks.configured != nil {
+		w.hooks.configured(&w.config)
 	}
 	if !known(w.config.Kind, w.config.Algorithm) && w.config.Kind != Training && w.config.Kind != Messages {
 		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
