@@ -3,6 +3,7 @@ package testbed_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"railbed/testbed/hosttest"
 	"railbed/testbed/hosttest/dockertest"
 	"railbed/testbed/rundir"
+	"railbed/testbed/supervisor"
 )
 
 // TestContainers has two containers and a netns node on one soft switch.
@@ -29,6 +31,7 @@ fabric:
   links: {default: {rate: 1gbit, delay: 50us, mtu: 4200}}
 nodes:
   "h[0-1]": {runtime: docker, rootfs: %s, sysctls: {net.ipv4.tcp_ecn: 1}}
+  h0: {restart: on-failure, entrypoint: [sh, -c, "echo here"]}
 `, base), testbed.Options{})
 	ctx := t.Context()
 	run := func(node, program string, args ...string) (string, error) {
@@ -52,7 +55,48 @@ nodes:
 		t.Errorf("converge: %+v, %v; want nothing to repair", done, err)
 	}
 	t.Run("Commands", func(t *testing.T) { commands(t, tb, tb.Node("h1")) })
+	t.Run("Restarted", func(t *testing.T) { restarted(t, tb, engine) })
 	t.Run("Killed", func(t *testing.T) { killedWithContainers(t, tb, engine) })
+}
+
+// restarted kills a container whose file wants it back, and one whose does not.
+func restarted(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engine) {
+	for _, node := range []string{"h0", "h1"} {
+		if _, err := engine.Docker("kill", "railbed-go-containers-"+node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var seen []string
+	eventually(t, "h0 runs again", func() error {
+		seen = nil
+		err := tb.Events(t.Context(), false, func(e supervisor.Event) error {
+			if strings.HasPrefix(e.Kind, "container.") {
+				seen = append(seen, e.Kind+" "+e.Subject+" "+e.Detail)
+			}
+			return nil
+		})
+		if err == nil && !slices.Contains(seen, "container.restart h0 the container runs again, with its links") {
+			err = fmt.Errorf("events %q", seen)
+		}
+		return err
+	})
+	for _, node := range []string{"h0", "h1"} {
+		if !slices.Contains(seen, "container.died "+node+" the container exited with 137") {
+			t.Errorf("no event of the end of %s: %q", node, seen)
+		}
+	}
+	if out, err := tb.Node("h0").Command(t.Context(), "ping", "-c3", "-i0.2", "-W20", "h2").CombinedOutput(); err != nil {
+		t.Errorf("ping from h0 after its restart: %v\n%s", err, out)
+	}
+	if err := tb.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if out, err := engine.Docker("logs", "railbed-go-containers-h0"); err != nil || out != "here\nhere" {
+		t.Errorf("the entry point of h0 said %q, %v; want twice the same", out, err)
+	}
+	if err := tb.Node("h1").Command(t.Context(), "true").Run(); err == nil || !strings.Contains(err.Error(), "the container does not run any more") {
+		t.Errorf("a command in h1: %v", err)
+	}
 }
 
 // killedWithContainers kills the supervisor: its containers stop, and the next sweep

@@ -129,6 +129,15 @@ func ownNamespace() (netns.NsHandle, error) {
 	return handle, nil
 }
 
+// Become makes this namespace another one, under the same descriptor: whoever has
+// this one, or its path, has that one from then on.
+func (n *Namespace) Become(other *Namespace) error {
+	if err := unix.Dup3(int(other.handle), int(n.handle), unix.O_CLOEXEC); err != nil {
+		return fmt.Errorf("put a network namespace in the place of another: %w", err)
+	}
+	return nil
+}
+
 // Dup is an open file of the namespace, for handing to another process.
 func (n *Namespace) Dup() (*os.File, error) {
 	fd, err := dupCloexec(int(n.handle))

@@ -53,7 +53,7 @@ func (c *container) startIn(ctx context.Context, command nodes.Command, logged b
 		}
 		return nil, err
 	}
-	p.pid = began.PID
+	p.pid, p.gone = began.PID, gone
 	go p.watch(answers, gone)
 	return p, nil
 }
@@ -159,6 +159,7 @@ type process struct {
 	container *container
 	id        uint64
 	pid       int
+	gone      chan struct{} // of the container as it ran then
 
 	done chan struct{}
 	exit nodes.Exit

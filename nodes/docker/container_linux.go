@@ -36,12 +36,18 @@ type container struct {
 	image   *resolved
 	id      string
 	ids     atomic.Uint64
+	// life ends when the container is closed, and work is what goes on until then.
+	life context.Context
+	die  context.CancelFunc
+	work sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	channel *packets // nil while the container does not run
 	waiting map[uint64]chan answer
 	gone    chan struct{} // closed when the channel has ended
+	// lastPause is the one before the latest restart, doubled.
+	lastPause time.Duration
 
 	ending sync.Once
 	ended  error
@@ -158,8 +164,12 @@ func (c *container) run(ctx context.Context, listener *net.UnixListener) (*kerne
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errors.Join(nodes.ErrClosed, namespace.Close(), channel.close())
+	}
 	c.channel, c.gone = channel, make(chan struct{})
-	go c.listenTo(channel, c.gone)
+	gone := c.gone
+	c.work.Go(func() { c.listenTo(channel, gone) })
 	return namespace, nil
 }
 
@@ -236,6 +246,14 @@ func (c *container) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("configure container: %w", err)
 	}
+	if err := c.startEntrypoint(ctx); err != nil {
+		return err
+	}
+	return c.healthy(ctx)
+}
+
+// startEntrypoint starts what the container is for, if anything.
+func (c *container) startEntrypoint(ctx context.Context) error {
 	args := c.entrypoint()
 	if len(args) == 0 {
 		return nil
@@ -250,8 +268,8 @@ func (c *container) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start entry point: %w", err)
 	}
-	_ = p
-	return c.healthy(ctx)
+	c.work.Go(func() { c.watchEntrypoint(p) })
+	return nil
 }
 
 // entrypoint is what runs in the container, by the rules of docker run: another
@@ -326,14 +344,16 @@ func (c *container) mounts() []mount.Mount {
 func (c *container) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	channel := c.channel
+	channel, gone := c.channel, c.gone
 	c.mu.Unlock()
+	c.die()
 	c.ending.Do(func() {
 		if channel != nil {
 			// Ends the first process, so that the engine finds a stopped container.
 			c.ended = channel.close()
-			<-c.gone
+			<-gone
 		}
+		c.work.Wait()
 		c.runtime.turns <- struct{}{}
 		defer func() { <-c.runtime.turns }()
 		c.ended = errors.Join(c.ended, c.remove())
@@ -384,4 +404,5 @@ func (c *container) listenTo(channel *packets, gone chan struct{}) {
 	}
 	c.mu.Unlock()
 	close(gone)
+	c.lost()
 }

@@ -57,6 +57,11 @@ type Options struct {
 	RunDir string
 	// Base is the folder that paths of the file are relative to.
 	Base string
+	// Event is told of what happens to containers by itself; nil tells nobody.
+	Event func(kind, subject, detail string)
+	// Revive puts a node's links into the namespace of its container that runs again;
+	// it is needed where nodes are to be restarted. The namespace stays the caller's.
+	Revive func(ctx context.Context, node string, namespace *kernel.Namespace) error
 }
 
 // Runtime makes nodes that are containers. It is safe for concurrent use.
@@ -67,6 +72,9 @@ type Runtime struct {
 	boot    string
 	// program is what is mounted into containers to run as their first process.
 	program program
+
+	ended   context.CancelFunc
+	watched chan struct{} // closed when the engine is watched no more
 
 	mu     sync.Mutex // guards what follows
 	opened map[string]*container
@@ -95,10 +103,18 @@ func New(ctx context.Context, o Options) (*Runtime, error) {
 	}
 	r := &Runtime{
 		options: o, client: engine, turns: make(chan struct{}, atOnce), boot: string(boot[:len(boot)-1]),
-		opened: map[string]*container{}, images: map[string]*resolved{},
+		watched: make(chan struct{}), opened: map[string]*container{}, images: map[string]*resolved{},
 	}
-	r.program, err = ownProgram()
-	return r, err
+	if r.program, err = ownProgram(); err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	life, ended := context.WithCancel(context.Background())
+	r.ended = ended
+	go func() {
+		defer close(r.watched)
+		r.watchEngine(life)
+	}()
+	return r, nil
 }
 
 // answerTime bounds what an engine answers at once.
@@ -114,12 +130,13 @@ func unsupported(err error) error {
 // Open makes a node's container and starts it, up to its first process, and returns
 // its network namespace, which is the caller's. Create makes it the node.
 func (r *Runtime) Open(ctx context.Context, config nodes.Config) (*kernel.Namespace, error) {
-	r.turns <- struct{}{}
-	defer func() { <-r.turns }()
 	c := &container{runtime: r, config: config, waiting: map[uint64]chan answer{}}
+	c.life, c.die = context.WithCancel(context.Background())
+	r.turns <- struct{}{}
 	namespace, err := c.open(ctx)
+	<-r.turns
 	if err != nil {
-		return nil, fmt.Errorf("open container of %s: %w", config.Node.Name, errors.Join(err, c.remove()))
+		return nil, fmt.Errorf("open container of %s: %w", config.Node.Name, errors.Join(err, c.Close()))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,6 +167,8 @@ func (r *Runtime) Close() error {
 	if r == nil {
 		return nil
 	}
+	r.ended()
+	<-r.watched
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var errs []error

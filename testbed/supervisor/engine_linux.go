@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/fabric"
+	"railbed/fabric/kernel"
 	"railbed/nodes"
 	"railbed/nodes/docker"
 	"railbed/testbed/plan"
@@ -36,7 +37,9 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 			Feature: "docker", Reason: "only root may put links into a container of the engine's", Remedy: "run railbed as root, or use runtime: netns",
 		}
 	}
-	s.engine, err = docker.New(ctx, docker.Options{RunDir: s.dir.Path, Base: s.start.Base})
+	s.engine, err = docker.New(ctx, docker.Options{
+		RunDir: s.dir.Path, Base: s.start.Base, Event: s.events.add, Revive: s.revive,
+	})
 	if err != nil {
 		return err
 	}
@@ -71,4 +74,16 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 		})
 	}
 	return group.Wait()
+}
+
+// revive puts the links of a container's node into the namespace that the container
+// has since it runs again. The old one's end with it, and the repair makes them anew.
+func (s *supervisor) revive(ctx context.Context, node string, namespace *kernel.Namespace) error {
+	s.adoption.converging.Lock()
+	defer s.adoption.converging.Unlock()
+	if err := s.namespaces[node].Become(namespace); err != nil {
+		return err
+	}
+	_, err := s.fabric.Repair(ctx)
+	return err
 }

@@ -79,7 +79,7 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 	defer cancel()
 	booting, ctx := errgroup.WithContext(ctx)
 	booting.SetLimit(runtime.NumCPU())
-	beginning, ctx := errgroup.WithContext(ctx) // the containers' runtime has its own limit
+	beginning, begin := errgroup.WithContext(ctx) // the containers' runtime has its own limit
 	var err error
 	for i, n := range p.Nodes {
 		err = groups[i].Make()
@@ -91,7 +91,7 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 		case n.Runtime == spec.CNI:
 			err = create(ctx, cni.Runtime{}, i)
 		case n.Container != nil:
-			beginning.Go(func() error { return create(ctx, s.engine, i) })
+			beginning.Go(func() error { return create(begin, s.engine, i) })
 		default:
 			err = create(ctx, netns.Runtime{}, i)
 		}

@@ -1,0 +1,149 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
+
+	"railbed/nodes"
+	"railbed/testbed/spec"
+)
+
+// Kinds of events.
+const (
+	Died       = "container.died"
+	Ended      = "container.ended" // of its entry point, with another code than 0
+	Completed  = "container.completed"
+	Restarted  = "container.restart"
+	EngineLost = "engine.lost"
+)
+
+// Pauses between restarts double from the first to the last.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+// tell tells of an event, unless the node is being closed.
+func (c *container) tell(kind, detail string) {
+	if c.life.Err() == nil && c.runtime.options.Event != nil {
+		c.runtime.options.Event(kind, c.config.Node.Name, detail)
+	}
+}
+
+// restarts says whether the file wants what ended so to be started again.
+func (c *container) restarts(failed bool) bool {
+	policy := c.config.Node.Container.Restart
+	return policy == spec.RestartAlways || policy == spec.RestartOnFailure && failed
+}
+
+// pause waits before a restart.
+func (c *container) pause() (proceed bool) {
+	c.mu.Lock()
+	pause := max(c.lastPause, firstPause)
+	c.lastPause = min(2*pause, lastPause)
+	c.mu.Unlock()
+	select {
+	case <-c.life.Done():
+		return false
+	case <-time.After(pause):
+		return true
+	}
+}
+
+// lost is called when the container has gone away.
+func (c *container) lost() {
+	if c.life.Err() != nil {
+		return
+	}
+	how, failed := c.inspected()
+	c.tell(Died, how)
+	if !c.restarts(failed) {
+		return
+	}
+	for c.pause() {
+		err := c.revive()
+		if err == nil {
+			c.tell(Restarted, "the container runs again, with its links")
+			return
+		}
+		c.tell(Died, "start it again: "+err.Error())
+	}
+}
+
+// inspected says how the container ended.
+func (c *container) inspected() (how string, failed bool) {
+	ctx, cancel := context.WithTimeout(c.life, answerTime)
+	defer cancel()
+	for deadline := time.Now().Add(answerTime); ; {
+		state, err := c.runtime.client.ContainerInspect(ctx, c.id)
+		switch {
+		case err != nil:
+			return oneLine("the engine says: " + err.Error()), true
+		case state.State == nil || state.State.Running && time.Now().Before(deadline):
+			time.Sleep(10 * time.Millisecond) // it has not noticed yet
+			continue
+		}
+		how = fmt.Sprintf("the container exited with %d", state.State.ExitCode)
+		if state.State.OOMKilled {
+			how += ", out of memory"
+		}
+		return how, state.State.ExitCode != 0
+	}
+}
+
+// revive starts the container again, whose links then move into its new namespace.
+func (c *container) revive() error {
+	ctx, cancel := context.WithTimeout(c.life, removeTime)
+	defer cancel()
+	listener, err := c.listen()
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	namespace, err := c.run(ctx, listener)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(c.runtime.options.Revive(ctx, c.config.Node.Name, namespace), namespace.Close()); err != nil {
+		return err
+	}
+	return c.begin(ctx)
+}
+
+// watchEntrypoint starts the entry point again, as long as the file wants it so.
+func (c *container) watchEntrypoint(p *process) {
+	exit, _ := p.Wait()
+	c.mu.Lock()
+	here := c.channel != nil && c.gone == p.gone
+	c.mu.Unlock()
+	if !here {
+		return // it ended with the container
+	}
+	kind, failed := Completed, exit != nodes.Exit{}
+	if failed {
+		kind = Ended
+	}
+	c.tell(kind, fmt.Sprintf("the entry point exited with %d", exit.Code))
+	if !c.restarts(failed) || !c.pause() {
+		return
+	}
+	if err := c.startEntrypoint(c.life); err != nil {
+		c.tell(Ended, "start the entry point again: "+err.Error())
+		return
+	}
+	c.tell(Restarted, "the entry point runs again")
+}
+
+// watchEngine tells when the engine goes away: a run that needs no more of it than
+// containers that are there goes on, and says so.
+func (r *Runtime) watchEngine(ctx context.Context) {
+	_, lost := r.client.Events(ctx, events.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelRunDir+"="+r.options.RunDir))})
+	if err := <-lost; err != nil && ctx.Err() == nil && r.options.Event != nil {
+		r.options.Event(EngineLost, r.Host(), oneLine("the engine went away: "+err.Error()))
+	}
+}
