@@ -79,6 +79,9 @@ var levels = map[string]folder{
 
 	"nodes":        {level: 3},
 	"nodes/cgroup": {level: 2},
+	"nodes/frr": {level: 3, siblings: map[string]string{
+		"nodes": "its daemons run in one",
+	}},
 	"nodes/netns": {level: 3, siblings: map[string]string{
 		"nodes": "it is one of its runtimes",
 	}},

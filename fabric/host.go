@@ -29,6 +29,7 @@ type host struct {
 	portIndex map[string]int // interface index by name
 	loopbacks []kernel.Address
 	routes    []kernel.Route
+	learned   *learned // of a router with daemons, which set the rest of its routes
 	rules     []kernel.Rule
 	sysctls   []kernel.Sysctl
 }
@@ -104,7 +105,7 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 	}
 	for _, s := range p.Switches {
 		h := add(s.Name, s.Ports)
-		errs = append(errs, h.setRouting(s.Loopbacks, s.Routes, nil))
+		errs = append(errs, h.setRouting(s.Loopbacks, s.Routes, nil), h.setLearned(p, &s))
 		if s.Name == SoftSide {
 			h.sysctls = kernelswitch.SilentSysctls()
 			continue

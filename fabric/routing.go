@@ -185,7 +185,7 @@ func (f *Fabric) compareRoutes(h *host, got reading, d *differences) {
 func (f *Fabric) compareStrayRoutes(h *host, got reading, left map[routeKey][]kernel.Route, d *differences) {
 	for _, r := range got.routes { // in the kernel's order, not the map's
 		for _, r := range left[keyOf(r)] {
-			if r.Kernel {
+			if r.Kernel || r.Daemon && h.learned != nil {
 				continue
 			}
 			away := request(passRoute, func(b *kernel.Batch) { b.DeleteRoute(h.named(got, r)) })

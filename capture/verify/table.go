@@ -113,6 +113,12 @@ var kinds = []kind{
 			k := p.Reordering
 			return NewReordering(Selection{From: k.From, To: k.To}, bound(k.Share, spec.ShareBound)), nil
 		}},
+	{"outage", `{from: h0, longest: "<= 1s"}`,
+		func(p *spec.PacketsCheck) []string { return []string{p.Outage.From, p.Outage.To} },
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			k := p.Outage
+			return NewOutage(Selection{From: k.From, To: k.To}, bound(k.Longest, spec.DurationBound)), nil
+		}},
 	{"queue-depth", `{at: leaf1, max: "<= 100KB"}`,
 		func(p *spec.PacketsCheck) []string { return []string{p.QueueDepth.At, p.QueueDepth.Workload} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {

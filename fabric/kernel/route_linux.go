@@ -25,6 +25,8 @@ type Route struct {
 	// Kernel is set by Routes on routes that the kernel made itself for an
 	// address of an interface. AddRoute makes such a route pass for one.
 	Kernel bool
+	// Daemon is set by Routes on routes that a routing daemon found.
+	Daemon bool
 	// Type is set by Routes: unix.RTN_UNICAST for what AddRoute makes.
 	Type uint8
 	// Metric and TOS are set by Routes: the kernel keeps a route for each of
@@ -198,7 +200,7 @@ func parseRoute(body []byte) (Route, error) {
 	if body[0] == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()
 	}
-	route := Route{Table: int(body[4]), Kernel: body[5] == unix.RTPROT_KERNEL || body[5] == unix.RTPROT_RA, Type: body[7], TOS: body[3]}
+	route := Route{Table: int(body[4]), Kernel: body[5] == unix.RTPROT_KERNEL || body[5] == unix.RTPROT_RA, Daemon: body[5] == unix.RTPROT_BGP || body[5] == unix.RTPROT_ZEBRA, Type: body[7], TOS: body[3]}
 	single := NextHop{Weight: 1}
 	var hops error
 	err := eachAttr(body[unix.SizeofRtMsg:], func(kind uint16, value []byte) {

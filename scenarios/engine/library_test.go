@@ -110,6 +110,8 @@ func needGuests(t *testing.T, p *plan.Plan) {
 			hosttest.Need(t, hosttest.Tap)
 		case "perftest":
 			hosttest.Need(t, hosttest.Perftest)
+		case spec.FRR:
+			hosttest.Need(t, hosttest.Root, hosttest.FRR)
 		}
 	}
 }

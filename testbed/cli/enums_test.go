@@ -183,6 +183,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		},
 		"Workload.ip":           only("4", "6"),
 		"Stack.kind":            stackKind,
+		"Routing.daemon":        only(spec.FRR), // package nodes/frr
 		"Node.pull":             only(spec.PullMissing, spec.PullNever, spec.PullAlways),
 		"Node.restart":          only(spec.RestartNo, spec.RestartOnFailure, spec.RestartAlways),
 		"Node.runtime":          only("netns", "docker", "vm", "cni"),

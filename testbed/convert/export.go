@@ -104,7 +104,7 @@ func labelled[T any](key string, part T) (mapping, error) {
 func ToContainerlab(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Problems, error) {
 	e := newExporter(t, p, image)
 	whole := spec.Testbed{Name: t.Name, Seed: t.Seed, Dilation: t.Dilation, Addressing: t.Addressing, AcceptUndilated: t.AcceptUndilated, Requires: t.Requires,
-		Fabric: spec.Fabric{Topology: spec.Explicit, Memory: t.Fabric.Memory}}
+		Fabric: spec.Fabric{Topology: spec.Explicit, Memory: t.Fabric.Memory, Routing: t.Fabric.Routing}}
 	labels, err := labelled(labelTestbed, whole)
 	if err != nil {
 		return nil, nil, err

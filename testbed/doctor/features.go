@@ -274,6 +274,10 @@ func hostFeatures() []feature {
 			remedy: "apt-get install perftest ibverbs-providers", try: tryInstalled("ib_write_bw"),
 		},
 		{
+			name: "frr", tried: "ask its zebra for the version", gates: "routing: {daemon: frr}, routers that find their routes",
+			remedy: "apt-get install --no-install-recommends frr, and root", try: tryFRR,
+		},
+		{
 			name: "tshark", tried: "run it", gates: "reading captures on a terminal; some tests",
 			remedy: "apt-get install tshark", try: tryProgram("tshark", "--version"),
 		},

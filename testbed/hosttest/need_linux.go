@@ -46,6 +46,8 @@ const (
 	Redis     Feature = "redis"
 	Libfabric Feature = "libfabric"
 	IPerf3    Feature = "iperf3"
+	// FRR is the routing daemons of routers.
+	FRR Feature = "frr"
 	// Docker is an engine that tests can start, for package dockertest.
 	Docker Feature = "docker"
 	// Rping is librdmacm's example, for guests whose kernels have RDMA.
@@ -86,6 +88,7 @@ var probes = map[Feature]func() error{
 	Libfabric:  program("fi_info", "--version"),
 	Redis:      program("redis-server", "--version"),
 	IPerf3:     program("iperf3", "--version"),
+	FRR:        installed("/usr/lib/frr/zebra"),
 	Docker:     program("dockerd", "--version"),
 	Rping:      installed("rping"),
 	Perftest:   installed("ib_write_bw"),

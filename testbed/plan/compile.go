@@ -64,10 +64,11 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 	phases := [][]func(){
 		{c.shape},
 		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides, c.checkSteps},
-		{c.checkKinds},
+		{c.checkKinds, c.checkRouting},
 		{c.checkSoftOnly, c.checkContainers},
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
+		{c.addRouting},
 		{c.addRDMA, c.addRanks, c.addRequirements},
 		{c.addJobs},
 	}

@@ -185,6 +185,8 @@ type Switch struct {
 	Routes   []Route     `json:"routes,omitempty"`
 	// Loopbacks are the router's own addresses, for ICMP errors.
 	Loopbacks []netip.Prefix `json:"loopbacks,omitempty"`
+	// Routing is the router's daemons, nil where its routes are set.
+	Routing *Routing `json:"routing,omitempty"`
 }
 
 // Route is a route; several next hops are equal-cost (by weight) paths.

@@ -18,6 +18,9 @@ func (c *compiler) addRequirements() {
 	c.requireGuests()
 	c.requireDocker()
 	c.requireRDMA()
+	if r := c.t.Fabric.Routing; r != nil {
+		c.require(r.Daemon, "routers find their routes with it", "fabric.routing.daemon")
+	}
 	if c.plan.Soft() {
 		return // its links delay, lose and change packets by themselves
 	}

@@ -139,12 +139,16 @@ func (c *compiler) checkWeights() {
 		if l.Weight == 0 {
 			continue
 		}
-		path := c.linkEntry(*l, func(path string, entry spec.Link) string {
-			if entry.Weight != 0 {
-				return path + ".weight"
-			}
-			return ""
-		})
-		c.once(path, "want "+c.routing()+", or remove weight", "weight is of equal-cost paths, and %s has none", c.plan.Switches[0].Name)
+		c.once(c.linkWeight(*l), "want "+c.routing()+", or remove weight", "weight is of equal-cost paths, and %s has none", c.plan.Switches[0].Name)
 	}
+}
+
+// linkWeight is the path of the weight of a link.
+func (c *compiler) linkWeight(l Link) string {
+	return c.linkEntry(l, func(path string, entry spec.Link) string {
+		if entry.Weight != 0 {
+			return path + ".weight"
+		}
+		return ""
+	})
 }

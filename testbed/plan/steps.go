@@ -105,6 +105,9 @@ func (c *compiler) checkSelected(path string, p *spec.PacketsCheck, nodes, switc
 	if k := p.Reordering; k != nil {
 		ends("reordering", k.From, k.To)
 	}
+	if k := p.Outage; k != nil {
+		ends("outage", k.From, k.To)
+	}
 	if k := p.QueueDepth; k != nil {
 		at("queue-depth.at", k.At)
 	}

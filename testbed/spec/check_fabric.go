@@ -38,6 +38,9 @@ func (c *checker) fabric() {
 	c.entries("fabric.switches", len(f.Switches))
 	c.entries("fabric.links", len(f.Links))
 	c.between("fabric.memory", f.Memory, minMemoryBytes, maxMemoryBytes)
+	if f.Routing != nil {
+		c.routing("fabric.routing", f.Routing)
+	}
 	c.switchSettings("fabric.switch", f.Switch)
 	for _, entry := range f.Switches {
 		at := keyed("fabric.switches", entry.Key)

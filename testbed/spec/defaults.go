@@ -20,6 +20,9 @@ func (t *Testbed) SetDefaults() {
 	a.Links4 = cmp.Or(a.Links4, DefaultLinks4)
 	a.Loopbacks6 = cmp.Or(a.Loopbacks6, DefaultLoopbacks6)
 	a.Links6 = cmp.Or(a.Links6, DefaultLinks6)
+	if t.Fabric.Routing != nil {
+		t.Fabric.Routing.setDefaults()
+	}
 	for i := range t.Steps {
 		t.Steps[i].setDefaults()
 	}

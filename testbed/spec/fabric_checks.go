@@ -141,6 +141,17 @@ type ReorderingCheck struct {
 	Share string `yaml:"share" json:"share"`
 }
 
+// OutageCheck judges the longest time in which a flow of datagrams sent and nothing of
+// it arrived: what routers take to find another path.
+type OutageCheck struct {
+	// From are the nodes that the flows come from. Default "*".
+	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	// To are the nodes that the flows go to. Default "*".
+	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	// Longest is of all flows, such as "<= 1s".
+	Longest string `yaml:"longest" json:"longest"`
+}
+
 // QueueDepthCheck judges the bytes that waited in queues whenever a packet was
 // sent, marked or dropped.
 type QueueDepthCheck struct {
@@ -305,6 +316,10 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 	if k := p.Reordering; k != nil {
 		nodes(at+".reordering", k.From, k.To)
 		c.bound(at+".reordering.share", k.Share, ShareBound)
+	}
+	if k := p.Outage; k != nil {
+		nodes(at+".outage", k.From, k.To)
+		c.bound(at+".outage.longest", k.Longest, DurationBound)
 	}
 	if k := p.QueueDepth; k != nil {
 		c.selected(at+".queue-depth.at", k.At)

@@ -123,6 +123,8 @@ type Fabric struct {
 	// Links maps "default", a class ("host", "fabric") or a link's name or
 	// glob ("leaf1--spine2") to settings; later and more exact ones win.
 	Links Ordered[Link] `yaml:"links,omitempty" json:"links,omitempty"`
+	// Routing is where the routes of routers come from. Default: the plan.
+	Routing *Routing `yaml:"routing,omitempty" json:"routing,omitempty"`
 	// Memory is for all packets in soft switches, links and emulated NICs
 	// together. Default 256MiB.
 	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
@@ -435,6 +437,8 @@ type PacketsCheck struct {
 	Deadlock string `yaml:"deadlock,omitempty" json:"deadlock,omitempty" jsonschema:"enum=none,enum=some"`
 	// Reordering judges the share of packets that arrived out of order.
 	Reordering *ReorderingCheck `yaml:"reordering,omitempty" json:"reordering,omitempty"`
+	// Outage judges for how long flows of datagrams were cut off.
+	Outage *OutageCheck `yaml:"outage,omitempty" json:"outage,omitempty"`
 	// QueueDepth judges how long queues of soft switches were.
 	QueueDepth *QueueDepthCheck `yaml:"queue-depth,omitempty" json:"queue-depth,omitempty"`
 	// Pacing holds that rd sends nothing ahead of the schedule of its rate.

@@ -115,5 +115,7 @@ var wrongSoftFiles = []struct {
 	{"no rule of RoCEv2", judged + "roce: {rule: " + here + "crc}}}]\n", `rule "crc" does not exist`, "icrc"},
 	{"two checks in one", judged + "deadlock: none, " + here + "trims: {}}}]\n", "has deadlock and trims", "exactly one of them"},
 	{"polarised and even", judged + "path-spread: {switch: leaf1, polarised: true, min-share: " + here + "10%}}}]\n", "a least share of what is to be polarised", "remove one"},
+	{"outage without a bound", judged + "outage: {longest: " + here + "short}}}]\n", `outage.longest "short" is no comparison`, `as in ">= 10ms"`},
+	{"no such daemon", "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, routing: {daemon: " + here + "bird}}\n", `daemon "bird" does not exist`, "want frr"},
 	{"in a step", head + "steps: [{link: {where: a--b, set: {drop-list: [" + here + "0]}}}]\n", "0 is no packet of a flow", "want 1 to 2147483647"},
 }

@@ -212,7 +212,10 @@ func (s *supervisor) build(ctx context.Context) error {
 	if err := s.buildFabric(ctx, calibration, groups); err != nil {
 		return err
 	}
-	return s.createNodes(ctx, groups)
+	if err := s.createNodes(ctx, groups); err != nil {
+		return err
+	}
+	return s.startRouting(ctx)
 }
 
 // buildFabric makes the network, and meanwhile publishes the names: that is

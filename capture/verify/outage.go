@@ -1,0 +1,106 @@
+package verify
+
+import (
+	"fmt"
+	"time"
+
+	"railbed/testbed/spec"
+)
+
+// Outage judges the longest time in which a flow of datagrams sent and nothing of it
+// arrived: from when the first one left that was missed, or where the flow begins, to
+// the next arrival, or to the last departure where none came any more. A stream of
+// datagrams at a rate measures with it how long routers take to route around a
+// failure, as RFC 6413 does from lost packets, within the time between two of them.
+type Outage struct {
+	selector
+	longest *spec.Bound
+	flows   []flowOutage // by flow index
+}
+
+// flowOutage is what is known of one flow, in nanoseconds.
+type flowOutage struct {
+	flow           *Flow
+	waits          bool  // for an arrival
+	since, left    int64 // the first departure since the last arrival, and the last one
+	longest        int64
+	sent, received uint64
+}
+
+// NewOutage makes the check.
+func NewOutage(s Selection, longest *spec.Bound) *Outage {
+	return &Outage{selector: selector{Selection: s}, longest: longest}
+}
+
+// Begin implements Check.
+func (k *Outage) Begin(c *Capture) { k.begin(c) }
+
+// protocolUDP is IANA's number of UDP: other protocols send again, or answer.
+const protocolUDP = 17
+
+// Packet implements Check.
+func (k *Outage) Packet(p *Packet) {
+	if p.Flow == nil || p.Flow.Proto != protocolUDP || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) {
+		return
+	}
+	for len(k.flows) <= p.Flow.Index {
+		k.flows = append(k.flows, flowOutage{})
+	}
+	f := &k.flows[p.Flow.Index]
+	f.flow = p.Flow
+	switch p.Direction {
+	case Out:
+		if f.sent++; !f.waits {
+			f.waits, f.since = true, p.Time
+		}
+		f.left = p.Time
+	case In:
+		f.received++
+		if f.waits {
+			f.longest = max(f.longest, p.Time-f.since)
+		}
+		f.waits = false
+	}
+}
+
+// Result implements Check.
+func (k *Outage) Result() Result {
+	r := Result{Name: k.titled("outage"), Measured: map[string]float64{}}
+	taps := k.nicTaps()
+	var wrong, unclear []string
+	var worst flowOutage
+	var sent, received uint64
+	flows := 0
+	for _, f := range k.flows {
+		if f.sent == 0 {
+			continue // of the other end, or half seen
+		}
+		flows++
+		sent, received = sent+f.sent, received+f.received
+		if f.waits {
+			f.longest = max(f.longest, f.left-f.since)
+		}
+		if f.longest > worst.longest || worst.flow == nil {
+			worst = f
+		}
+	}
+	switch {
+	case received == 0:
+		unclear = append(unclear, "no datagram was seen to leave one node and to arrive at another")
+	default:
+		took := time.Duration(worst.longest)
+		r.Measured["longest"], r.Measured["flows"], r.Measured["lost"] = took.Seconds(), float64(flows), float64(int64(sent)-int64(received))
+		r.Summary = fmt.Sprintf("the longest outage of %d flows was %s, of %s > %s; %d of %d datagrams did not arrive",
+			flows, took.Round(10*time.Microsecond), worst.flow.Src, worst.flow.Dst, int64(sent)-int64(received), sent)
+		if !k.longest.Holds(float64(worst.longest)) {
+			line := fmt.Sprintf("the longest outage took %s, want %s", took.Round(10*time.Microsecond), k.longest)
+			if k.capture.lossy(taps) {
+				unclear = append(unclear, line)
+			} else {
+				wrong = append(wrong, line)
+			}
+		}
+	}
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}

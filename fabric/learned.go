@@ -1,0 +1,128 @@
+package fabric
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"railbed/fabric/kernel"
+	"railbed/testbed/plan"
+)
+
+// learned is what the daemons of a router must find.
+type learned struct {
+	// hops are those of the plan's shortest paths to each network that another
+	// router announces.
+	hops map[netip.Prefix][]kernel.NextHop
+	// order is the networks, sorted.
+	order []netip.Prefix
+}
+
+// setLearned takes the routes that daemons find out of those that are set, and works
+// out what they must find.
+func (h *host) setLearned(p *plan.Plan, sw *plan.Switch) error {
+	if sw.Routing == nil {
+		return nil
+	}
+	var all []kernel.Route
+	all, h.routes = h.routes, nil
+	for i, r := range sw.Routes {
+		if !sw.Learned(r) {
+			h.routes = append(h.routes, all[i])
+		}
+	}
+	h.learned = &learned{hops: map[netip.Prefix][]kernel.NextHop{}}
+	for i := range p.Switches {
+		other := &p.Switches[i]
+		if other.Routing == nil || other.Name == sw.Name {
+			continue
+		}
+		for _, network := range other.Routing.Networks {
+			if _, known := h.learned.hops[network]; known || slices.Contains(sw.Routing.Networks, network) {
+				continue
+			}
+			route, found := bestRoute(all, network)
+			if !found {
+				return fmt.Errorf("route %s of %s: the plan has none", network, sw.Name)
+			}
+			h.learned.hops[network] = route.Hops
+			h.learned.order = append(h.learned.order, network)
+		}
+	}
+	slices.SortFunc(h.learned.order, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
+	})
+	return nil
+}
+
+// bestRoute is the route to a network, by the longest prefix.
+func bestRoute(routes []kernel.Route, to netip.Prefix) (best kernel.Route, found bool) {
+	for _, r := range routes {
+		if r.Dst.Bits() <= to.Bits() && r.Dst.Contains(to.Addr()) && (!found || r.Dst.Bits() > best.Dst.Bits()) {
+			best, found = r, true
+		}
+	}
+	return best, found
+}
+
+// Unlearned counts what the daemons of routers have not found, or not all shortest
+// paths to, and says the first. Links that are down are no paths.
+func (f *Fabric) Unlearned(ctx context.Context) (count int, first string, err error) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	missing := make([][]string, len(f.hosts))
+	position := map[*host]int{}
+	for i, h := range f.hosts {
+		position[h] = i
+	}
+	err = f.each(ctx, f.hosts, func(h *host) error {
+		if h.learned == nil {
+			return nil
+		}
+		conn, err := kernel.Open()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		routes, err := conn.Routes()
+		missing[position[h]] = h.unlearned(routes)
+		return err
+	}, func(int) {})
+	for _, of := range missing {
+		count += len(of)
+		if first == "" && len(of) > 0 {
+			first = of[0]
+		}
+	}
+	return count, first, err
+}
+
+// unlearned compares routes with what the daemons must find.
+func (h *host) unlearned(routes []kernel.Route) []string {
+	found := make(map[netip.Prefix][]kernel.NextHop, len(routes))
+	for _, r := range routes {
+		if r.Daemon && keyOf(r).table == kernel.MainTable {
+			found[r.Dst] = r.Hops
+		}
+	}
+	var missing []string
+	for _, network := range h.learned.order {
+		got, want := ways(found[network]), ways(h.learned.hops[network])
+		if !slices.Equal(got, want) {
+			missing = append(missing, fmt.Sprintf("%s has %d of %d paths to %s", h.name, len(got), len(want), network))
+		}
+	}
+	return missing
+}
+
+// ways are next hops by gateway and interface, sorted: FRRouting's have no weights.
+func ways(hops []kernel.NextHop) []kernel.NextHop {
+	all := make([]kernel.NextHop, len(hops))
+	for i, hop := range hops {
+		all[i] = kernel.NextHop{Via: hop.Via, Index: hop.Index}
+	}
+	slices.SortFunc(all, func(a, b kernel.NextHop) int { return cmp.Or(a.Index-b.Index, a.Via.Compare(b.Via)) })
+	return all
+}

@@ -1,0 +1,146 @@
+package frr
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"railbed/nodes"
+	"railbed/testbed/plan"
+)
+
+// daemonDir is where Debian and FRRouting's own packages put the daemons.
+const daemonDir = "/usr/lib/frr"
+
+// runDir is where the daemons' sockets are, which vtysh looks for: the node's own
+// /run, that no other router sees.
+const runDir = "/run/frr"
+
+// Router is the daemons of one router. They end with its node.
+type Router struct {
+	name  string
+	node  nodes.Node
+	ended chan error
+}
+
+// Start starts the daemons of a router in its node. ctx bounds the start.
+func Start(ctx context.Context, node nodes.Node, sw *plan.Switch) (*Router, error) {
+	r := &Router{name: sw.Name, node: node, ended: make(chan error, 3)}
+	prepare := "umask 027; mkdir -p " + runDir + " && chown frr:frr " + runDir
+	if err := r.shell(ctx, prepare, ""); err != nil {
+		return nil, err
+	}
+	daemons := []struct{ name, config string }{{"zebra", zebraConfig(sw)}, {"bgpd", bgpdConfig(sw)}}
+	if sw.Routing.BFD > 0 {
+		daemons = append(daemons, struct{ name, config string }{"bfdd", "frr defaults datacenter\n"})
+	}
+	for _, d := range daemons {
+		file := runDir + "/" + d.name + ".conf"
+		if err := r.shell(ctx, "umask 027; cat > "+file+" && chgrp frr "+file, d.config); err != nil {
+			return nil, err
+		}
+		if err := r.daemon(ctx, d.name); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// shell runs a script in the node until its end.
+func (r *Router) shell(ctx context.Context, script, input string) error {
+	stdin, feed, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("prepare routing daemons of %s: %w", r.name, err)
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		_, _ = io.WriteString(feed, input)
+		feed.Close()
+	})
+	said, process, err := r.start(ctx, []string{"sh", "-c", script}, stdin)
+	stdin.Close()
+	if err == nil {
+		var exit nodes.Exit
+		if exit, err = process.Wait(); err == nil && (exit.Code != 0 || exit.Signal != 0) {
+			err = fmt.Errorf("exit code %d: %s", exit.Code, said())
+		}
+	}
+	group.Wait()
+	if err != nil {
+		return fmt.Errorf("prepare routing daemons of %s: %w", r.name, err)
+	}
+	return nil
+}
+
+// daemon starts one and watches it. Those that need zebra wait until it listens:
+// otherwise they would ask again only seconds later.
+func (r *Router) daemon(ctx context.Context, name string) error {
+	wait := ""
+	if name != "zebra" {
+		wait = "until [ -S " + runDir + "/zserv.api ]; do sleep 0.02; done; "
+	}
+	script := fmt.Sprintf("%sexec %s/%s -f %s/%s.conf --log file:%s/%s.log", wait, daemonDir, name, runDir, name, runDir, name)
+	said, process, err := r.start(ctx, []string{"sh", "-c", script}, nil)
+	if err != nil {
+		return fmt.Errorf("start %s of %s: %w", name, r.name, err)
+	}
+	go func() {
+		exit, err := process.Wait()
+		if err == nil {
+			err = fmt.Errorf("%s of %s has ended: exit code %d, signal %d: %s", name, r.name, exit.Code, exit.Signal, said())
+		}
+		r.ended <- err
+	}()
+	return nil
+}
+
+// Ended tells when a daemon has ended, and how: the router's routes are then what the
+// last ones were.
+func (r *Router) Ended() <-chan error { return r.ended }
+
+// maxSaid bounds what is remembered of a program's last words.
+const maxSaid = 4 << 10
+
+// start starts a command whose last words are remembered.
+func (r *Router) start(ctx context.Context, args []string, stdin *os.File) (said func() string, process nodes.Process, err error) {
+	out, write, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer write.Close()
+	process, err = r.node.Start(ctx, nodes.Command{Args: args, Stdin: stdin, Stdout: write, Stderr: write})
+	if err != nil {
+		return nil, nil, errors.Join(err, out.Close())
+	}
+	var words bytes.Buffer
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer out.Close()
+		buffer := make([]byte, maxSaid)
+		for {
+			n, err := out.Read(buffer)
+			words.Write(buffer[:n])
+			if over := words.Len() - maxSaid; over > 0 {
+				words.Next(over)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return func() string {
+		select {
+		case <-done:
+			return strings.TrimSpace(words.String())
+		case <-time.After(time.Second): // something that it left behind has the pipe
+			return ""
+		}
+	}, process, nil
+}
