@@ -13,7 +13,6 @@ import (
 	"railbed/fabric/port"
 	"railbed/nodes/cni"
 	"railbed/testbed/frame"
-	"railbed/testbed/supervisor"
 )
 
 // AttachContainer implements cni.Testbed.
@@ -50,17 +49,19 @@ func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request, make func(
 }
 
 // DetachContainer implements cni.Testbed.
-func (t *Testbed) DetachContainer(ctx context.Context, k cni.Key) (*cni.Attached, error) {
-	var answer supervisor.Detached
-	return answer.Attached, t.call(ctx, http.MethodPost, "/v1/containers/detach", k, &answer)
+func (t *Testbed) DetachContainer(ctx context.Context, k cni.Key) (had []cni.Attached, err error) {
+	err = t.call(ctx, http.MethodPost, "/v1/containers/detach", k, &had)
+	return had, err
 }
 
 // ContainerPorts implements cni.Testbed.
 func (t *Testbed) ContainerPorts(ctx context.Context) (ports []cni.Port, err error) {
-	return ports, t.call(ctx, http.MethodGet, "/v1/containers", nil, &ports)
+	err = t.call(ctx, http.MethodGet, "/v1/containers", nil, &ports)
+	return ports, err
 }
 
 // CollectContainers implements cni.Testbed.
 func (t *Testbed) CollectContainers(ctx context.Context, c cni.Collect) (freed []cni.Attached, err error) {
-	return freed, t.call(ctx, http.MethodPost, "/v1/containers/collect", c, &freed)
+	err = t.call(ctx, http.MethodPost, "/v1/containers/collect", c, &freed)
+	return freed, err
 }

@@ -388,6 +388,8 @@ func failureError(failure supervisor.Failure) error {
 		return &remoteError{text: failure.Error, kind: ErrNotFound}
 	case failure.NoSuchObject:
 		return &remoteError{text: failure.Error, kind: ErrNoSuchObject}
+	case failure.NoPort:
+		return &remoteError{text: failure.Error, kind: cni.ErrNoPort}
 	case failure.Taken:
 		return &remoteError{text: failure.Error, kind: cni.ErrTaken}
 	case failure.Twice:

@@ -72,8 +72,9 @@ type Testbed interface {
 	// AttachContainer reserves a node, has make attach it, and takes the way to it over. What
 	// make returns is used up. When any of it fails the node is free again.
 	AttachContainer(ctx context.Context, r Request, make func(*fabric.Attachment) (*port.Handle, error)) (*fabric.Attachment, error)
-	// DetachContainer frees a node, and returns what was attached, or nil.
-	DetachContainer(ctx context.Context, k Key) (*Attached, error)
+	// DetachContainer frees a node, and returns what the container had by the interface,
+	// ADDs that came to nothing included.
+	DetachContainer(ctx context.Context, k Key) ([]Attached, error)
 	// ContainerPorts are all nodes of runtime cni.
 	ContainerPorts(ctx context.Context) ([]Port, error)
 	// CollectContainers frees nodes, and returns them.

@@ -155,12 +155,12 @@ func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) er
 		return code(err)
 	}
 	if err == nil {
-		was, err := tb.DetachContainer(ctx, Key{args.ContainerID, args.IfName})
+		had, err := tb.DetachContainer(ctx, Key{args.ContainerID, args.IfName})
 		if err != nil {
 			return code(err)
 		}
-		if was != nil {
-			nic, loopbacks = was.Made.Addresses(), was.Made.Node.Loopbacks
+		for _, was := range had {
+			nic, loopbacks = append(nic, was.Made.Addresses()...), append(loopbacks, was.Made.Node.Loopbacks...)
 		}
 	}
 	if args.Netns == "" {

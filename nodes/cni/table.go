@@ -17,7 +17,13 @@ type Table struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
 	taken map[string]*Attached // by node; in the plan's order they are given out
+	// left are the latest that were freed without a DEL: their containers may still have
+	// what a plugin made there before it was killed.
+	left []*Attached
 }
+
+// mostLeft bounds left.
+const mostLeft = 256
 
 // NewTable is an empty table of a plan's nodes.
 func NewTable(p *plan.Plan) *Table { return &Table{plan: p, taken: map[string]*Attached{}} }
@@ -94,7 +100,23 @@ func (t *Table) Free(one *Attached) {
 	defer t.mu.Unlock()
 	if t.taken[one.Made.Node.Name] == one {
 		delete(t.taken, one.Made.Node.Name)
+		t.left = append(t.left, one)
+		t.left = t.left[max(0, len(t.left)-mostLeft):]
 	}
+}
+
+// Left are those of a container's interface that were freed, the latest last; they are
+// forgotten.
+func (t *Table) Left(k Key) (left []*Attached) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.left = slices.DeleteFunc(t.left, func(one *Attached) bool {
+		if one.Key == k {
+			left = append(left, one)
+		}
+		return one.Key == k
+	})
+	return left
 }
 
 // Find are the attachments that match, in the plan's order.

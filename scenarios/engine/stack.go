@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"railbed/capture/verify"
+	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/workloads/stacks"
@@ -17,7 +18,7 @@ import (
 func (s *session) stack(ctx context.Context, index int, step *spec.Stack) error {
 	job := stacks.Job{Step: step, Plan: s.plan, Nodes: s.matching(step.Nodes)}
 	if len(step.Nodes) == 0 {
-		job.Nodes = s.matching([]string{"*"})
+		job.Nodes = slices.DeleteFunc(s.matching([]string{"*"}), func(n *plan.Node) bool { return n.Runtime == spec.CNI })
 	}
 	var opened []logPair
 	job.Log = func(node string) (io.Writer, io.Writer, error) {

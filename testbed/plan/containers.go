@@ -18,8 +18,8 @@ func (p *Plan) Containers() (all []*Node) {
 }
 
 // checkContainer refuses settings of a node whose programs and limits are those of
-// somebody else's runtime.
-func (c *compiler) checkContainer(name string, nics int, settings spec.Node) {
+// somebody else's runtime, and leaves out what is said of all nodes.
+func (c *compiler) checkContainer(name string, nics int, settings *spec.Node) {
 	if settings.Runtime != spec.CNI {
 		return
 	}
@@ -34,11 +34,11 @@ func (c *compiler) checkContainer(name string, nics int, settings spec.Node) {
 		{"env", func(n spec.Node) bool { return len(n.Env) > 0 }},
 		{"rdma", func(n spec.Node) bool { return n.RDMA == spec.RXE }},
 	} {
-		// What is said of all nodes is not meant for this one.
-		if path := c.nodeSetting(name, f.key, f.has); f.has(settings) && path != "nodes" && path != `nodes["default"].`+f.key {
+		if path := c.nodeSetting(name, f.key, f.has); f.has(*settings) && path != "nodes" && path != `nodes["default"].`+f.key {
 			c.once(path, "remove "+f.key, "%s is of programs that Railbed starts, and those in %s are of the runtime that attaches it (runtime: cni)", f.key, name)
 		}
 	}
+	settings.Ranks, settings.CPU, settings.Memory, settings.Env, settings.RDMA = 0, 0, 0, nil, spec.NoRDMA
 }
 
 // checkContainers refuses containers at kernel switches, and steps that would start

@@ -124,12 +124,10 @@ func (s *supervisor) serveDetach(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
 		return
 	}
-	answer := Detached{}
 	for _, one := range s.containers.Find(func(one *cni.Attached) bool { return one.Key == key }) {
 		s.detach(one)
-		answer.Attached = one
 	}
-	writeJSON(w, http.StatusOK, answer)
+	writeJSON(w, http.StatusOK, s.containers.Left(key))
 }
 
 func (s *supervisor) serveCollect(w http.ResponseWriter, r *http.Request) {

@@ -186,14 +186,11 @@ type Failure struct {
 	NotFound bool `json:"not_found,omitempty"`
 	// NoSuchObject says that the testbed has no node, link or tap of the name.
 	NoSuchObject bool `json:"no_such_object,omitempty"`
-	// Taken says that there is no free port for a container, Twice that it has one.
-	Taken bool `json:"taken,omitempty"`
-	Twice bool `json:"twice,omitempty"`
-}
-
-// Detached is who had a node; nil when nobody had.
-type Detached struct {
-	Attached *cni.Attached `json:"attached"`
+	// NoPort says that there is no such port for a container, Taken that none is free,
+	// Twice that it has one.
+	NoPort bool `json:"no_port,omitempty"`
+	Taken  bool `json:"taken,omitempty"`
+	Twice  bool `json:"twice,omitempty"`
 }
 
 // LinkRequest changes a link. Exactly one of State and Set is given.

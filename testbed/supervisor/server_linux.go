@@ -142,8 +142,8 @@ func writeError(w http.ResponseWriter, err error) {
 
 func failureOf(err error) Failure {
 	failure := Failure{
-		Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound), NoSuchObject: errors.Is(err, ErrNoSuchObject) || errors.Is(err, cni.ErrNoPort),
-		Taken: errors.Is(err, cni.ErrTaken), Twice: errors.Is(err, cni.ErrTwice),
+		Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound), NoSuchObject: errors.Is(err, ErrNoSuchObject),
+		NoPort: errors.Is(err, cni.ErrNoPort), Taken: errors.Is(err, cni.ErrTaken), Twice: errors.Is(err, cni.ErrTwice),
 	}
 	errors.As(err, &failure.Unsupported)
 	return failure

@@ -1,0 +1,55 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var wrongContainerFiles = []wrongFile{
+	{"kernel switches", "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}}\nnodes: {h1: {runtime: cni}}\n", []string{
+		`f:3:23: node h1 is a container whose port is a descriptor (runtime: cni), which the kernel's switches cannot take; use soft switches (kind: soft)`}},
+	{"several NICs", explicitFile("a -- s", "a -- t", "b -- s", "s -- t") + "nodes: {a: {runtime: cni}}\n", []string{
+		`f:11:22: node a has 2 NICs, and a CNI plugin attaches one interface at a time; give each NIC a node of its own: a container may be attached to several`}},
+	{"what is of programs", leafSpineFile("nodes:", `  "h[0-1]": {runtime: cni, ranks: 2, cpu: 1, memory: 1GiB, env: {A: b}, rdma: rxe}`), []string{
+		`f:6:35: ranks is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove ranks`,
+		`f:6:43: cpu is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove cpu`,
+		`f:6:54: memory is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove memory`,
+		`f:6:60: env is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove env`,
+		`f:6:79: rdma is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove rdma`}},
+	{"steps in containers", leafSpineFile("nodes: {h3: {runtime: cni}}", "steps:", "  - exec: {nodes: [h0, h3], command: [ls]}", "  - traffic: {name: t, from: [h0], to: [\"h*\"], size: 1KB, rate: 1mbit, for: 1s}"), []string{
+		`f:7:24: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`,
+		`f:8:41: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`}},
+}
+
+// A container has no ranks, whatever is said of all nodes, and its routes hold all
+// addresses of NICs and ports, and no more than they must.
+func TestContainers(t *testing.T) {
+	p, err := compileText(leafSpineFile("nodes:", "  default: {ranks: 2, cpu: 1}", "  h1: {runtime: cni}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range p.Ranks {
+		if r.Node == "h1" {
+			t.Errorf("rank %d is in a container", r.Rank)
+		}
+	}
+	if len(p.Ranks) != 6 || len(p.Containers()) != 1 || p.Containers()[0].Name != "h1" {
+		t.Errorf("%d ranks, containers %v", len(p.Ranks), p.Containers())
+	}
+	want := []netip.Prefix{netip.MustParsePrefix("10.128.0.0/28"), netip.MustParsePrefix("fd00:a2::/124")}
+	if diff := cmp.Diff(want, p.Cover(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	for _, n := range p.Nodes {
+		for _, nic := range n.NICs {
+			for _, a := range nic.Addrs {
+				if !slices.ContainsFunc(p.Cover(), func(c netip.Prefix) bool { return c.Contains(a.Addr()) }) {
+					t.Errorf("%s is not covered", a)
+				}
+			}
+		}
+	}
+}
