@@ -124,7 +124,7 @@ func result(made *fabric.Attachment, name, namespace string) *current.Result {
 		add(0, prefix)
 	}
 	if len(made.Node.Loopbacks) > 0 {
-		r.Interfaces = append(r.Interfaces, &current.Interface{Name: "lo", Sandbox: namespace})
+		r.Interfaces = append(r.Interfaces, &current.Interface{Name: "lo", Mac: kernel.MACText(kernel.MAC{}), Sandbox: namespace})
 	}
 	for _, prefix := range made.Node.Loopbacks {
 		add(1, prefix)

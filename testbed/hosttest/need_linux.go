@@ -50,6 +50,9 @@ const (
 	FRR Feature = "frr"
 	// Docker is an engine that tests can start, for package dockertest.
 	Docker Feature = "docker"
+	// Podman runs containers, of what Busybox gives.
+	Podman  Feature = "podman"
+	Busybox Feature = "busybox"
 	// Rping is librdmacm's example, for guests whose kernels have RDMA.
 	Rping Feature = "rping"
 	// Perftest and Verbs are RDMA's benchmarks and examples, for the same.
@@ -90,6 +93,8 @@ var probes = map[Feature]func() error{
 	IPerf3:     program("iperf3", "--version"),
 	FRR:        installed("/usr/lib/frr/zebra"),
 	Docker:     program("dockerd", "--version"),
+	Podman:     program("podman", "--version"),
+	Busybox:    program("busybox"),
 	Rping:      installed("rping"),
 	Perftest:   installed("ib_write_bw"),
 	Verbs:      installed("ibv_rc_pingpong"),

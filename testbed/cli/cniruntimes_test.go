@@ -1,0 +1,102 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"railbed/nodes/cni"
+	"railbed/testbed/hosttest"
+)
+
+// installed is a directory with the plugin in it, as railbed cni install makes it.
+func installed(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if got := must(t, "cni", "install", dir); got.stdout != filepath.Join(dir, cni.Type)+"\n" {
+		t.Errorf("install printed %q", got.stdout)
+	}
+	return dir
+}
+
+// Podman runs a container in a node of the testbed, and takes it away again.
+func TestCNIPodman(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Podman, hosttest.Busybox)
+	const name = "cli-cni-podman"
+	must(t, "up", writeFile(t, cniFile(name)))
+	t.Cleanup(func() { must(t, "down", name); noTrace(t, name) })
+	dir := t.TempDir()
+	networks, rootfs := filepath.Join(dir, "net"), filepath.Join(dir, "rootfs")
+	for _, folder := range []string{networks, filepath.Join(rootfs, "bin"), filepath.Join(rootfs, "proc"), filepath.Join(rootfs, "sys"), filepath.Join(rootfs, "dev"), filepath.Join(rootfs, "etc"), filepath.Join(rootfs, "run"), filepath.Join(rootfs, "tmp")} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(busybox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := fmt.Sprintf("[network]\nnetwork_backend = \"cni\"\ncni_plugin_dirs = [%q]\nnetwork_config_dir = %q\ndefault_network = %q\n[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\n[containers]\ncgroupns = \"host\"\n",
+		installed(t), networks, "railbed-"+name)
+	for path, text := range map[string]string{
+		filepath.Join(rootfs, "bin", "busybox"):       string(program),
+		filepath.Join(dir, "containers.conf"):         settings,
+		filepath.Join(networks, "railbed-1.conflist"): must(t, "cni", "config", name, "--cni-version", "1.0.0").stdout,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	podman := exec.Command("podman", "--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "runroot"), "--tmpdir", filepath.Join(dir, "tmp"), "--storage-driver", "vfs",
+		// Raising limits takes a capability that not every root has.
+		"run", "--rm", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "--network", "railbed-"+name, "--rootfs", rootfs,
+		"/bin/busybox", "sh", "-c", "busybox ip address show eth0 && busybox ping -c1 -W5 10.0.0.1")
+	podman.Env = append(os.Environ(), "CONTAINERS_CONF="+filepath.Join(dir, "containers.conf"))
+	output, err := podman.CombinedOutput()
+	if err != nil || !strings.Contains(string(output), "inet 10.128.0.5/31") || !strings.Contains(string(output), " 0% packet loss") {
+		t.Errorf("podman: %v\n%s", err, output)
+	}
+	if got := attached(t, name); len(got) != 0 {
+		t.Errorf("the container is gone, and attached are %v", got)
+	}
+}
+
+// An ordinary user's testbed and an ordinary user's runtime, each in a user namespace of
+// its own and without rights in the other's.
+func TestCNIRootless(t *testing.T) {
+	if !hosttest.InUserNS(t) {
+		return
+	}
+	if err := syscall.Mount("none", "/run", "tmpfs", 0, "mode=0755"); err != nil { // the host's is not ours
+		t.Fatal(err)
+	}
+	const name = "cli-cni-user"
+	must(t, "up", writeFile(t, cniFile(name)))
+	t.Cleanup(func() { must(t, "down", name) })
+	config := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(config, []byte(pluginConfig(t, name, "1.1.0")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const script = `
+unshare --net sleep 20 &
+export CNI_NETNS=/proc/$!/ns/net CNI_CONTAINERID=c CNI_IFNAME=eth0 CNI_PATH=/
+until [ "$(readlink $CNI_NETNS)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
+for operation in ADD CHECK STATUS; do CNI_COMMAND=$operation "$PLUGIN" < "$CONFIG" || echo "$operation failed"; done
+nsenter --net=$CNI_NETNS ping -c1 -W5 10.0.0.1
+CNI_COMMAND=DEL "$PLUGIN" < "$CONFIG" || echo "DEL failed"
+kill $!`
+	runtime := exec.Command("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
+	runtime.Env = append(os.Environ(), "PLUGIN="+filepath.Join(installed(t), cni.Type), "CONFIG="+config)
+	output, err := runtime.CombinedOutput()
+	if err != nil || !strings.Contains(string(output), " 0% packet loss") || strings.Contains(string(output), "failed") {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
