@@ -123,7 +123,7 @@ func (t *Table) Left(k Key) (left []*Attached) {
 func (t *Table) Find(match func(*Attached) bool) (found []*Attached) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, n := range t.plan.Containers() {
+	for _, n := range t.plan.CNINodes() {
 		if one := t.taken[n.Name]; one != nil && match(one) {
 			found = append(found, one)
 		}
@@ -158,7 +158,7 @@ func (t *Table) Shown() []Port {
 
 func (t *Table) portsLocked() []Port {
 	ports := []Port{}
-	for _, n := range t.plan.Containers() {
+	for _, n := range t.plan.CNINodes() {
 		p := Port{Node: n.Name, Addresses: []string{}}
 		if one := t.taken[n.Name]; one != nil {
 			now := *one

@@ -132,7 +132,7 @@ func attached(t *testing.T, name string) map[string]string {
 		t.Fatal(err)
 	}
 	taken := map[string]string{}
-	for _, p := range state.Containers {
+	for _, p := range state.CNI {
 		if p.Attached != nil {
 			taken[p.Node] = p.Attached.Container
 		}

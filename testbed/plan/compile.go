@@ -65,7 +65,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 		{c.shape},
 		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides, c.checkSteps},
 		{c.checkKinds, c.checkRouting},
-		{c.checkSoftOnly, c.checkContainers},
+		{c.checkSoftOnly, c.checkCNINodes},
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
 		{c.addRouting},

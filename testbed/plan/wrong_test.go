@@ -154,7 +154,7 @@ var wrongFiles = []wrongFile{
 
 // TestWrongFiles requires every problem of a file at its place and in its words.
 func TestWrongFiles(t *testing.T) {
-	for _, c := range slices.Concat(wrongFiles, wrongSoftFiles, wrongGuestFiles, wrongContainerFiles) {
+	for _, c := range slices.Concat(wrongFiles, wrongSoftFiles, wrongGuestFiles, wrongContainerFiles, wrongCNIFiles) {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := compileText(c.text)
 			var problems spec.Problems

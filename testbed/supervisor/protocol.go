@@ -111,8 +111,8 @@ type State struct {
 	Links    []fabric.LinkState `json:"links"`
 	// Soft is what the soft switches are doing; their ports are with the links.
 	Soft *live.State `json:"soft,omitempty"`
-	// Containers are the nodes whose stacks are in containers of other runtimes.
-	Containers []cni.Port `json:"containers,omitempty"`
+	// CNI are the nodes whose stacks are in containers of other runtimes.
+	CNI []cni.Port `json:"cni,omitempty"`
 	// Guests are the nodes that are virtual machines, RDMA the nodes' RDMA devices.
 	Guests []plan.Guest    `json:"guests,omitempty"`
 	RDMA   []plan.NodeRDMA `json:"rdma,omitempty"`

@@ -184,7 +184,7 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 	}
 	state := &State{
 		Name: p.Name, File: file, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
-		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{}, Guests: p.Guests(), Containers: s.containers.Shown(), RDMA: p.RDMADevices(),
+		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{}, Guests: p.Guests(), CNI: s.containers.Shown(), RDMA: p.RDMADevices(),
 	}
 	for _, n := range p.Nodes {
 		processes, err := s.nodes[n.Name].Processes()

@@ -150,7 +150,7 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	s.events.add("testbed.up", s.plan.Name, fmt.Sprintf("%d nodes, %d switches, %d links",
 		len(s.plan.Nodes), len(s.plan.Switches), len(s.plan.Links)))
 	s.startup.ready()
-	if len(s.plan.Containers()) > 0 {
+	if len(s.plan.CNINodes()) > 0 {
 		s.sessions.Go(s.watchContainers)
 	}
 	go debug.FreeOSMemory() // what building needed and an idle testbed does not

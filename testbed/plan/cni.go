@@ -7,8 +7,8 @@ import (
 	"railbed/testbed/spec"
 )
 
-// Containers are the nodes that a runtime of containers attaches (runtime: cni).
-func (p *Plan) Containers() (all []*Node) {
+// CNINodes are the nodes that a runtime of containers attaches (runtime: cni).
+func (p *Plan) CNINodes() (all []*Node) {
 	for i := range p.Nodes {
 		if p.Nodes[i].Runtime == spec.CNI {
 			all = append(all, &p.Nodes[i])
@@ -17,9 +17,9 @@ func (p *Plan) Containers() (all []*Node) {
 	return all
 }
 
-// checkContainer refuses settings of a node whose programs and limits are those of
+// checkCNI refuses settings of a node whose programs and limits are those of
 // somebody else's runtime, and leaves out what is said of all nodes.
-func (c *compiler) checkContainer(name string, nics int, settings *spec.Node) {
+func (c *compiler) checkCNI(name string, nics int, settings *spec.Node) {
 	if settings.Runtime != spec.CNI {
 		return
 	}
@@ -41,11 +41,11 @@ func (c *compiler) checkContainer(name string, nics int, settings *spec.Node) {
 	settings.Ranks, settings.CPU, settings.Memory, settings.Env, settings.RDMA = 0, 0, 0, nil, spec.NoRDMA
 }
 
-// checkContainers refuses containers at kernel switches, and steps that would start
+// checkCNINodes refuses containers at kernel switches, and steps that would start
 // programs in them.
-func (c *compiler) checkContainers() {
+func (c *compiler) checkCNINodes() {
 	var names []string
-	for _, n := range c.plan.Containers() {
+	for _, n := range c.plan.CNINodes() {
 		names = append(names, n.Name)
 		if !c.plan.Soft() {
 			path := c.nodeSetting(n.Name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })

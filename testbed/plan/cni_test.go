@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var wrongContainerFiles = []wrongFile{
+var wrongCNIFiles = []wrongFile{
 	{"kernel switches", "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}}\nnodes: {h1: {runtime: cni}}\n", []string{
 		`f:3:23: node h1 is a container whose port is a descriptor (runtime: cni), which the kernel's switches cannot take; use soft switches (kind: soft)`}},
 	{"several NICs", explicitFile("a -- s", "a -- t", "b -- s", "s -- t") + "nodes: {a: {runtime: cni}}\n", []string{
@@ -26,7 +26,7 @@ var wrongContainerFiles = []wrongFile{
 
 // A container has no ranks, whatever is said of all nodes, and its routes hold all
 // addresses of NICs and ports, and no more than they must.
-func TestContainers(t *testing.T) {
+func TestCNINodes(t *testing.T) {
 	p, err := compileText(leafSpineFile("nodes:", "  default: {ranks: 2, cpu: 1}", "  h1: {runtime: cni}"))
 	if err != nil {
 		t.Fatal(err)
@@ -36,8 +36,8 @@ func TestContainers(t *testing.T) {
 			t.Errorf("rank %d is in a container", r.Rank)
 		}
 	}
-	if len(p.Ranks) != 6 || len(p.Containers()) != 1 || p.Containers()[0].Name != "h1" {
-		t.Errorf("%d ranks, containers %v", len(p.Ranks), p.Containers())
+	if len(p.Ranks) != 6 || len(p.CNINodes()) != 1 || p.CNINodes()[0].Name != "h1" {
+		t.Errorf("%d ranks, containers %v", len(p.Ranks), p.CNINodes())
 	}
 	want := []netip.Prefix{netip.MustParsePrefix("10.128.0.0/28"), netip.MustParsePrefix("fd00:a2::/124")}
 	if diff := cmp.Diff(want, p.Cover(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
