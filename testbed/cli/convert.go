@@ -44,13 +44,15 @@ func newImportCommand(a *app) *cobra.Command {
 
 func newImportContainerlabCommand(a *app) *cobra.Command {
 	var flags conversionFlags
+	var o convert.Options
 	cmd := &cobra.Command{
 		Use:   "containerlab FILE",
 		Short: "Make a testbed file of a topology of containerlab",
 		Long: `Import prints a testbed file, which has a plan, for a topology of containerlab.
 
-Nodes of kind linux become nodes, and what they exec becomes steps; bridges become
-bridges, and nodes of other kinds switches that route. A link between two nodes gets
+Nodes of kind linux become nodes of runtime docker where they have an image, and what
+they exec becomes steps; bridges become bridges, and nodes of other kinds switches
+that route. With --runtime netns nodes run the host's programs and want no engine. A link between two nodes gets
 a switch of its own, without delay. Links have the rate of testbeds, 1 Gbit/s, until
 the file says another, and the plan gives them their addresses.
 
@@ -66,7 +68,10 @@ FILE may be - for standard input.`,
 			if err != nil {
 				return &exitError{Code: verdict.ExitUsage, Err: err}
 			}
-			testbed, left, err := convert.FromContainerlab(name, text)
+			if o.Runtime != spec.Docker && o.Runtime != spec.Netns {
+				return usage("runtime %q: want docker or netns", o.Runtime)
+			}
+			testbed, left, err := convert.FromContainerlab(name, text, o)
 			if err != nil {
 				return &exitError{Code: verdict.ExitUsage, Err: err}
 			}
@@ -79,6 +84,8 @@ FILE may be - for standard input.`,
 		},
 	}
 	flags.add(cmd)
+	cmd.Flags().StringVar(&o.Runtime, "runtime", spec.Docker, "the `RUNTIME` of nodes with an image: docker, or netns, which leaves the image out")
+	completeFlag(cmd, "runtime", oneOf(spec.Docker, spec.Netns))
 	return cmd
 }
 

@@ -22,7 +22,7 @@ func TestImportedLabRuns(t *testing.T) {
 		lab := filepath.Join("..", "convert", "testdata", test.lab+".clab.yml")
 		dir := t.TempDir()
 		file, clab, again := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "again.clab.yml"), filepath.Join(dir, "again.yaml")
-		made := must(t, "import", "containerlab", lab, "--out", file)
+		made := must(t, "import", "containerlab", lab, "--runtime", "netns", "--out", file)
 		if !strings.Contains(made.stderr, lab+":") {
 			t.Errorf("nothing is said to be left out: %s", made.stderr)
 		}

@@ -16,10 +16,7 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 	var services mapping
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		if n.Runtime != spec.Netns {
-			e.note(fmt.Sprintf("nodes[%q]", n.Name), "", "node %s is a container, not of runtime %s", n.Name, n.Runtime)
-		}
-		service := mapping{{"image", image}, {"hostname", n.Name}, {"command", []string{"sleep", "infinity"}}, {"init", true}, {"cap_add", []string{"NET_ADMIN", "NET_RAW"}}}
+		service := e.service(n.Name)
 		if len(n.Env) > 0 {
 			service = append(service, entry{"environment", settings(n.Env)})
 		}
@@ -50,6 +47,33 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 	e.leaveSteps(false)
 	text, err := write("Made by: railbed export compose", mapping{{"name", t.Name}, {"services", services}, {"networks", networks}})
 	return text, e.sorted(), err
+}
+
+// service is what a node is made of, in Compose's words.
+func (e *exporter) service(name string) mapping {
+	made := e.testbed.NodeFor(name)
+	if made.Runtime != spec.Docker || made.Image == "" {
+		if made.Runtime != spec.Netns {
+			e.note(fmt.Sprintf("nodes[%q]", name), "", "node %s is a container of image %s, not of runtime %s", name, e.image, made.Runtime)
+		}
+		return mapping{{"image", e.image}, {"hostname", name}, {"command", []string{"sleep", "infinity"}}, {"init", true}, {"cap_add", []string{netAdmin, "NET_RAW"}}}
+	}
+	service := mapping{{"image", made.Image}, {"hostname", name}}
+	if made.Idle {
+		made.Entrypoint = []string{"sleep", "infinity"}
+	}
+	for _, e := range []struct {
+		key  string
+		list []string
+	}{{"entrypoint", made.Entrypoint}, {"command", made.Command}, {"volumes", made.Binds}, {"cap_add", made.Capabilities}, {"devices", made.Devices}} {
+		if len(e.list) > 0 {
+			service = append(service, entry{e.key, e.list})
+		}
+	}
+	if made.Restart != "" {
+		service = append(service, entry{"restart", made.Restart})
+	}
+	return service
 }
 
 // parts gives each link the name of the network that it is in, by what the

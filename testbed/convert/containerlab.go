@@ -29,9 +29,9 @@ type text struct {
 // definition is the settings of a node, or of all of a kind or group. Those that
 // testbeds have no word for are noted when they are read.
 type definition struct {
-	kind, group, image, entrypoint, cmd, cpu, memory text
-	exec, binds                                      []text
-	env, sysctls, labels                             []setting
+	kind, group, image, entrypoint, cmd, cpu, memory, restart, pull text
+	exec, binds, capabilities, devices                              []text
+	env, sysctls, labels                                            []setting
 }
 
 // setting is an entry of a mapping.
@@ -252,7 +252,6 @@ func (r *reader) topology(n *yaml.Node, l *lab) {
 var without = map[string]string{
 	"aliases":                 "nodes are known by their names alone",
 	"auto-remove":             "",
-	"cap-add":                 "",
 	"certificate":             "",
 	"cgroup-parent":           "",
 	"cgroupns-mode":           "",
@@ -260,14 +259,12 @@ var without = map[string]string{
 	"config":                  "",
 	"cpu-set":                 "cpu: limits a node without a set of its own",
 	"credentials":             "",
-	"devices":                 "",
 	"dns":                     "nodes have a hosts file and no name server",
 	"enforce-startup-config":  "",
 	"env-files":               "write the variables into env",
 	"extras":                  "",
 	"healthcheck":             "an exec step of the testbed file can ask",
 	"hostname":                "a node's host name is its name",
-	"image-pull-policy":       "",
 	"license":                 "",
 	"link-apply-mode":         "",
 	"mgmt-ipv4":               "nodes have no management network",
@@ -280,7 +277,6 @@ var without = map[string]string{
 	"position":                "",
 	"privileged":              "",
 	"publish":                 "nodes publish no ports on the host",
-	"restart-policy":          "",
 	"runtime":                 "",
 	"SANs":                    "",
 	"security-opts":           "",
@@ -298,8 +294,9 @@ var without = map[string]string{
 
 func (r *reader) definition(n *yaml.Node, called string) definition {
 	var d definition
-	scalars := map[string]*text{"kind": &d.kind, "group": &d.group, "image": &d.image, "entrypoint": &d.entrypoint, "cmd": &d.cmd, "cpu": &d.cpu, "memory": &d.memory}
-	lists := map[string]*[]text{"exec": &d.exec, "binds": &d.binds}
+	scalars := map[string]*text{"kind": &d.kind, "group": &d.group, "image": &d.image, "entrypoint": &d.entrypoint, "cmd": &d.cmd, "cpu": &d.cpu, "memory": &d.memory,
+		"restart-policy": &d.restart, "image-pull-policy": &d.pull}
+	lists := map[string]*[]text{"exec": &d.exec, "binds": &d.binds, "cap-add": &d.capabilities, "devices": &d.devices}
 	mappings := map[string]*[]setting{"env": &d.env, "sysctls": &d.sysctls, "labels": &d.labels}
 	r.mapping(n, called, func(key string, keyNode, value *yaml.Node) {
 		at := called + "." + key

@@ -191,10 +191,8 @@ func (e *exporter) nodes() (mapping, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n.Runtime != spec.Netns {
-			e.note(fmt.Sprintf("nodes[%q]", n.Name), "", "node %s is a container, not of runtime %s", n.Name, n.Runtime)
-		}
-		node := mapping{{"kind", kindLinux}, {"image", e.image}, {"network-mode", "none"}}
+		made := e.testbed.NodeFor(n.Name)
+		node := append(mapping{{"kind", kindLinux}, {"network-mode", "none"}}, e.container(made, n.Name)...)
 		if len(n.Env) > 0 {
 			node = append(node, entry{"env", settings(n.Env)})
 		}
@@ -234,6 +232,41 @@ func (e *exporter) nodes() (mapping, error) {
 		}})
 	}
 	return all, nil
+}
+
+// container is what a node is made of, in containerlab's words.
+func (e *exporter) container(made spec.Node, name string) mapping {
+	path := fmt.Sprintf("nodes[%q]", name)
+	if made.Runtime != spec.Docker || made.Image == "" {
+		if made.Runtime != spec.Netns {
+			e.note(path, "", "node %s is a container of image %s, not of runtime %s", name, e.image, made.Runtime)
+		}
+		return mapping{{"image", e.image}}
+	}
+	c := mapping{{"image", made.Image}}
+	if made.Idle {
+		c = append(c, entry{"entrypoint", "sleep"}, entry{"cmd", "infinity"})
+	}
+	for _, e := range []struct {
+		key   string
+		words []string
+	}{{"entrypoint", made.Entrypoint}, {"cmd", made.Command}} {
+		if len(e.words) > 0 {
+			c = append(c, entry{e.key, quoted(e.words)})
+		}
+	}
+	for _, e := range []struct {
+		key  string
+		list []string
+	}{{"binds", made.Binds}, {"cap-add", made.Capabilities}, {"devices", made.Devices}} {
+		if len(e.list) > 0 {
+			c = append(c, entry{e.key, e.list})
+		}
+	}
+	if made.Restart != "" {
+		c = append(c, entry{"restart-policy", made.Restart})
+	}
+	return c
 }
 
 // setupOf is the command that gives a container what the plan gives its node or

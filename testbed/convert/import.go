@@ -41,6 +41,7 @@ const (
 type importer struct {
 	*notes
 	lab        *lab
+	runtime    string
 	forwarding bool
 	testbed    *spec.Testbed
 	names      names
@@ -48,18 +49,25 @@ type importer struct {
 	roles      map[string]role
 }
 
+// Options of an import.
+type Options struct {
+	// Runtime is that of nodes with an image: spec.Docker, the default, or spec.Netns,
+	// which leaves the image out.
+	Runtime string
+}
+
 // FromContainerlab makes a testbed of a topology of containerlab, which errors
 // and notes call by the name of the file. The notes are what it leaves out or
 // changes. The testbed has a plan; what has none is an error.
-func FromContainerlab(file string, source []byte) (*spec.Testbed, spec.Problems, error) {
+func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spec.Problems, error) {
 	l, found, err := readLab(file, source)
 	if err != nil {
 		return nil, nil, err
 	}
-	made, left, err := l.imported(*found, false)
+	made, left, err := l.imported(*found, o, false)
 	if err != nil {
 		// Where nodes do not reach each other, some of them forward for others.
-		if forwarded, left, err := l.imported(*found, true); err == nil {
+		if forwarded, left, err := l.imported(*found, o, true); err == nil {
 			return forwarded, left, nil
 		}
 	}
@@ -68,9 +76,9 @@ func FromContainerlab(file string, source []byte) (*spec.Testbed, spec.Problems,
 
 // imported makes the testbed. With forwarding, servers with several links become
 // switches that route.
-func (l *lab) imported(found notes, forwarding bool) (*spec.Testbed, spec.Problems, error) {
+func (l *lab) imported(found notes, o Options, forwarding bool) (*spec.Testbed, spec.Problems, error) {
 	found.all = slices.Clone(found.all)
-	i := &importer{notes: &found, lab: l, forwarding: forwarding, nodes: map[string]definition{}, roles: map[string]role{},
+	i := &importer{notes: &found, lab: l, runtime: cmp.Or(o.Runtime, spec.Docker), forwarding: forwarding, nodes: map[string]definition{}, roles: map[string]role{},
 		names: names{taken: map[string]bool{}, given: map[string]string{}}, testbed: &spec.Testbed{}}
 	var problems spec.Problems
 	for _, step := range []func() spec.Problems{i.settle, i.addNodes, i.addLinks, i.addSettings} {
@@ -140,7 +148,8 @@ func (d definition) with(over definition) definition {
 	}
 	merged := definition{
 		image: first(over.image, d.image), entrypoint: first(over.entrypoint, d.entrypoint), cmd: first(over.cmd, d.cmd),
-		cpu: first(over.cpu, d.cpu), memory: first(over.memory, d.memory),
+		cpu: first(over.cpu, d.cpu), memory: first(over.memory, d.memory), restart: first(over.restart, d.restart), pull: first(over.pull, d.pull),
+		capabilities: slices.Concat(d.capabilities, over.capabilities), devices: slices.Concat(d.devices, over.devices),
 		exec: d.exec, binds: slices.Concat(d.binds, over.binds),
 		env: slices.Concat(d.env, over.env), sysctls: slices.Concat(d.sysctls, over.sysctls), labels: slices.Concat(d.labels, over.labels),
 	}

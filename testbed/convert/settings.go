@@ -73,7 +73,7 @@ func (i *importer) leaveOut(d definition) {
 	for _, what := range []struct {
 		key string
 		at  []text
-	}{{"image", []text{d.image}}, {"entrypoint", []text{d.entrypoint}}, {"cmd", []text{d.cmd}}, {"cpu", []text{d.cpu}}, {"memory", []text{d.memory}}, {"exec", d.exec}, {"binds", d.binds}} {
+	}{{"image", []text{d.image}}, {"entrypoint", []text{d.entrypoint}}, {"cmd", []text{d.cmd}}, {"cpu", []text{d.cpu}}, {"memory", []text{d.memory}}, {"exec", d.exec}, {"binds", d.binds}, {"cap-add", d.capabilities}, {"devices", d.devices}} {
 		for _, at := range what.at {
 			if at.value != "" {
 				i.add(at.at, why, "left out: %s of a switch", what.key)
@@ -157,18 +157,82 @@ func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problem
 }
 
 // fillContainer takes over what a node is made of.
-func (i *importer) fillContainer(_ *spec.Node, d definition) {
-	for _, what := range []struct {
-		key string
-		at  text
-	}{{"image", d.image}, {"entrypoint", d.entrypoint}, {"cmd", d.cmd}} {
-		if what.at.value != "" {
-			i.add(what.at.at, "a node of runtime netns runs the host's programs", "%s %q is left out", what.key, what.at.value)
+func (i *importer) fillContainer(node *spec.Node, d definition) {
+	if _, own := label(d.labels, labelNode); own {
+		if node.Runtime == spec.Docker && node.Image != "" {
+			node.Image = d.image.value
 		}
+		return // the label has the rest
 	}
+	if i.runtime != spec.Docker || d.image.value == "" {
+		const why = "a node of runtime netns runs the host's programs, with its files"
+		for _, at := range []text{d.image, d.entrypoint, d.cmd, d.restart, d.pull} {
+			if at.value != "" {
+				i.add(at.at, why, "%q is left out", at.value)
+			}
+		}
+		for _, at := range slices.Concat(d.binds, d.capabilities, d.devices) {
+			i.add(at.at, why, "%q is left out", at.value)
+		}
+		return
+	}
+	node.Runtime, node.Image = spec.Docker, d.image.value
+	node.Entrypoint, node.Command = i.words(d.entrypoint), i.words(d.cmd)
 	for _, bind := range d.binds {
-		i.add(bind.at, "a node of runtime netns has the host's files", "bind %q is left out", bind.value)
+		i.bind(node, bind)
 	}
+	for _, c := range d.capabilities {
+		node.Capabilities = append(node.Capabilities, strings.TrimPrefix(strings.ToUpper(c.value), "CAP_"))
+	}
+	for _, device := range d.devices {
+		node.Devices = append(node.Devices, device.value)
+	}
+	if slices.ContainsFunc(d.exec, func(c text) bool { return setsNetwork.MatchString(c.value) }) && !slices.Contains(node.Capabilities, netAdmin) {
+		node.Capabilities = append(node.Capabilities, netAdmin)
+	}
+	i.policy(&node.Pull, d.pull, map[string]string{"ifnotpresent": spec.PullMissing, "never": spec.PullNever, "always": spec.PullAlways})
+	i.policy(&node.Restart, d.restart, map[string]string{"no": spec.RestartNo, "on-failure": spec.RestartOnFailure, "always": spec.RestartAlways, "unless-stopped": spec.RestartAlways})
+}
+
+const netAdmin = "NET_ADMIN"
+
+// setsNetwork are commands that change the node's network: containerlab's containers
+// are privileged, and these are not.
+var setsNetwork = regexp.MustCompile(`\b(ip|tc|bridge|ifconfig|route|sysctl) `)
+
+// words splits a command as containerlab does.
+func (i *importer) words(command text) []string {
+	if command.value == "" {
+		return nil
+	}
+	words, err := shlex.Split(command.value)
+	if err != nil {
+		i.add(command.at, "", "%q cannot be split into words, and is left out", command.value)
+		return nil
+	}
+	return words
+}
+
+// bind takes over a bind mount, without options that are of other systems.
+func (i *importer) bind(node *spec.Node, bind text) {
+	parts := strings.Split(bind.value, ":")
+	switch {
+	case len(parts) < 2 || len(parts) > 3 || strings.Contains(bind.value, "__") || !strings.HasPrefix(parts[1], "/"):
+		i.add(bind.at, `want "HOST:/CONTAINER"`, "bind %q is left out", bind.value)
+		return
+	case len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw":
+		i.add(bind.at, "", "%q of bind %q is left out", parts[2], bind.value)
+		parts = parts[:2]
+	}
+	node.Binds = append(node.Binds, strings.Join(parts, ":"))
+}
+
+func (i *importer) policy(into *string, from text, policies map[string]string) {
+	policy, known := policies[strings.ToLower(from.value)]
+	if from.value != "" && !known {
+		i.add(from.at, "", "%q is left out", from.value)
+	}
+	*into = policy
 }
 
 func isOwnCommand(command string) bool { return strings.Contains(command, ownCommands) }
@@ -184,9 +248,8 @@ func (i *importer) addSteps() {
 			if isOwnCommand(command.value) {
 				continue
 			}
-			words, err := shlex.Split(command.value)
-			if err != nil || len(words) == 0 {
-				i.add(command.at, "", "command %q of node %s cannot be split into words, and is left out", command.value, n.name.value)
+			words := i.words(command)
+			if len(words) == 0 {
 				continue
 			}
 			name := i.names.given[n.name.value]
