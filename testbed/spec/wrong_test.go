@@ -193,7 +193,7 @@ var wrongFiles = []struct {
 	{"sizes that stay", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 4B, to: 8B, factor: " + here + "1}}}]\n", `factor is 1`, "want 2 to 1024"},
 	{"droppable sums of sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here + "sizes: {from: 4B, to: 8B}, transport: rd, rd: {droppable: 2%}}}]\n", `several sizes with droppable`, "want one size"},
 	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n", `kind "allgather" does not exist`, `did you mean "all-gather"?`},
-	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "star, size: 4B}}]\n", `algorithm "star" does not exist`, "want one of ring, tree, halving-doubling"},
+	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "star, size: 4B}}]\n", `algorithm "star" does not exist`, "want one of ring, tree, halving-doubling, recursive-doubling"},
 	{"algorithm of another kind", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: " + here + "ring, size: 4B}}]\n", `algorithm "ring" of all-to-all`, "want direct or pairwise or msccl"},
 	{"algorithm of all-reduce", head + "steps: [{workload: {name: ar, kind: all-gather, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" of all-gather`, "want ring or hierarchical or msccl"},
 	{"hierarchical broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, algorithm: " + here + "hierarchical, size: 4B}}]\n", `algorithm "hierarchical" of broadcast`, "want ring or binomial or msccl"},

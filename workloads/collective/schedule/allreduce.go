@@ -2,29 +2,54 @@ package schedule
 
 import "math/bits"
 
+// folded is an algorithm among p ranks, the greatest power of two up to n, for all n: of
+// the first 2(n-p) ranks the even ones give their buffer to the next rank before that and
+// get the result from it afterwards.
+type folded struct {
+	*builder
+	p, extra int
+}
+
+func fold(n int) folded {
+	p := 1 << (bits.Len(uint(n)) - 1)
+	return folded{p: p, extra: n - p}
+}
+
+// at is the rank that takes part at a place.
+func (f folded) at(place int) int {
+	if place < f.extra {
+		return 2*place + 1
+	}
+	return place + f.extra
+}
+
+func (f folded) begin() {
+	for r := range f.extra {
+		f.send(0, 2*r, 2*r+1, 0, f.Chunks)
+		f.combine(0, 2*r, 2*r+1, 0, f.Chunks)
+	}
+}
+
+func (f folded) end() *Schedule {
+	for r := range f.extra {
+		f.send(0, 2*r+1, 2*r, 0, f.Chunks)
+		f.receive(0, 2*r+1, 2*r, 0, f.Chunks)
+	}
+	return f.Schedule
+}
+
 // halvingDoubling is Rabenseifner's all-reduce as MPICH has it (Thakur, Rabenseifner and
 // Gropp 2005, section 4.5): a reduce-scatter by recursive halving of the buffer and
-// doubling of the distance, then an all-gather the other way around, among p ranks, the
-// greatest power of two. Of the first 2(n-p) ranks the even ones give their buffer to
-// the next rank before that and get the result from it afterwards.
+// doubling of the distance, then an all-gather the other way around.
 func halvingDoubling(n int) *Schedule {
-	p := 1 << (bits.Len(uint(n)) - 1)
-	extra := n - p
-	b := build(Schedule{Kind: AllReduce, Algorithm: "halving-doubling", Chunks: p}, n, 1)
+	f := fold(n)
+	p := f.p
+	f.builder = build(Schedule{Kind: AllReduce, Algorithm: "halving-doubling", Chunks: p}, n, 1)
 	if n == 1 {
-		b.keep(0, 0)
-		return b.Schedule
+		f.keep(0, 0)
+		return f.Schedule
 	}
-	for r := range extra {
-		b.send(0, 2*r, 2*r+1, 0, p)
-		b.combine(0, 2*r, 2*r+1, 0, p)
-	}
-	at := func(place int) int { // the rank that takes part at a place
-		if place < extra {
-			return 2*place + 1
-		}
-		return place + extra
-	}
+	f.begin()
 	first := make([]int, p) // chunk of each place's part
 	for distance := 1; distance < p; distance *= 2 {
 		half := p / 2 / distance
@@ -33,20 +58,20 @@ func halvingDoubling(n int) *Schedule {
 			if v&distance != 0 {
 				kept, sent = sent, kept
 			}
-			b.send(0, at(v), at(v^distance), sent, half)
+			f.send(0, f.at(v), f.at(v^distance), sent, half)
 			first[v] = kept
 		}
 		for v := range p {
-			b.combine(0, at(v^distance), at(v), first[v], half)
+			f.combine(0, f.at(v^distance), f.at(v), first[v], half)
 		}
 	}
 	for distance := p / 2; distance > 0; distance /= 2 {
 		count := p / 2 / distance
 		for v := range p {
-			b.send(0, at(v), at(v^distance), first[v], count)
+			f.send(0, f.at(v), f.at(v^distance), first[v], count)
 		}
 		for v := range p {
-			b.receive(0, at(v^distance), at(v), first[v^distance], count)
+			f.receive(0, f.at(v^distance), f.at(v), first[v^distance], count)
 		}
 		for v := range p {
 			if v&distance != 0 {
@@ -54,11 +79,35 @@ func halvingDoubling(n int) *Schedule {
 			}
 		}
 	}
-	for r := range extra {
-		b.send(0, 2*r+1, 2*r, 0, p)
-		b.receive(0, 2*r+1, 2*r, 0, p)
+	return f.end()
+}
+
+// recursiveDoubling is the all-reduce for short buffers (Thakur, Rabenseifner and Gropp
+// 2005, section 4.5): in each round two ranks exchange all that they have summed, at twice
+// the distance of the round before. Sums go to the output and to scratch memory in turn,
+// so that none waits until the one before it is sent.
+func recursiveDoubling(n int) *Schedule {
+	f := fold(n)
+	f.builder = build(Schedule{Kind: AllReduce, Algorithm: "recursive-doubling", Chunks: 1}, n, 1)
+	if n == 1 {
+		f.keep(0, 0)
+		return f.Schedule
 	}
-	return b.Schedule
+	f.begin()
+	target := Output
+	if bits.Len(uint(f.p))%2 == 1 { // an even number of rounds, of which the last is for the output
+		target = Scratch
+	}
+	for distance := 1; distance < f.p; distance *= 2 {
+		for v := range f.p {
+			f.send(0, f.at(v), f.at(v^distance), 0, 1)
+		}
+		for v := range f.p {
+			f.combineInto(target, 0, f.at(v^distance), f.at(v), 0, 1)
+		}
+		target = Output + Scratch - target
+	}
+	return f.end()
 }
 
 // doubleTree is the two trees of Sanders, Speck and Träff ("Two-tree algorithms for full

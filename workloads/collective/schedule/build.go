@@ -47,8 +47,16 @@ func (b *builder) combine(thread, from, to, chunk, count int) {
 	b.take(Combine, thread, from, to, chunk, count)
 }
 
+// combineInto combines into another buffer than the one where a rank keeps results.
+func (b *builder) combineInto(target Buffer, thread, from, to, chunk, count int) {
+	b.takeInto(target, Combine, thread, from, to, chunk, count)
+}
+
 func (b *builder) take(op Op, thread, from, to, chunk, count int) {
-	target := b.target(to, chunk)
+	b.takeInto(b.target(to, chunk), op, thread, from, to, chunk, count)
+}
+
+func (b *builder) takeInto(target Buffer, op Op, thread, from, to, chunk, count int) {
 	b.add(to, thread, Step{Op: op, Peer: from, Chunk: chunk, Count: count, Source: b.at[to][chunk], Target: target})
 	for c := chunk; c < chunk+count; c++ {
 		b.at[to][c] = target

@@ -18,6 +18,7 @@ func (s Share) Of(bytes uint64) uint64 {
 //     chain ends at;
 //   - 2(p-1)/p S by halving-doubling, p being the greatest power of two up to n; of the
 //     first 2(n-p) ranks S from the even ones, and S more from the odd ones;
+//   - log2(p) S by recursive-doubling, and so much more of the same ranks;
 //   - S/2 for each neighbour in each of two trees by tree;
 //   - S for each child by binomial for a broadcast, S for a reduce from all but the root.
 func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
@@ -39,15 +40,23 @@ func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
 		return Share{neighbours(0, rank, n) + neighbours(1, rank, n), 2}
 	case algorithm == "halving-doubling":
 		p := 1 << (bits.Len(uint(n)) - 1)
-		switch extra := 2 * (n - p); {
-		case rank < extra && rank%2 == 0:
-			return Share{1, 1}
-		case rank < extra:
-			return Share{3*p - 2, p}
-		}
-		return Share{2 * (p - 1), p}
+		return foldedShare(Share{2 * (p - 1), p}, rank, n-p)
+	case algorithm == "recursive-doubling":
+		rounds := bits.Len(uint(n)) - 1
+		return foldedShare(Share{rounds, 1}, rank, n-1<<rounds)
 	}
 	return Share{2 * (n - 1), n}
+}
+
+// foldedShare is what a rank sends where so many ranks take part by way of others.
+func foldedShare(s Share, rank, extra int) Share {
+	switch {
+	case rank >= 2*extra:
+		return s
+	case rank%2 == 0:
+		return Share{1, 1}
+	}
+	return Share{s.Num + s.Den, s.Den}
 }
 
 // SentAlong is what each rank of a Hierarchical collective sends to other nodes, by rails

@@ -18,6 +18,7 @@ var algorithms = map[Kind][]algorithm{
 		{"ring", func(n, _ int) *Schedule { return ring(AllReduce, n) }},
 		{"tree", func(n, _ int) *Schedule { return doubleTree(n) }},
 		{"halving-doubling", func(n, _ int) *Schedule { return halvingDoubling(n) }},
+		{"recursive-doubling", func(n, _ int) *Schedule { return recursiveDoubling(n) }},
 	},
 	AllGather:     {{"ring", func(n, _ int) *Schedule { return ring(AllGather, n) }}},
 	ReduceScatter: {{"ring", func(n, _ int) *Schedule { return ring(ReduceScatter, n) }}},
