@@ -40,6 +40,7 @@ type BytesPerRank struct {
 	datagrams map[rdKey]*rankStream
 	requests  roceFlows[roceStream]
 	placed    map[rdPair]*placedBytes // where ranks say what did not come; else nil
+	updates   []updates               // to a switch that adds up, by rank
 	unread    []uint64                // datagrams that cannot be read, by rank
 	full      bool                    // there were more datagrams' streams than are told apart
 }
@@ -64,7 +65,7 @@ type roceStream struct {
 // replies count as sent. Who is to send nothing may send that share of the most that
 // a rank is to send.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
-	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, requests: newRoCEFlows[roceStream](atRequester), unread: make([]uint64, len(w.Ranks))}
+	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, requests: newRoCEFlows[roceStream](atRequester), updates: make([]updates, len(w.Ranks)), unread: make([]uint64, len(w.Ranks))}
 	if slices.ContainsFunc(w.Ranks, func(r Rank) bool { return r.Missing != nil }) {
 		b.placed = map[rdPair]*placedBytes{}
 	}
@@ -88,6 +89,10 @@ func (b *BytesPerRank) Packet(p *Packet) {
 	}
 	if p.Flow.Proto == protoUDP && p.Flow.Dst.Port() == infiniband.Port {
 		b.request(p, found)
+		return
+	}
+	if p.Aggregation != nil {
+		b.updates[found.rank].add(p.Aggregation)
 		return
 	}
 	if p.Flow.Proto == protoUDP {
@@ -138,6 +143,30 @@ func (b *BytesPerRank) datagram(p *Packet, of role) {
 			b.pair(p.pair(false)).left += s.fresh - before
 		}
 	}
+}
+
+// updates are the elements that a rank sent a switch that adds up. A slot has a new round when
+// what it had before was answered, so that only repeats have the same.
+type updates struct {
+	epoch           uint16
+	rounds          map[uint16]uint32 // the latest, by slot
+	fresh, repeated uint64            // bytes of elements
+}
+
+func (u *updates) add(a wire.Aggregation) {
+	if a.Kind() != wire.AggregationUpdate {
+		return
+	}
+	if u.rounds == nil || int16(a.Epoch()-u.epoch) > 0 {
+		u.epoch, u.rounds = a.Epoch(), map[uint16]uint32{}
+	}
+	bytes := 4 * uint64(a.Elements())
+	if last, met := u.rounds[a.Slot()]; met && int32(a.Round()-last) <= 0 {
+		u.repeated += bytes
+		return
+	}
+	u.rounds[a.Slot()] = a.Round()
+	u.fresh += bytes
 }
 
 // request takes a packet of RoCEv2 of a rank, each PSN of which counts once.
@@ -201,6 +230,11 @@ func (b *BytesPerRank) sums() []sent {
 	}
 	for _, s := range b.datagrams {
 		sums[s.rank].add(s.to, s.fresh, s.repeated, s.empty, s.left, s.unseen)
+	}
+	for i := range b.updates {
+		if u := &b.updates[i]; u.rounds != nil {
+			sums[i].add(-1, u.fresh, u.repeated, 0, 0, 0)
+		}
 	}
 	for _, f := range b.requests.ordered {
 		s := &f.own

@@ -9,11 +9,12 @@ import (
 	"railbed/transports/wire"
 )
 
-// Transports of a Rank beside TCP: reliable datagrams, and reliable connections of
-// RoCEv2.
+// Transports of a Rank beside TCP: reliable datagrams, reliable connections of RoCEv2, and
+// the messages of a switch that adds up.
 const (
-	TransportRD   = "rd"
-	TransportRoCE = "roce"
+	TransportRD       = "rd"
+	TransportRoCE     = "roce"
+	TransportInSwitch = "in-switch"
 )
 
 // AllToAll is the pattern of a Workload in which each rank sends to each other one.
@@ -44,7 +45,7 @@ type Rank struct {
 	NIC  string     `json:"nic"`
 	Addr netip.Addr `json:"addr"` // of the NIC, and of every packet of the rank
 	Port uint16     `json:"port"` // on which the rank listens
-	// Transport is tcp, which empty means too, rd or roce.
+	// Transport is tcp, which empty means too, rd, roce or in-switch.
 	Transport string `json:"transport,omitempty"`
 	// Engines is on how many UDP ports, from Port on, a rank of rd hears. Port is
 	// then a multiple of wire.RDEngines within the block from wire.PortRD on.
@@ -167,6 +168,7 @@ type roles struct {
 	service  map[netip.AddrPort]int
 	rd       map[netip.AddrPort]int // the engines of ranks of rd
 	roce     map[netip.Addr][]int   // ranks of roce
+	inSwitch map[netip.AddrPort]int // ranks for which a switch adds up
 	byAddr   map[netip.Addr][]int
 	known    []role // by flow index
 	seen     []bool
@@ -175,7 +177,7 @@ type roles struct {
 }
 
 func newRoles(w Workload) *roles {
-	r := &roles{workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{}, rd: map[netip.AddrPort]int{}, roce: map[netip.Addr][]int{}, byAddr: map[netip.Addr][]int{}}
+	r := &roles{workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{}, rd: map[netip.AddrPort]int{}, roce: map[netip.Addr][]int{}, inSwitch: map[netip.AddrPort]int{}, byAddr: map[netip.Addr][]int{}}
 	for i, rank := range w.Ranks {
 		for _, f := range rank.Flows {
 			r.exact[f] = i
@@ -185,6 +187,8 @@ func newRoles(w Workload) *roles {
 			for engine := range min(rank.Engines, wire.RDEngines) {
 				r.rd[netip.AddrPortFrom(rank.Addr, rank.Port+uint16(engine))] = i
 			}
+		case TransportInSwitch:
+			r.inSwitch[netip.AddrPortFrom(rank.Addr, rank.Port)] = i
 		case TransportRoCE:
 			r.roce[rank.Addr] = append(r.roce[rank.Addr], i)
 		default:
@@ -199,6 +203,10 @@ func newRoles(w Workload) *roles {
 // the engine that it says it comes from, because ranks of one address are told
 // apart by the ports on which they hear.
 func (r *roles) of(p *Packet) role {
+	if p.Aggregation != nil && p.Flow != nil { // what the switch answers is its own
+		from, known := r.inSwitch[p.Flow.Src]
+		return role{rank: from, to: -1, relevant: known}
+	}
 	if p.Flow == nil || p.Flow.Proto != protoTCP && (p.Flow.Proto != protoUDP || !wire.IsPortRD(p.Flow.Dst.Port()) && p.Flow.Dst.Port() != infiniband.Port) {
 		return role{}
 	}

@@ -85,6 +85,15 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 		}
 		job.Sweep, job.InPlace = &worker.Sweep{Sizes: sizes, Checks: sweepChecks, Average: worker.MeanRank}, inPlaceToo(w, job.Schedule)
 	}
+	if w.Algorithm == spec.InNetwork {
+		var err error
+		if job.Aggregator, err = worker.FindAggregator(s.plan, job.Ranks); err != nil {
+			return err
+		}
+		if err := job.Aggregator.Begin(ctx, s.testbed); err != nil {
+			return err
+		}
+	}
 	result, err := s.runJob(ctx, index, job)
 	if err == nil {
 		err = s.logKeys(index, w, job.Secret, result)
@@ -216,6 +225,8 @@ func sends(w *spec.Workload, size units.Bytes, operations, rank, ranks int, seed
 		return 0
 	case w.Kind == spec.AllReduce && w.Algorithm == spec.Ring:
 		return verify.RingAllReduceBytes(ranks, size, operations)
+	case w.Algorithm == spec.InNetwork: // and the switch sends it back
+		return size * units.Bytes(operations)
 	case w.Kind != spec.AllToAll:
 		return units.Bytes(schedule.Sent(schedule.Kind(w.Kind), w.Algorithm, ranks, rank, w.Root).Of(uint64(size) * uint64(operations)))
 	case w.Skew == 0:

@@ -230,6 +230,12 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 	if err == nil {
 		err = o.readAlgorithm(&job)
 	}
+	if o.algorithm == spec.InNetwork && err == nil {
+		job.Aggregator, err = worker.FindAggregator(p, job.Ranks)
+		if o.transport == worker.TCP { // which is the flag's default
+			job.Transport = worker.InSwitch
+		}
+	}
 	return job, errors.Join(append(problems, err)...)
 }
 
@@ -327,7 +333,13 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 	}
 	printer := ncclPrinter{options: o, job: &job, plan: p, out: out, table: perf.NewTable(out)}
 	nodes := worker.NewNodes(cmd.Context(), tb, func(string) (io.Writer, io.Writer, error) { return a.stderr, a.stderr, nil })
-	result, err := worker.Run(cmd.Context(), job, nodes, printer.progress)
+	var result *worker.Result
+	if job.Aggregator != nil {
+		err = job.Aggregator.Begin(cmd.Context(), tb)
+	}
+	if err == nil {
+		result, err = worker.Run(cmd.Context(), job, nodes, printer.progress)
+	}
 	nodes.Close()
 	if errors.Is(err, worker.ErrJob) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}

@@ -18,7 +18,7 @@ var ncclRow = regexp.MustCompile(`^ +(\d+) +(\d+) +(float|half|int32) +(sum|max|
 func TestCollective(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-collective"
-	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 3}, links: {default: {rate: 1gbit}}}\n"))
+	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 3}, switch: {kind: soft, aggregation: {slots: 16}}, links: {default: {rate: 1gbit}}}\n"))
 	t.Cleanup(func() { must(t, "down", name) })
 	const ring = "../../workloads/collective/msccl/testdata/ring.xml"
 	for _, c := range []struct {
@@ -32,6 +32,8 @@ func TestCollective(t *testing.T) {
 		{"reduce_scatter_perf -b 100 -e 200 -i 100 -f 1 -c 0 -n 3 -w 0 --nodes h[01] -a 3", 2, []string{"96 12 sum -1 N/A N/A", "192 24 sum -1 N/A N/A"}},
 		{"broadcast -b 1K -r 2 -n 1 --transport rd", 3, []string{"1024 256 none 2 0 0"}},
 		{"all_reduce -b 12K -n 1 --algorithm msccl --file " + ring, 3, []string{"12288 3072 sum -1 0 N/A"}},
+		{"all_reduce -b 64K -n 2 --algorithm in-network", 3, []string{"65536 16384 sum -1 0 0"}},
+		{"all_reduce -b 1K -n 2 --algorithm in-network -d int32 --ip 6 -t " + name, 3, []string{"1024 256 sum -1 0 0"}},
 		{"barrier -n 3", 3, []string{"0 0 none -1 0 N/A"}},
 		{"alltoall -b 96K -n 2 --transport roce --algorithm pairwise --ip 4 -G 0 -g 1", 3, []string{"98304 8192 none -1 0 N/A"}},
 	} {
@@ -77,6 +79,9 @@ func TestCollective(t *testing.T) {
 		"all_reduce --nodes h7":                             "no such node",
 		"all_reduce --algorithm star -b 1K":                 "star",
 		"all_reduce --transport quic -b 1K":                 "quic",
+		"all_reduce --algorithm in-network -d half":         "a switch makes sums of float and int32",
+		"all_reduce --algorithm in-network --nodes h[01]":   "no switch adds up for exactly these ranks",
+		"all_reduce --algorithm in-network --transport rd":  "want algorithm in-network over in-switch",
 		"broadcast -r 3":                                    "root 3 of 3",
 		"all_reduce --algorithm msccl":                      "and a file",
 		"all_reduce --file " + ring:                         "and a file",

@@ -40,9 +40,14 @@ const (
 	Pairwise = "pairwise"
 )
 
-// Algorithms of which there are none: Hierarchical stays on rails between nodes, and MSCCL is
-// what a file says.
+// InSwitch is the transport of algorithm InNetwork, and of no other: the protocol of the switch
+// that adds up.
+const InSwitch = "in-switch"
+
+// Algorithms of which there are none: Hierarchical stays on rails between nodes, InNetwork is
+// done by a switch, and MSCCL is what a file says.
 const (
+	InNetwork    = "in-network"
 	Hierarchical = "hierarchical"
 	MSCCL        = "msccl"
 )
@@ -53,6 +58,7 @@ var collectives = func() map[string][]string {
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce} {
 		all[kind] = schedule.Algorithms(schedule.Kind(kind))
 	}
+	all[AllReduce] = append(all[AllReduce], InNetwork)
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter} {
 		all[kind] = append(all[kind], Hierarchical)
 	}
@@ -143,11 +149,33 @@ func (c *checker) collective(at string, w *Workload) {
 	if w.Root != 0 && kind != Broadcast && kind != Reduce {
 		c.reportKey(at+".root", "a root of "+kind+", which has none", "remove it, or take kind: "+Broadcast+" or "+Reduce)
 	}
+	c.inNetwork(at, w, algorithm)
 	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {
 		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, of which no rates are computed", ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
 	}
 	if (kind != AllToAll || algorithm == MSCCL) && w.Skew != 0 {
 		c.reportKey(at+".skew", "a skew of "+kind+" by "+clipped(algorithm), "remove it, or take kind: "+AllToAll+" and another algorithm")
+	}
+}
+
+// inNetwork checks what a switch is to add up.
+func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
+	if algorithm != InNetwork {
+		if w.Transport == InSwitch {
+			c.report(at+".transport", "transport: "+InSwitch+" of algorithm: "+clipped(algorithm), "want algorithm: "+InNetwork+", or another transport")
+		}
+		return
+	}
+	kind := element.Type(cmp.Or(w.Type, string(element.Float32)))
+	switch {
+	case w.Transport != "" && w.Transport != InSwitch:
+		c.report(at+".transport", "transport: "+clipped(w.Transport)+" of algorithm: "+InNetwork+", which the switch's own protocol carries", "remove it")
+	case w.Kind == KindSGD:
+		c.report(at+".algorithm", "algorithm: "+InNetwork+" of "+KindSGD, "want another algorithm")
+	case kind != element.Float32 && kind != element.Int32:
+		c.report(at+".type", "type: "+clipped(w.Type)+" of algorithm: "+InNetwork, fmt.Sprintf("want %s or %s", element.Float32, element.Int32))
+	case cmp.Or(w.Op, string(element.Sum)) != string(element.Sum):
+		c.report(at+".op", "op: "+clipped(w.Op)+" of algorithm: "+InNetwork, "want sum")
 	}
 }
 

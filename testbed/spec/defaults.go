@@ -54,6 +54,9 @@ func (s *Step) setDefaults() {
 			iterations, warmup = defaultSGDIterations, 0
 		}
 		w.Algorithm = cmp.Or(w.Algorithm, defaultAlgorithm(w.Collective()))
+		if w.Algorithm == InNetwork {
+			w.Transport = cmp.Or(w.Transport, InSwitch)
+		}
 		w.Transport = cmp.Or(w.Transport, "tcp")
 		if w.MoE != nil {
 			w.MoE.setDefaults()

@@ -256,14 +256,16 @@ type Workload struct {
 	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=all-to-all,enum=barrier,enum=sgd,enum=moe"`
 	// Algorithm is ring (default), from each rank to the next one. An all-reduce can be by
 	// tree, in two trees with half of the buffer each, halving-doubling (Rabenseifner's)
-	// and, for short buffers, recursive-doubling, which has the fewest rounds; a broadcast and a reduce by a binomial tree. An all-reduce,
+	// and, for short buffers, recursive-doubling, which has the fewest rounds; and in-network,
+	// by a soft switch with aggregation, which has all ranks and no others below it. A
+	// broadcast and a reduce can be by a binomial tree. An all-reduce,
 	// all-gather and reduce-scatter can be hierarchical: among the ranks of a node, of
 	// which each is on a rail, and of each part along one rail. Of all-to-all it is
 	// direct (default), from each rank to all others at once, or pairwise: in ranks - 1
 	// phases, in each from a rank to one other (of moe, too), and with control: offline in those of the
 	// computed rates. A barrier is by dissemination: in round k each rank tells the one
 	// 2^k behind it. Any other can be msccl, which is what File says.
-	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=tree,enum=halving-doubling,enum=recursive-doubling,enum=binomial,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
+	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=tree,enum=halving-doubling,enum=recursive-doubling,enum=binomial,enum=in-network,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
 	// File is the XML file of algorithm: msccl, as the tools of MSCCL write it, relative
 	// to this file. It is for the testbed's number of ranks, and the size is a multiple of
 	// its chunks.
@@ -273,8 +275,9 @@ type Workload struct {
 	// how popular follows from the seed. Default 0: equal ones.
 	Skew int `yaml:"skew,omitempty" json:"skew,omitempty" jsonschema:"minimum=0,maximum=4"`
 	// Transport is tcp (default), the kernel's, rd, reliable datagrams by many paths,
-	// or roce, reliable connections of RoCEv2.
-	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
+	// or roce, reliable connections of RoCEv2. Of algorithm: in-network it is in-switch, what
+	// the switch that adds up speaks.
+	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce,enum=in-switch"`
 	// RD is how reliable datagrams behave, with transport: rd.
 	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
 	// RoCE is how queue pairs behave, with transport: roce.
@@ -462,7 +465,7 @@ type BytesPerRank struct {
 	// log2(p) times all of it, and the same of the others, with recursive-doubling-all-reduce.
 	// Of hierarchical ones it is what goes to other nodes: of N nodes 2(N-1)/N of the
 	// rail's part of the size with hierarchical-all-reduce, and half of that with the
-	// others. With msccl it is what the file's own sends to other nodes are.
+	// others. With in-network-all-reduce each rank sends the size once. With msccl it is what the file's own sends to other nodes are.
 	// Of a broadcast and a reduce all of it with ring, but nothing from whom the ring ends
 	// at, and with binomial all of it to each child or to the parent. With
 	// dissemination-barrier it is messages without a byte, two for each of the log2(n)
@@ -470,7 +473,7 @@ type BytesPerRank struct {
 	// is, from each rank to each other one, its messages to that one's experts, and those of
 	// its own experts back. Of a training job it
 	// is training: what its program says of each rank.
-	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
+	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
 	// Tolerance is the share by which the bytes may differ: of what the rank sends by the
 	// formula, or, where that is nothing, of the most that a rank does.
 	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`

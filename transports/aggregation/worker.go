@@ -31,6 +31,9 @@ type Config struct {
 	// First is when an update is sent again before any round trip was measured,
 	// default 20ms; Longest bounds the time between two repeats, default 500ms.
 	First, Longest time.Duration
+	// Saturate takes sums that left the range of their integers as they are, held at its
+	// end. Default: such a sum is ErrSaturated.
+	Saturate bool
 	// Patience is how long nothing at all may be answered. Default 30s.
 	Patience time.Duration
 }
@@ -308,7 +311,7 @@ func (w *Worker) Handle(now clock.Time, message []byte) {
 	if !s.repeated { // of a repeated one nobody knows which is answered: Karn
 		w.rtt.sample(now, now.Sub(s.firstAt), c.Longest)
 	}
-	if a.Flags()&wire.AggregationSaturated != 0 {
+	if a.Flags()&wire.AggregationSaturated != 0 && !w.config.Saturate {
 		w.err = ErrSaturated
 		return
 	}

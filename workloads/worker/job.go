@@ -67,6 +67,8 @@ type Job struct {
 	// SGD makes the data the gradients of a training, of which each operation is a step.
 	// Kind and Size follow from it, and Seed gives its samples.
 	SGD *spec.SGD
+	// Aggregator is that of algorithm in-network, over in-switch.
+	Aggregator *Aggregator
 	// MoE is the mixture of a job of that kind. Type and Size follow from it.
 	MoE    *moe.Config
 	Family int // 4 (default) or 6
@@ -168,6 +170,9 @@ func (j Job) withDefaults() (Job, error) {
 		setDefault(&j.Algorithm, all[0])
 	}
 	setDefault(&j.Algorithm, Ring)
+	if j.Algorithm == InNetwork {
+		setDefault(&j.Transport, InSwitch)
+	}
 	setDefault(&j.Transport, TCP)
 	setDefault(&j.Type, element.Float32)
 	setDefault(&j.Op, element.Sum)
@@ -186,6 +191,7 @@ func (j Job) withDefaults() (Job, error) {
 		j.Secret = privacy.Generate()
 	}
 	j.checkAlgorithm(problem)
+	j.checkInNetwork(problem)
 	if j.Skew < 0 || j.Skew > 0 && j.Kind != AllToAll {
 		problem("a skew of %d of %s: want at least 0, and %s", j.Skew, j.Kind, AllToAll)
 	}
@@ -235,7 +241,7 @@ func (j Job) checkRates(problem func(format string, args ...any)) {
 
 // checkAlgorithm looks at what is asked of which algorithm.
 func (j Job) checkAlgorithm(problem func(format string, args ...any)) {
-	if !known(j.Kind, j.Algorithm) && j.Kind != Training && j.Kind != Messages || j.Transport != TCP && j.Transport != RD && j.Transport != RoCE {
+	if !known(j.Kind, j.Algorithm) && j.Kind != Training && j.Kind != Messages || !slices.Contains([]string{TCP, RD, RoCE, InSwitch}, j.Transport) {
 		problem("%s by %s over %s: want %s, over %s, %s or %s", j.Kind, j.Algorithm, j.Transport, cmp.Or(strings.Join(spec.Algorithms(j.Kind), " or "), "another kind"), TCP, RD, RoCE)
 	}
 	switch j.Algorithm {
@@ -373,6 +379,9 @@ func (j Job) config(i int) *workerConfig {
 	}
 	if j.Kind == AllToAll && j.Algorithm != MSCCL {
 		c.Skew, c.Seed, c.Phases = j.Skew, j.Seed, j.phases(i)
+	}
+	if j.Aggregator != nil {
+		c.Aggregator, c.Dilation = j.aggregator(i), j.Dilation
 	}
 	if j.MoE != nil {
 		c.MoE, c.Phases = j.MoE, j.phases(i)

@@ -80,9 +80,10 @@ type workerConfig struct {
 	SGD       *spec.SGD        `json:"sgd,omitempty"`
 	SGDSecret privacy.Material `json:"sgd_secret,omitempty"`
 	// Skew, Seed and the rank's Phases are of an all-to-all.
-	Skew   int                `json:"skew,omitempty"`
-	Seed   uint64             `json:"seed,omitempty"`
-	Phases []collective.Phase `json:"phases,omitempty"`
+	Skew       int                `json:"skew,omitempty"`
+	Seed       uint64             `json:"seed,omitempty"`
+	Phases     []collective.Phase `json:"phases,omitempty"`
+	Aggregator *aggregatorConfig  `json:"aggregator,omitempty"` // of algorithm in-network
 	// MoE is of a mixture of experts, as Phases.
 	MoE *moe.Config `json:"moe,omitempty"`
 	// Training is the rank's part of a training job.

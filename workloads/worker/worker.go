@@ -161,6 +161,10 @@ func (w *rank) work(ctx context.Context) error {
 	if !known(w.config.Kind, w.config.Algorithm) && w.config.Kind != Training && w.config.Kind != Messages {
 		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
 	}
+	if w.config.Algorithm == InNetwork {
+		w.timer = &waitTimer{}
+		return w.aggregate(ctx)
+	}
 	endpoint, err := open(&w.config, func(p transports.Peer) int { return w.peers[p] })
 	if err != nil {
 		return err
@@ -231,7 +235,9 @@ func (w *rank) collective(ctx context.Context) error {
 
 // meet tells the others what they need of this rank, and is what it needs of them.
 func (w *rank) meet(ctx context.Context, own *rendezvous) ([]rendezvous, error) {
-	own.PID, own.Address = os.Getpid(), w.endpoint.Address()
+	if own.PID = os.Getpid(); w.endpoint != nil {
+		own.Address = w.endpoint.Address()
+	}
 	if err := w.send(message{Ready: own}); err != nil {
 		return nil, err
 	}

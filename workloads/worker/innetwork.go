@@ -1,0 +1,191 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"railbed/fabric/clock"
+	"railbed/testbed"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/transports"
+	"railbed/transports/aggregation"
+	"railbed/transports/wire"
+	"railbed/workloads/collective"
+	"railbed/workloads/collective/element"
+)
+
+// InNetwork is the algorithm of an all-reduce in which a switch adds up, and InSwitch what
+// carries it.
+const (
+	InNetwork = spec.InNetwork
+	InSwitch  = spec.InSwitch
+)
+
+// Aggregator is the switch that adds up for a job.
+type Aggregator struct {
+	Switch string
+	Table  plan.Aggregation
+	Job    plan.AggregationJob
+	Epoch  uint16 // later than any before
+}
+
+// ErrNoAggregator is that no switch adds up for the ranks of a job.
+var ErrNoAggregator = errors.New("no switch adds up for exactly these ranks: want aggregation: {} for a soft switch that has them, and no others, below it")
+
+// FindAggregator is the first switch of a plan that adds up for some ranks.
+func FindAggregator(p *plan.Plan, ranks []plan.Rank) (*Aggregator, error) {
+	for i := range p.Switches {
+		sw := &p.Switches[i]
+		if sw.Soft == nil || sw.Soft.Aggregation == nil {
+			continue
+		}
+		for _, job := range sw.Soft.Aggregation.Jobs {
+			same := func(a, b plan.Rank) bool { return a.Node == b.Node && a.NIC == b.NIC && a.Addr4 == b.Addr4 }
+			if len(job.Workers) == len(ranks) && slices.EqualFunc(job.Workers, ranks, same) {
+				return &Aggregator{Switch: sw.Name, Table: *sw.Soft.Aggregation, Job: job}, nil
+			}
+		}
+	}
+	return nil, ErrNoAggregator
+}
+
+// Begin takes an epoch that is later than the one at which the running switch is.
+func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
+	state, err := tb.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if state.Soft != nil {
+		for _, job := range state.Soft.Aggregation {
+			if job.Switch == a.Switch && job.Job == a.Job.Number {
+				a.Epoch = job.Epoch + 1
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s, which is to add up, runs no job %d", a.Switch, a.Job.Number)
+}
+
+// aggregatorConfig is what a worker is told of it.
+type aggregatorConfig struct {
+	Config aggregation.Config `json:"config"`
+	Addr   netip.Addr         `json:"addr"`
+}
+
+// checkInNetwork looks at what a switch can add up.
+func (j Job) checkInNetwork(problem func(format string, args ...any)) {
+	if (j.Algorithm == InNetwork) != (j.Transport == InSwitch) {
+		problem("%s over %s: want algorithm %s over %s, or neither", j.Algorithm, j.Transport, InNetwork, InSwitch)
+		return
+	}
+	if j.Algorithm != InNetwork {
+		return
+	}
+	if j.Type != element.Float32 && j.Type != element.Int32 || j.Op != element.Sum || j.SGD != nil {
+		problem("%s of %s by %s: a switch makes sums of %s and %s", j.Op, j.Type, InNetwork, element.Float32, element.Int32)
+	}
+	if j.Aggregator == nil || len(j.Aggregator.Job.Workers) != len(j.Ranks) {
+		problem("%s: %w", InNetwork, ErrNoAggregator)
+	}
+}
+
+// aggregator is what the worker of a rank is told.
+func (j Job) aggregator(rank int) *aggregatorConfig {
+	a := j.Aggregator
+	c := &aggregatorConfig{Config: aggregation.Of(&a.Table, &a.Job, rank, a.Epoch), Addr: a.Job.Addr4}
+	c.Config.Saturate = true // operations in place add sums up again, and who checks starts anew
+	if j.Family == 6 {
+		c.Addr = a.Job.Addr6
+	}
+	return c
+}
+
+// inNetwork is a rank's part in all-reduces that a switch computes.
+type inNetwork struct {
+	buffers
+	client  *aggregation.Client
+	kind    element.Type
+	pattern *collective.Pattern
+}
+
+// aggregate meets the other ranks and has a switch do the operations.
+func (w *rank) aggregate(ctx context.Context) error {
+	c := &w.config
+	client, err := aggregation.Dial(netip.AddrPortFrom(c.Addr, c.Port), c.Aggregator.Addr, c.Aggregator.Config, clock.New(c.Dilation))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if _, err := w.meet(ctx, &rendezvous{}); err != nil {
+		return err
+	}
+	pattern, err := collective.NewPattern(collective.PatternConfig{Rank: c.Rank, Ranks: c.Ranks, Type: c.Type, Op: c.Op})
+	if err != nil {
+		return err
+	}
+	most := int(slices.Max(c.Sizes))
+	whole := allocate([]shape{{input: most, output: most}})
+	var sent collective.Traffic
+	for _, r := range c.rounds() {
+		size := int(c.Sizes[r.size])
+		p := &inNetwork{whole.view(shape{input: size, output: size}), client, c.Type, pattern}
+		if err := w.round(ctx, p, p.output, &r); err != nil {
+			return missingRanks(err, c)
+		}
+		operations := uint64(r.before + r.count)
+		addTraffic(&sent, collective.Traffic{Sent: operations * uint64(size), Received: operations * uint64(size)})
+	}
+	if err := w.end(ctx); err != nil {
+		return err
+	}
+	return w.send(message{Finished: &workerFinished{Stream: sent}})
+}
+
+// missingRanks says which ranks the switch waited for in vain.
+func missingRanks(err error, c *workerConfig) error {
+	var reject *aggregation.RejectError
+	if !errors.As(err, &reject) || reject.Code != wire.AggregationTimeout {
+		return err
+	}
+	var missing []int
+	for rank := range c.Ranks {
+		if reject.Present>>rank&1 == 0 {
+			missing = append(missing, rank)
+		}
+	}
+	return fmt.Errorf("%w: the switch waited for ranks %v: %w", transports.ErrPeerFailed, missing, err)
+}
+
+// fill implements part.
+func (p *inNetwork) fill(id operationID) {
+	to := p.input
+	if id.Mode == collective.InPlace {
+		to = p.output
+	}
+	p.pattern.Fill(to, id.Index, 0)
+}
+
+// operate implements part.
+func (p *inNetwork) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
+	if id.Mode == collective.OutOfPlace {
+		copy(p.output, p.input)
+	}
+	size := uint64(len(p.output))
+	traffic := collective.Traffic{Sent: size, Received: size}
+	if p.kind == element.Int32 {
+		return traffic, p.client.Int32(ctx, collective.Ints(p.output))
+	}
+	return traffic, p.client.Float32(ctx, collective.Floats(p.output))
+}
+
+// lost implements part.
+func (p *inNetwork) lost() []collective.Loss { return nil }
+
+// check implements part.
+func (p *inNetwork) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
+	return p.pattern.Wrong(p.output, id.Index, 0), 0
+}
