@@ -324,12 +324,12 @@ func datagramOf(p infiniband.Packet, psn infiniband.PSN, message *[infiniband.MA
 	return len(p)
 }
 
-// share is how many packets of one line go before those of the next.
+// share is how many packets of one line go at least before those of the next.
 const share = 16
 
 // sendFrom puts packets of a line into the batch.
 func (d *driver) sendFrom(l *line, now clock.Time) {
-	for range share {
+	for range max(share, batch/len(d.lines)) {
 		p := d.socket.room()
 		if p == nil {
 			return

@@ -148,6 +148,7 @@ func (s *socket) keepQuiet() (err error) {
 		return fmt.Errorf("open socket: %w", err)
 	}
 	err = errors.Join(unix.SetsockoptInt(s.quiet, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1), takeNothing(s.quiet))
+	_ = unix.SetsockoptInt(s.quiet, unix.SOL_UDP, unix.UDP_GRO, 1) // or the kernel cuts for it what it takes none of
 	if bound := unix.Bind(s.quiet, s.name(infiniband.Port)); bound != nil && !errors.Is(bound, unix.EADDRINUSE) {
 		err = errors.Join(err, bound)
 	}
