@@ -262,6 +262,11 @@ func TestUnmodifiedPrograms(t *testing.T) {
 					t.Errorf("%+v", result)
 				}
 				for _, row := range theirs {
+					// On a busy host it finds no rate of its processor's clock, and all is endless.
+					if strings.Contains(row, "inf") {
+						t.Logf("the program measured nothing: %q", row)
+						continue
+					}
 					if h, again := reprint(t, &config, row); again != row || h != header {
 						t.Errorf("the program prints\n%q\n%q\nand this package\n%q\n%q", header, row, h, again)
 					}
