@@ -37,6 +37,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"unit":      (*Timing).unit,
 	"bars":      newBars,
 	"curves":    newCurves,
+	"gantt":     func(t Training) gantt { return newGantt(&t) },
 	"loss":      loss,
 	"inc":       func(i int) int { return i + 1 },
 }).Parse(pageText))

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -39,6 +40,49 @@ func TestTrainingTable(t *testing.T) {
 	} {
 		if !strings.Contains(strings.Join(found, "\n"), want) {
 			t.Errorf("no line %q in\n%s", want, text.String())
+		}
+	}
+}
+
+// TestGantt holds that the picture has each task where it was, by its group.
+func TestGantt(t *testing.T) {
+	if empty := newGantt(&Training{}); len(empty.Bands) != 0 {
+		t.Errorf("a picture of nothing: %+v", empty)
+	}
+	job := trained()
+	job.Bars = [][]TrainingBar{
+		{{"forward", "compute", 0, 0.1}, {"gradients", "dp", 0.1, 0.2}, {"activations", "tp", 0.05, 0.15}},
+		{{"forward", "compute", 0.15, 0.2}},
+	}
+	g := newGantt(&job)
+	if len(g.Keys) != 3 || g.Keys[1].Text != "dp" || g.Keys[2].Text != "tp" {
+		t.Errorf("keys %+v", g.Keys)
+	}
+	if len(g.Bands) != 2 || g.Bands[1].Text != "rank 1, h1" {
+		t.Fatalf("bands %+v", g.Bands)
+	}
+	first, width := g.Bands[0], float64(timelineWidth-ganttLabels)
+	for i, want := range []struct {
+		x, width float64
+		lane     int
+		class    string
+	}{{ganttLabels, width / 2, 0, "compute"}, {ganttLabels + width/2, width / 2, 1, "group0"}, {ganttLabels + width/4, width / 2, 2, "group1"}} {
+		b := first.Bars[i]
+		if math.Abs(b.X-want.x) > 1e-6 || math.Abs(b.Width-want.width) > 1e-6 || b.Y != first.Y+want.lane*ganttLane || b.Class != want.class {
+			t.Errorf("bar %d: %+v, want %+v", i, b, want)
+		}
+	}
+	if last := g.Ticks[len(g.Ticks)-1]; !last.Last || last.Text != "200ms" {
+		t.Errorf("last tick %+v", last)
+	}
+	r := Report{Name: "run", Trainings: []Training{job}}
+	var text strings.Builder
+	if err := r.WriteHTML(&text, HTMLOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<h2>Training jobs</h2>", "gradients (dp): 100ms to 200ms", "rank 1, h1"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 }
