@@ -68,7 +68,10 @@ type Report struct {
 	Trainings   []Training   `json:"trainings,omitempty"`
 	Messages    []Messages   `json:"messages,omitempty"`
 	Stacks      []Stack      `json:"stacks,omitempty"`
-	Checks      []Check      `json:"checks"`
+	// Containers is what happened to the nodes' containers by itself, in the order of its
+	// time.
+	Containers []string `json:"containers,omitempty"`
+	Checks     []Check  `json:"checks"`
 	// Fidelity is absent when the testbed did not come up.
 	Fidelity *Fidelity `json:"fidelity,omitempty"`
 	Captures []Capture `json:"captures"`

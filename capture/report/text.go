@@ -54,6 +54,7 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	t.trainings(r.Trainings)
 	t.messages(r.Messages)
 	t.stacks(r.Stacks)
+	t.containers(r.Containers)
 	t.checks(r.Checks)
 	t.fidelity(r.Fidelity)
 	t.files(r)
@@ -67,6 +68,15 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 func (t *textWriter) printf(format string, args ...any) {
 	if t.err == nil {
 		_, t.err = fmt.Fprintf(t.w, format, args...)
+	}
+}
+
+func (t *textWriter) containers(lines []string) {
+	for _, line := range lines {
+		t.printf("container %s\n", line)
+	}
+	if len(lines) > 0 {
+		t.printf("\n")
 	}
 }
 

@@ -366,10 +366,10 @@ func (c *container) remove() error {
 	if c.id == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
-	defer cancel()
-	err := c.runtime.client.ContainerRemove(ctx, c.id, containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
-	if err = ignoreMissing(err); err != nil {
+	err := c.runtime.insist(func(ctx context.Context) error {
+		return c.runtime.client.ContainerRemove(ctx, c.id, containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
+	})
+	if err != nil {
 		return fmt.Errorf("remove container %s: %w", c.name(), err)
 	}
 	return nil

@@ -77,6 +77,7 @@ type Runtime struct {
 	watched chan struct{} // closed when the engine is watched no more
 
 	mu     sync.Mutex // guards what follows
+	away   time.Time  // when the engine was first found away, at the end
 	opened map[string]*container
 	images map[string]*resolved // by what the file says of them
 }
@@ -170,16 +171,16 @@ func (r *Runtime) Close() error {
 	r.ended()
 	<-r.watched
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	opened, images := r.opened, r.images
+	r.opened, r.images = map[string]*container{}, map[string]*resolved{}
+	r.mu.Unlock()
 	var errs []error
-	for _, c := range r.opened {
+	for _, c := range opened {
 		errs = append(errs, c.Close())
 	}
-	r.opened = map[string]*container{}
-	for _, image := range r.images {
+	for _, image := range images {
 		errs = append(errs, r.removeImage(image))
 	}
-	r.images = map[string]*resolved{}
 	return errors.Join(append(errs, r.client.Close())...)
 }
 
@@ -196,6 +197,32 @@ func (r *Runtime) path(name string) string {
 		return filepath.Clean(name)
 	}
 	return filepath.Join(r.options.Base, name)
+}
+
+// returnTime is how long an engine that restarts may take until it removes what is to
+// be removed, all of it together.
+const returnTime = 10 * time.Second
+
+// insist does what needs the engine, again while it is away.
+func (r *Runtime) insist(do func(ctx context.Context) error) error {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+		err := ignoreMissing(do(ctx))
+		cancel()
+		if !client.IsErrConnectionFailed(err) {
+			return err
+		}
+		r.mu.Lock()
+		if r.away.IsZero() {
+			r.away = time.Now()
+		}
+		late := time.Since(r.away) > returnTime
+		r.mu.Unlock()
+		if late {
+			return err
+		}
+		time.Sleep(returnTime / 50)
+	}
 }
 
 func ignoreMissing(err error) error {

@@ -208,10 +208,11 @@ func (r *Runtime) removeImage(of *resolved) error {
 	if !of.made || of.id == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
-	defer cancel()
-	_, err := r.client.ImageRemove(ctx, of.id, image.RemoveOptions{Force: true, PruneChildren: true})
-	if err = ignoreMissing(err); err != nil {
+	err := r.insist(func(ctx context.Context) error {
+		_, err := r.client.ImageRemove(ctx, of.id, image.RemoveOptions{Force: true, PruneChildren: true})
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("remove image %s: %w", of.id, err)
 	}
 	return nil

@@ -145,7 +145,7 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 	if i := slices.Index(asked.Env, "HOME=/root"); i >= 0 && who.home != "" {
 		asked.Env[i] = "HOME=" + who.home
 	}
-	path, args := selfPath(asked.Args)
+	path, args := reexec.Again(asked.Args)
 	if !asked.Self {
 		args = asked.Args
 		if path, err = nodes.LookPath(args[0], asked.Dir, asked.Env); err != nil {
@@ -240,15 +240,6 @@ func (in *inside) signal(id uint64, signal syscall.Signal) {
 	if pid, runs := in.commands[id]; runs {
 		_ = syscall.Kill(-pid, signal) // it may have ended
 	}
-}
-
-// selfPath is how this program is started again. Where it is linked dynamically,
-// the loader that came with it starts it.
-func selfPath(args []string) (path string, all []string) {
-	if self, err := os.Readlink(reexec.Self); err != nil || self != loaderTarget || len(args) == 0 {
-		return reexec.Self, args
-	}
-	return loaderTarget, append([]string{loaderTarget, "--argv0", args[0], "--library-path", libraryDir, linkedTarget}, args[1:]...)
 }
 
 // account is whom a command runs as.

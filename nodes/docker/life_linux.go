@@ -142,8 +142,15 @@ func (c *container) watchEntrypoint(p *process) {
 // watchEngine tells when the engine goes away: a run that needs no more of it than
 // containers that are there goes on, and says so.
 func (r *Runtime) watchEngine(ctx context.Context) {
-	_, lost := r.client.Events(ctx, events.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelRunDir+"="+r.options.RunDir))})
-	if err := <-lost; err != nil && ctx.Err() == nil && r.options.Event != nil {
-		r.options.Event(EngineLost, r.Host(), oneLine("the engine went away: "+err.Error()))
+	heard, lost := r.client.Events(ctx, events.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelRunDir+"="+r.options.RunDir))})
+	for {
+		select {
+		case <-heard: // of containers, which tell themselves
+		case err := <-lost:
+			if ctx.Err() == nil && r.options.Event != nil {
+				r.options.Event(EngineLost, r.Host(), oneLine(fmt.Sprintf("the engine went away: %v", err)))
+			}
+			return
+		}
 	}
 }

@@ -33,14 +33,14 @@ func ownProgram() (program, error) {
 		return program{[]mount.Mount{readOnly(self, part)}, []string{part}}, nil
 	}
 	p := program{
-		mounts:     []mount.Mount{readOnly(self, linkedTarget)},
-		entrypoint: []string{loaderTarget, "--argv0", part, "--library-path", libraryDir, linkedTarget},
+		mounts:     []mount.Mount{readOnly(self, reexec.Linked)},
+		entrypoint: []string{reexec.Loader, "--argv0", part, "--library-path", reexec.Libraries, reexec.Linked},
 	}
 	loader := false
 	for _, library := range libraries {
-		target := path.Join(libraryDir, path.Base(library))
+		target := path.Join(reexec.Libraries, path.Base(library))
 		if name := path.Base(library); len(name) > 3 && name[:3] == "ld-" {
-			target, loader = loaderTarget, true
+			target, loader = reexec.Loader, true
 		}
 		p.mounts = append(p.mounts, readOnly(library, target))
 	}

@@ -12,9 +12,6 @@ const Part = "init-docker"
 const (
 	ownDir       = "/.railbed"
 	socketTarget = ownDir + "/socket"
-	loaderTarget = ownDir + "/ld.so"
-	libraryDir   = ownDir + "/lib"
-	linkedTarget = ownDir + "/railbed"
 )
 
 // maxMessage bounds a message: a packet of the socket is one, with the descriptors

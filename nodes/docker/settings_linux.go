@@ -1,6 +1,8 @@
 package docker
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -80,6 +82,17 @@ func healthcheck(h *spec.Health) *containerapi.HealthConfig {
 		made.Interval = time.Duration(h.Interval)
 	}
 	return made
+}
+
+// Log writes what the entry point has said, as far as the engine keeps it.
+func (c *container) Log(ctx context.Context, to io.Writer) error {
+	log, err := c.runtime.client.ContainerLogs(ctx, c.id, containerapi.LogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		return fmt.Errorf("read log of %s: %w", c.name(), err)
+	}
+	defer log.Close()
+	_, err = stdcopy.StdCopy(to, to, log)
+	return err
 }
 
 // plainLog reads an engine's log as text.

@@ -271,6 +271,9 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 			r.report.Workloads = append(r.report.Workloads, w.Workload)
 		}
 	}
+	if endedErr := r.containers(last, tb); err == nil || errors.As(endedErr, new(*containerError)) {
+		err = errors.Join(err, endedErr)
+	}
 	for _, done := range s.stacks {
 		r.report.Stacks = append(r.report.Stacks, done.Stack)
 	}

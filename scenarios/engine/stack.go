@@ -51,7 +51,7 @@ func (s *session) stack(ctx context.Context, index int, step *spec.Stack) error 
 func (r *run) requireStacks(ctx context.Context) error {
 	asked := map[string]bool{}
 	for i, step := range r.File.Steps {
-		if step.Stack == nil || asked[step.Stack.Kind] {
+		if step.Stack == nil || asked[step.Stack.Kind] || r.inContainers(step.Stack) {
 			continue
 		}
 		asked[step.Stack.Kind] = true
@@ -62,6 +62,18 @@ func (r *run) requireStacks(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// inContainers reports whether a stack's programs are those of an image: its first
+// node is a container.
+func (r *run) inContainers(step *spec.Stack) bool {
+	for i := range r.Plan.Nodes {
+		n := &r.Plan.Nodes[i]
+		if len(step.Nodes) == 0 || slices.ContainsFunc(step.Nodes, func(pattern string) bool { return spec.Match(pattern, n.Name) }) {
+			return n.Container != nil
+		}
+	}
+	return false
 }
 
 // crossing is what a stack's run had to send.

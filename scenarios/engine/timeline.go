@@ -388,12 +388,13 @@ func linkText(l *spec.LinkChange) string {
 // stepVerdict is the run's verdict from its steps' end.
 func stepVerdict(err error) verdict.Verdict {
 	var failed *stepError
+	var ended *containerError
 	switch {
 	case err == nil:
 		return verdict.Pass
 	case errors.Is(err, verdict.ErrUnsupported):
 		return verdict.Unsupported
-	case errors.As(err, &failed):
+	case errors.As(err, &failed), errors.As(err, &ended):
 		return verdict.Fail
 	}
 	return verdict.Aborted

@@ -1,7 +1,11 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"net/http"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -86,4 +90,23 @@ func (s *supervisor) revive(ctx context.Context, node string, namespace *kernel.
 	}
 	_, err := s.fabric.Repair(ctx)
 	return err
+}
+
+// serveNodeLog is what the entry point of a container has said.
+func (s *supervisor) serveNodeLog(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("node")
+	node, keeps := s.nodes[name].(interface {
+		Log(ctx context.Context, to io.Writer) error
+	})
+	if !keeps {
+		writeError(w, fmt.Errorf("log of %q: %w: it is no container", name, ErrNoSuchObject))
+		return
+	}
+	var text bytes.Buffer // at most what the engine was told to keep
+	if err := node.Log(r.Context(), &text); err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	_, _ = w.Write(text.Bytes()) // the client may be gone
 }

@@ -102,6 +102,7 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc("POST /v1/down", s.serveDown)
 	mux.HandleFunc("POST /v1/link", s.serveLink)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
+	mux.HandleFunc("GET /v1/nodes/{node}/log", s.serveNodeLog)
 	mux.HandleFunc("POST /v1/exec", s.session(s.serveExec))
 	mux.HandleFunc("POST /v1/capture", s.session(s.serveCapture))
 	mux.HandleFunc("GET /v1/containers", s.servePorts)

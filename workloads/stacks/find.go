@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"railbed/testbed"
 	"railbed/testbed/verdict"
 )
 
@@ -34,6 +35,31 @@ func Find(ctx context.Context, kind string) (version string, err error) {
 	return there.version, err
 }
 
+// findIn is find in a container, which has what its image has. Tools that are not
+// there are the affair of who uses them: a program of the file's own needs no compiler.
+func (a adapter) findIn(ctx context.Context, node *testbed.Node) (there installed, err error) {
+	there.commands = map[string]string{}
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	for _, t := range a.tools {
+		for _, name := range t.names {
+			if node.Command(ctx, "sh", "-c", `command -v "$1"`, "find", name).Run() == nil {
+				there.commands[t.names[0]] = name
+				break
+			}
+		}
+	}
+	name, found := there.commands[a.version[0]]
+	if !found {
+		return there, &verdict.UnsupportedError{
+			Feature: a.kind, Reason: fmt.Sprintf("there is no %s in the container of %s", a.version[0], node.Name()), Remedy: "put it into the image",
+		}
+	}
+	output, err := node.Command(ctx, name, a.version[1:]...).CombinedOutput()
+	err = a.judge(&there, name, output, err)
+	return there, err
+}
+
 func (a adapter) find(ctx context.Context) (there installed, err error) {
 	there.commands = map[string]string{}
 	for _, t := range a.tools {
@@ -47,14 +73,20 @@ func (a adapter) find(ctx context.Context) (there installed, err error) {
 	defer cancel()
 	ask := append([]string{there.commands[a.version[0]]}, a.version[1:]...)
 	output, err := exec.CommandContext(ctx, ask[0], ask[1:]...).CombinedOutput()
+	err = a.judge(&there, strings.Join(ask, " "), output, err)
+	return there, err
+}
+
+// judge reads the version in what a program printed.
+func (a adapter) judge(there *installed, program string, output []byte, err error) error {
 	parts := regexp.MustCompile(a.says + `([0-9]+(?:\.[0-9]+)*)`).FindSubmatch(output)
 	if parts == nil {
-		return there, a.lacking(fmt.Sprintf("%s says no version of it (%v)", strings.Join(ask, " "), err))
+		return a.lacking(fmt.Sprintf("%s says no version of it (%v)", program, err))
 	}
 	if there.version = string(parts[1]); older(there.version, a.least) {
-		return there, a.lacking(fmt.Sprintf("version %s is older than %s", there.version, a.least))
+		return a.lacking(fmt.Sprintf("version %s is older than %s", there.version, a.least))
 	}
-	return there, nil
+	return nil
 }
 
 // lacking is the error of a host without the stack.

@@ -104,12 +104,17 @@ func Run(ctx context.Context, tb *testbed.Testbed, job Job) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	there, err := a.find(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if len(job.Nodes) < 2 {
 		return nil, fmt.Errorf("%s in %d nodes: want two at least", job.Step.Kind, len(job.Nodes))
+	}
+	var there installed
+	if first := job.Nodes[0]; first.Container != nil {
+		there, err = a.findIn(ctx, tb.Node(first.Name))
+	} else {
+		there, err = a.find(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	r := newRun(ctx, tb, job, there.commands)
 	began := time.Now()

@@ -99,7 +99,9 @@ func (e *Engine) Stop() {
 	_ = e.command.Process.Kill() // with it goes the first process of the namespace
 	_ = e.command.Wait()
 	e.command = nil
+	// The numbers of processes begin anew, and it takes others for its own.
 	_ = os.Remove(filepath.Join(e.dir, "pid"))
+	_ = os.RemoveAll(filepath.Join(e.dir, "exec"))
 }
 
 // Root is an archive of a root file system with these programs of the host.

@@ -14,6 +14,7 @@ import (
 
 	"railbed/nodes"
 	"railbed/testbed/frame"
+	"railbed/testbed/reexec"
 )
 
 // socket is abstract, and so of the node's network namespace: no file is left behind.
@@ -21,7 +22,13 @@ const socket = "@railbed-rsh"
 
 // script is the agent: it starts this executable, whose path a node may not see, in
 // the agent's part. Of the shells it takes bash to choose argv[0].
-const script = "#!/bin/bash\nexec -a railbed:" + agentPart + " /proc/%d/exe \"$@\"\n"
+func script() string {
+	path, args := reexec.Again(reexec.Argv(agentPart))
+	if path == reexec.Self {
+		path = fmt.Sprintf("/proc/%d/exe", os.Getpid())
+	}
+	return fmt.Sprintf("#!/bin/bash\nexec -a %s %s %s \"$@\"\n", args[0], path, strings.Join(args[1:], " "))
+}
 
 // relay is the process in a node that takes what agents ask for.
 func relay([]string) int {
@@ -36,7 +43,7 @@ func relayAll() error {
 		return err
 	}
 	// A link that somebody may have put there is not followed.
-	if err := errors.Join(removed(Agent), os.WriteFile(Agent, fmt.Appendf(nil, script, os.Getpid()), 0o755)); err != nil {
+	if err := errors.Join(removed(Agent), os.WriteFile(Agent, []byte(script()), 0o755)); err != nil {
 		return err
 	}
 	session, err := yamux.Client(os.NewFile(3, "channel"), sessionConfig())
