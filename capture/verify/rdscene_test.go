@@ -141,6 +141,24 @@ func (s *scene) rdAck(from, to, engine int, psn uint32, words ...uint64) {
 // rank-nic say of them.
 var rdMutations = []rdMutation{
 	{"nothing", func(*scene) {}, [2]verdict.Verdict{pass, pass}, "0 bytes retransmitted"},
+	{"lives that are the ranks'", func(s *scene) {
+		for i := range s.workload.Ranks {
+			s.workload.Ranks[i].Life = rdLife(i)
+		}
+	}, [2]verdict.Verdict{pass, pass}, "0 bytes retransmitted"},
+	{"another workload's life at a rank's ports", func(s *scene) {
+		for i := range s.workload.Ranks {
+			s.workload.Ranks[i].Life = rdLife(i)
+		}
+		base := s.base(0, 1, 0, 0xFFFFFF00)
+		base.Life++
+		s.rd(0, 1, 3, s.data(base, uint32(rdLife(0)), rdMessageBytes, 0))
+	}, [2]verdict.Verdict{pass, pass}, "0 bytes retransmitted"},
+	{"packets of no life of the ranks'", func(s *scene) {
+		for i := range s.workload.Ranks {
+			s.workload.Ranks[i].Life = 7
+		}
+	}, [2]verdict.Verdict{verdict.Inconclusive, verdict.Inconclusive}, "no packet of the workload"},
 	{"packets sent again", func(s *scene) {
 		for n := range uint32(5) {
 			base := s.base(0, 1, 0, 0xFFFFFF00+n)

@@ -50,6 +50,8 @@ type Rank struct {
 	// Engines is on how many UDP ports, from Port on, a rank of rd hears. Port is
 	// then a multiple of wire.RDEngines within the block from wire.PortRD on.
 	Engines int `json:"engines,omitempty"`
+	// Life is that of a rank's endpoint of rd; 0 is not known.
+	Life uint64 `json:"life,omitempty"`
 	// QueuePairs are those of a rank of roce: what goes to its address and to others
 	// is not of the workload.
 	QueuePairs *QueuePairs `json:"queue_pairs,omitempty"`
@@ -216,6 +218,9 @@ func (r *roles) of(p *Packet) role {
 	found := r.flow(p.Flow)
 	if p.RD != nil {
 		if from, known := r.rd[netip.AddrPortFrom(p.Flow.Src.Addr(), wire.PortRD+uint16(p.RD.Source))]; known {
+			if life := r.workload.Ranks[from].Life; life != 0 && p.RD.Life != life {
+				return role{} // of a workload that had the same ports before or after
+			}
 			found.rank, found.relevant = from, true
 		}
 	}

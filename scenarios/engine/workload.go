@@ -168,7 +168,7 @@ func barrierMessages(transport string, ranks, operations int) *verify.Empty {
 func judgedRank(transport string, rank *worker.RankResult, expected units.Bytes) verify.Rank {
 	judged := verify.Rank{
 		Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port, Transport: transport, Engines: rank.Engines,
-		Expected: expected, Reported: &rank.Stream.Sent,
+		Expected: expected, Reported: &rank.Stream.Sent, Life: rank.Life,
 	}
 	if q := rank.QueuePairs; q != nil {
 		judged.QueuePairs = &verify.QueuePairs{First: q.First, Count: q.Count}

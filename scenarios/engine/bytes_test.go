@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"railbed/testbed/hosttest"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/collective/schedule"
+)
+
+// bytesOfAll is a file with each kind of collective by its default algorithm over each
+// transport, and by each other one over one of them, in two sizes that ranks cannot share
+// evenly, among so many ranks; and the checks of their bytes.
+func bytesOfAll(ranks int) string {
+	var steps, checks strings.Builder
+	transports := []string{"tcp", "rd", "roce"}
+	number := ranks
+	add := func(kind, algorithm, transport, keys string) {
+		name := fmt.Sprintf("w%d-%s-%s", number, kind, transport)
+		formula := algorithm + "-" + kind
+		if kind == spec.AllToAll || kind == spec.KindMoE {
+			formula = kind
+		}
+		// Headers and replies of TCP's stream count as sent. Elsewhere parts of what cannot be
+		// shared evenly differ by an element.
+		tolerance := map[string]string{"tcp": "3%"}[transport]
+		if tolerance == "" {
+			tolerance = "0.1%"
+		}
+		fmt.Fprintf(&steps, "  - workload: {name: %s, kind: %s, algorithm: %s, transport: %s, warmup: 0%s}\n", name, kind, algorithm, transport, keys)
+		fmt.Fprintf(&checks, "  - workload: {name: %s, correct: true}\n  - packets: {bytes-per-rank: {workload: %s, formula: %s, tolerance: %s}}\n", name, name, formula, tolerance)
+	}
+	for _, kind := range []string{spec.AllReduce, spec.AllGather, spec.ReduceScatter, spec.Broadcast, spec.Reduce, spec.AllToAll, spec.Barrier, spec.KindMoE} {
+		for a, algorithm := range spec.Algorithms(kind) {
+			if algorithm == spec.MSCCL || algorithm == spec.InNetwork || algorithm == spec.Hierarchical {
+				continue // files, and testbeds, of their own
+			}
+			for _, transport := range transports {
+				if number++; a > 0 && transport != transports[number/3%3] {
+					continue
+				}
+				keys := fmt.Sprintf(", iterations: 1, type: %s, sizes: {from: 24008B, to: 96032B, factor: 4}", element.Types()[number%4])
+				switch kind {
+				case spec.Barrier:
+					keys = ", iterations: 10" // so that connections do not show
+				case spec.KindMoE:
+					keys = fmt.Sprintf(", iterations: 1, moe: {experts: %d, tokens: 48, hidden: 512, top-k: 3, skew: 0.5}", 2*ranks)
+				case spec.Broadcast, spec.Reduce:
+					keys += fmt.Sprintf(", root: %d", number%ranks)
+				}
+				if schedule.Kind(kind).Combines() {
+					keys += fmt.Sprintf(", op: %s", element.Ops()[number%4])
+				}
+				add(kind, algorithm, transport, keys)
+			}
+		}
+	}
+	return fmt.Sprintf("fabric:\n  topology: single-switch\n  params: {hosts: %d}\n  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us, mtu: 4200}}\nsteps:\n  - capture: {at: [\"h*\"], file: run.pcapng}\n%schecks:\n%s", ranks, steps.String(), checks.String())
+}
+
+// TestBytesOfCollectives holds the bytes of each kind of collective, over each transport and
+// among numbers of ranks that are no powers of two, against its formula; and that a rank's
+// formula with a tenth more, and a barrier's with a message more, is not what the packets say.
+func TestBytesOfCollectives(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	for _, ranks := range []int{3, 5, 6} {
+		o := options(t, bytesOfAll(ranks))
+		r, held := runAndHold(t, o)
+		for i, c := range r.Checks {
+			if c.Verdict != verdict.Pass {
+				t.Errorf("%d ranks: %s: %s %s %v", ranks, c.Name, c.Verdict, c.Summary, o.File.Checks[i])
+			}
+		}
+		if ranks != 5 {
+			continue
+		}
+		for i := range held.workloads {
+			rank := &held.workloads[i].traffic.Ranks[i%ranks]
+			if rank.Expected += rank.Expected / 10; rank.Empty != nil {
+				rank.Empty.Messages *= 2
+			} else if rank.Expected == 0 { // the end of a ring
+				rank.Expected = 24008
+			}
+		}
+		for i, c := range rejudge(t, o, held) {
+			if o.File.Checks[i].Packets != nil && c.Verdict != verdict.Fail {
+				t.Errorf("with another formula: %s: %s %s", c.Name, c.Verdict, c.Summary)
+			}
+		}
+	}
+}
