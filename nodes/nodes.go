@@ -100,6 +100,12 @@ type Process interface {
 	Wait() (Exit, error)
 }
 
+// GroupKiller is a process whose number is not the supervisor's: it kills what its
+// ended leader has left of the group by itself.
+type GroupKiller interface {
+	KillGroup()
+}
+
 // Terminate asks the process to end, with SIGHUP as its terminal would and
 // SIGTERM, and kills it when it has not ended after the grace time. It returns
 // when the process has ended.

@@ -1,6 +1,7 @@
 package testbed_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,8 +56,31 @@ nodes:
 		t.Errorf("converge: %+v, %v; want nothing to repair", done, err)
 	}
 	t.Run("Commands", func(t *testing.T) { commands(t, tb, tb.Node("h1")) })
+	t.Run("LeftBehind", func(t *testing.T) { leftBehind(t, tb.Node("h1")) })
 	t.Run("Restarted", func(t *testing.T) { restarted(t, tb, engine) })
 	t.Run("Killed", func(t *testing.T) { killedWithContainers(t, tb, engine) })
+}
+
+// leftBehind ends a command whose shell has left a process in its group that ignores
+// being asked.
+func leftBehind(t *testing.T, node *testbed.Node) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := node.Command(ctx, "sh", "-c", "trap '' HUP TERM; (sleep 1000) & trap - HUP TERM; sleep 1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // it has started both
+	cancel()
+	if err := cmd.Wait(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	eventually(t, "nobody is left", func() error {
+		out, err := node.Command(t.Context(), "sh", "-c", "ps ax | grep -c '[s]leep 1000'; true").Output()
+		if err == nil && strings.TrimSpace(string(out)) != "0" {
+			err = fmt.Errorf("%s run", out)
+		}
+		return err
+	})
 }
 
 // restarted kills a container whose file wants it back, and one whose does not.
@@ -121,6 +145,28 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 	left, err := docker.Sweep(engine.Host, dir.Path, true)
 	if err != nil || len(left) != 3 { // and the image
 		t.Errorf("left %q, error %v; want two containers and their image", left, err)
+	}
+	// A container whose testbed has no directory any more, and two that are not ours.
+	for name, labels := range map[string][]string{
+		"orphan": {"--label=" + docker.LabelTestbed + "=x", "--label=" + docker.LabelRunDir + "=/nonexistent/x"},
+		"other":  {"--label=" + docker.LabelTestbed + "=x"}, "railbed-x-h0": nil,
+	} {
+		image, err := engine.Docker("images", "-q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := engine.Docker(append(append([]string{"create", "--name", name}, labels...), image, "true")...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dryRun := range []bool{true, false} {
+		swept, err := testbed.SweepContainers(dryRun)
+		if err != nil || len(swept) != 1 || !slices.Equal(swept[0].Removed, []string{"container orphan"}) {
+			t.Errorf("swept %+v, error %v; want the orphan", swept, err)
+		}
+	}
+	if out, err := engine.Docker("rm", "other", "railbed-x-h0"); err != nil {
+		t.Errorf("what is not ours: %s, %v", out, err)
 	}
 	if _, err := rundir.Sweep(rundir.SweepOptions{}); err != nil {
 		t.Error(err)

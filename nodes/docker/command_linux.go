@@ -204,6 +204,11 @@ func (p *process) Signal(signal syscall.Signal) error {
 	return nil
 }
 
+// KillGroup implements nodes.GroupKiller.
+func (p *process) KillGroup() {
+	_ = p.container.signal(p.id, syscall.SIGKILL) // or the container is gone
+}
+
 // Wait implements nodes.Process.
 func (p *process) Wait() (nodes.Exit, error) {
 	<-p.done

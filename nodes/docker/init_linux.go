@@ -56,7 +56,7 @@ func serve() error {
 		return err
 	}
 	closeAll(files)
-	in := &inside{channel: channel, reaper: nodes.NewReaper(), commands: map[uint64]int{}}
+	in := &inside{channel: channel, reaper: nodes.NewReaper(), commands: map[uint64]int{}, ended: map[uint64]int{}}
 	go in.stopWhenAsked()
 	for {
 		var asked request
@@ -73,8 +73,9 @@ type inside struct {
 	channel *packets
 	reaper  *nodes.Reaper
 
-	mu       sync.Mutex // guards commands
-	commands map[uint64]int
+	mu       sync.Mutex     // guards what follows
+	commands map[uint64]int // the numbers of those that run, and of the latest that have ended
+	ended    map[uint64]int
 }
 
 // stopGrace is how long programs may take to end when the container is stopped
@@ -188,6 +189,8 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 		}
 		in.mu.Lock()
 		delete(in.commands, id)
+		in.ended[id] = pid
+		delete(in.ended, id-endedKept)
 		in.mu.Unlock()
 		_ = in.channel.send(answer{ID: id, Exit: &exit})
 	}()
@@ -233,14 +236,23 @@ func descriptors(asked startRequest, files []*os.File) (fds []uintptr, screen *t
 	return fds, screen, opened, nil
 }
 
-// signal signals a command's group.
+// signal signals a command's group. While that has members its number is not used
+// again; so where a process has the number of a leader that has ended, the group is
+// another one's.
 func (in *inside) signal(id uint64, signal syscall.Signal) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if pid, runs := in.commands[id]; runs {
-		_ = syscall.Kill(-pid, signal) // it may have ended
+	pid, runs := in.commands[id]
+	if !runs {
+		if pid = in.ended[id]; pid == 0 || syscall.Kill(pid, 0) == nil {
+			return
+		}
 	}
+	_ = syscall.Kill(-pid, signal) // it may have ended
 }
+
+// endedKept is how many commands that have ended can still be signalled.
+const endedKept = 256
 
 // account is whom a command runs as.
 type account struct {

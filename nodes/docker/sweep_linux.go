@@ -10,6 +10,8 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
+
+	"railbed/testbed/rundir"
 )
 
 // Host is the engine's address; that of nil is "".
@@ -33,6 +35,9 @@ func Sweep(host, runDir string, dryRun bool) (removed []string, err error) {
 	defer cancel()
 	marked := filters.NewArgs(filters.Arg("label", LabelRunDir+"="+runDir), filters.Arg("label", LabelTestbed))
 	containers, err := engine.ContainerList(ctx, containerapi.ListOptions{All: true, Filters: marked})
+	if client.IsErrConnectionFailed(err) {
+		return nil, fmt.Errorf("list containers of %s: %w", host, rundir.ErrEngineAway)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list containers of %s: %w", host, err)
 	}
@@ -62,6 +67,40 @@ func Sweep(host, runDir string, dryRun bool) (removed []string, err error) {
 		removed = append(removed, "image "+i.ID)
 	}
 	return removed, errors.Join(errs...)
+}
+
+// Orphans are the run directories that containers and images in an engine are marked
+// with, and the names of their testbeds. An engine that is not there has none; host
+// "" is DOCKER_HOST or Docker's own.
+func Orphans(host string) (engineHost string, testbeds map[string]string, err error) {
+	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if host != "" {
+		options = append(options, client.WithHost(host))
+	}
+	engine, err := client.NewClientWithOpts(options...)
+	if err != nil {
+		return "", nil, err
+	}
+	defer engine.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	marked := filters.NewArgs(filters.Arg("label", LabelRunDir), filters.Arg("label", LabelTestbed))
+	containers, err := engine.ContainerList(ctx, containerapi.ListOptions{All: true, Filters: marked})
+	if client.IsErrConnectionFailed(err) {
+		return "", nil, nil
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("list containers of %s: %w", engine.DaemonHost(), err)
+	}
+	testbeds = map[string]string{}
+	for _, c := range containers {
+		testbeds[c.Labels[LabelRunDir]] = c.Labels[LabelTestbed]
+	}
+	images, err := engine.ImageList(ctx, image.ListOptions{Filters: marked})
+	for _, i := range images {
+		testbeds[i.Labels[LabelRunDir]] = i.Labels[LabelTestbed]
+	}
+	return engine.DaemonHost(), testbeds, err
 }
 
 // sweepTime bounds the removal of what one testbed left.

@@ -368,6 +368,9 @@ func (p *process) Signal(signal syscall.Signal) error {
 	return nil
 }
 
+// KillGroup implements nodes.GroupKiller: what a leader leaves in a guest stays there.
+func (p *process) KillGroup() {}
+
 // Wait implements nodes.Process.
 func (p *process) Wait() (nodes.Exit, error) {
 	<-p.done

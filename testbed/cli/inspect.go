@@ -261,7 +261,8 @@ func newGcCommand(a *app) *cobra.Command {
 		Use:   "gc",
 		Short: "Remove what dead testbeds left behind, their logs included",
 		Long: fmt.Sprintf(`Remove what testbeds whose supervisor died left behind: their run directories, and
-names and cgroups that they recorded as their own. Everything else the kernel has
+names, cgroups and containers that they recorded as their own, and containers with
+Railbed's labels whose run directory is no more. Everything else the kernel has
 removed already. Live testbeds and what Railbed did not make are never touched.
 
 Every up, down, run, ls and inspect does this as well, but keeps the log and the
@@ -272,7 +273,8 @@ these, too, so that nothing is left; with --keep-aborted it keeps them.`,
 		Args:    exactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			swept, err := rundir.Sweep(rundir.SweepOptions{DryRun: dryRun, Forget: !keep})
-			return errors.Join(a.printSwept(swept, dryRun), err)
+			orphans, orphansErr := testbed.SweepContainers(dryRun)
+			return errors.Join(a.printSwept(append(swept, orphans...), dryRun), err, orphansErr)
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")

@@ -1,6 +1,13 @@
 package rundir
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrEngineAway is wrapped when containers are not removed because their engine does
+// not answer.
+var ErrEngineAway = errors.New("the engine does not answer")
 
 // removeContainers is what UseContainers was given.
 var removeContainers = func(host, dir string, dryRun bool) ([]string, error) {

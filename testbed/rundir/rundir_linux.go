@@ -297,7 +297,7 @@ func (d Dir) sweepLocked(keep bool) (*Swept, error) {
 		defer lock.Close()
 	}
 	swept := &Swept{Name: d.Name, Removed: d.remains()}
-	if err := d.unpublish(); err != nil {
+	if err := d.unpublish(!keep); err != nil {
 		return nil, err
 	}
 	if keep {
@@ -323,7 +323,7 @@ func (d Dir) Remove() error {
 // removeLocked needs the root lock: what testbeds share, one of them must not
 // remove while another one makes it.
 func (d Dir) removeLocked() error {
-	if err := d.unpublish(); err != nil {
+	if err := d.unpublish(false); err != nil {
 		return err
 	}
 	return d.removeFilesLocked()
@@ -453,7 +453,9 @@ func (d Dir) published() (Published, error) {
 	return record, nil
 }
 
-func (d Dir) unpublish() error {
+// unpublish removes what was recorded; with forget without containers whose engine
+// is away.
+func (d Dir) unpublish(forget bool) error {
 	record, failures := d.published()
 	for _, link := range record.Links {
 		if link.ours() {
@@ -462,6 +464,9 @@ func (d Dir) unpublish() error {
 	}
 	if record.Containers != "" {
 		_, err := removeContainers(record.Containers, d.Path, false)
+		if forget && errors.Is(err, ErrEngineAway) {
+			err = nil
+		}
 		failures = errors.Join(failures, err)
 	}
 	for _, cgroup := range slices.Backward(record.Cgroups) {
@@ -474,26 +479,4 @@ func (d Dir) unpublish() error {
 		}
 	}
 	return failures
-}
-
-// busyTime is how long a cgroup may still hold processes: a killed supervisor
-// drops its lock a moment before the kernel has ended its children.
-const busyTime = 2 * time.Second
-
-// removeCgroup removes an empty group. The directory that all testbeds share
-// is left to the last of them.
-func removeCgroup(path string) error {
-	deadline := time.Now().Add(busyTime)
-	for {
-		err := unix.Rmdir(path)
-		switch {
-		case err == nil, errors.Is(err, unix.ENOENT):
-			return nil
-		case !errors.Is(err, unix.EBUSY), time.Now().After(deadline):
-			return fmt.Errorf("remove cgroup %s: %w", path, err)
-		case filepath.Base(path) == SharedCgroup:
-			return nil
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }

@@ -23,6 +23,10 @@ const execGrace = 2 * time.Second
 func terminate(process nodes.Process) {
 	deadline := time.Now().Add(execGrace)
 	nodes.Terminate(process, execGrace)
+	if elsewhere, is := process.(nodes.GroupKiller); is {
+		elsewhere.KillGroup()
+		return
+	}
 	for {
 		members := groupMembers(process.Pid())
 		if len(members) == 0 {
