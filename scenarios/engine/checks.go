@@ -47,20 +47,39 @@ type finished struct {
 	unchecked bool
 }
 
-// times are those of messages; none where there are no messages.
-func (f *finished) times() report.Percentiles {
-	if f.messages == nil {
-		return report.Percentiles{}
+// figure is what the workload came to, as spec.Figures have it: durations in nanoseconds,
+// shares of 1. Not every workload has each.
+func (f *finished) figure(name string) (value float64, there bool) {
+	if f == nil {
+		return 0, false
 	}
-	return f.messages.Times
-}
-
-// loss is what a training came to; 0 where nothing was trained.
-func (f *finished) loss() float64 {
-	if f.Learning == nil {
-		return 0
+	if l := f.Learning; l != nil {
+		switch name {
+		case "loss":
+			return l.Held, true
+		case "accuracy":
+			return l.Accuracy, true
+		}
 	}
-	return f.Learning.Held
+	if m := f.messages; m != nil {
+		switch name {
+		case "p50":
+			return m.Times.P50 * 1e9, true
+		case "p99":
+			return m.Times.P99 * 1e9, true
+		}
+	}
+	if t := f.training; t != nil {
+		switch name {
+		case "iteration":
+			return t.Median() * 1e9, true
+		case "exposed":
+			return t.Mean().Exposed, true
+		case "utilisation":
+			return t.Mean().Compute, true
+		}
+	}
+	return f.BusBW, name == "busbw" && f.training == nil && f.messages == nil
 }
 
 func (e *evidence) workload(name string) *finished {
@@ -315,36 +334,34 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 // judgeFigures judges what a training came to and how long messages took, and says what it
 // found. Times of a host that did not keep up prove nothing.
 func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished, f *report.Fidelity) (found []string) {
-	l, times := done.Learning, done.times()
-	if l == nil {
-		l = &report.Learning{}
-	}
-	for _, k := range []struct {
-		name, text, unit string
-		kind             spec.BoundKind
-		there, timed     bool
-		value, shown     float64
-	}{
-		{"loss", w.Loss, "nats", spec.NumberBound, done.Learning != nil, false, l.Held, l.Held},
-		{"accuracy", w.Accuracy, "%", spec.ShareBound, done.Learning != nil, false, l.Accuracy, l.Accuracy * 100},
-		{"p50", w.P50, "ms", spec.DurationBound, done.messages != nil, true, times.P50 * 1e9, times.P50 * 1e3},
-		{"p99", w.P99, "ms", spec.DurationBound, done.messages != nil, true, times.P99 * 1e9, times.P99 * 1e3},
-	} {
-		bound, err := spec.ParseBound(k.text, k.kind)
-		if k.text == "" || err != nil {
+	for _, k := range spec.Figures {
+		if k.Kind == (spec.BoundKind{}) {
+			continue // the bandwidth
+		}
+		want := k.Bound(w)
+		bound, err := spec.ParseBound(want, k.Kind)
+		if want == "" || err != nil {
 			continue
 		}
-		if !k.there {
+		value, there := done.figure(k.Name)
+		if !there {
 			c.Verdict = verdict.Fail
-			found = append(found, "it has no "+k.name)
+			found = append(found, "it has no "+k.Name)
 			continue
 		}
-		c.Values = append(c.Values, report.Value{Name: k.name, Value: k.shown, Unit: k.unit, Want: k.text})
-		text := fmt.Sprintf("%s %.3g %s is %s", k.name, k.shown, k.unit, k.text)
-		if !bound.Holds(k.value) {
-			text = fmt.Sprintf("%s %.3g %s is not %s", k.name, k.shown, k.unit, k.text)
+		shown := value
+		switch k.Unit {
+		case "%":
+			shown *= 100
+		case "ms":
+			shown /= 1e6
+		}
+		c.Values = append(c.Values, report.Value{Name: k.Name, Value: shown, Unit: k.Unit, Want: want})
+		text := fmt.Sprintf("%s %.3g %s is %s", k.Name, shown, k.Unit, want)
+		if !bound.Holds(value) {
+			text = fmt.Sprintf("%s %.3g %s is not %s", k.Name, shown, k.Unit, want)
 			switch {
-			case !k.timed || f == nil || f.Verdict == report.Faithful:
+			case !k.Timed || f == nil || f.Verdict == report.Faithful:
 				c.Verdict = verdict.Fail
 			case c.Verdict == verdict.Pass:
 				c.Verdict = verdict.Inconclusive
@@ -363,35 +380,28 @@ func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name stri
 	if done == nil {
 		return
 	}
-	for _, k := range []struct {
-		name, text string
-		of         func(*finished) float64
-		timeless   bool // a host that did not keep up does not change it
-	}{
-		{"busbw", b.BusBW, func(f *finished) float64 { return f.BusBW }, false},
-		{"loss", b.Loss, (*finished).loss, true},
-		{"p50", b.P50, func(f *finished) float64 { return f.times().P50 }, false},
-		{"p99", b.P99, func(f *finished) float64 { return f.times().P99 }, false},
-	} {
-		if k.text == "" {
+	for _, k := range spec.Figures {
+		if k.Beside == nil || k.Beside(b) == "" {
 			continue
 		}
-		judgePart(c, k.name, k.text, b.Workload, done, other, k.of, k.timeless || f == nil || f.Verdict == report.Faithful, f)
+		judgePart(c, k.Name, k.Beside(b), b.Workload, done, other, !k.Timed || f == nil || f.Verdict == report.Faithful, f)
 	}
 }
 
 // judgePart compares one figure with another workload's. A comparison that fails where
 // the host did not keep up proves nothing: it may have had less time for one of the two.
-func judgePart(c *report.Check, name, want, beside string, done, other *finished, of func(*finished) float64, proves bool, f *report.Fidelity) {
+func judgePart(c *report.Check, name, want, beside string, done, other *finished, proves bool, f *report.Fidelity) {
 	bound, err := spec.ParseBound(want, spec.BesideBound)
-	if err != nil || other == nil || of(other) == 0 || of(done) == 0 {
+	own, _ := done.figure(name)
+	others, _ := other.figure(name)
+	if err != nil || others == 0 || own == 0 {
 		c.Summary = strings.TrimPrefix(fmt.Sprintf("%s; workload %s gave nothing to compare with", c.Summary, beside), "; ")
 		if c.Verdict == verdict.Pass {
 			c.Verdict = verdict.Inconclusive
 		}
 		return
 	}
-	part := of(done) / of(other)
+	part := own / others
 	c.Values = append(c.Values, report.Value{Name: name + " beside " + beside, Value: part * 100, Unit: "%", Want: want})
 	text := fmt.Sprintf("%s %.0f%% of %s's is %s", name, part*100, beside, want)
 	if !bound.Holds(part) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"railbed/fabric/units"
 )
@@ -109,35 +108,13 @@ func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
 		if b.Workload != "" && b.Workload == w.Name {
 			c.report(at+".beside.workload", "a workload beside itself", "name another one")
 		}
-		c.bound(at+".beside.busbw", b.BusBW, BesideBound)
-		c.bound(at+".beside.loss", b.Loss, BesideBound)
-		c.bound(at+".beside.p50", b.P50, BesideBound)
-		c.bound(at+".beside.p99", b.P99, BesideBound)
-		if b.BusBW == "" && b.Loss == "" && b.P50 == "" && b.P99 == "" && !c.broken(at+".beside") {
+		if *b == (Beside{Workload: b.Workload}) && !c.broken(at+".beside") {
 			c.report(at+".beside", at+".beside compares nothing", `add busbw: ">= 90%"`)
 		}
 	}
-	c.bound(at+".p50", w.P50, DurationBound)
-	c.bound(at+".p99", w.P99, DurationBound)
-	c.timed(at, w)
-	c.bound(at+".loss", w.Loss, NumberBound)
-	c.bound(at+".accuracy", w.Accuracy, ShareBound)
-	c.learns(at, w.Name, w.Loss != "", w.Accuracy != "")
-	if b := w.Beside; b != nil {
-		c.learns(at+".beside", b.Workload, b.Loss != "", false)
-	}
+	c.figures(at, w)
 	if *w == (WorkloadCheck{Name: w.Name}) && !c.broken(at) {
 		c.report(at, at+" checks nothing", `add correct: true or busbw: ">= 600 Mbit/s"`)
-	}
-	if key := map[bool]string{w.BusBW != "": ".busbw", w.Beside != nil: ".beside"}[true]; key != "" && c.t.training(w.Name) != nil {
-		c.reportKey(at+key, "a bus bandwidth of a training job, which has many collectives", "remove it")
-	}
-	if w.BusBW == "" {
-		return
-	}
-	if _, err := ParseComparison(w.BusBW); err != nil {
-		what, want, _ := strings.Cut(err.Error(), ": want ")
-		c.report(at+".busbw", what, "want "+want)
 	}
 }
 

@@ -116,31 +116,3 @@ func (t *Testbed) messages(name string) *Messages {
 	}
 	return nil
 }
-
-// timed checks that a workload of which times are judged has some, and of messages nothing
-// else but that they are right.
-func (c *checker) timed(at string, w *WorkloadCheck) {
-	other := Beside{}
-	if w.Beside != nil {
-		other = *w.Beside
-	}
-	for _, k := range []struct {
-		name string
-		keys map[string]string
-		has  bool // of messages
-	}{
-		{w.Name, map[string]string{"p50": w.P50, "p99": w.P99, "beside.p50": other.P50, "beside.p99": other.P99}, true},
-		{other.Workload, map[string]string{"beside.p50": other.P50, "beside.p99": other.P99}, true},
-		{w.Name, map[string]string{"busbw": w.BusBW, "beside.busbw": other.BusBW}, false},
-	} {
-		for key, text := range k.keys {
-			switch is := c.t.messages(k.name) != nil; {
-			case text == "" || !c.workloads[k.name] || is == k.has:
-			case k.has:
-				c.reportKey(at+"."+key, "times of "+clipped(k.name)+", which is no step of messages", "remove it, or judge busbw")
-			default:
-				c.reportKey(at+"."+key, "a bus bandwidth of messages that are no collective's", "remove it, or judge p50 or p99")
-			}
-		}
-	}
-}

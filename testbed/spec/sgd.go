@@ -139,20 +139,3 @@ func (c *checker) sgd(at string, w *Workload) {
 		c.reportKey(joined(parent(at), "rd.droppable"), "droppable partial sums of exchange: "+clipped(s.Exchange), "remove it, or take exchange: "+ExchangeWhole)
 	}
 }
-
-// learns checks that a workload of which a loss or an accuracy is judged has one.
-func (c *checker) learns(at, name string, loss, accuracy bool) {
-	for _, step := range c.t.Steps {
-		if w := step.Workload; w != nil && w.Name == name && w.Kind == KindSGD {
-			return
-		}
-	}
-	for _, k := range []struct {
-		key   string
-		given bool
-	}{{"loss", loss}, {"accuracy", accuracy}} {
-		if k.given && c.workloads[name] {
-			c.reportKey(at+"."+k.key, k.key+" of a workload that learns nothing", "remove it, or judge one of kind: "+KindSGD)
-		}
-	}
-}

@@ -391,6 +391,13 @@ type WorkloadCheck struct {
 	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
 	// Accuracy is the share of them that is right, such as ">= 85%".
 	Accuracy string `yaml:"accuracy,omitempty" json:"accuracy,omitempty"`
+	// Iteration is the median of a training job's iterations, such as "<= 500ms".
+	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
+	// Exposed is the share of time, in the mean of the job's ranks, in which they did not
+	// compute while bytes were under way, such as "<= 40%".
+	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty"`
+	// Utilisation is the share in which they computed, such as ">= 30%".
+	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty"`
 	// Beside compares with another workload of the file.
 	Beside *Beside `yaml:"beside,omitempty" json:"beside,omitempty"`
 }
@@ -407,6 +414,12 @@ type Beside struct {
 	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
 	// P99 is of what 99 of 100 of the other one's took at most.
 	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
+	// Iteration is of the other training job's median iteration, such as "<= 80%".
+	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
+	// Exposed is of the other training job's exposed share.
+	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty"`
+	// Utilisation is of the other training job's utilisation.
+	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty"`
 }
 
 // PacketsCheck judges the capture. Exactly one of the fields is set.

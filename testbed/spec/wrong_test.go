@@ -108,7 +108,7 @@ var wrongFiles = []struct {
 	{"placement of given ranks", head + "steps:\n  - training: {name: t, trace: a.cm, ranks: [0, 1], placement: " + here + "spread}\n", "a placement of ranks that are given", "remove it"},
 	{"world of a model", head + "steps:\n  - training: {name: t, world: " + here + "4, model: {layers: 4, hidden: 64, sequence: 32, tflops: 1}}\n", "world 4 beside a model", "remove it"},
 	{"wait for what is not in the background", training("layers: 4") + "  - wait: [" + here + "t]\n", "no step above is t and in the background", "background: true"},
-	{"bandwidth of a job", training("layers: 4") + "checks: [{workload: {name: t, " + here + "busbw: \">= 1 Mbit/s\"}}]\n", "a bus bandwidth of a training job", "remove it"},
+	{"bandwidth of a job", training("layers: 4") + "checks: [{workload: {name: t, " + here + "busbw: \">= 1 Mbit/s\"}}]\n", "busbw of t, which is a training job and not a collective", "judge iteration or exposed or utilisation"},
 	{"formula of a collective for a job", trainingBytes("t", here+"ring-all-reduce"), `formula "ring-all-reduce" of a training job`, "want training"},
 	{"formula of a job for a collective", trainingBytes("ar", here+"training"), "formula training of ar, which is no training job", "want that of its algorithm"},
 
@@ -141,7 +141,7 @@ var wrongFiles = []struct {
 	{"losses of what is encrypted", sgdFile("transport: rd, rd: {" + here + "droppable: 2%}, sgd: {exchange: encrypted}"), "droppable partial sums of exchange: encrypted", "take exchange: whole"},
 	{"algorithm of another collective", sgdFile("algorithm: " + here + "direct"), `algorithm "direct" of all-reduce`, "want ring"},
 	{"network of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "sgd: {batch: 3}}}]\n", "the kind is all-reduce", "want kind: sgd"},
-	{"loss of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "loss: \"<= 1\"}}]\n", "loss of a workload that learns nothing", "kind: sgd"},
+	{"loss of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "loss: \"<= 1\"}}]\n", "loss of ar, which is a collective and not kind: sgd", "judge busbw"},
 	{"no loss", head + "steps: [{workload: {name: s, kind: sgd}}]\nchecks: [{workload: {name: s, loss: " + here + "small}}]\n", `loss "small" is no comparison`, "and a number"},
 	{"beside nothing", head + "steps: [{workload: {name: s, kind: sgd}}, {workload: {name: u, kind: sgd}}]\nchecks: [{workload: {name: s, " + here + "beside: {workload: u}}}]\n", "beside compares nothing", "add busbw"},
 
@@ -152,8 +152,9 @@ var wrongFiles = []struct {
 	{"load of nothing", messagesFile("open: {sizes: hadoop, load: " + here + "0%, count: 5}"), "a load of nothing", "want a share such as 40%"},
 	{"layers of nothing", messagesFile("cache: {prefill: 1, requests: 1, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: " + here + "2GiB}"), "layer-bytes is 2GiB", "want 1B to 1GiB"},
 	{"blocks of nothing", messagesFile("blocks: {servers: 1, count: 3, block: " + here + "0B}"), "block is 0B", "want 1B to 1GiB"},
-	{"times of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "p99: \"<= 1ms\"}}]\n", "times of ar, which is no step of messages", "judge busbw"},
-	{"bandwidth of messages", messagesFile("blocks: {servers: 1, count: 3}") + "checks: [{workload: {name: m, " + here + "busbw: \">= 1 Mbit/s\"}}]\n", "a bus bandwidth of messages", "judge p50 or p99"},
+	{"iteration of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "iteration: \"<= 1ms\"}}]\n", "iteration of ar, which is a collective and not a training job", "judge busbw"},
+	{"times of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "p99: \"<= 1ms\"}}]\n", "p99 of ar, which is a collective and not a step of messages", "judge busbw"},
+	{"bandwidth of messages", messagesFile("blocks: {servers: 1, count: 3}") + "checks: [{workload: {name: m, " + here + "busbw: \">= 1 Mbit/s\"}}]\n", "busbw of m, which is a step of messages and not a collective", "judge p50 or p99"},
 	{"formula of a collective for messages", messagesFile("blocks: {servers: 1, count: 3}") + messagesBytes(here+"all-to-all"), `formula "all-to-all" of messages`, "want messages"},
 	{"formula of messages for a collective", head + "steps: [{workload: {name: m, kind: all-reduce, size: 4B}}, {capture: {at: [all], file: a.pcapng}}]\n" + messagesBytes(here+"messages"), "formula messages of m, which sends what its kind does", "ring-all-reduce"},
 

@@ -1,0 +1,107 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Figure is a number that a workload comes to, which a check bounds or compares with
+// another workload's.
+type Figure struct {
+	Name string
+	Unit string // in which it is shown
+	// Kind is that of its bound; the bandwidth's is a Comparison.
+	Kind BoundKind
+	// Timed says that a host which does not keep up changes it.
+	Timed bool
+	of    workloadClass
+	// Bound and Beside are what a check asks of it, empty where it asks nothing. One
+	// without Beside is compared with none.
+	Bound  func(*WorkloadCheck) string
+	Beside func(*Beside) string
+}
+
+// workloadClass is what a workload is, as far as figures are concerned. sgd is two.
+type workloadClass int
+
+const (
+	collectiveClass workloadClass = iota
+	learningClass
+	messagesClass
+	trainingClass
+	workloadClasses
+)
+
+// String is what an error calls a workload of the class.
+func (k workloadClass) String() string {
+	return [...]string{"a collective", "kind: " + KindSGD, "a step of messages", "a training job"}[k]
+}
+
+// Figures are all that there are.
+var Figures = []Figure{
+	{"busbw", "Mbit/s", BoundKind{}, true, collectiveClass, func(w *WorkloadCheck) string { return w.BusBW }, func(b *Beside) string { return b.BusBW }},
+	{"loss", "nats", NumberBound, false, learningClass, func(w *WorkloadCheck) string { return w.Loss }, func(b *Beside) string { return b.Loss }},
+	{"accuracy", "%", ShareBound, false, learningClass, func(w *WorkloadCheck) string { return w.Accuracy }, nil},
+	{"p50", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.P50 }, func(b *Beside) string { return b.P50 }},
+	{"p99", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.P99 }, func(b *Beside) string { return b.P99 }},
+	{"iteration", "ms", DurationBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Iteration }, func(b *Beside) string { return b.Iteration }},
+	{"exposed", "%", ShareBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Exposed }, func(b *Beside) string { return b.Exposed }},
+	{"utilisation", "%", ShareBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Utilisation }, func(b *Beside) string { return b.Utilisation }},
+}
+
+// classes are those of the workload with a name; none where there is no such workload.
+func (t *Testbed) classes(name string) (all [workloadClasses]bool) {
+	for _, step := range t.Steps {
+		if w := step.Workload; w != nil && w.Name == name {
+			all[collectiveClass], all[learningClass] = true, w.Kind == KindSGD
+		}
+	}
+	all[messagesClass], all[trainingClass] = t.messages(name) != nil, t.training(name) != nil
+	return all
+}
+
+// figures checks what a check asks of figures: that it can be read, and that the workloads
+// have them.
+func (c *checker) figures(at string, w *WorkloadCheck) {
+	for _, f := range Figures {
+		if text := f.Bound(w); text != "" {
+			if f.Kind != (BoundKind{}) {
+				c.bound(at+"."+f.Name, text, f.Kind)
+			} else if _, err := ParseComparison(text); err != nil {
+				what, want, _ := strings.Cut(err.Error(), ": want ")
+				c.report(at+"."+f.Name, what, "want "+want)
+			}
+			c.hasFigure(at, w.Name, f)
+		}
+		if b := w.Beside; b != nil && f.Beside != nil && f.Beside(b) != "" {
+			c.bound(at+".beside."+f.Name, f.Beside(b), BesideBound)
+			c.hasFigure(at+".beside", w.Name, f)
+			c.hasFigure(at+".beside", b.Workload, f)
+		}
+	}
+}
+
+// hasFigure checks that a workload has a figure.
+func (c *checker) hasFigure(at, name string, f Figure) {
+	classes := c.t.classes(name)
+	if !c.workloads[name] || classes[f.of] {
+		return
+	}
+	var is []string
+	var has []string
+	for class, so := range classes {
+		if !so {
+			continue
+		}
+		is = append(is, workloadClass(class).String())
+		for _, other := range Figures {
+			if other.of == workloadClass(class) {
+				has = append(has, other.Name)
+			}
+		}
+	}
+	if len(is) == 0 {
+		return // a step that could not be decoded, or of a command
+	}
+	c.reportKey(at+"."+f.Name, fmt.Sprintf("%s of %s, which is %s and not %s", f.Name, clipped(name), strings.Join(is, " and "), f.of), "judge "+strings.Join(has, " or "))
+}
