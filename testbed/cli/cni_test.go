@@ -211,6 +211,15 @@ func TestCNI(t *testing.T) {
 		t.Errorf("GC leaves %v, want none", got)
 	}
 
+	chosen := r.of(a)
+	chosen.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAME", "p"}, {"RAILBED_PORT", "h3"}}
+	if _, err := r.AddNetworkList(t.Context(), r.list, chosen); err != nil {
+		t.Error(err)
+	}
+	if got := attached(t, name); len(got) != 1 || got["h3"] != "a" {
+		t.Errorf("the container asked for h3, and attached are %v", got)
+	}
+	r.del(t, a)
 	r.add(t, c)
 	c.ns.Close() // a container that ends without a DEL
 	for end := time.Now().Add(10 * time.Second); len(attached(t, name)) > 0; time.Sleep(20 * time.Millisecond) {
