@@ -197,7 +197,9 @@ var levels = map[string]folder{
 	"capture":        {level: 3},
 	"capture/verify": {level: 3},
 	"capture/report": {level: 3},
-	"testbed/doctor": {level: 3},
+	"testbed/doctor": {level: 3, siblings: map[string]string{
+		"nodes/cni": "which plugins it needs, and where they are",
+	}},
 
 	"testbed/supervisor": {level: 4},
 

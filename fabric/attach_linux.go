@@ -287,7 +287,7 @@ func refuseTaken(n plan.Node, links []kernel.Link, routes []kernel.Route) error 
 	var errs []error
 	for _, r := range n.Routes {
 		if other := goesBy(r, links, routes); other != nil {
-			errs = append(errs, fmt.Errorf("add route %s: the namespace has one to there by %s; give the testbed other addresses (fabric.addresses)", r.Dst, other.Name))
+			errs = append(errs, fmt.Errorf("add route %s: the namespace has one to there by %s; give the testbed other addresses, by the key addressing", r.Dst, other.Name))
 		}
 	}
 	return errors.Join(errs...)

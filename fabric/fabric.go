@@ -82,5 +82,8 @@ func (d Direction) sides() []bool {
 	}
 }
 
-// linkGroup marks the interfaces that Build made, for Close. It reads "RALB".
-const linkGroup = 0x52414c42
+// LinkGroup marks interfaces that are Railbed's. It reads "RALB".
+const LinkGroup = 0x52414c42
+
+// linkGroup is that of those that Build made, for Close.
+const linkGroup = LinkGroup

@@ -25,6 +25,7 @@ type host struct {
 	router    bool
 	bridge    bool
 	guest     bool // a node whose stack is not here: see guestSide
+	managed   bool // has a NIC beside the fabric, which is not ours
 	ports     []port
 	portIndex map[string]int // interface index by name
 	loopbacks []kernel.Address
@@ -101,7 +102,7 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 		h := add(n.Name, n.NICs)
 		errs = append(errs, err, h.setRouting(n.Loopbacks, n.Routes, n.Rules))
 		h.dilate(clock.Dilation(p.Dilation))
-		h.sysctls, h.node, h.guest = sysctls, true, guest
+		h.sysctls, h.node, h.guest, h.managed = sysctls, true, guest, n.Management != nil
 	}
 	for _, s := range p.Switches {
 		h := add(s.Name, s.Ports)

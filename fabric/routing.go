@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"railbed/fabric/kernel"
+	"railbed/testbed/plan"
 )
 
 // localhost are the addresses that the kernel gives a loopback when it is first
@@ -49,7 +50,8 @@ func (f *Fabric) compareAddresses(h *host, got reading, d *differences) {
 			d.add(h.at(dev), []fix{away, again}, "add address %s to %s:%s: kernel has it tentative", a.Prefix, h.name, dev)
 		}
 		a.Tentative = false
-		if !missing[a] && !a.Prefix.Addr().IsLoopback() {
+		beside := h.managed && dev == plan.ManagementName
+		if !missing[a] && !beside && !a.Prefix.Addr().IsLoopback() {
 			d.add(h.at(dev), []fix{away}, "add address to %s:%s: kernel has %s, which nobody asked for", h.name, dev, a.Prefix)
 		}
 		delete(missing, a)

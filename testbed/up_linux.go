@@ -64,7 +64,7 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	defer lock.Close()
 	t := newTestbed(dir)
 	t.plan = p
-	if err := t.startSupervisor(lock); err != nil {
+	if err := t.startSupervisor(lock, p.Management != nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("bring up %s: %w", p.Name, err), dir.Remove())
 	}
 	lock.Close()
@@ -75,8 +75,18 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 }
 
 // startSupervisor starts this executable as PID 1 of new namespaces. Everyone
-// but root gets a user namespace, in which they are root.
-func (t *Testbed) startSupervisor(lock *os.File) error {
+// but root gets a user namespace, in which they are root. Beside says that there is a
+// network beside the fabric, for which the supervisor gets this process's network.
+func (t *Testbed) startSupervisor(lock *os.File, beside bool) error {
+	host := os.DevNull
+	if beside {
+		host = "/proc/self/ns/net"
+	}
+	network, err := os.Open(host)
+	if err != nil {
+		return fmt.Errorf("open the host's network: %w", err)
+	}
+	defer network.Close()
 	ours, theirs, err := reexec.SocketPair()
 	if err != nil {
 		return fmt.Errorf("create startup channel: %w", err)
@@ -101,7 +111,7 @@ func (t *Testbed) startSupervisor(lock *os.File) error {
 	t.process = &exec.Cmd{
 		Path: reexec.Self, Args: reexec.Argv(supervisor.Part, t.dir.Name), Dir: "/",
 		Env:    supervisorEnvironment(),
-		Stdout: log, Stderr: log, ExtraFiles: []*os.File{theirs, lock}, SysProcAttr: attributes,
+		Stdout: log, Stderr: log, ExtraFiles: []*os.File{theirs, lock, network}, SysProcAttr: attributes,
 	}
 	if err := t.process.Start(); err != nil {
 		t.startup.Close()

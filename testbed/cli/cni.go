@@ -87,7 +87,7 @@ Multus) or by RAILBED_PORT in CNI_ARGS.
 
 The container's default route stays what it is: the testbed's addresses get routes of
 their own. A route that the container has to one of them already is refused; give the
-testbed other addresses then (fabric.addresses).`,
+testbed other addresses then, by the key addressing of its file.`,
 		Example: `  railbed cni config cluster > /etc/cni/net.d/cluster.conflist
   railbed cni config cluster --group 'gpu[0-3]' --cni-version 1.0.0`,
 		Args:              rangeArgs(0, 1),

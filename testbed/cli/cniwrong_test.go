@@ -76,7 +76,7 @@ func TestCNIDrift(t *testing.T) {
 	r.del(t, a)
 	a.must(t, "ip", "route", "add", "10.0.0.0/16", "dev", "eth9")
 	_, err = r.AddNetworkList(t.Context(), r.list, r.of(a))
-	wants(t, err, types.ErrInternal, "add route 10.0.0.0/16: the namespace has one to there by eth9; give the testbed other addresses (fabric.addresses)")
+	wants(t, err, types.ErrInternal, "add route 10.0.0.0/16: the namespace has one to there by eth9; give the testbed other addresses, by the key addressing")
 	if got := attached(t, name); len(got) != 0 {
 		t.Errorf("an ADD that failed leaves %v", got)
 	}

@@ -253,6 +253,10 @@ func hostFeatures() []feature {
 			remedy: "apt-get install docker.io and start it, or name its socket with DOCKER_HOST=unix:///PATH", try: tryDocker,
 		},
 		{
+			name: "cni-plugins", tried: "look for them and for iptables", gates: "networks of nodes beside the fabric (management), for root",
+			remedy: "apt-get install containernetworking-plugins iptables", try: tryCNIPlugins,
+		},
+		{
 			name: "kvm", tried: "open /dev/kvm and make an empty machine", gates: "fast virtual machines as nodes, where one boots with it; else they are 10 to 20 times slower",
 			remedy: "a host with virtualisation; chgrp kvm /dev/kvm && chmod 660 /dev/kvm, as udev does, and the group kvm for an ordinary user", try: tryKVM,
 		},

@@ -53,6 +53,8 @@ const (
 	// Podman runs containers, of what Busybox gives.
 	Podman  Feature = "podman"
 	Busybox Feature = "busybox"
+	// CNIPlugins are the CNI project's.
+	CNIPlugins Feature = "cni-plugins"
 	// Rping is librdmacm's example, for guests whose kernels have RDMA.
 	Rping Feature = "rping"
 	// Perftest and Verbs are RDMA's benchmarks and examples, for the same.
@@ -95,6 +97,7 @@ var probes = map[Feature]func() error{
 	Docker:     program("dockerd", "--version"),
 	Podman:     program("podman", "--version"),
 	Busybox:    program("busybox"),
+	CNIPlugins: probeCNIPlugins,
 	Rping:      installed("rping"),
 	Perftest:   installed("ib_write_bw"),
 	Verbs:      installed("ibv_rc_pingpong"),
@@ -167,6 +170,17 @@ func installed(name string) func() error {
 		_, err := exec.LookPath(name)
 		return err
 	}
+}
+
+// probeCNIPlugins looks for one plugin, as all are of one package, and for what they run.
+func probeCNIPlugins() error {
+	for _, dir := range []string{"/opt/cni/bin", "/usr/lib/cni"} {
+		if _, err := os.Stat(dir + "/portmap"); err == nil {
+			_, err = exec.LookPath("iptables")
+			return err
+		}
+	}
+	return errors.New("no plugin portmap in /opt/cni/bin or /usr/lib/cni")
 }
 
 // program is the probe of an installed program: it runs and exits 0.

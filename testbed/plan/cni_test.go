@@ -19,6 +19,18 @@ var wrongCNIFiles = []wrongFile{
 		`f:6:54: memory is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove memory`,
 		`f:6:60: env is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove env`,
 		`f:6:79: rdma is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove rdma`}},
+	{"beside the fabric", leafSpineFile("addressing: {management4: 10.129.0.0/24}", "nodes: {h0: {management: {}}}"), []string{
+		`f:5:27: addressing.management4 10.129.0.0/24 overlaps addressing.links4 10.128.0.0/10; give each pool addresses of its own`}},
+	{"management of a vm, and ports twice", leafSpineFile("nodes:", "  h0: {runtime: vm, management: {}}", `  "h[1-2]": {management: {publish: ["80:80"]}}`), []string{
+		`f:6:21: node h0 has runtime: vm, and a network beside the fabric is for nodes of namespaces; want runtime: netns, or remove management`,
+		`f:7:37: port 80/tcp is published for h1 already; want another port of the host`}},
+	{"ports that are none", leafSpineFile(`nodes: {h0: {management: {publish: ["80", "0:80", "1:2/sctp", "70000:1"]}}}`), []string{
+		`f:5:37: "80" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`,
+		`f:5:43: "0:80" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`,
+		`f:5:51: "1:2/sctp" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`,
+		`f:5:63: "70000:1" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`}},
+	{"no room beside the fabric", leafSpineFile("addressing: {management4: 192.0.2.0/30}", "nodes: {default: {management: {}}}"), []string{
+		`f:5:27: 192.0.2.0/30 has no address left for node h0 beside the fabric; want a shorter prefix`}},
 	{"steps in containers", leafSpineFile("nodes: {h3: {runtime: cni}}", "steps:", "  - exec: {nodes: [h0, h3], command: [ls]}", "  - traffic: {name: t, from: [h0], to: [\"h*\"], size: 1KB, rate: 1mbit, for: 1s}"), []string{
 		`f:7:24: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`,
 		`f:8:41: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`}},

@@ -69,7 +69,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
 		{c.addRouting},
-		{c.addRDMA, c.addRanks, c.addRequirements},
+		{c.addRDMA, c.addManagement, c.addRanks, c.addRequirements},
 		{c.addJobs},
 	}
 	for _, phase := range phases {

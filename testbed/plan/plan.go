@@ -75,6 +75,8 @@ type Plan struct {
 	// PacketMemory is for all packets in soft switches, links and emulated NICs
 	// together; 0 where no switch is soft.
 	PacketMemory units.Bytes `json:"packet_memory,omitempty"`
+	// Management is the network beside the fabric; nil is none.
+	Management *Management `json:"management,omitempty"`
 	// Requires are host features that the plan cannot do without, as doctor
 	// names them ("netem", ...), with the reason.
 	Requires []Requirement `json:"requires,omitempty"`
@@ -155,6 +157,8 @@ type Node struct {
 	Container *spec.Container `json:"container,omitempty"`
 	CPU       float64         `json:"cpu,omitempty"`
 	Memory    units.Bytes     `json:"memory,omitempty"`
+	// Management is the node's NIC beside the fabric; nil is none.
+	Management *ManagementNIC `json:"management,omitempty"`
 	// NICQueue is what each of the eight priorities of a NIC can queue before its
 	// link to a soft switch.
 	NICQueue units.Bytes `json:"nic_queue,omitempty"`

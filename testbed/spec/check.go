@@ -222,15 +222,20 @@ func (c *checker) name() {
 // whether they are large enough is for the plan.
 func (c *checker) addressing() {
 	a := c.t.Addressing
-	pools := []struct {
+	type pool struct {
 		key, text, fallback string
 		is4                 bool
 		parsed              netip.Prefix
-	}{
+	}
+	pools := []pool{
 		{key: "loopbacks4", text: a.Loopbacks4, fallback: DefaultLoopbacks4, is4: true},
 		{key: "links4", text: a.Links4, fallback: DefaultLinks4, is4: true},
 		{key: "loopbacks6", text: a.Loopbacks6, fallback: DefaultLoopbacks6},
 		{key: "links6", text: a.Links6, fallback: DefaultLinks6},
+	}
+	managed := slices.ContainsFunc(c.t.Nodes, func(n Entry[Node]) bool { return n.Value.Management != nil })
+	if a.Management4 != "" || managed {
+		pools = append(pools, pool{key: "management4", text: a.Management4, fallback: DefaultManagement4, is4: true})
 	}
 	for i, pool := range pools {
 		path := joined("addressing", pool.key)

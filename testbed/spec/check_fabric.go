@@ -181,6 +181,7 @@ func (c *checker) nodes() {
 		c.positive(at+".nic-queue", uint64(node.NICQueue), "a NIC's queue of no bytes drops everything", "want the bytes of each priority, such as 256KiB")
 		c.atMost(at+".nic-queue", uint64(node.NICQueue), uint64(maxBuffer), node.NICQueue, "want at most 4GiB")
 		c.container(at, node.Container)
+		c.management(at+".management", node.Management)
 		for _, name := range sortedKeys(node.Env) {
 			if !envName.MatchString(name) {
 				c.reportKey(keyed(at+".env", name), fmt.Sprintf("environment variable %q", clipped(name)), "want letters, digits and _, the first no digit")

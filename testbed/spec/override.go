@@ -21,18 +21,19 @@ const (
 
 // Defaults that hold where neither an entry nor "default" says otherwise.
 const (
-	defaultRate       = units.Rate(1e9)
-	defaultMTU        = 1500
-	defaultWeight     = 1
-	defaultBuffer     = units.Bytes(256 << 10)
-	defaultNICQueue   = units.Bytes(256 << 10)
-	defaultMemory     = units.Bytes(256 << 20)
-	defaultRanks      = 1
-	defaultRuntime    = Netns
-	DefaultLoopbacks4 = "10.0.0.0/16"
-	DefaultLinks4     = "10.128.0.0/10"
-	DefaultLoopbacks6 = "fd00:a1::/64"
-	DefaultLinks6     = "fd00:a2::/64"
+	defaultRate        = units.Rate(1e9)
+	defaultMTU         = 1500
+	defaultWeight      = 1
+	defaultBuffer      = units.Bytes(256 << 10)
+	defaultNICQueue    = units.Bytes(256 << 10)
+	defaultMemory      = units.Bytes(256 << 20)
+	defaultRanks       = 1
+	defaultRuntime     = Netns
+	DefaultManagement4 = "172.31.254.0/24"
+	DefaultLoopbacks4  = "10.0.0.0/16"
+	DefaultLinks4      = "10.128.0.0/10"
+	DefaultLoopbacks6  = "fd00:a1::/64"
+	DefaultLinks6      = "fd00:a2::/64"
 )
 
 // Zeros says which fields of a struct are zero or empty on purpose, so that
@@ -175,6 +176,7 @@ func (t *Testbed) nodeOver(name string, merged Node) Node {
 		merged.Env = mergedMap(merged.Env, n.Env)
 		merged.Sysctls = mergedMap(merged.Sysctls, n.Sysctls)
 		merged.Container = n.Container.Over(merged.Container)
+		merged.Management = cmp.Or(n.Management, merged.Management)
 	})
 	return merged
 }

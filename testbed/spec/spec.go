@@ -75,21 +75,6 @@ func (t *Testbed) Undilated() []string {
 	return found
 }
 
-// Addressing holds the pools that the plan takes addresses from. No two may
-// share an address.
-type Addressing struct {
-	// Loopbacks4 is the pool of the nodes' and routers' own IPv4 addresses.
-	// Default 10.0.0.0/16.
-	Loopbacks4 string `yaml:"loopbacks4,omitempty" json:"loopbacks4,omitempty"`
-	// Links4 is the pool of the links' IPv4 subnets. Default 10.128.0.0/10.
-	Links4 string `yaml:"links4,omitempty" json:"links4,omitempty"`
-	// Loopbacks6 is the pool of the nodes' and routers' own IPv6 addresses.
-	// Default fd00:a1::/64.
-	Loopbacks6 string `yaml:"loopbacks6,omitempty" json:"loopbacks6,omitempty"`
-	// Links6 is the pool of the links' IPv6 subnets. Default fd00:a2::/64.
-	Links6 string `yaml:"links6,omitempty" json:"links6,omitempty"`
-}
-
 // Topology names of Fabric.Topology.
 const (
 	Explicit      = "explicit"
@@ -187,6 +172,9 @@ type Node struct {
 	// NICQueue is what each of the eight priorities of a NIC can queue before the
 	// link to a soft switch. Default 256KiB.
 	NICQueue units.Bytes `yaml:"nic-queue,omitempty" json:"nic-queue,omitempty"`
+	// Management gives a netns node a NIC beside the fabric, to the host and back, made
+	// by standard CNI plugins: bridge, host-local, portmap and firewall. Default: none.
+	Management *Management `yaml:"management,omitempty" json:"management,omitempty"`
 	// Env is added to the environment of every command in the node.
 	Env map[string]string `yaml:"env,omitempty" json:"env,omitempty" scalar:"any"`
 	// Sysctls are set in the node's network namespace: net.* only.

@@ -1,12 +1,17 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/kernel"
 	"railbed/fabric/port"
 	"railbed/nodes/cni"
 	"railbed/testbed/frame"
@@ -142,4 +147,19 @@ func (s *supervisor) serveCollect(w http.ResponseWriter, r *http.Request) {
 		s.detach(one)
 	}
 	writeJSON(w, http.StatusOK, freed)
+}
+
+// startManagement makes the network beside the fabric, where the plan has one. The
+// host's network is open for nothing else.
+func (s *supervisor) startManagement(ctx context.Context) (err error) {
+	defer unix.Close(networkFd)
+	if s.plan.Management == nil {
+		return nil
+	}
+	host, err := kernel.OpenNamespace(fmt.Sprintf("/proc/self/fd/%d", networkFd))
+	if err != nil {
+		return err
+	}
+	s.management, err = cni.StartManagement(ctx, s.plan, s.namespaces, host, filepath.Join(s.dir.Path, "management"))
+	return err
 }

@@ -39,6 +39,7 @@ import (
 const (
 	startupFd = 3 // startup channel, a stream socket
 	lockFd    = 4 // the run directory's lock
+	networkFd = 5 // the host's network namespace, or nothing of use
 )
 
 // garbageWhileBuilding is GOGC while the testbed is built: almost all that is
@@ -63,6 +64,7 @@ type supervisor struct {
 	nodes      map[string]nodes.Node
 	guests     vm.Runtime
 	containers *cni.Table
+	management *cni.Management
 	attaching  sync.Mutex      // held while a container's port comes or goes
 	engine     *docker.Runtime // of nodes that are its containers; nil without
 	fabric     *fabric.Fabric
@@ -93,7 +95,8 @@ func Main([]string) int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	unix.CloseOnExec(startupFd)
 	unix.CloseOnExec(lockFd)
-	if err := reexec.CloseInherited(lockFd + 1); err != nil {
+	unix.CloseOnExec(networkFd)
+	if err := reexec.CloseInherited(networkFd + 1); err != nil {
 		log.Error("start supervisor", "error", err)
 		return verdict.ExitFail
 	}
@@ -210,6 +213,9 @@ func (s *supervisor) build(ctx context.Context) error {
 		return err
 	}
 	if err := s.buildFabric(ctx, calibration, groups); err != nil {
+		return err
+	}
+	if err := s.startManagement(ctx); err != nil {
 		return err
 	}
 	if err := s.createNodes(ctx, groups); err != nil {
@@ -352,7 +358,7 @@ func (s *supervisor) close() error {
 		group.Go(node.Close)
 	}
 	failures = errors.Join(failures, group.Wait(), s.guests.Close(), s.engine.Close())
-	failures = errors.Join(failures, s.sessions.Wait())
+	failures = errors.Join(failures, s.sessions.Wait(), s.management.Close())
 	if s.fabric != nil {
 		failures = errors.Join(failures, s.fabric.Close())
 	}

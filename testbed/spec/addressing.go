@@ -1,0 +1,71 @@
+package spec
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Addressing holds the pools that the plan takes addresses from. No two may
+// share an address.
+type Addressing struct {
+	// Loopbacks4 is the pool of the nodes' and routers' own IPv4 addresses.
+	// Default 10.0.0.0/16.
+	Loopbacks4 string `yaml:"loopbacks4,omitempty" json:"loopbacks4,omitempty"`
+	// Links4 is the pool of the links' IPv4 subnets. Default 10.128.0.0/10.
+	Links4 string `yaml:"links4,omitempty" json:"links4,omitempty"`
+	// Loopbacks6 is the pool of the nodes' and routers' own IPv6 addresses.
+	// Default fd00:a1::/64.
+	Loopbacks6 string `yaml:"loopbacks6,omitempty" json:"loopbacks6,omitempty"`
+	// Links6 is the pool of the links' IPv6 subnets. Default fd00:a2::/64.
+	Links6 string `yaml:"links6,omitempty" json:"links6,omitempty"`
+	// Management4 is the IPv4 subnet of the nodes' NICs beside the fabric, in which the
+	// host has the last address. Default 172.31.254.0/24, where there are such nodes.
+	Management4 string `yaml:"management4,omitempty" json:"management4,omitempty"`
+}
+
+// Management is what a node has of the host, and the host of it.
+type Management struct {
+	// Publish are ports of the node that the host has, as "HOST:NODE" or "HOST:NODE/udp".
+	Publish []string `yaml:"publish,omitempty" json:"publish,omitempty" scalar:"any"`
+}
+
+// Published is an entry of Management.Publish.
+type Published struct {
+	HostPort int    `json:"host_port"`
+	NodePort int    `json:"node_port"`
+	Protocol string `json:"protocol"` // tcp or udp
+}
+
+// ParsePublished reads an entry of Management.Publish.
+func ParsePublished(text string) (p Published, err error) {
+	ports, protocol, given := strings.Cut(text, "/")
+	host, node, both := strings.Cut(ports, ":")
+	if p.Protocol = protocol; !given {
+		p.Protocol = "tcp"
+	}
+	port := func(text string) int {
+		number, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return 0
+		}
+		return int(number)
+	}
+	p.HostPort, p.NodePort = port(host), port(node)
+	if !both || p.HostPort == 0 || p.NodePort == 0 || p.Protocol != "tcp" && p.Protocol != "udp" {
+		return p, fmt.Errorf("%q publishes no port", text)
+	}
+	return p, nil
+}
+
+// management checks the form of published ports.
+func (c *checker) management(at string, m *Management) {
+	if m == nil {
+		return
+	}
+	for i, text := range m.Publish {
+		if _, err := ParsePublished(text); err != nil {
+			c.report(fmt.Sprintf("%s.publish[%d]", at, i), err.Error(), `want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`)
+		}
+	}
+}
