@@ -360,56 +360,6 @@ type Check struct {
 	Fidelity string `yaml:"fidelity,omitempty" json:"fidelity,omitempty" jsonschema:"enum=faithful,enum=degraded"`
 }
 
-// WorkloadCheck judges a workload's own results.
-type WorkloadCheck struct {
-	// Name is the workload's.
-	Name string `yaml:"name" json:"name"`
-	// Correct requires every element of every rank's result to be right; of sgd, all
-	// ranks to have the same weights after each iteration.
-	Correct bool `yaml:"correct,omitempty" json:"correct,omitempty"`
-	// BusBW is a comparison such as ">= 600 Mbit/s".
-	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
-	// P50 is the median of the times of a messages step, such as "<= 5ms": from when a
-	// message was due, of a cache from when a request came, until all of it had arrived.
-	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
-	// P99 is what 99 of 100 took at most.
-	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
-	// Loss is that of sgd at the end, over samples that no rank has learnt from, such as
-	// "<= 0.5" nats.
-	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
-	// Accuracy is the share of them that is right, such as ">= 85%".
-	Accuracy string `yaml:"accuracy,omitempty" json:"accuracy,omitempty"`
-	// Iteration is the median of a training job's iterations, such as "<= 500ms".
-	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
-	// Exposed is the share of time, in the mean of the job's ranks, in which they did not
-	// compute while bytes were under way, such as "<= 40%".
-	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty"`
-	// Utilisation is the share in which they computed, such as ">= 30%".
-	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty"`
-	// Beside compares with another workload of the file.
-	Beside *Beside `yaml:"beside,omitempty" json:"beside,omitempty"`
-}
-
-// Beside compares a workload with another one.
-type Beside struct {
-	// Workload is the other one.
-	Workload string `yaml:"workload" json:"workload"`
-	// BusBW is of the other one's, such as ">= 90%".
-	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
-	// Loss is of the other one's, such as "<= 110%".
-	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
-	// P50 is of the other one's median, such as "<= 80%".
-	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
-	// P99 is of what 99 of 100 of the other one's took at most.
-	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
-	// Iteration is of the other training job's median iteration, such as "<= 80%".
-	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
-	// Exposed is of the other training job's exposed share.
-	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty"`
-	// Utilisation is of the other training job's utilisation.
-	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty"`
-}
-
 // PacketsCheck judges the capture. Exactly one of the fields is set.
 type PacketsCheck struct {
 	// BytesPerRank compares what each rank sent with a formula.
