@@ -46,6 +46,8 @@ const (
 	Redis     Feature = "redis"
 	Libfabric Feature = "libfabric"
 	IPerf3    Feature = "iperf3"
+	// PyTorch is a stack, too, of some hundred megabytes: no test requires it.
+	PyTorch Feature = "pytorch"
 	// FRR is the routing daemons of routers.
 	FRR Feature = "frr"
 	// Docker is an engine that tests can start, for package dockertest.
@@ -93,6 +95,7 @@ var probes = map[Feature]func() error{
 	Libfabric:  program("fi_info", "--version"),
 	Redis:      program("redis-server", "--version"),
 	IPerf3:     program("iperf3", "--version"),
+	PyTorch:    installed("/usr/lib/python3/dist-packages/torch/__init__.py"),
 	FRR:        installed("/usr/lib/frr/zebra"),
 	Docker:     program("dockerd", "--version"),
 	Podman:     program("podman", "--version"),

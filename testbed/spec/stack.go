@@ -19,8 +19,9 @@ type Stack struct {
 	Name string `yaml:"name" json:"name"`
 	// Kind is whose: Open MPI's and MPICH's launchers with ranks in all nodes; a server
 	// with clients in the other nodes of ucx_perftest, libfabric's fi_pingpong, iperf3 and
-	// Redis.
-	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=openmpi,enum=mpich,enum=ucx,enum=libfabric,enum=iperf3,enum=redis"`
+	// Redis; pytorch, which trains with DistributedDataParallel over Gloo, a process for
+	// each rank.
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=openmpi,enum=mpich,enum=ucx,enum=libfabric,enum=iperf3,enum=redis,enum=pytorch"`
 	// Nodes are names or globs. Default: all nodes.
 	Nodes []string `yaml:"nodes,omitempty" json:"nodes,omitempty"`
 	// Test is what is measured: all-reduce (default) or all-to-all by openmpi and mpich;
@@ -34,11 +35,11 @@ type Stack struct {
 	// check crossed.
 	Sends units.Bytes `yaml:"sends,omitempty" json:"sends,omitempty"`
 	// Size is the largest message of MPI's tests, that of ucx and libfabric, what each
-	// client of iperf3 sends in all, and a value of Redis. Default 1MiB, 64KiB, 8MiB and
-	// 1KiB.
+	// client of iperf3 sends in all, a value of Redis, and about the gradients of pytorch.
+	// Default 1MiB, 64KiB, 8MiB, 1KiB and 64KiB.
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
-	// Iterations are the messages of each size, or the requests of each kind to Redis.
-	// Default 20, 100 by ucx and libfabric, and 2000.
+	// Iterations are the messages of each size, the requests of each kind to Redis, or the
+	// steps of pytorch. Default 20, 100 by ucx, libfabric and pytorch, and 2000.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000000"`
 	// Beside names an earlier run of the same kind, of whose figures the report shows
 	// what part this one has.
@@ -55,6 +56,7 @@ const (
 	Libfabric = "libfabric"
 	IPerf3    = "iperf3"
 	Redis     = "redis"
+	PyTorch   = "pytorch"
 )
 
 // stackKind is what a file can ask of a kind of stack.
@@ -72,6 +74,7 @@ var stackKinds = map[string]stackKind{
 	Libfabric: {tests: []string{"rdm", "msg"}, size: 64 << 10, iterations: 100},
 	IPerf3:    {size: 8 << 20},
 	Redis:     {size: 1 << 10, iterations: 2000},
+	PyTorch:   {size: 64 << 10, iterations: 100},
 }
 
 // StackKinds are the kinds of stacks, sorted.

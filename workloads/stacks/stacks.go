@@ -83,7 +83,7 @@ type table struct {
 	sends []units.Bytes
 }
 
-var adapters = []adapter{openMPI, mpich, ucx, libfabric, iperf3, redis}
+var adapters = []adapter{openMPI, mpich, ucx, libfabric, iperf3, redis, pytorch}
 
 func adapterOf(kind string) (adapter, error) {
 	i := slices.IndexFunc(adapters, func(a adapter) bool { return a.kind == kind })

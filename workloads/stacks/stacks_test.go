@@ -232,3 +232,26 @@ func TestAdaptersAreThoseOfFiles(t *testing.T) {
 		t.Errorf("adapters of %v, files have %v", kinds, want)
 	}
 }
+
+// What ddp.py printed with PyTorch 1.13, and a warning.
+const ddpSays = `# parameters 4081
+/usr/lib/python3/dist-packages/torch/nn/modules/module.py: UserWarning: of something
+10 0.711855 33.736
+20 0.622144 15.112
+# replicas 2 equal
+`
+
+func TestParseDDP(t *testing.T) {
+	made, parameters, err := parseDDP(ddpSays, 2)
+	if err != nil || parameters != 4081 || len(made.rows) != 2 || made.rows[1].Key != "20" || made.rows[1].Value != 15.112 || len(made.rows[0].Cells) != len(made.columns) {
+		t.Errorf("got %+v, %d, %v", made, parameters, err)
+	}
+	for _, text := range []string{"", strings.Replace(ddpSays, "# replicas 2 equal", "", 1), strings.Replace(ddpSays, "4081", "some", 1), "# parameters 1\n# replicas 2 equal\n"} {
+		if made, _, err := parseDDP(text, 2); err == nil {
+			t.Errorf("%q is read as %+v", text, made)
+		}
+	}
+	if _, _, err := parseDDP(ddpSays, 3); err == nil {
+		t.Error("two replicas are read as three")
+	}
+}
