@@ -368,3 +368,27 @@ func TestPairsOfAlgorithms(t *testing.T) {
 		}
 	}
 }
+
+// TestAlone holds a message's time against the sum of its parts by hand, in bytes at
+// 1 Gbit/s: over two links of it, and with the one to the receiver ten times slower.
+func TestAlone(t *testing.T) {
+	const frame = 1420 + headers + 14 // a full packet with its Ethernet header
+	for _, test := range []struct {
+		links string
+		size  units.Bytes
+		bytes int
+	}{
+		{"", 1, 2*(1+headers+14) + 2*ackFrame},
+		{"", 1420, 2*frame + 2*ackFrame},
+		{"", 10 * 1420, 2*frame + 9*frame + 2*ackFrame},
+		{`, "h1--*": {rate: 100mbit}`, 10 * 1420, 11*frame + 9*10*frame + 11*ackFrame},
+	} {
+		alone, err := Alone(compile(t, "single-switch", "hosts: 2", test.links), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := alone(0, 1, test.size), time.Duration(8*test.bytes); got != want {
+			t.Errorf("%d bytes over {%s}: %v, want %v", test.size, test.links, got, want)
+		}
+	}
+}
