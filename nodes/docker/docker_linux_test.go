@@ -29,7 +29,7 @@ var programs = []string{
 }
 
 func TestDocker(t *testing.T) {
-	dockertest.Start(t)
+	engine := dockertest.Start(t)
 	r, err := New(t.Context(), Options{RunDir: t.TempDir(), Base: "."})
 	if err != nil {
 		t.Fatal(err)
@@ -43,24 +43,34 @@ func TestDocker(t *testing.T) {
 	t.Run("Conformance", func(t *testing.T) {
 		nodestest.Run(t, func(t *testing.T, name string) nodes.Node { return makeNode(t, r, name, base) }, nodestest.Options{Few: true})
 	})
+	t.Run("Settings", func(t *testing.T) { settingsHold(t, r, base) })
+	t.Run("Dockerfile", func(t *testing.T) { builds(t, r, engine, base) })
+	t.Run("Health", func(t *testing.T) { waitsForHealth(t, r, base) })
+	t.Run("Refused", func(t *testing.T) { refused(t, r, engine, base) })
 }
 
 // makeNode makes a node without NICs.
 func makeNode(t *testing.T, r *Runtime, name string, c spec.Container) nodes.Node {
 	t.Helper()
-	config := nodes.Config{
-		Testbed: "test", Hosts: []plan.HostEntry{{Addr: netip.MustParseAddr("10.0.0.1"), Name: "a"}},
-		Node: plan.Node{Name: name, MachineID: fmt.Sprintf("%032x", int(name[0])), Container: &c},
-	}
-	namespace, err := r.Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { namespace.Close() })
-	config.Namespace = namespace
-	node, err := r.Create(t.Context(), config)
+	node, err := tryNode(t, r, plan.Node{Name: name, Container: &c})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return node
+}
+
+func tryNode(t *testing.T, r *Runtime, n plan.Node) (nodes.Node, error) {
+	t.Helper()
+	n.MachineID = fmt.Sprintf("%032x", int(n.Name[0]))
+	config := nodes.Config{
+		Testbed: "test", Hosts: []plan.HostEntry{{Addr: netip.MustParseAddr("10.0.0.1"), Name: "a"}},
+		Node: n,
+	}
+	namespace, err := r.Open(t.Context(), config)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { namespace.Close() })
+	config.Namespace = namespace
+	return r.Create(t.Context(), config)
 }

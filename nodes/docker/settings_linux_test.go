@@ -1,0 +1,190 @@
+package docker
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/fabric/units"
+	"railbed/nodes"
+	"railbed/testbed/hosttest/dockertest"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+// said is what a script in a node printed.
+func said(t *testing.T, node nodes.Node, script string) string {
+	t.Helper()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	process, err := node.Start(t.Context(), nodes.Command{Args: []string{"sh", "-c", script}, Stdout: writer, Stderr: writer})
+	writer.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(reader)
+	if _, waitErr := process.Wait(); errors.Join(err, waitErr) != nil {
+		t.Error(errors.Join(err, waitErr))
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func mustWrite(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closed(t *testing.T, node nodes.Node) {
+	t.Helper()
+	if err := node.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// settingsHold looks from inside at what a file asks for.
+func settingsHold(t *testing.T, r *Runtime, base spec.Container) {
+	shared := t.TempDir()
+	mustWrite(t, filepath.Join(shared, "f"), "host's")
+	base.Binds = []string{shared + ":/rw", shared + ":/ro:ro"}
+	base.Capabilities, base.Devices = []string{"SYS_NICE"}, []string{"/dev/null:/dev/other:rw"}
+	base.Ulimits = map[string]string{"nofile": "100:200"}
+	node, err := tryNode(t, r, plan.Node{Name: "s", Container: &base, CPU: 0.5, Memory: 64 << 20, Env: map[string]string{"COLOUR": "red"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, node)
+	for script, want := range map[string]string{
+		"cat /ro/f; echo node >/rw/g; (echo x >/ro/h) 2>&1 | grep -o Read-only": "host'sRead-only",
+		"ulimit -Sn; ulimit -Hn": "100\n200",
+		"echo $COLOUR":           "red",
+		"ls /dev/other":          "/dev/other",
+		// CHOWN 0, DAC_OVERRIDE 1, FOWNER 3, FSETID 4, KILL 5, SETGID 6, SETUID 7,
+		// NET_BIND_SERVICE 10, NET_RAW 13, and SYS_NICE 23 (capability.h).
+		"grep CapBnd /proc/self/status | cut -f2": "00000000008024fb",
+	} {
+		if got := said(t, node, script); got != want {
+			t.Errorf("%s: %q, want %q", script, got, want)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(shared, "g")); err != nil || string(got) != "node\n" {
+		t.Errorf("the bind has %q, %v", got, err)
+	}
+	c := node.(*container)
+	state, err := r.client.ContainerInspect(t.Context(), c.id)
+	if err != nil || state.HostConfig.NanoCPUs != 5e8 || state.HostConfig.Memory != 64<<20 || state.HostConfig.NetworkMode != "none" || state.HostConfig.Privileged {
+		t.Errorf("the engine has %+v, %v", state.HostConfig, err)
+	}
+}
+
+// builds builds from a Dockerfile, whose settings hold, and leaves no image.
+func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Container) {
+	folder := t.TempDir()
+	archive, err := os.ReadFile(base.RootFS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, filepath.Join(folder, "root.tar"), string(archive))
+	mustWrite(t, filepath.Join(folder, "Dockerfile"),
+		"FROM scratch\nADD root.tar /\nENV SIZE=large\nWORKDIR /usr\nUSER nobody\nENTRYPOINT [\"sh\", \"-c\"]\nCMD [\"id -u; pwd; echo $SIZE\"]\n")
+	own, err := New(t.Context(), Options{RunDir: t.TempDir(), Base: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := engine.Docker("images", "-aq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := makeNode(t, own, "d", spec.Container{Build: "."})
+	if got := said(t, node, "id -u; echo $SIZE $HOME"); got != "65534\nlarge /nonexistent" {
+		t.Errorf("a command has %q", got)
+	}
+	log := &strings.Builder{}
+	for deadline := time.Now().Add(10 * time.Second); log.Len() == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err := node.(*container).Log(t.Context(), log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if log.String() != "65534\n/usr\nlarge\n" {
+		t.Errorf("the entry point said %q", log)
+	}
+	closed(t, node)
+	if err := own.Close(); err != nil {
+		t.Error(err)
+	}
+	if after, err := engine.Docker("images", "-aq"); err != nil || after != before {
+		t.Errorf("images %q before and %q after, %v", before, after, err)
+	}
+}
+
+// waitsForHealth: a node is there when its check has passed, and not at all when it
+// does not in time.
+func waitsForHealth(t *testing.T, r *Runtime, base spec.Container) {
+	base.Command = []string{"sh", "-c", "sleep 0.5; echo >/tmp/ready; sleep 1000"}
+	base.Health = &spec.Health{Command: []string{"ls", "/tmp/ready"}, Interval: units.Duration(100 * time.Millisecond)}
+	node := makeNode(t, r, "h", base)
+	if got := said(t, node, "ls /tmp/ready"); got != "/tmp/ready" {
+		t.Errorf("the node is there before it is healthy: %s", got)
+	}
+	closed(t, node)
+	base.Health = &spec.Health{Command: []string{"ls", "/never"}, Interval: units.Duration(100 * time.Millisecond), Timeout: units.Duration(time.Second)}
+	if node, err := tryNode(t, r, plan.Node{Name: "h", Container: &base}); err == nil || !strings.Contains(err.Error(), "not healthy after 1s; of its checks the last one exited with 2") {
+		t.Errorf("node %v, error %v", node, err)
+	}
+}
+
+// refused is what cannot be had, in one line each and with nothing left.
+func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Container) {
+	with := func(change func(*spec.Container)) spec.Container {
+		c := base
+		change(&c)
+		return c
+	}
+	noTar := filepath.Join(t.TempDir(), "x.tar")
+	mustWrite(t, noTar, "no archive")
+	image, err := engine.Docker("import", base.RootFS, "local/base:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Docker("create", "--name", "railbed-test-r", image, "true"); err != nil {
+		t.Fatal(err)
+	}
+	containers, err := engine.Docker("ps", "-aq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		node string
+		c    spec.Container
+		want string
+	}{
+		"no image":    {"x", spec.Container{Image: "nobody/nothing:1", Pull: spec.PullNever}, "image nobody/nothing:1: unsupported here: the engine does not have it, and pull is never; make it"},
+		"no registry": {"x", spec.Container{Image: "127.0.0.1:1/nothing:1"}, "image 127.0.0.1:1/nothing:1: unsupported here: pull it: "},
+		"no archive":  {"x", spec.Container{RootFS: noTar}, "rootfs " + noTar + ": unsupported here: "},
+		"no folder":   {"x", spec.Container{Build: "/nonexistent"}, "build /nonexistent: unsupported here: stat /nonexistent/Dockerfile: no such file"},
+		"no entry point": {"x", with(func(c *spec.Container) { c.Command = []string{"nothing"} }),
+			`entry point of x: unsupported here: program not found in the node: no "nothing" in PATH`},
+		"no bind":   {"x", with(func(c *spec.Container) { c.Binds = []string{"/nonexistent:/x"} }), "bind source path does not exist: /nonexistent"},
+		"no device": {"x", with(func(c *spec.Container) { c.Devices = []string{"/dev/nothing"} }), `adding custom device "/dev/nothing"`},
+		"its name":  {"r", base, "there is a container named railbed-test-r already; remove it (docker rm railbed-test-r)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node, err := tryNode(t, r, plan.Node{Name: test.node, Container: &test.c})
+			if !errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("node %v, error %v; want %q", node, err, test.want)
+			}
+		})
+	}
+	if left, err := engine.Docker("ps", "-aq"); err != nil || left != containers {
+		t.Errorf("containers %q before and %q after, %v", containers, left, err)
+	}
+}
