@@ -275,11 +275,11 @@ func (b *BytesPerRank) Result() Result {
 		if math.Abs(deviation) > math.Abs(worst) {
 			worst = deviation
 		}
-		r.Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)] = float64(sum.fresh)
+		r.Measured[rank.Measured("bytes")] = float64(sum.fresh)
 		if e := rank.Empty; e != nil {
-			r.Measured[fmt.Sprintf("rank%d.empty", rank.Rank)] = float64(sum.emptyOf(e))
+			r.Measured[rank.Measured("empty")] = float64(sum.emptyOf(e))
 		}
-		r.Measured[fmt.Sprintf("rank%d.retransmitted", rank.Rank)] = float64(sum.repeated)
+		r.Measured[rank.Measured("retransmitted")] = float64(sum.repeated)
 		w, u := b.judge(i, sum, most, lossy)
 		wrong, unclear = append(wrong, w...), append(unclear, u...)
 		w, u = b.judgeMissing(i, lossy)

@@ -45,6 +45,8 @@ type Rank struct {
 	NIC  string     `json:"nic"`
 	Addr netip.Addr `json:"addr"` // of the NIC, and of every packet of the rank
 	Port uint16     `json:"port"` // on which the rank listens
+	// Channel is which of the rank's this one is, where it has several.
+	Channel int `json:"channel,omitempty"`
 	// Transport is tcp, which empty means too, rd, roce or in-switch.
 	Transport string `json:"transport,omitempty"`
 	// Engines is on how many UDP ports, from Port on, a rank of rd hears. Port is
@@ -309,9 +311,22 @@ func (r *roles) find(f *Flow) role {
 	return result
 }
 
-func (r *roles) name(rank int) string {
-	k := &r.workload.Ranks[rank]
-	return fmt.Sprintf("rank %d (%s:%s)", k.Rank, k.Node, k.NIC)
+func (r *roles) name(rank int) string { return r.workload.Ranks[rank].Title() }
+
+// Title is what the rank is called.
+func (r *Rank) Title() string {
+	if r.Channel > 0 {
+		return fmt.Sprintf("rank %d, channel %d (%s:%s)", r.Rank, r.Channel, r.Node, r.NIC)
+	}
+	return fmt.Sprintf("rank %d (%s:%s)", r.Rank, r.Node, r.NIC)
+}
+
+// Measured is how what was measured of the rank is called.
+func (r *Rank) Measured(what string) string {
+	if r.Channel > 0 {
+		return fmt.Sprintf("rank%d.channel%d.%s", r.Rank, r.Channel, what)
+	}
+	return fmt.Sprintf("rank%d.%s", r.Rank, what)
 }
 
 // taps are the ranks' NIC taps, and what is missing of them.

@@ -232,18 +232,18 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 	c.Verdict, c.Summary, c.Details = r.Verdict, r.Summary, r.Details
 	if b := p.BytesPerRank; b != nil {
 		for _, rank := range e.workload(b.Workload).traffic.Ranks {
-			sent, counted := r.Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)]
+			sent, counted := r.Measured[rank.Measured("bytes")]
 			if !counted {
 				continue
 			}
 			if e := rank.Empty; e != nil {
 				c.Values = append(c.Values, report.Value{
-					Name: fmt.Sprintf("rank %d (%s:%s)", rank.Rank, rank.Node, rank.NIC), Value: r.Measured[fmt.Sprintf("rank%d.empty", rank.Rank)], Want: e.String(),
+					Name: rank.Title(), Value: r.Measured[rank.Measured("empty")], Want: e.String(),
 				})
 				continue
 			}
 			c.Values = append(c.Values, report.Value{
-				Name: fmt.Sprintf("rank %d (%s:%s)", rank.Rank, rank.Node, rank.NIC), Value: sent, Unit: "B",
+				Name: rank.Title(), Value: sent, Unit: "B",
 				Want: fmt.Sprintf("%d B ± %v", uint64(rank.Expected), b.Tolerance),
 			})
 		}

@@ -82,7 +82,7 @@ func (s *session) messages(ctx context.Context, index int, m *spec.Messages) err
 	ordinal, schedule := s.ordinal(index), s.schedules[index]
 	job := worker.Job{
 		Name: m.Name, Kind: worker.Messages, Messages: schedule, Ranks: s.plan.Ranks, Transport: m.Transport, Iterations: 1,
-		BasePort: basePort(ordinal, len(s.plan.Ranks)), Ordinal: ordinal, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, s.plan.Ranks),
+		BasePort: s.basePort(ordinal), Ordinal: ordinal, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, s.plan.Ranks),
 	}
 	result, err := s.runJob(ctx, index, job)
 	if err != nil {

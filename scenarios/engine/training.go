@@ -107,7 +107,7 @@ func (s *session) training(ctx context.Context, index int, t *spec.Training) err
 	ordinal := s.ordinal(index)
 	job := worker.Job{
 		Name: t.Name, Kind: worker.Training, Training: planned.program, Ranks: planned.ranks, Transport: t.Transport,
-		Iterations: t.Iterations, Warmup: t.Warmup, BasePort: basePort(ordinal, len(s.plan.Ranks)), Ordinal: ordinal, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, planned.ranks),
+		Iterations: t.Iterations, Warmup: t.Warmup, BasePort: s.basePort(ordinal), Ordinal: ordinal, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, planned.ranks),
 	}
 	result, err := s.runJob(ctx, index, job)
 	if err != nil {

@@ -60,11 +60,23 @@ func basePort(ordinal, ranks int) int {
 	return firstPort + ordinal%ranges*each
 }
 
+// basePort is the first port of the workload that is number ordinal: ranges are as long as
+// those that have the most channels need them.
+func (s *session) basePort(ordinal int) int {
+	channels := 1
+	for _, step := range s.file.Steps {
+		if step.Workload != nil {
+			channels = max(channels, step.Workload.Channels)
+		}
+	}
+	return basePort(ordinal, len(s.plan.Ranks)*channels)
+}
+
 func (s *session) workload(ctx context.Context, index int, w *spec.Workload) error {
 	ordinal := s.ordinal(index)
 	job := worker.Job{
 		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
-		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: basePort(ordinal, len(s.plan.Ranks)),
+		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: s.basePort(ordinal),
 		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, RoCE: w.RoCE, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w), Sends: worker.SendsOf(s.plan, s.plan.Ranks), Skew: w.Skew, Seed: s.plan.Seed,
 		Type: element.Type(w.Type), Op: element.Op(w.Op), Root: w.Root, Schedule: s.algorithms[index],
 	}
@@ -84,6 +96,10 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 			return err
 		}
 		job.Sweep, job.InPlace = &worker.Sweep{Sizes: sizes, Checks: sweepChecks, Average: worker.MeanRank}, inPlaceToo(w, job.Schedule)
+	}
+	if w.Channels > 0 {
+		job.Channels = worker.Channels(s.plan, job.Ranks, w.Channels)
+		job.ChannelSends = worker.SendsOf(s.plan, job.Channels)
 	}
 	if w.Algorithm == spec.InNetwork {
 		var err error
@@ -134,10 +150,16 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 			done.Rows = append(done.Rows, row.Virtual(by))
 		}
 	}
+	if w.Channels > 0 {
+		done.traffic = channelTraffic(&ran, r, p)
+	}
 	for _, rank := range r.PerRank {
 		done.Sent = append(done.Sent, rank.Stream.Sent)
 		if rank.Pace != nil {
 			done.Pace.Worst(report.Pace(*rank.Pace))
+		}
+		if w.Channels > 0 {
+			continue
 		}
 		judged := judgedRank(r.Transport, &rank, expected(&ran, rank.Rank, p, algorithm))
 		if w.RD != nil && !w.RD.Droppable.IsZero() {
@@ -152,6 +174,32 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 		done.finishMixture(w, r, p)
 	}
 	return done
+}
+
+// channelTraffic is that of a workload in channels, of which each of a rank is one for the
+// checks: what it should send, and to whom.
+func channelTraffic(w *spec.Workload, r *worker.Result, p *plan.Plan) verify.Workload {
+	t := verify.Workload{Name: w.Name, Pattern: verify.Pairs}
+	all, _ := sizes(w, r.Ranks) // the workload ran with them
+	each := element.Type(w.Type).Size()
+	for _, rank := range r.PerRank {
+		for i := range rank.Channels {
+			var total units.Bytes
+			for _, size := range all {
+				from, to := collective.Part(int(size)/each, w.Channels, i)
+				total += sends(w, units.Bytes((to-from)*each), operations(w, nil), rank.Rank, r.Ranks, p.Seed)
+			}
+			judged := judgedRank(r.Transport, &rank.Channels[i], total)
+			judged.Channel = i
+			for other := range r.Ranks {
+				if w.Algorithm != spec.Ring && other != rank.Rank || w.Algorithm == spec.Ring && r.Ranks > 1 && other == (rank.Rank+1)%r.Ranks {
+					t.Pairs = append(t.Pairs, [2]int{len(t.Ranks), other*w.Channels + i})
+				}
+			}
+			t.Ranks = append(t.Ranks, judged)
+		}
+	}
+	return t
 }
 
 // barrierMessages are those of each rank in barriers by dissemination: in each of log2(n)

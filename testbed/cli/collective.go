@@ -51,6 +51,7 @@ type collectiveOptions struct {
 	sizes                        worker.Range // made of these
 	iterations, warmup, checks   int
 	root, average, timeout       int
+	channels                     int
 	datatype, operation          string
 	others                       []otherOption
 }
@@ -129,6 +130,7 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE))
 	f.StringVar(&o.algorithm, "algorithm", "", "`ALGORITHM`, as in files (default ring, of alltoall direct)")
 	completeFlag(cmd, "algorithm", oneOf(algorithms()...))
+	f.IntVar(&o.channels, "channels", 0, "`NUMBER` of parts of an all_reduce's buffer that go at the same time, on the NICs of a node in turn (default one, by the rank's)")
 	f.StringVar(&o.file, "file", "", "`XML` file of algorithm msccl, as MSCCL's tools write it")
 	f.StringVar(&o.family, "ip", "4", "IP `VERSION`: 4 or 6")
 	completeFlag(cmd, "ip", oneOf("4", "6"))
@@ -221,6 +223,11 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 		return job, errors.Join(append(problems, err)...)
 	}
 	job.Sends = worker.SendsOf(p, job.Ranks)
+	if o.channels < 0 {
+		problems = append(problems, fmt.Errorf("--channels %d: want at least 1", o.channels))
+	}
+	job.Channels = worker.Channels(p, job.Ranks, max(o.channels, 0))
+	job.ChannelSends = worker.SendsOf(p, job.Channels)
 	if err := o.parseSizes(); err != nil {
 		return job, errors.Join(append(problems, err)...)
 	}

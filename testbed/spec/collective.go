@@ -40,6 +40,11 @@ const (
 	Pairwise = "pairwise"
 )
 
+// HasChannels says that a collective can be done in several channels.
+func HasChannels(kind, algorithm string) bool {
+	return kind == AllReduce && slices.Contains(schedule.Algorithms(schedule.AllReduce), algorithm)
+}
+
 // InSwitch is the transport of algorithm InNetwork, and of no other: the protocol of the switch
 // that adds up.
 const InSwitch = "in-switch"
@@ -150,6 +155,13 @@ func (c *checker) collective(at string, w *Workload) {
 		c.reportKey(at+".root", "a root of "+kind+", which has none", "remove it, or take kind: "+Broadcast+" or "+Reduce)
 	}
 	c.inNetwork(at, w, algorithm)
+	switch {
+	case w.Channels == 0:
+	case w.Kind == KindSGD || !HasChannels(kind, algorithm):
+		c.reportKey(at+".channels", "channels of "+clipped(w.Kind)+" by "+clipped(algorithm), "remove it, or take kind: "+AllReduce+" by "+strings.Join(schedule.Algorithms(schedule.AllReduce), ", "))
+	case w.RD != nil && (!w.RD.Droppable.IsZero() || w.RD.Control == ControlOffline || w.RD.Control == ControlArbiter):
+		c.reportKey(at+".channels", "channels with rates that are given, or bytes that may be left out", "remove it, or control and droppable")
+	}
 	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {
 		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, of which no rates are computed", ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
 	}

@@ -258,6 +258,10 @@ type Workload struct {
 	// to this file. It is for the testbed's number of ranks, and the size is a multiple of
 	// its chunks.
 	File string `yaml:"file,omitempty" json:"file,omitempty"`
+	// Channels divide the buffer of an all-reduce into so many parts, of which each is done by
+	// itself at the same time, as by channels of NCCL: those of a rank are on the NICs of its
+	// node in turn, from its own one on. Default: one, by its NIC.
+	Channels int `yaml:"channels,omitempty" json:"channels,omitempty" jsonschema:"minimum=1,maximum=16"`
 	// Skew makes ranks get unequal parts in an all-to-all, as experts do: each rank
 	// sends to the k-th most popular one in proportion to 1/k^skew (Zipf), and who is
 	// how popular follows from the seed. Default 0: equal ones.

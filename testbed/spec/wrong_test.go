@@ -127,6 +127,8 @@ var wrongFiles = []struct {
 	{"type of a switch that adds up", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, type: " + here + "half}}]\n", "type: half of algorithm: in-network", "want float or int32"},
 	{"op of a switch that adds up", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, op: " + here + "max}}]\n", "op: max of algorithm: in-network", "want sum"},
 	{"in-network all-gather", head + "steps: [{workload: {name: a, kind: all-gather, algorithm: " + here + "in-network, size: 4KB}}]\n", `algorithm "in-network" of all-gather`, "want ring"},
+	{"channels of an all-gather", head + "steps: [{workload: {name: a, kind: all-gather, size: 4KB, " + here + "channels: 2}}]\n", "channels of all-gather by ring", "remove it, or take kind: all-reduce"},
+	{"channels of an arbiter", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: rd, rd: {control: arbiter}, " + here + "channels: 2}}]\n", "channels with rates that are given", "remove it"},
 	{"size of a network", sgdFile(here + "size: 4KB"), "a size of sgd", "remove it"},
 	{"warm-up of a network", sgdFile(here + "warmup: 1"), "a warm-up of sgd", "remove it"},
 	{"type of a network", sgdFile(here + "type: half"), "a type of sgd", "remove it"},

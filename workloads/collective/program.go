@@ -112,6 +112,10 @@ func divide(from, to, parts, i int) (int, int) {
 	return start, start + short
 }
 
+// Part is part i of so many elements in several, the first ones being longer by one where
+// there is a rest.
+func Part(elements, parts, i int) (from, to int) { return divide(0, elements, parts, i) }
+
 // whole is how many chunks, and elements, a buffer has that has all of them.
 func (p *Program) whole(b schedule.Buffer) (chunks, elements int) {
 	chunks, elements = p.schedule.Len(b), p.data.Count

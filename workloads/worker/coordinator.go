@@ -225,6 +225,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		r := &result.PerRank[rank]
 		r.Stream, r.Flows, r.DeviceBound, r.Engines, r.Pace = m.Finished.Stream, m.Finished.Flows, m.Finished.DeviceBound, m.Finished.Engines, m.Finished.Pace
 		r.Life, r.QueuePairs = m.Finished.Life, m.Finished.QueuePairs
+		r.addChannels(c.job, m.Finished.Channels)
 		r.SlowestAnswer = time.Duration(c.workers[rank].pulse.slowest.Load())
 		return true
 	})
@@ -264,7 +265,7 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		switch {
 		case !o.Timed:
 			addTraffic(&r.Warmup, m.Done.Traffic)
-		case c.job.Kind != Training && c.job.Kind != MoE && c.job.Algorithm != InNetwork: // these wait elsewhere, too
+		case c.job.Kind != Training && c.job.Kind != MoE && c.job.Algorithm != InNetwork && len(c.job.Channels) == 0: // these wait elsewhere, too
 			r.Timed, r.Waited = r.Timed+m.Done.Time, r.Waited+m.Done.Waited
 		}
 		return true

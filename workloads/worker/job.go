@@ -67,6 +67,11 @@ type Job struct {
 	// SGD makes the data the gradients of a training, of which each operation is a step.
 	// Kind and Size follow from it, and Seed gives its samples.
 	SGD *spec.SGD
+	// Channels are the places of an all-reduce in several channels, each for a part of the
+	// buffer: see func Channels. ChannelSends are their links, as Sends. Default: none, and
+	// all goes by the ranks' own places.
+	Channels     []plan.Rank
+	ChannelSends []plan.Direction
 	// Aggregator is that of algorithm in-network, over in-switch.
 	Aggregator *Aggregator
 	// MoE is the mixture of a job of that kind. Type and Size follow from it.
@@ -192,6 +197,7 @@ func (j Job) withDefaults() (Job, error) {
 	}
 	j.checkAlgorithm(problem)
 	j.checkInNetwork(problem)
+	j.checkChannels(problem)
 	if j.Skew < 0 || j.Skew > 0 && j.Kind != AllToAll {
 		problem("a skew of %d of %s: want at least 0, and %s", j.Skew, j.Kind, AllToAll)
 	}
@@ -379,6 +385,9 @@ func (j Job) config(i int) *workerConfig {
 	}
 	if j.Kind == AllToAll && j.Algorithm != MSCCL {
 		c.Skew, c.Seed, c.Phases = j.Skew, j.Seed, j.phases(i)
+	}
+	for k := range j.channels() {
+		c.Channels = append(c.Channels, *j.perChannel().config(i*j.channels() + k))
 	}
 	if j.Aggregator != nil {
 		c.Aggregator, c.Dilation = j.aggregator(i), j.Dilation

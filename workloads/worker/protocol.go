@@ -79,6 +79,8 @@ type workerConfig struct {
 	// SGD and what gradients are encrypted with are of a training.
 	SGD       *spec.SGD        `json:"sgd,omitempty"`
 	SGDSecret privacy.Material `json:"sgd_secret,omitempty"`
+	// Channels are, of a collective in several, the ends of each.
+	Channels []workerConfig `json:"channels,omitempty"`
 	// Skew, Seed and the rank's Phases are of an all-to-all.
 	Skew       int                `json:"skew,omitempty"`
 	Seed       uint64             `json:"seed,omitempty"`
@@ -119,12 +121,14 @@ type operationID struct {
 
 // rendezvous is what the other ranks need of one.
 type rendezvous struct {
-	PID     int    `json:"pid"`
-	Address []byte `json:"address"`
-	Input   []byte `json:"input,omitempty"`
-	Output  []byte `json:"output,omitempty"`
-	Work    []byte `json:"work,omitempty"`
-	// Operations are the memory of a training job's, or of a mixture's exchanges.
+	PID       int      `json:"pid"`
+	Address   []byte   `json:"address"`
+	Input     []byte   `json:"input,omitempty"`
+	Output    []byte   `json:"output,omitempty"`
+	Work      []byte   `json:"work,omitempty"`
+	Addresses [][]byte `json:"addresses,omitempty"` // of several channels
+	// Operations are the memory of a training job's, of a mixture's exchanges or of
+	// several channels.
 	Operations []collective.Memory[[]byte] `json:"operations,omitempty"`
 }
 
@@ -159,6 +163,7 @@ type operationDone struct {
 }
 
 type workerFinished struct {
+	Channels    []workerFinished   `json:"channels,omitempty"` // of several, each one's own
 	Stream      collective.Traffic `json:"stream"`
 	Flows       []Flow             `json:"flows,omitempty"`
 	DeviceBound bool               `json:"device_bound"`

@@ -98,6 +98,9 @@ type RankResult struct {
 	Pace *Pace `json:"pace,omitempty"`
 	// Life is that of rd's endpoint.
 	Life uint64 `json:"life,omitempty"`
+	// Channels are the rank's in an operation that has several: where they are, and what
+	// passed there.
+	Channels []RankResult `json:"channels,omitempty"`
 	// Timed is how long the timed operations took at this rank, in ns, and Waited the
 	// part of it in which there was nothing to do until another rank sent something.
 	Timed  time.Duration `json:"timed_ns,omitempty"`
@@ -111,6 +114,17 @@ type RankResult struct {
 	Wrong       uint64 `json:"wrong"`
 	// Groups are the bytes that a training job sent in each of its groups.
 	Groups map[string]uint64 `json:"groups,omitempty"`
+}
+
+// addChannels adds what the rank's channels did.
+func (r *RankResult) addChannels(job Job, all []workerFinished) {
+	inner := job.perChannel()
+	for i, f := range all {
+		c := inner.config(r.Rank*job.channels() + i)
+		r.Channels = append(r.Channels, RankResult{
+			Rank: r.Rank, Node: r.Node, NIC: c.NIC, Addr: c.Addr, Port: c.Port, Stream: f.Stream, Flows: f.Flows, Engines: f.Engines, QueuePairs: f.QueuePairs, Life: f.Life,
+		})
+	}
 }
 
 // Times are over the timed operations of one mode, each as slow as its

@@ -161,9 +161,12 @@ func (w *rank) work(ctx context.Context) error {
 	if !known(w.config.Kind, w.config.Algorithm) && w.config.Kind != Training && w.config.Kind != Messages {
 		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
 	}
-	if w.config.Algorithm == InNetwork {
-		w.timer = &waitTimer{}
+	w.timer = &waitTimer{}
+	switch {
+	case w.config.Algorithm == InNetwork:
 		return w.aggregate(ctx)
+	case len(w.config.Channels) > 0:
+		return w.channelled(ctx)
 	}
 	endpoint, err := open(&w.config, func(p transports.Peer) int { return w.peers[p] })
 	if err != nil {

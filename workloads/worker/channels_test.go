@@ -1,0 +1,102 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/collective/schedule"
+)
+
+// inChannels gives each rank of a job so many channels at its own place.
+func inChannels(j Job, channels int) Job {
+	j.BasePort = int(basePort.Add(int32(Ports(channels*len(j.Ranks))))) - Ports(channels*len(j.Ranks))
+	for _, r := range j.Ranks {
+		for range channels {
+			r.Rank = len(j.Channels)
+			j.Channels = append(j.Channels, r)
+		}
+	}
+	return j
+}
+
+// TestChannels holds that operations in channels are right out of place and in place, that
+// each channel sends its part, and that what is damaged is counted.
+func TestChannels(t *testing.T) {
+	for i, algorithm := range schedule.Algorithms(schedule.AllReduce) {
+		const ranks, channels, size = 3, 3, 90_000
+		j := inChannels(job(ranks, size), channels)
+		j.Algorithm, j.Transport, j.InPlace = algorithm, []string{TCP, RD}[i%2], true
+		j.Type, j.Op = element.Types()[i%4], element.Ops()[i%4]
+		result, err := Run(t.Context(), j, goroutines{}, nil)
+		if err != nil || result.Wrong() != 0 {
+			t.Errorf("%s: %v, %+v", algorithm, err, result)
+			continue
+		}
+		operations := uint64(2 * (j.Warmup + j.Iterations))
+		for rank, r := range result.PerRank {
+			want := operations * schedule.Sent(schedule.AllReduce, algorithm, ranks, rank, 0).Of(size)
+			if len(r.Channels) != channels || r.Payload.Sent != want {
+				t.Errorf("%s: rank %d sent %d bytes in %d channels, want %d", algorithm, rank, r.Payload.Sent, len(r.Channels), want)
+			}
+			ports := map[string]bool{}
+			for _, c := range r.Channels {
+				ports[fmt.Sprint(c.Addr, c.Port)] = true
+				if j.Transport == RD && c.Stream.Sent != want/channels {
+					t.Errorf("%s: a channel of rank %d sent %d bytes, want %d", algorithm, rank, c.Stream.Sent, want/channels)
+				}
+			}
+			if len(ports) != channels {
+				t.Errorf("%s: channels of rank %d hear on %v", algorithm, rank, ports)
+			}
+		}
+	}
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+		if rank == 1 && id.Index == 0 { // two channels' parts in each other's places
+			for i := range 1600 {
+				result[i], result[2400+i] = result[2400+i], result[i]
+			}
+		}
+	}}}
+	result, err := Run(t.Context(), inChannels(job(2, 4800), 2), l, nil)
+	if err != nil || result.Wrong() < 700 || result.PerRank[1].Wrong != result.Wrong() {
+		t.Errorf("%v, %+v", err, result)
+	}
+	for name, change := range map[string]func(*Job){
+		"kind":      func(j *Job) { j.Kind = AllGather },
+		"algorithm": func(j *Job) { j.Algorithm = Hierarchical },
+		"places":    func(j *Job) { j.Channels = j.Channels[1:] },
+		"arbiter":   func(j *Job) { j.Transport, j.RD = RD, &spec.RD{Control: spec.ControlArbiter} },
+	} {
+		j := inChannels(job(2, 4800), 2)
+		change(&j)
+		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil {
+			t.Errorf("%s: it ran", name)
+		}
+	}
+}
+
+// TestPlacesOfChannels holds that channels of a rank are on its node's NICs in turn.
+func TestPlacesOfChannels(t *testing.T) {
+	file, err := spec.Decode("a.yaml", []byte("name: a\nfabric: {topology: rail-optimized, params: {servers: 2, rails: 2, spines: 1}}\nnodes: {default: {ranks: 2}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i, c := range Channels(p, p.Ranks, 3) {
+		got = append(got, c.Node+":"+c.NIC)
+		if own := p.Ranks[i/3]; c.Rank != i || i%3 == 0 && (c.Addr4 != own.Addr4 || c.Addr6 != own.Addr6) || i%3 == 1 && c.Addr4 == own.Addr4 {
+			t.Errorf("place %d: %+v of %+v", i, c, own)
+		}
+	}
+	const want = "[h0:eth0 h0:eth1 h0:eth0 h0:eth1 h0:eth0 h0:eth1 h1:eth0 h1:eth1 h1:eth0 h1:eth1 h1:eth0 h1:eth1]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("channels are at %v, want %s", got, want)
+	}
+}
