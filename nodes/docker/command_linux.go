@@ -27,7 +27,7 @@ func (c *container) startIn(ctx context.Context, command nodes.Command, logged b
 	config := c.config
 	config.Node.Env = c.environment()
 	asked := &startRequest{
-		Args: command.Args, Self: command.Self, Env: nodes.Environment(config, command.Env), Dir: command.Dir, User: c.image.user,
+		Args: command.Args, Self: command.Self, Env: nodes.Environment(config, command.Env), Dir: command.Dir, Home: c.image.dir, User: c.image.user,
 		Stdin: command.Stdin != nil, Stdout: command.Stdout != nil, Stderr: command.Stderr != nil, Channel: command.Channel != nil,
 		Terminal: command.Terminal, Logged: logged,
 	}

@@ -300,8 +300,8 @@ func (c *container) healthy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if state.State == nil || state.State.Health == nil || state.State.Health.Status == containerapi.NoHealthcheck ||
-			state.State.Health.Status == containerapi.Healthy {
+		// Podman says of one without a check that it is starting.
+		if state.State == nil || state.State.Health == nil || !checked(state.Config) || state.State.Health.Status == containerapi.Healthy {
 			return nil
 		}
 		if !state.State.Running {
@@ -320,6 +320,10 @@ func (c *container) healthy(ctx context.Context) error {
 		case <-time.After(healthTick):
 		}
 	}
+}
+
+func checked(c *containerapi.Config) bool {
+	return c != nil && c.Healthcheck != nil && len(c.Healthcheck.Test) > 0 && c.Healthcheck.Test[0] != "NONE"
 }
 
 const (

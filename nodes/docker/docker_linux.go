@@ -203,14 +203,22 @@ func (r *Runtime) path(name string) string {
 // be removed, all of it together.
 const returnTime = 10 * time.Second
 
-// insist does what needs the engine, again while it is away.
+// refusals is how often an engine may refuse what is to be removed: Podman does while
+// it learns that a container has stopped.
+const refusals = 5
+
+// insist does what needs the engine, again while it is away, or refuses.
 func (r *Runtime) insist(do func(ctx context.Context) error) error {
-	for {
+	for tries := 1; ; tries++ {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 		err := ignoreMissing(do(ctx))
 		cancel()
 		if !client.IsErrConnectionFailed(err) {
-			return err
+			if err == nil || tries >= refusals {
+				return err
+			}
+			time.Sleep(returnTime / 50)
+			continue
 		}
 		r.mu.Lock()
 		if r.away.IsZero() {

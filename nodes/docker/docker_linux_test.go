@@ -49,6 +49,22 @@ func TestDocker(t *testing.T) {
 	t.Run("Refused", func(t *testing.T) { refused(t, r, engine, base) })
 }
 
+// TestPodman is the same suite with Podman's service.
+func TestPodman(t *testing.T) {
+	dockertest.StartPodman(t)
+	r, err := New(t.Context(), Options{RunDir: t.TempDir(), Base: "."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	base := spec.Container{RootFS: dockertest.Root(t, programs...)}
+	nodestest.Run(t, func(t *testing.T, name string) nodes.Node { return makeNode(t, r, name, base) }, nodestest.Options{Few: true})
+}
+
 // makeNode makes a node without NICs.
 func makeNode(t *testing.T, r *Runtime, name string, c spec.Container) nodes.Node {
 	t.Helper()

@@ -158,9 +158,11 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 	if err != nil {
 		return err
 	}
-	dir := asked.Dir
-	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() {
-		dir = "/"
+	dir := "/"
+	for _, candidate := range []string{asked.Home, asked.Dir} {
+		if info, err := os.Stat(candidate); err == nil && info.IsDir() {
+			dir = candidate
+		}
 	}
 	// The lock keeps the end from being told first.
 	in.mu.Lock()

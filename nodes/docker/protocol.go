@@ -42,6 +42,7 @@ type startRequest struct {
 	Self     bool     `json:"self,omitempty"`
 	Env      []string `json:"env,omitempty"`
 	Dir      string   `json:"dir,omitempty"`
+	Home     string   `json:"home,omitempty"` // the directory where there is no Dir
 	User     string   `json:"user,omitempty"` // as in a Dockerfile; "" is root
 	Stdin    bool     `json:"stdin,omitempty"`
 	Stdout   bool     `json:"stdout,omitempty"`

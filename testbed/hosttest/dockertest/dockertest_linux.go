@@ -25,6 +25,7 @@ type Engine struct {
 	Host string
 
 	dir     string
+	args    []string
 	command *exec.Cmd
 	output  bytes.Buffer
 }
@@ -36,17 +37,55 @@ const patience = 60 * time.Second
 func Start(t testing.TB) *Engine {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Docker)
+	return start(t, func(dir, host string) []string {
+		return []string{
+			"dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+			"--pidfile", filepath.Join(dir, "pid"), "--host", host, "--iptables=false", "--ip-forward=false", "--bridge=none",
+			"--cgroup-parent", "/" + cgroup(dir),
+		}
+	})
+}
+
+// podmanConfig keeps Podman within the rights of a root that may not raise limits, and
+// with a runtime that knows cgroups of both versions side by side.
+const podmanConfig = `[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
+cgroups = "enabled"
+[engine]
+runtime = "runc"
+`
+
+// StartPodman starts Podman's service that speaks Docker's API, as Start does.
+func StartPodman(t testing.TB) *Engine {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root, hosttest.Podman)
+	config := filepath.Join(t.TempDir(), "containers.conf")
+	if err := os.WriteFile(config, []byte(podmanConfig), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CONTAINERS_CONF", config)
+	return start(t, func(dir, host string) []string {
+		return []string{
+			"podman", "--root", filepath.Join(dir, "data"), "--runroot", filepath.Join(dir, "exec"), "--storage-driver", "vfs",
+			"--cgroup-manager", "cgroupfs", "system", "service", "--time", "0", host,
+		}
+	})
+}
+
+func start(t testing.TB, args func(dir, host string) []string) *Engine {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "docker") // of a short name: sockets lie in it
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &Engine{Host: "unix://" + filepath.Join(dir, "s"), dir: dir}
+	e.args = args(dir, e.Host)
 	t.Cleanup(func() {
 		e.Stop()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
-		removeCgroups(e.cgroup())
+		removeCgroups(cgroup(dir))
 	})
 	if err := e.Run(); err != nil {
 		t.Fatal(err)
@@ -55,14 +94,11 @@ func Start(t testing.TB) *Engine {
 	return e
 }
 
-func (e *Engine) cgroup() string { return "railbed-" + filepath.Base(e.dir) }
+func cgroup(dir string) string { return "railbed-" + filepath.Base(dir) }
 
 // Run starts the engine, or starts it again, and waits until it answers.
 func (e *Engine) Run() error {
-	e.command = exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-		"dockerd", "--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
-		"--pidfile", filepath.Join(e.dir, "pid"), "--host", e.Host, "--iptables=false", "--ip-forward=false", "--bridge=none",
-		"--cgroup-parent", "/"+e.cgroup())
+	e.command = exec.Command("unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}, e.args...)...)
 	e.output.Reset()
 	e.command.Stdout, e.command.Stderr = &e.output, &e.output
 	e.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -75,7 +111,7 @@ func (e *Engine) Run() error {
 		}
 	}
 	e.Stop()
-	return fmt.Errorf("dockerd did not answer in %s:\n%s", patience, e.output.String())
+	return fmt.Errorf("%s did not answer in %s:\n%s", e.args[0], patience, e.output.String())
 }
 
 func ping(socket string) error {
