@@ -240,3 +240,42 @@ func TestLostAnswerBeforeOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedBehindLostAnswer: who refuses a request answers nothing any more. So it is
+// over with why it was refused, and a READ before it whose answer was lost is flushed after
+// one timeout; one whose answer is only late is not, nor one that itself was lost.
+func TestRefusedBehindLostAnswer(t *testing.T) {
+	for _, selective := range []bool{false, true} {
+		for _, c := range []struct {
+			opcode  infiniband.Opcode
+			late    bool
+			flushed bool
+		}{{infiniband.ReadResponseFirst, false, true}, {infiniband.ReadResponseLast, false, true}, {infiniband.ReadResponseLast, true, false}, {infiniband.ReadRequest, false, false}} {
+			w := newWorld(t, 1, func(o *Config) { o.Selective = selective })
+			a, b := w.ends[0], w.ends[1]
+			b.region(1, 3*mtu, RemoteRead)
+			once := true
+			w.fate = func(from *end, p infiniband.Packet) bool {
+				gone := once && p.Opcode() == c.opcode
+				if once = once && !gone; gone && c.late {
+					w.events.Push(w.now.Add(500*time.Microsecond), func() {
+						from.far.Receive(w.now, p, false)
+						from.far.pump()
+					})
+				}
+				return gone
+			}
+			a.post(Request{ID: 1, Op: Read, Local: [][]byte{make([]byte, 3*mtu)}, Address: 0x10000 + 1<<20, RKey: 1})
+			a.post(Request{ID: 2, Op: Write, Local: [][]byte{pattern(9, 2)}, Address: 0x10000, RKey: 7})
+			a.post(Request{ID: 3, Op: Write, Local: [][]byte{pattern(9, 2)}, Address: 0x10000, RKey: 7})
+			w.run(100 * time.Millisecond)
+			if once || len(a.done) != 3 || !errors.Is(a.done[1].Err, ErrAccess) || !errors.Is(a.done[2].Err, ErrFlushed) || a.Counters().Timeouts > 1 {
+				t.Errorf("%v lost, late %v, selective %v: %+v, %+v", c.opcode, c.late, selective, a.done, a.Counters())
+				continue
+			}
+			if err := a.done[0].Err; errors.Is(err, ErrFlushed) != c.flushed || !c.flushed && err != nil {
+				t.Errorf("%v lost, late %v, selective %v: the READ ended with %v", c.opcode, c.late, selective, err)
+			}
+		}
+	}
+}

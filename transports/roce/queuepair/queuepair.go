@@ -286,11 +286,14 @@ func (q *QP) Close() { q.fail(fmt.Errorf("closed: %w", ErrFlushed)) }
 
 // fail breaks the queue pair: the oldest request completes with err, if it is the
 // one at fault, and the rest is flushed.
-func (q *QP) fail(err error) {
+func (q *QP) fail(err error) { q.failAt(0, err) }
+
+// failAt is fail for another request than the oldest.
+func (q *QP) failAt(fault int, err error) {
 	if q.err != nil {
 		return
 	}
 	q.err = err
-	q.requester.flush(q.host, err)
+	q.requester.flush(q.host, err, fault)
 	q.responder.flush(q.host)
 }

@@ -22,8 +22,16 @@ type requester struct {
 	timer               clock.Time // when silence has lasted
 	ready               clock.Time // when a receiver that was not ready may be asked again
 	paced               clock.Time // when the rate lets the next packet go
+	refusal             refusal
 
 	recovery
+}
+
+// refusal is why the peer refused a request, while answers to those before it have not
+// come: they may be on their way, or lost for ever.
+type refusal struct {
+	psn infiniband.PSN
+	why error
 }
 
 func (r *requester) start(psn infiniband.PSN) {
@@ -32,23 +40,24 @@ func (r *requester) start(psn infiniband.PSN) {
 	r.served = psn
 }
 
-// flush completes what is posted: the oldest with err.
-func (r *requester) flush(host Host, err error) {
+// flush completes what is posted: the one at fault with err.
+func (r *requester) flush(host Host, err error, fault int) {
 	for i := range r.queue {
-		w := &r.queue[i]
-		if i > 0 {
-			err = ErrFlushed
+		w, why := &r.queue[i], ErrFlushed
+		if i == fault {
+			why = err
 		}
-		host.Complete(Completion{ID: w.ID, Op: w.Op, Err: err})
+		host.Complete(Completion{ID: w.ID, Op: w.Op, Err: why})
 	}
 	r.queue, r.recovery = nil, recovery{served: r.end}
 	r.una, r.tx, r.top, r.timer = r.end, r.end, r.end, clock.Never
 }
 
 // at is the request that a PSN belongs to, which is not before una nor from end on.
-func (r *requester) at(psn infiniband.PSN) *work {
-	i := sort.Search(len(r.queue), func(i int) bool { return r.queue[i].end().From(r.una) > psn.From(r.una) })
-	return &r.queue[i]
+func (r *requester) at(psn infiniband.PSN) *work { return &r.queue[r.index(psn)] }
+
+func (r *requester) index(psn infiniband.PSN) int {
+	return sort.Search(len(r.queue), func(i int) bool { return r.queue[i].end().From(r.una) > psn.From(r.una) })
 }
 
 // waits says that something could be sent, were it not for the time.
@@ -237,14 +246,13 @@ func (q *QP) refused(now clock.Time, psn infiniband.PSN, f infiniband.AETHFields
 		q.selectedEarly(now, psn, infiniband.PSN(f.MSN))
 		return
 	}
-	if !q.advance(now, psn) {
-		q.lostResponse()
-		return
-	}
+	done := q.advance(now, psn)
 	var why error
 	switch f.Syndrome {
 	case infiniband.NakSequence:
-		if q.again() {
+		if !done {
+			q.lostResponse()
+		} else if q.again() {
 			q.goBack()
 		}
 		return
@@ -258,7 +266,15 @@ func (q *QP) refused(now clock.Time, psn infiniband.PSN, f infiniband.AETHFields
 		q.counters.Ignored++
 		return
 	}
-	q.fail(fmt.Errorf("%v: %w", q.queue[0].Op, why))
+	if q.refusal = (refusal{psn, why}); done {
+		q.giveUp()
+	}
+}
+
+// giveUp breaks the queue pair at the request that the peer refused.
+func (q *QP) giveUp() {
+	i := q.index(q.refusal.psn)
+	q.failAt(i, fmt.Errorf("%v: %w", q.queue[i].Op, q.refusal.why))
 }
 
 // advance takes everything before a PSN for received, and says whether it could be:
@@ -328,6 +344,10 @@ func (q *QP) lostResponse() {
 // silent is called when nothing came for the timeout.
 func (q *QP) silent(now clock.Time) {
 	q.counters.Timeouts++
+	if q.refusal.why != nil && q.refusal.psn.From(q.una) >= 0 { // who refuses answers nothing any more
+		q.giveUp()
+		return
+	}
 	q.reread = false
 	q.timer = now.Add(q.config.Timeout)
 	if !q.again() {
