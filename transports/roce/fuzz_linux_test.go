@@ -67,7 +67,9 @@ func wholeOf(d *socket, packets, mtu, rest int) []byte {
 		n := infiniband.Len(o, size)
 		p := d.room()[:n]
 		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey, PSN: infiniband.PSN(i)}}, size)
-		d.seal(d.addr, 9, n, uint16(i))
+		h := make([]byte, d.headersLen())
+		d.encode(h, d.addr, 9, uint16(i), n)
+		p.Seal(h)
 		out = append(out, p...)
 	}
 	d.out.count = 0

@@ -117,14 +117,10 @@ func (s *socket) cut(a arrival, headers []byte, all infiniband.Packet) bool {
 // headersOf are the headers that the kernel gives to one of the packets that it cuts, of
 // so many bytes, as far as they are in the ICRC: the identification counts on.
 func (s *socket) headersOf(whole []byte, index, length int) []byte {
-	h := s.in.headers[:copy(s.in.headers[:], whole)]
-	length += wire.UDPLen
+	h, id := s.in.headers[:len(whole)], uint16(0)
 	if s.addr.Is4() {
-		wire.IPv4(h).SetTotalLength(uint16(wire.IPv4MinLen + length))
-		wire.IPv4(h).SetID(wire.IPv4(whole).ID() + uint16(index))
-	} else {
-		wire.IPv6(h).SetPayloadLength(uint16(length))
+		id = wire.IPv4(whole).ID() + uint16(index)
 	}
-	wire.UDP(h[len(h)-wire.UDPLen:]).SetLength(uint16(length))
+	s.another(h, whole, id, length)
 	return h
 }

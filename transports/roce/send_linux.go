@@ -135,7 +135,7 @@ func (s *socket) room() infiniband.Packet {
 // batch: with its headers and ICRC.
 func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
 	o := &s.out
-	fd, id := s.raw, uint16(0)
+	fd, id, joins := s.raw, uint16(0), false
 	if p := s.room(); p.Opcode().HasPayload() && p.Opcode().Service() == infiniband.RC && !o.whole {
 		fd = s.sender(sourcePort)
 	}
@@ -148,12 +148,19 @@ func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
 		id = s.id
 		s.begin(fd, to, 0)
 	case o.joins(fd, to, n):
-		id = uint16(o.count - o.from[o.messages-1])
+		joins, id = true, uint16(o.count-o.from[o.messages-1])
 	default:
 		s.begin(fd, to, infiniband.Port)
 		o.open = open{fd: fd, to: to, size: n, more: !s.room().Opcode().Ends()}
 	}
-	whole := s.seal(to, sourcePort, n, id)
+	whole := o.buffers[o.count*o.size:][:s.headersLen()+n]
+	headers := whole[:s.headersLen()]
+	if joins {
+		s.another(headers, o.buffers[(o.count-1)*o.size:][:len(headers)], id, n)
+	} else {
+		s.encode(headers, to, sourcePort, id, n)
+	}
+	infiniband.Packet(whole[len(headers):]).Seal(headers)
 	if fd != s.raw {
 		whole = whole[s.headersLen():]
 	}
@@ -189,13 +196,11 @@ func (o *outgoing) joins(fd int, to netip.Addr, n int) bool {
 	return true
 }
 
-// seal writes the headers and the ICRC of the packet that is added.
-func (s *socket) seal(to netip.Addr, sourcePort uint16, n int, id uint16) []byte {
-	whole := s.out.buffers[s.out.count*s.out.size:][:s.headersLen()+n]
-	headers, p := whole[:s.headersLen()], infiniband.Packet(whole[s.headersLen():])
+// encode writes the headers of the packet that is added.
+func (s *socket) encode(headers []byte, to netip.Addr, sourcePort, id uint16, n int) {
 	// Packets without data are not to be marked: nobody would send fewer of them.
 	class, ecn := s.dscp, wire.NotECT
-	switch o := p.Opcode(); {
+	switch o := s.room().Opcode(); {
 	case o == infiniband.CNP:
 		class = dscpCNP
 	case o.HasPayload() && o.Service() == infiniband.RC:
@@ -212,8 +217,20 @@ func (s *socket) seal(to netip.Addr, sourcePort uint16, n int, id uint16) []byte
 		})
 	}
 	wire.UDP(headers[len(headers)-wire.UDPLen:]).Encode(&wire.UDPFields{SrcPort: sourcePort, DstPort: infiniband.Port, Length: uint16(length)})
-	p.Seal(headers)
-	return whole
+}
+
+// another writes the headers of a packet of so many bytes that is cut out of the same as
+// another one, as far as they are in the ICRC.
+func (s *socket) another(headers, other []byte, id uint16, n int) {
+	copy(headers, other)
+	n += wire.UDPLen
+	if s.addr.Is4() {
+		wire.IPv4(headers).SetTotalLength(uint16(wire.IPv4MinLen + n))
+		wire.IPv4(headers).SetID(id)
+	} else {
+		wire.IPv6(headers).SetPayloadLength(uint16(n))
+	}
+	wire.UDP(headers[len(headers)-wire.UDPLen:]).SetLength(uint16(n))
 }
 
 // send sends what of the batch the NIC's queue has room for. What has not gone is
