@@ -122,7 +122,7 @@ func needGuests(t *testing.T, p *plan.Plan) {
 // stackFeatures are what tests need for a stack, by its kind in files.
 var stackFeatures = map[string]hosttest.Feature{
 	spec.OpenMPI: hosttest.OpenMPI, spec.MPICH: hosttest.MPICH, spec.UCX: hosttest.UCX, spec.Libfabric: hosttest.Libfabric,
-	spec.IPerf3: hosttest.IPerf3, spec.Redis: hosttest.Redis, spec.PyTorch: hosttest.PyTorch,
+	spec.IPerf3: hosttest.IPerf3, spec.Redis: hosttest.Redis, spec.PyTorch: hosttest.PyTorch, spec.Perftest: hosttest.Perftest,
 }
 
 // needStacks skips a scenario of a stack that the host lacks.

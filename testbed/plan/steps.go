@@ -22,6 +22,9 @@ func (c *compiler) checkSteps() {
 				c.checkTap(fmt.Sprintf("%s.capture.at[%d]", path, j), tap, nodes, switches)
 			}
 		}
+		if step.Stack != nil && step.Stack.Kind == spec.Perftest {
+			c.checkDevices(path+".stack", step.Stack)
+		}
 		if step.Link != nil {
 			name, _ := step.Link.Target()
 			c.checkName(path+".link.where", name, "link", links)
@@ -41,6 +44,18 @@ func (c *compiler) checkSteps() {
 			c.checkName(path+".path-spread.switch", spread.Switch, "switch", switches)
 		}
 		c.checkSelected(path, check.Packets, nodes, switches)
+	}
+}
+
+// checkDevices refuses a benchmark of RDMA in nodes without a device.
+func (c *compiler) checkDevices(path string, s *spec.Stack) {
+	for i := range c.plan.Nodes {
+		name := c.plan.Nodes[i].Name
+		meant := len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(pattern string) bool { return spec.Match(pattern, name) })
+		if meant && c.plan.Nodes[i].RDMA == "" {
+			c.wrong(path+".kind", "want nodes: {default: {runtime: vm, rdma: rxe}}, or railbed rdma as a command, which needs no device", "%s in %s, which has no RDMA device", s.Kind, name)
+			return
+		}
 	}
 }
 

@@ -35,6 +35,8 @@ type wrongFile struct {
 }
 
 var wrongFiles = []wrongFile{
+	{"RDMA without a device", leafSpineFile("nodes: {h0: {runtime: vm, rdma: rxe}}", "steps:", "  - stack: {name: p, kind: perftest}"), []string{
+		"f:7:28: perftest in h1, which has no RDMA device; want nodes: {default: {runtime: vm, rdma: rxe}}, or railbed rdma as a command, which needs no device"}},
 	{"missing parameters", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2}\n", []string{
 		`f:4:3: leaf-spine needs the parameter "spines", spine switches; want a whole number from 1 to 256`,
 		`f:4:3: leaf-spine needs the parameter "hosts-per-leaf", hosts on each leaf; want a whole number from 1 to 1024`}},

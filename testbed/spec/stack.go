@@ -20,13 +20,14 @@ type Stack struct {
 	// Kind is whose: Open MPI's and MPICH's launchers with ranks in all nodes; a server
 	// with clients in the other nodes of ucx_perftest, libfabric's fi_pingpong, iperf3 and
 	// Redis; pytorch, which trains with DistributedDataParallel over Gloo, a process for
-	// each rank.
-	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=openmpi,enum=mpich,enum=ucx,enum=libfabric,enum=iperf3,enum=redis,enum=pytorch"`
+	// each rank; and perftest, between nodes with RDMA devices.
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=openmpi,enum=mpich,enum=ucx,enum=libfabric,enum=iperf3,enum=redis,enum=pytorch,enum=perftest"`
 	// Nodes are names or globs. Default: all nodes.
 	Nodes []string `yaml:"nodes,omitempty" json:"nodes,omitempty"`
 	// Test is what is measured: all-reduce (default) or all-to-all by openmpi and mpich;
 	// tag_bw (default), tag_lat or am_bw by ucx; over endpoints of rdm (default) or msg by
-	// libfabric. The others have one test each.
+	// libfabric; write_bw (default), write_lat, send_bw, send_lat, read_bw or read_lat by
+	// perftest. The others have one test each.
 	Test string `yaml:"test,omitempty" json:"test,omitempty"`
 	// Command is an MPI program of the file's own and its arguments, in place of a test.
 	// No shell reads it.
@@ -36,10 +37,10 @@ type Stack struct {
 	Sends units.Bytes `yaml:"sends,omitempty" json:"sends,omitempty"`
 	// Size is the largest message of MPI's tests, that of ucx and libfabric, what each
 	// client of iperf3 sends in all, a value of Redis, and about the gradients of pytorch.
-	// Default 1MiB, 64KiB, 8MiB, 1KiB and 64KiB.
+	// Default 1MiB, 64KiB, 8MiB, 1KiB and 64KiB; a message of perftest 64KiB.
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
 	// Iterations are the messages of each size, the requests of each kind to Redis, or the
-	// steps of pytorch. Default 20, 100 by ucx, libfabric and pytorch, and 2000.
+	// steps of pytorch. Default 20, 100 by ucx, libfabric, pytorch and perftest, and 2000.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000000"`
 	// Beside names an earlier run of the same kind, of whose figures the report shows
 	// what part this one has.
@@ -57,6 +58,7 @@ const (
 	IPerf3    = "iperf3"
 	Redis     = "redis"
 	PyTorch   = "pytorch"
+	Perftest  = "perftest"
 )
 
 // stackKind is what a file can ask of a kind of stack.
@@ -75,6 +77,7 @@ var stackKinds = map[string]stackKind{
 	IPerf3:    {size: 8 << 20},
 	Redis:     {size: 1 << 10, iterations: 2000},
 	PyTorch:   {size: 64 << 10, iterations: 100},
+	Perftest:  {tests: []string{"write_bw", "write_lat", "send_bw", "send_lat", "read_bw", "read_lat"}, size: 64 << 10, iterations: 100},
 }
 
 // StackKinds are the kinds of stacks, sorted.

@@ -81,9 +81,11 @@ type table struct {
 	// sends is what each rank had to send to other nodes at least; 0 is that it is not
 	// known. Ranks are those of run.ranks.
 	sends []units.Bytes
+	// metric is that of the rows where it is not the adapter's.
+	metric *metric
 }
 
-var adapters = []adapter{openMPI, mpich, ucx, libfabric, iperf3, redis, pytorch}
+var adapters = []adapter{openMPI, mpich, ucx, libfabric, iperf3, redis, pytorch, perftest}
 
 func adapterOf(kind string) (adapter, error) {
 	i := slices.IndexFunc(adapters, func(a adapter) bool { return a.kind == kind })
@@ -123,10 +125,14 @@ func Run(ctx context.Context, tb *testbed.Testbed, job Job) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	figure := a.metric
+	if made.metric != nil {
+		figure = *made.metric
+	}
 	result := &Result{
 		Stack: report.Stack{
 			Name: job.Step.Name, Kind: job.Step.Kind, Version: there.version, Test: job.Step.Test, Ranks: len(r.ranks),
-			Columns: made.columns, Rows: made.rows, Metric: a.metric.name, Unit: a.metric.unit, Less: a.metric.less, Beside: job.Step.Beside,
+			Columns: made.columns, Rows: made.rows, Metric: figure.name, Unit: figure.unit, Less: figure.less, Beside: job.Step.Beside,
 		},
 		Crossing: verify.Crossing{Name: job.Step.Name, From: began.UnixNano(), To: time.Now().UnixNano()},
 	}

@@ -255,3 +255,30 @@ func TestParseDDP(t *testing.T) {
 		t.Error("two replicas are read as three")
 	}
 }
+
+// What ib_write_bw and ib_send_lat 6.06 print.
+const (
+	perftestSaysBandwidth = `---------------------------------------------------------------------------------------
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 65536      10               4.12               4.01   		   0.000064
+---------------------------------------------------------------------------------------
+`
+	perftestSaysLatency = ` #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
+ 1024    10          1544.31        47329.19      2557.59  	       6519.80     	6956.87		47329.19 		47329.19
+`
+)
+
+func TestParsePerftest(t *testing.T) {
+	row, err := parsePerftest("h1 > h0", perftestSaysBandwidth, perftestBandwidth, false)
+	if err != nil || row.Value != 4.01 || len(row.Cells) != len(perftestBandwidth) {
+		t.Errorf("got %+v, %v", row, err)
+	}
+	if row, err = parsePerftest("h1 > h0", perftestSaysLatency, perftestLatency, true); err != nil || row.Value != 2557.59 || len(row.Cells) != len(perftestLatency) {
+		t.Errorf("got %+v, %v", row, err)
+	}
+	for _, text := range []string{"", perftestSaysLatency, strings.Replace(perftestSaysBandwidth, "4.01", "", 1), " #bytes     #iterations\n"} {
+		if row, err := parsePerftest("h1 > h0", text, perftestBandwidth, false); err == nil {
+			t.Errorf("%q is read as %+v", text, row)
+		}
+	}
+}
