@@ -44,7 +44,8 @@ func TestCNIPodman(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := fmt.Sprintf("[network]\nnetwork_backend = \"cni\"\ncni_plugin_dirs = [%q]\nnetwork_config_dir = %q\ndefault_network = %q\n[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\n[containers]\ncgroupns = \"host\"\n",
+	// crun wants cgroups of one version, and some hosts have both.
+	settings := fmt.Sprintf("[network]\nnetwork_backend = \"cni\"\ncni_plugin_dirs = [%q]\nnetwork_config_dir = %q\ndefault_network = %q\n[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\nruntime = \"runc\"\n[containers]\ncgroupns = \"host\"\n",
 		installed(t), networks, "railbed-"+name)
 	for path, text := range map[string]string{
 		filepath.Join(rootfs, "bin", "busybox"):       string(program),

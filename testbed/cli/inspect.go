@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/nodes/cni"
 	"railbed/testbed"
 	"railbed/testbed/rundir"
 	"railbed/testbed/supervisor"
@@ -197,6 +198,7 @@ func (a *app) printState(s *supervisor.State) {
 	fmt.Fprintln(a.stdout)
 	a.printGuests(s.Guests)
 	a.printRDMA(s.RDMA)
+	a.printContainers(s.CNI)
 	switches := a.newTable("SWITCH", "KIND", "ROLE", "PORTS", "NETNS")
 	for _, sw := range s.Switches {
 		switches.AppendRow([]any{sw.Name, sw.Kind, sw.Role, sw.Ports, orPath(sw.Namespace, sw.NamespacePath)})
@@ -205,6 +207,23 @@ func (a *app) printState(s *supervisor.State) {
 	fmt.Fprintln(a.stdout)
 	a.printLinks(s)
 	a.printQueues(s)
+}
+
+// printContainers shows which containers of other runtimes have nodes.
+func (a *app) printContainers(ports []cni.Port) {
+	if len(ports) == 0 {
+		return
+	}
+	t := a.newTable("FOR CONTAINERS", "CONTAINER", "INTERFACE", "NETWORK", "SINCE")
+	for _, p := range ports {
+		if one := p.Attached; one != nil {
+			t.AppendRow([]any{p.Node, one.Container, one.Interface, one.Network, one.Since.Local().Format(time.DateTime)})
+		} else {
+			t.AppendRow([]any{p.Node, "free", "", "", ""})
+		}
+	}
+	t.Render()
+	fmt.Fprintln(a.stdout)
 }
 
 func orPath(namespace, path string) string {
