@@ -2,7 +2,9 @@ package worker
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
@@ -98,5 +100,23 @@ func TestPlacesOfChannels(t *testing.T) {
 	const want = "[h0:eth0 h0:eth1 h0:eth0 h0:eth1 h0:eth0 h0:eth1 h1:eth0 h1:eth1 h1:eth0 h1:eth1 h1:eth0 h1:eth1]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("channels are at %v, want %s", got, want)
+	}
+}
+
+// TestWhoDiesIsNamed holds that a rank that dies is named where ranks have several endpoints,
+// or several users of one.
+func TestWhoDiesIsNamed(t *testing.T) {
+	for name, j := range map[string]Job{"channels": inChannels(job(3, 1<<20), 2), "mixture": mixtureJob(3, RD)} {
+		l := processes{started: func(node string, p *realProcess) {
+			if node == "h2" {
+				time.AfterFunc(500*time.Millisecond, func() { _ = p.Kill() })
+			}
+		}}
+		j.Iterations = 100_000
+		began := time.Now()
+		_, err := Run(t.Context(), j, l, nil)
+		if err == nil || !strings.Contains(err.Error(), "rank 2 on h2: ") || time.Since(began) > 15*time.Second {
+			t.Errorf("%s: %v after %v, want rank 2 on h2", name, err, time.Since(began))
+		}
 	}
 }
