@@ -79,4 +79,7 @@ require (
 	honnef.co/go/tools v0.8.2 // indirect
 )
 
-tool honnef.co/go/tools/cmd/staticcheck
+tool (
+	github.com/containernetworking/cni/cnitool
+	honnef.co/go/tools/cmd/staticcheck
+)

@@ -70,6 +70,30 @@ func TestCNIPodman(t *testing.T) {
 	}
 }
 
+// The lines of the README: cnitool adds a namespace to a running testbed, and a ping
+// crosses the testbed from it.
+func TestCnitool(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Ping)
+	const name = "cli-cnitool"
+	must(t, "up", writeFile(t, cniFile(name)))
+	t.Cleanup(func() { must(t, "down", name) })
+	networks := t.TempDir()
+	if err := os.WriteFile(filepath.Join(networks, "cluster.conflist"), []byte(must(t, "cni", "config", name).stdout), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mine, plugins := newContainer(t, "mine"), installed(t)
+	for _, operation := range []string{"add", "check", "del", "del"} {
+		cnitool := exec.Command("go", "tool", "cnitool", operation, "railbed-"+name, mine.path)
+		cnitool.Env = append(os.Environ(), "CNI_PATH="+plugins, "NETCONFPATH="+networks)
+		if output, err := cnitool.CombinedOutput(); err != nil {
+			t.Fatalf("cnitool %s: %v\n%s", operation, err, output)
+		}
+		if operation == "check" {
+			mine.must(t, "ping", "-c1", "-W5", "10.0.0.1")
+		}
+	}
+}
+
 // An ordinary user's testbed and an ordinary user's runtime, each in a user namespace of
 // its own and without rights in the other's.
 func TestCNIRootless(t *testing.T) {
