@@ -15,7 +15,9 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/hosttest/dockertest"
+	"railbed/testbed/plan"
 	"railbed/testbed/rundir"
+	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
 )
 
@@ -24,7 +26,7 @@ func TestContainers(t *testing.T) {
 	hosttest.Need(t, hosttest.Ping)
 	engine := dockertest.Start(t)
 	base := dockertest.Root(t, "sh", "ps", "ping", "cat", "sleep", "ls", "true", "head", "seq", "setsid", "stty", "env", "yes", "grep", "tty", "wc", "id", "dd", "tr", "readlink")
-	tb := upWith(t, fmt.Sprintf(`
+	text := fmt.Sprintf(`
 name: go-containers
 fabric:
   topology: single-switch
@@ -33,7 +35,8 @@ fabric:
 nodes:
   "h[0-1]": {runtime: docker, rootfs: %s, sysctls: {net.ipv4.tcp_ecn: 1}}
   h0: {restart: on-failure, entrypoint: [sh, -c, "echo here"]}
-`, base), testbed.Options{})
+`, base)
+	tb := upWith(t, text, testbed.Options{})
 	ctx := t.Context()
 	run := func(node, program string, args ...string) (string, error) {
 		output, err := tb.Node(node).Command(ctx, program, args...).CombinedOutput()
@@ -59,6 +62,49 @@ nodes:
 	t.Run("LeftBehind", func(t *testing.T) { leftBehind(t, tb.Node("h1")) })
 	t.Run("Restarted", func(t *testing.T) { restarted(t, tb, engine) })
 	t.Run("Killed", func(t *testing.T) { killedWithContainers(t, tb, engine) })
+	t.Run("KilledHalfWay", func(t *testing.T) { killedHalfWay(t, text, engine) })
+}
+
+// killedHalfWay kills the supervisor while it makes containers.
+func killedHalfWay(t *testing.T, text string, engine *dockertest.Engine) {
+	file, err := spec.Decode("half.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		tb, err := testbed.Up(t.Context(), p, testbed.Options{})
+		if err == nil {
+			err = tb.Close()
+		}
+		ended <- err
+	}()
+	eventually(t, "a container is there", func() error {
+		out, err := engine.Docker("ps", "-aq")
+		if err == nil && out == "" {
+			err = errors.New("none")
+		}
+		return err
+	})
+	if killed, err := testbed.KillStarted(); err != nil || len(killed) != 1 {
+		t.Errorf("killed %q, %v", killed, err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("it came up")
+	}
+	eventually(t, "nothing is left", func() error {
+		_, err := rundir.Sweep(rundir.SweepOptions{})
+		_, orphansErr := testbed.SweepContainers(false) // of what the engine was at then
+		out, listErr := engine.Docker("ps", "-aq")
+		if err = errors.Join(err, orphansErr, listErr); err == nil && out != "" {
+			err = errors.New(out)
+		}
+		return err
+	})
 }
 
 // leftBehind ends a command whose shell has left a process in its group that ignores
