@@ -30,15 +30,7 @@ var programs = []string{
 
 func TestDocker(t *testing.T) {
 	engine := dockertest.Start(t)
-	r, err := New(t.Context(), Options{RunDir: t.TempDir(), Base: "."})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	r := newRuntime(t)
 	base := spec.Container{RootFS: dockertest.Root(t, programs...)}
 	t.Run("Conformance", func(t *testing.T) {
 		nodestest.Run(t, func(t *testing.T, name string) nodes.Node { return makeNode(t, r, name, base) }, nodestest.Options{Few: true})
@@ -49,9 +41,8 @@ func TestDocker(t *testing.T) {
 	t.Run("Refused", func(t *testing.T) { refused(t, r, engine, base) })
 }
 
-// TestPodman is the same suite with Podman's service.
-func TestPodman(t *testing.T) {
-	dockertest.StartPodman(t)
+func newRuntime(t *testing.T) *Runtime {
+	t.Helper()
 	r, err := New(t.Context(), Options{RunDir: t.TempDir(), Base: "."})
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +52,13 @@ func TestPodman(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return r
+}
+
+// TestPodman is the same suite with Podman's service.
+func TestPodman(t *testing.T) {
+	dockertest.StartPodman(t)
+	r := newRuntime(t)
 	base := spec.Container{RootFS: dockertest.Root(t, programs...)}
 	nodestest.Run(t, func(t *testing.T, name string) nodes.Node { return makeNode(t, r, name, base) }, nodestest.Options{Few: true})
 }
