@@ -32,7 +32,9 @@ type Router struct {
 // Start starts the daemons of a router in its node. ctx bounds the start.
 func Start(ctx context.Context, node nodes.Node, sw *plan.Switch) (*Router, error) {
 	r := &Router{name: sw.Name, node: node, ended: make(chan error, 3)}
-	prepare := "umask 027; mkdir -p " + runDir + " && chown frr:frr " + runDir
+	// The daemons leave folders for last words in /var/tmp, by their process ids, which are
+	// the node's: those of other nodes would be theirs, and some would stay on the host.
+	prepare := "mount -t tmpfs -o size=16m,mode=1777 tmpfs /var/tmp && umask 027 && mkdir -p " + runDir + " && chown frr:frr " + runDir
 	if err := r.shell(ctx, prepare, ""); err != nil {
 		return nil, err
 	}
