@@ -83,15 +83,11 @@ func code(err error) error {
 }
 
 func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) error {
-	ns, err := openNamespace(args.Netns)
+	ns, tb, err := p.both(ctx, args, config)
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
-	tb, err := p.Open(ctx, config.Testbed, config.Directory)
-	if err != nil {
-		return code(err)
-	}
 	made, err := tb.AttachContainer(ctx, Request{
 		Key: Key{args.ContainerID, args.IfName}, Network: config.Name, Namespace: args.Netns,
 		Port: config.Port, Group: config.Group, DefaultRoute: config.IsDefaultGateway,
@@ -102,12 +98,17 @@ func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) er
 	return types.PrintResult(result(made, args.IfName, args.Netns), config.CNIVersion)
 }
 
-func openNamespace(path string) (*kernel.Namespace, error) {
-	ns, err := kernel.OpenNamespace(path)
+// both opens the container's namespace and the testbed.
+func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *Config) (*kernel.Namespace, Testbed, error) {
+	ns, err := kernel.OpenNamespace(args.Netns)
 	if err != nil {
-		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "CNI_NETNS is the path of the container's network namespace")
+		return nil, nil, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "CNI_NETNS is the path of the container's network namespace")
 	}
-	return ns, nil
+	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	if err != nil {
+		return nil, nil, code(errors.Join(err, ns.Close()))
+	}
+	return ns, tb, nil
 }
 
 // result says what was made: the NIC with its addresses, and the node's own addresses on
@@ -206,15 +207,11 @@ func previous(config *Config) (nic []netip.Addr, loopbacks []netip.Prefix, err e
 
 // check compares the container with what it was made, and with the runtime's record.
 func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) error {
-	ns, err := openNamespace(args.Netns)
+	ns, tb, err := p.both(ctx, args, config)
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
-	tb, err := p.Open(ctx, config.Testbed, config.Directory)
-	if err != nil {
-		return code(err)
-	}
 	ports, err := tb.ContainerPorts(ctx)
 	if err != nil {
 		return code(err)
