@@ -22,6 +22,24 @@ type Attachment struct {
 	// Reach are the prefixes that stand in the main table instead of a default route,
 	// which is the other network's; nil keeps the default route.
 	Reach []netip.Prefix `json:"reach,omitempty"`
+	// Many says that the testbed has more NICs than have ports of their own with the fastest
+	// driver, which takes the kernel twice as long to close.
+	Many bool `json:"many,omitempty"`
+}
+
+// NewAttachment is that of a node with one NIC. DefaultRoute keeps the plan's default
+// route.
+func NewAttachment(p *plan.Plan, n *plan.Node, defaultRoute bool) *Attachment {
+	a := &Attachment{Node: *n, Link: *p.Link(n.NICs[0].Link), Dilation: p.Dilation}
+	if !defaultRoute {
+		a.Reach = p.Cover()
+	}
+	nics := 0
+	for i := range p.Nodes {
+		nics += len(p.Nodes[i].NICs)
+	}
+	a.Many = nics > mostOwnPorts
+	return a
 }
 
 // End is the NIC.
@@ -93,7 +111,7 @@ func Attach(ctx context.Context, a *Attachment, name string, ns *kernel.Namespac
 		},
 		func() error {
 			return far.Do(func() (err error) {
-				way, err = openWay(softPort(0), a.Link.MTU, ringBudget/ringShare) // as many might be attached
+				way, err = a.open()
 				return err
 			})
 		},
@@ -104,6 +122,15 @@ func Attach(ctx context.Context, a *Attachment, name string, ns *kernel.Namespac
 		}
 	}
 	return way, nil
+}
+
+// open opens the far end. Whether there will be one container or many is not known, so
+// that each has the share of a trunk's NIC in memory.
+func (a *Attachment) open() (way *softports.Handle, err error) {
+	if a.Many {
+		return softports.Open(softports.Packet, softPort(0), softports.Options{MTU: a.Link.MTU, RingBytes: ringShare})
+	}
+	return openWay(softPort(0), a.Link.MTU, ringBudget/ringShare)
 }
 
 // CheckAttached compares a namespace with what Attach made there, and returns all

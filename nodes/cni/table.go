@@ -43,7 +43,7 @@ func (t *Table) Reserve(r Request) (*Attached, error) {
 		return nil, err
 	}
 	n := t.plan.Node(ports[at].Node)
-	one := &Attached{Request: r, Since: time.Now(), Made: t.attachment(n, r.DefaultRoute)}
+	one := &Attached{Request: r, Since: time.Now(), Made: fabric.NewAttachment(t.plan, n, r.DefaultRoute)}
 	t.taken[n.Name] = one
 	return one, nil
 }
@@ -68,15 +68,6 @@ func free(ports []Port, r Request, testbed string) (int, error) {
 		return 0, fmt.Errorf("attach container to %s: %w in testbed %s; want one of %s .. %s, or a pattern of names", asked, ErrNoPort, testbed, ports[0].Node, ports[len(ports)-1].Node)
 	}
 	return 0, fmt.Errorf("attach container to %s: %w in testbed %s: all %d are taken", asked, ErrTaken, testbed, matching)
-}
-
-// attachment is what is made for a node.
-func (t *Table) attachment(n *plan.Node, defaultRoute bool) *fabric.Attachment {
-	a := &fabric.Attachment{Node: *n, Link: *t.plan.Link(n.NICs[0].Link), Dilation: t.plan.Dilation}
-	if !defaultRoute {
-		a.Reach = t.plan.Cover()
-	}
-	return a
 }
 
 // Join notes that the port is there. It is false when somebody freed the node.
