@@ -108,14 +108,17 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	if got := said(t, node, "id -u; echo $SIZE $HOME"); got != "65534\nlarge /nonexistent" {
 		t.Errorf("a command has %q", got)
 	}
-	log := &strings.Builder{}
-	for deadline := time.Now().Add(10 * time.Second); log.Len() == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err := node.(*container).Log(t.Context(), log); err != nil {
+	const want = "65534\n/usr\nlarge\n"
+	got := ""
+	for deadline := time.Now().Add(10 * time.Second); got != want && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		var log strings.Builder
+		if err := node.(*container).Log(t.Context(), &log); err != nil {
 			t.Fatal(err)
 		}
+		got = log.String() // it may be under way
 	}
-	if log.String() != "65534\n/usr\nlarge\n" {
-		t.Errorf("the entry point said %q", log)
+	if got != want {
+		t.Errorf("the entry point said %q, want %q", got, want)
 	}
 	closed(t, node)
 	if err := own.Close(); err != nil {

@@ -41,7 +41,7 @@ func TestContainers(t *testing.T) {
   h0: {command: [sh, -c, "echo fine"], restart: on-failure}
   h1: {command: [sh, -c, "echo no; exit 3"]}
 steps:
-  - sleep: 300ms
+  - sleep: 1s
 `)
 		r := runAll(t, t.Context(), o)
 		want(t, r, verdict.Fail)
