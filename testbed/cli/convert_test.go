@@ -3,11 +3,14 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"railbed/testbed/hosttest"
 )
+
+var limits = regexp.MustCompile(`(?m)^ *(cpu|memory): .*\n`)
 
 // TestImportedLabRuns brings two topologies of containerlab up, one of bridges and
 // one that routes, and has their nodes reach each other; and what is exported and
@@ -19,8 +22,16 @@ func TestImportedLabRuns(t *testing.T) {
 		{"office", "the-office", "desk-1", "printer"},
 		{"ring", "ring", "a", "b"},
 	} {
-		lab := filepath.Join("..", "convert", "testdata", test.lab+".clab.yml")
+		text, err := os.ReadFile(filepath.Join("..", "convert", "testdata", test.lab+".clab.yml"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		dir := t.TempDir()
+		lab := filepath.Join(dir, "lab.clab.yml")
+		// An ordinary user has no limits of cpu and memory.
+		if err := os.WriteFile(lab, limits.ReplaceAll(text, nil), 0o644); err != nil {
+			t.Fatal(err)
+		}
 		file, clab, again := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "again.clab.yml"), filepath.Join(dir, "again.yaml")
 		made := must(t, "import", "containerlab", lab, "--runtime", "netns", "--out", file)
 		if !strings.Contains(made.stderr, lab+":") {
