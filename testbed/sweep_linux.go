@@ -13,7 +13,7 @@ import (
 // and has no run directory any more, as after the host's restart, in the engine that
 // DOCKER_HOST names. Those of a testbed that is there are rundir.Sweep's.
 func SweepContainers(dryRun bool) ([]rundir.Swept, error) {
-	host, testbeds, err := docker.Orphans("")
+	host, testbeds, err := docker.Marked()
 	var all []rundir.Swept
 	for dir, name := range testbeds {
 		if _, statErr := os.Lstat(dir); !errors.Is(statErr, fs.ErrNotExist) {

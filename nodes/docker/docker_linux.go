@@ -51,8 +51,6 @@ var atOnce = 2 * runtime.NumCPU()
 
 // Options are how to make containers.
 type Options struct {
-	// Host is the engine's address, unix:///PATH; "" is DOCKER_HOST or Docker's own.
-	Host string
 	// RunDir is the testbed's run directory, which marks its containers.
 	RunDir string
 	// Base is the folder that paths of the file are relative to.
@@ -82,14 +80,10 @@ type Runtime struct {
 	images map[string]*resolved // by what the file says of them
 }
 
-// New connects to the engine. One that does not answer, or not to this user, is a
+// New connects to the engine that DOCKER_HOST names, or Docker's own. One that does not answer, or not to this user, is a
 // *verdict.UnsupportedError.
 func New(ctx context.Context, o Options) (*Runtime, error) {
-	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
-	if o.Host != "" {
-		options = append(options, client.WithHost(o.Host))
-	}
-	engine, err := client.NewClientWithOpts(options...)
+	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
 		return nil, unsupported(err)
 	}

@@ -28,7 +28,7 @@ func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) 
 	config := &containerapi.Config{
 		Image: c.image.id, Hostname: node.Name, Labels: labels, User: "0",
 		Entrypoint: strslice.StrSlice(c.runtime.program.entrypoint), Cmd: strslice.StrSlice{},
-		WorkingDir: "/", NetworkDisabled: false,
+		WorkingDir: "/",
 	}
 	// For docker exec, and for the check of health.
 	for name, value := range c.environment() {

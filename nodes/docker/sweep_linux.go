@@ -69,15 +69,11 @@ func Sweep(host, runDir string, dryRun bool) (removed []string, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// Orphans are the run directories that containers and images in an engine are marked
-// with, and the names of their testbeds. An engine that is not there has none; host
-// "" is DOCKER_HOST or Docker's own.
-func Orphans(host string) (engineHost string, testbeds map[string]string, err error) {
-	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
-	if host != "" {
-		options = append(options, client.WithHost(host))
-	}
-	engine, err := client.NewClientWithOpts(options...)
+// Marked are the run directories that containers and images in an engine are marked
+// with, and the names of their testbeds: of the one that DOCKER_HOST names, or
+// Docker's own, whose address host is. An engine that is not there has none.
+func Marked() (host string, testbeds map[string]string, err error) {
+	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
 		return "", nil, err
 	}
