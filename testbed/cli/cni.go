@@ -14,8 +14,10 @@ import (
 
 	"railbed/nodes/cni"
 	"railbed/testbed"
+	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
+	"railbed/testbed/spec"
 )
 
 // cniCommand is the variable by which runtimes of containers call plugins.
@@ -121,7 +123,21 @@ testbed other addresses then, by the key addressing of its file.`,
 	flags.BoolVar(&listed.IsDefaultGateway, "default-gateway", false, "have containers' default routes go into the fabric")
 	flags.StringVar(&version, "cni-version", cni.Versions[0], "`VERSION` of the specification: "+strings.Join(cni.Versions, ", "))
 	completeFlag(cmd, "cni-version", oneOf(cni.Versions...))
+	completeFlag(cmd, "port", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		name := strings.Join(args, "")
+		return ofTestbed(&name, containerNames)(cmd, args, typed)
+	})
 	return cmd
+}
+
+// containerNames are the nodes that containers of other runtimes can be.
+func containerNames(p *plan.Plan) (names []string) {
+	for _, n := range p.Nodes {
+		if n.Runtime == spec.CNI {
+			names = append(names, n.Name)
+		}
+	}
+	return names
 }
 
 func newCniInstallCommand(a *app) *cobra.Command {
@@ -131,8 +147,9 @@ func newCniInstallCommand(a *app) *cobra.Command {
 		Long: `Copy this program to DIR/railbed, where runtimes of containers look for a plugin of
 this type; usual directories are /opt/cni/bin and /usr/lib/cni. One that is there is
 replaced at once, so that a runtime always finds a whole one.`,
-		Example: "  railbed cni install /opt/cni/bin",
-		Args:    exactArgs(1),
+		Example:           "  railbed cni install /opt/cni/bin",
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeDirs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := filepath.Join(args[0], cni.Type)
 			if err := install(path); err != nil {

@@ -38,7 +38,7 @@ func TestCompletion(t *testing.T) {
 
 // freeText are the words in help for values that nobody can offer.
 var freeText = []string{
-	"BYTES", "DELAY", "DSCP", "EXPRESSION", "FACTOR", "MTU", "NAME", "NAME=VALUE", "NUMBER", "RANK", "RATE", "SECONDS", "SETTINGS", "SHARE", "SIZE", "TIME",
+	"BYTES", "DELAY", "DSCP", "EXPRESSION", "FACTOR", "IMAGE", "MTU", "NAME", "NAME=VALUE", "NUMBER", "PATTERN", "RANK", "RATE", "SECONDS", "SETTINGS", "SHARE", "SIZE", "TIME",
 }
 
 // TestEverythingCompletes walks all commands: each argument has a completion, and

@@ -29,6 +29,7 @@ type conversionFlags struct {
 func (f *conversionFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.out, "out", "", "write to this `FILE` and not to standard output")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "end with code 2, and write nothing, when something is left out or changed")
+	completeFlag(cmd, "out", completeFiles)
 }
 
 func newImportCommand(a *app) *cobra.Command {
