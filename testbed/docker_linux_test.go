@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"railbed/testbed/rundir"
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
+	"railbed/testbed/verdict"
 )
 
 // TestContainers has two containers and a netns node on one soft switch.
@@ -238,4 +241,33 @@ func eventually(t *testing.T, what string, check func() error) {
 		}
 	}
 	t.Errorf("%s: %v", what, err)
+}
+
+// TestNoEngine: one line says what is not there, before anything is made.
+func TestNoEngine(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	file, err := spec.Decode("f.yaml", []byte("name: go-no-engine\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes: {default: {runtime: docker, image: a}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]string{
+		"unix:///nonexistent":  "unix:///PATH",
+		"tcp://127.0.0.1:2375": "DOCKER_HOST is tcp://127.0.0.1:2375, and containers must be on this host: want unix:///PATH",
+	} {
+		t.Setenv("DOCKER_HOST", host)
+		tb, err := testbed.Up(t.Context(), p, testbed.Options{})
+		// That there is an engine is found out once; where it was there before, the supervisor says it.
+		if !errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), "docker: unsupported here: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: testbed %v, error %v; want %q", host, tb, err, want)
+		}
+	}
+	if dir, err := rundir.Of("go-no-engine"); err != nil {
+		t.Error(err)
+	} else if _, err := os.Stat(dir.Path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left: %v", dir.Path, err)
+	}
 }

@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,6 +87,10 @@ func New(ctx context.Context, o Options) (*Runtime, error) {
 	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
 		return nil, unsupported(err)
+	}
+	if host := engine.DaemonHost(); !strings.HasPrefix(host, "unix://") {
+		err := fmt.Errorf("DOCKER_HOST is %s, and containers must be on this host: want unix:///PATH", host)
+		return nil, errors.Join(unsupported(err), engine.Close())
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
