@@ -4,21 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
+	"railbed/fabric/clock"
 	"railbed/fabric/kernel"
 	softports "railbed/fabric/port"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 )
 
-// Attachment is a node's place in a testbed, as whoever owns another namespace needs
-// it to be the node there. It travels as JSON.
+// Attachment is a NIC's place in a testbed, and its node's, as whoever owns another
+// namespace needs it to be the node there. It travels as JSON.
 type Attachment struct {
-	Node     plan.Node `json:"node"` // with one NIC
+	Node     plan.Node `json:"node"`
+	NIC      int       `json:"nic"` // of the node's
 	Link     plan.Link `json:"link"`
 	Dilation uint64    `json:"dilation"`
+	// Beside are the node's other NICs that are in the namespace by now, by the names of
+	// their interfaces there.
+	Beside map[string]string `json:"beside,omitempty"`
 	// Reach are the prefixes that stand in the main table instead of a default route,
 	// which is the other network's; nil keeps the default route.
 	Reach []netip.Prefix `json:"reach,omitempty"`
@@ -27,10 +33,9 @@ type Attachment struct {
 	Many bool `json:"many,omitempty"`
 }
 
-// NewAttachment is that of a node with one NIC. DefaultRoute keeps the plan's default
-// route.
-func NewAttachment(p *plan.Plan, n *plan.Node, defaultRoute bool) *Attachment {
-	a := &Attachment{Node: *n, Link: *p.Link(n.NICs[0].Link), Dilation: p.Dilation}
+// NewAttachment is that of a node's NIC. DefaultRoute keeps the plan's default route.
+func NewAttachment(p *plan.Plan, n *plan.Node, nic int, defaultRoute bool) *Attachment {
+	a := &Attachment{Node: *n, NIC: nic, Link: *p.Link(n.NICs[nic].Link), Dilation: p.Dilation}
 	if !defaultRoute {
 		a.Reach = p.Cover()
 	}
@@ -42,29 +47,53 @@ func NewAttachment(p *plan.Plan, n *plan.Node, defaultRoute bool) *Attachment {
 	return a
 }
 
+// Interface is the NIC as the plan has it.
+func (a *Attachment) Interface() *plan.Interface { return &a.Node.NICs[a.NIC] }
+
 // End is the NIC.
-func (a *Attachment) End() plan.End { return plan.End{Node: a.Node.Name, Port: a.Node.NICs[0].Name} }
+func (a *Attachment) End() plan.End { return plan.End{Node: a.Node.Name, Port: a.Interface().Name} }
 
 // Addresses are the NIC's.
 func (a *Attachment) Addresses() (all []netip.Addr) {
-	for _, prefix := range a.Node.NICs[0].Addrs {
+	for _, prefix := range a.Interface().Addrs {
 		all = append(all, prefix.Addr())
 	}
 	return all
 }
 
-// Main are the routes of the main table.
-func (a *Attachment) Main() (all []plan.Route) {
+// Main are the routes of the main table that go by the NIC, whatever the names of
+// interfaces are.
+func (a *Attachment) Main() []plan.Route {
+	return a.main(map[string]string{a.Interface().Name: a.Interface().Name})
+}
+
+// main are the routes of the main table that the NIC has a part in, by those NICs of the
+// node that have an interface, which they then go by.
+func (a *Attachment) main(interfaces map[string]string) (all []plan.Route) {
+	add := func(r plan.Route) {
+		part, hops := false, r.NextHops
+		r.NextHops = nil
+		for _, hop := range hops {
+			part = part || hop.Dev == a.Interface().Name
+			if dev, there := interfaces[hop.Dev]; there {
+				hop.Dev = dev
+				r.NextHops = append(r.NextHops, hop)
+			}
+		}
+		if part && len(r.NextHops) > 0 {
+			all = append(all, r)
+		}
+	}
 	for _, r := range a.Node.Routes {
 		switch {
 		case r.Table != 0:
 		case r.Dst.Bits() != 0 || a.Reach == nil:
-			all = append(all, r)
+			add(r)
 		default: // a default route, which is the other network's
 			for _, reach := range a.Reach {
 				if reach.Addr().Is4() == r.Dst.Addr().Is4() {
 					r.Dst = reach
-					all = append(all, r)
+					add(r)
 				}
 			}
 		}
@@ -91,7 +120,7 @@ func Attach(ctx context.Context, a *Attachment, name string, ns *kernel.Namespac
 	if err := f.calibrate(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.Detach(name, ns); err != nil { // of an earlier one, whose caller was killed
+	if err := a.detach(name, ns); err != nil { // of an earlier one, whose caller was killed
 		return nil, err
 	}
 	nobody := func(int) {}
@@ -104,6 +133,9 @@ func Attach(ctx context.Context, a *Attachment, name string, ns *kernel.Namespac
 			return f.each(ctx, f.hosts[:1], func(h *host) error { return kernel.SetSysctls(foreignSysctls(name)) }, nobody)
 		},
 		func() error { return f.eachOn(ctx, 1, f.hosts, f.configure, nobody) },
+		func() error {
+			return f.each(ctx, f.hosts[:1], func(h *host) error { return kernel.SetSysctls(a.lateSysctls(name)) }, nobody)
+		},
 		func() error {
 			return f.each(ctx, f.hosts[:1], func(h *host) error {
 				return settleBy(ctx, func() (*differences, error) { return f.compareForeign(h) })
@@ -118,7 +150,7 @@ func Attach(ctx context.Context, a *Attachment, name string, ns *kernel.Namespac
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
-			return nil, errors.Join(err, a.Detach(name, ns))
+			return nil, errors.Join(err, a.detach(name, ns), a.Yield(ns))
 		}
 	}
 	return way, nil
@@ -189,22 +221,64 @@ func Detach(name string, nic []netip.Addr, loopbacks []netip.Prefix, ns *kernel.
 	})
 }
 
-// Detach is Detach for an attachment.
-func (a *Attachment) Detach(name string, ns *kernel.Namespace) error {
-	return Detach(name, a.Addresses(), a.Node.Loopbacks, ns)
+// detach is Detach for an attachment. The loopback's addresses are those of the node's
+// other NICs, too.
+func (a *Attachment) detach(name string, ns *kernel.Namespace) error {
+	loopbacks := a.Node.Loopbacks
+	if len(a.Beside) > 0 {
+		loopbacks = nil
+	}
+	return Detach(name, a.Addresses(), loopbacks, ns)
 }
 
-var errNotAttached = errors.New("no such interface")
-
-// foreign is a fabric of one node in somebody else's namespace and the far end of its
-// NIC. There says that Attach made it.
-func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) (*Fabric, error) {
-	if len(a.Node.NICs) != 1 {
-		return nil, fmt.Errorf("attach %s: it has %d NICs, want 1", a.Node.Name, len(a.Node.NICs))
+// Yield gives the routes of the main table that a NIC had a part in to the node's other
+// NICs in the namespace: with one next hop the kernel takes a route away whole.
+func (a *Attachment) Yield(ns *kernel.Namespace) error {
+	if len(a.Beside) == 0 {
+		return nil
 	}
-	var links []kernel.Link
-	var routes []kernel.Route
-	err := ns.Do(func() error {
+	links, routes, err := linksAndRoutes(ns)
+	if err != nil {
+		return err
+	}
+	h := &host{name: a.Node.Name, ns: ns, portIndex: map[string]int{}}
+	h.addInterfaces(links, a.Beside)
+	err = h.setRouting(nil, a.free(a.main(a.present(links)), "", links, routes), nil)
+	if err != nil {
+		return err
+	}
+	h.dilate(clock.Dilation(a.Dilation))
+	batch := kernel.NewBatch(h.name, nil)
+	for _, r := range h.routes {
+		batch.AddRoute(r)
+	}
+	return doIn(h, batch)
+}
+
+// present are the NICs beside that still have their interfaces.
+func (a *Attachment) present(links []kernel.Link) map[string]string {
+	present := map[string]string{}
+	for nic, name := range a.Beside {
+		if slices.ContainsFunc(links, func(l kernel.Link) bool { return l.Name == name && l.Group == linkGroup }) {
+			present[nic] = name
+		}
+	}
+	return present
+}
+
+// addInterfaces lets routes go by interfaces that are not the host's own.
+func (h *host) addInterfaces(links []kernel.Link, names map[string]string) {
+	for _, l := range links {
+		for _, name := range names {
+			if l.Name == name {
+				h.portIndex[name] = l.Index
+			}
+		}
+	}
+}
+
+func linksAndRoutes(ns *kernel.Namespace) (links []kernel.Link, routes []kernel.Route, err error) {
+	err = ns.Do(func() error {
 		conn, err := kernel.Open()
 		if err != nil {
 			return err
@@ -215,11 +289,19 @@ func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) 
 		}
 		return err
 	})
+	return links, routes, err
+}
+
+var errNotAttached = errors.New("no such interface")
+
+// foreign is a fabric of one node in somebody else's namespace and the far end of one of
+// its NICs. There says that Attach made it.
+func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) (*Fabric, error) {
+	links, routes, err := linksAndRoutes(ns)
 	if err != nil {
 		return nil, err
 	}
-	nic := a.Node.NICs[0].Name
-	atA := a.Link.A == plan.End{Node: a.Node.Name, Port: nic}
+	atA := a.Link.A == a.End()
 	at := slices.IndexFunc(links, func(l kernel.Link) bool { return l.Name == name })
 	first := firstIndex
 	switch {
@@ -234,62 +316,78 @@ func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) 
 			first++
 		}
 	}
-	n := a.as(name, first, links, routes)
-	l := a.Link
+	l, other := a.Link, a.Link.A
 	if atA {
-		l.A.Port = name
+		l.A.Port, other = name, l.B
 	} else {
 		l.B.Port = name
 	}
+	n := a.as(name, first)
+	interfaces := a.present(links)
+	interfaces[a.Interface().Name] = name
+	main := a.free(a.main(interfaces), name, links, routes)
 	if !there {
-		if err := refuseTaken(n, links, routes); err != nil {
+		if err := refuseTaken(main, links, routes, interfaces); err != nil {
 			return nil, err
 		}
-	}
-	other := l.A
-	if atA {
-		other = l.B
 	}
 	p := &plan.Plan{Dilation: a.Dilation, Nodes: []plan.Node{n}, Links: []plan.Link{l}, Switches: []plan.Switch{{Name: other.Node, Kind: spec.Soft}}}
 	f, err := prepare(kernelSide(p), first, map[string]*kernel.Namespace{n.Name: ns, SoftSide: far}, Options{})
 	if err != nil {
 		return nil, err
 	}
-	f.hosts[0].sysctls = nil // the namespace's own are somebody else's
+	h := f.hosts[0]
+	h.sysctls = nil // the namespace's own are somebody else's
+	h.addInterfaces(links, a.Beside)
+	if err := h.setRouting(nil, main, nil); err != nil {
+		return nil, err
+	}
+	h.dilate(clock.Dilation(a.Dilation))
 	return f, nil
 }
 
-// as is the node with its NIC under another name, tables of its own and no default
-// route but the other network's.
-func (a *Attachment) as(name string, first int, links []kernel.Link, routes []kernel.Route) plan.Node {
-	n := a.Node
-	n.Runtime = spec.Netns
-	n.NICs = slices.Clone(n.NICs)
-	n.NICs[0].Name = name
-	n.Rules = slices.Clone(n.Rules)
-	n.Routes = a.Main()
+// ownTable is the routing table of a NIC, before its interface's place is added.
+const ownTable = 1000
+
+// as is the node with the one NIC under another name, and a table of its own.
+func (a *Attachment) as(name string, first int) plan.Node {
+	n, nic := a.Node, *a.Interface()
+	n.Runtime, n.Routes, n.Rules = spec.Netns, nil, nil
 	for _, r := range a.Node.Routes {
-		if r.Table != 0 {
-			r.Table += first // one NIC's, of several in the namespace
+		if r.Table != 0 && r.NextHops[0].Dev == nic.Name {
+			r.Table = ownTable + first // one NIC's, of several in the namespace
+			r.NextHops = slices.Clone(r.NextHops)
+			r.NextHops[0].Dev = name
 			n.Routes = append(n.Routes, r)
 		}
 	}
-	for i := range n.Routes {
-		n.Routes[i].NextHops = slices.Clone(n.Routes[i].NextHops)
-		for j := range n.Routes[i].NextHops {
-			n.Routes[i].NextHops[j].Dev = name
+	for _, r := range a.Node.Rules {
+		if slices.Contains(a.Addresses(), r.From.Addr()) {
+			r.Table = ownTable + first
+			n.Rules = append(n.Rules, r)
 		}
 	}
-	for i := range n.Rules {
-		n.Rules[i].Table += first
-	}
-	// Of several NICs in one namespace the first has the routes of the main table; what
-	// is bound to another one's address leaves by that one's own table.
-	n.Routes = slices.DeleteFunc(n.Routes, func(r plan.Route) bool {
-		other := goesBy(r, links, routes)
-		return r.Table == 0 && other != nil && other.Name != name && other.Group == linkGroup
-	})
+	nic.Name = name
+	n.NICs = []plan.Interface{nic}
 	return n
+}
+
+// free leaves out routes that another node has in the namespace: of several nodes there
+// the first has the routes of the main table, and what is bound to an address of another
+// one leaves by that one's own table.
+func (a *Attachment) free(main []plan.Route, name string, links []kernel.Link, routes []kernel.Route) []plan.Route {
+	return slices.DeleteFunc(main, func(r plan.Route) bool {
+		other := goesBy(r, links, routes)
+		if other == nil || other.Name == name || other.Group != linkGroup {
+			return false
+		}
+		for _, beside := range a.Beside {
+			if other.Name == beside {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // goesBy is the interface by which a route's destination is reached, by the very same
@@ -310,10 +408,11 @@ func goesBy(r plan.Route, links []kernel.Link, routes []kernel.Route) *kernel.Li
 }
 
 // refuseTaken refuses routes that would take the place of others'.
-func refuseTaken(n plan.Node, links []kernel.Link, routes []kernel.Route) error {
+func refuseTaken(main []plan.Route, links []kernel.Link, routes []kernel.Route, ours map[string]string) error {
 	var errs []error
-	for _, r := range n.Routes {
-		if other := goesBy(r, links, routes); other != nil {
+	for _, r := range main {
+		other := goesBy(r, links, routes)
+		if other != nil && !slices.Contains(slices.Collect(maps.Values(ours)), other.Name) {
 			errs = append(errs, fmt.Errorf("add route %s: the namespace has one to there by %s; give the testbed other addresses, by the key addressing", r.Dst, other.Name))
 		}
 	}
@@ -332,6 +431,18 @@ func foreignSysctls(name string) []kernel.Sysctl {
 		{Path: v6 + "addr_gen_mode", Value: "1", Optional: true},
 		{Path: v6 + "disable_ipv6", Value: "0", Optional: true},
 		{Path: v6 + "forwarding", Value: "0", Optional: true},
+	}
+}
+
+// lateSysctls are those of routes by several NICs: a path whose link has lost its
+// carrier is no path.
+func (a *Attachment) lateSysctls(name string) []kernel.Sysctl {
+	if len(a.Node.NICs) == 1 {
+		return nil
+	}
+	return []kernel.Sysctl{
+		{Path: "net/ipv4/conf/" + name + "/ignore_routes_with_linkdown", Value: "1"},
+		{Path: "net/ipv6/conf/" + name + "/ignore_routes_with_linkdown", Value: "1", Optional: true},
 	}
 }
 

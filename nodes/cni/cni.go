@@ -36,15 +36,17 @@ type Request struct {
 	Network string `json:"network"`
 	// Namespace is the path of the container's, for people.
 	Namespace string `json:"namespace"`
-	// Port is the node; or else it is the first free one of Group, a pattern of names, and
-	// of all nodes of runtime cni where that is empty.
+	// Port is the node, or one of its NICs, NODE:NIC; or else it is the first free one of
+	// Group, a pattern of such names, and of all nodes of runtime cni where that is empty.
+	// A node's NICs are one container's: more of them go to the container that has one
+	// already, and of those the one that is called as the interface goes first.
 	Port  string `json:"port,omitempty"`
 	Group string `json:"group,omitempty"`
 	// DefaultRoute has the container's default route go into the fabric.
 	DefaultRoute bool `json:"default_route,omitempty"`
 }
 
-// Attached is who has a node.
+// Attached is who has a NIC.
 type Attached struct {
 	Request
 	Since time.Time `json:"since"`
@@ -54,9 +56,11 @@ type Attached struct {
 	Made *fabric.Attachment `json:"made,omitempty"`
 }
 
-// Port is a node of runtime cni.
+// Port is a NIC of a node of runtime cni.
 type Port struct {
-	Node      string    `json:"node"`
+	Node string `json:"node"`
+	NIC  string `json:"nic"`
+	// Addresses are the node's and the NIC's.
 	Addresses []string  `json:"addresses"`
 	Attached  *Attached `json:"attached,omitempty"`
 }
@@ -69,15 +73,15 @@ type Collect struct {
 
 // Testbed is a running testbed, as a plugin needs it.
 type Testbed interface {
-	// AttachContainer reserves a node, has make attach it, and takes the way to it over. What
-	// make returns is used up. When any of it fails the node is free again.
+	// AttachContainer reserves a NIC, has make attach it, and takes the way to it over. What
+	// make returns is used up. When any of it fails the NIC is free again.
 	AttachContainer(ctx context.Context, r Request, make func(*fabric.Attachment) (*port.Handle, error)) (*fabric.Attachment, error)
-	// DetachContainer frees a node, and returns what the container had by the interface,
+	// DetachContainer frees a NIC, and returns what the container had by the interface,
 	// ADDs that came to nothing included.
 	DetachContainer(ctx context.Context, k Key) ([]Attached, error)
-	// ContainerPorts are all nodes of runtime cni.
+	// ContainerPorts are all NICs of nodes of runtime cni.
 	ContainerPorts(ctx context.Context) ([]Port, error)
-	// CollectContainers frees nodes, and returns them.
+	// CollectContainers frees NICs, and returns who had them.
 	CollectContainers(ctx context.Context, c Collect) ([]Attached, error)
 }
 

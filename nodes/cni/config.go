@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,11 +84,11 @@ type Listed struct {
 	IsDefaultGateway bool   `json:"isDefaultGateway,omitempty"`
 }
 
-// NewList is the list of a network of one testbed.
-func NewList(version string, one Listed) (*List, error) {
+// NewList is the list of a network of one testbed, railbed-TESTBED unless it has a name.
+func NewList(version, name string, one Listed) (*List, error) {
 	if one.Port != "" && one.Group != "" {
 		return nil, errors.New("a network has either a port or a group")
 	}
 	one.Type = Type
-	return &List{Version: version, Name: "railbed-" + one.Testbed, Plugins: []Listed{one}}, nil
+	return &List{Version: version, Name: cmp.Or(name, "railbed-"+one.Testbed), Plugins: []Listed{one}}, nil
 }

@@ -61,7 +61,7 @@ type manifest struct {
 // it, and for ports as the plugin reads them.
 func TestKubernetes(t *testing.T) {
 	network := manifests(t, "network.yaml")[0]
-	list, err := NewList("1.0.0", Listed{Testbed: "cluster", Directory: "/run/railbed/cluster"})
+	list, err := NewList("1.0.0", "", Listed{Testbed: "cluster", Directory: "/run/railbed/cluster"})
 	if err != nil {
 		t.Fatal(err)
 	}

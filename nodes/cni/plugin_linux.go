@@ -114,7 +114,7 @@ func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *Config) (
 // result says what was made: the NIC with its addresses, and the node's own addresses on
 // the loopback.
 func result(made *fabric.Attachment, name, namespace string) *current.Result {
-	nic := &made.Node.NICs[0]
+	nic := made.Interface()
 	r := &current.Result{CNIVersion: Versions[0], Interfaces: []*current.Interface{
 		{Name: name, Mac: kernel.MACText(nic.MAC), Mtu: nic.MTU, Sandbox: namespace},
 	}}
@@ -132,7 +132,7 @@ func result(made *fabric.Attachment, name, namespace string) *current.Result {
 	}
 	for _, route := range made.Main() {
 		to := &types.Route{Dst: ipNet(route.Dst)}
-		if len(route.NextHops) > 0 && route.NextHops[0].Via.IsValid() {
+		if route.NextHops[0].Via.IsValid() {
 			to.GW = route.NextHops[0].Via.AsSlice()
 		}
 		r.Routes = append(r.Routes, to)
@@ -144,7 +144,7 @@ func ipNet(prefix netip.Prefix) net.IPNet {
 	return net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
 
-// del frees the node, and takes away what is left in the container. What is gone
+// del frees the NIC, and takes away what is left in the container. What is gone
 // already is no error, and neither is a testbed that is.
 func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) error {
 	nic, loopbacks, err := previous(config)
@@ -155,13 +155,16 @@ func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) er
 	if err != nil && !errors.Is(err, ErrDown) {
 		return code(err)
 	}
+	var had []Attached
 	if err == nil {
-		had, err := tb.DetachContainer(ctx, Key{args.ContainerID, args.IfName})
-		if err != nil {
+		if had, err = tb.DetachContainer(ctx, Key{args.ContainerID, args.IfName}); err != nil {
 			return code(err)
 		}
 		for _, was := range had {
 			nic, loopbacks = append(nic, was.Made.Addresses()...), append(loopbacks, was.Made.Node.Loopbacks...)
+		}
+		if loopbacks, err = unused(ctx, tb, args.ContainerID, loopbacks); err != nil {
+			return code(err)
 		}
 	}
 	if args.Netns == "" {
@@ -175,7 +178,22 @@ func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) er
 		return err
 	}
 	defer ns.Close()
-	return fabric.Detach(args.IfName, nic, loopbacks, ns)
+	err = fabric.Detach(args.IfName, nic, loopbacks, ns)
+	for _, was := range had {
+		err = errors.Join(err, was.Made.Yield(ns))
+	}
+	return err
+}
+
+// unused leaves out the addresses that the container has by another NIC of the node.
+func unused(ctx context.Context, tb Testbed, container string, loopbacks []netip.Prefix) ([]netip.Prefix, error) {
+	ports, err := tb.ContainerPorts(ctx)
+	for _, p := range ports {
+		if p.Attached != nil && p.Attached.Container == container {
+			loopbacks = slices.DeleteFunc(loopbacks, func(l netip.Prefix) bool { return slices.Contains(p.Attached.Made.Node.Loopbacks, l) })
+		}
+	}
+	return loopbacks, err
 }
 
 // previous are the addresses of an ADD's result: of the NIC and of the loopback.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 type Table struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
-	taken map[string]*Attached // by node; in the plan's order they are given out
+	taken map[plan.End]*Attached // by NIC; in the plan's order they are given out
 	// left are the latest that were freed without a DEL: their containers may still have
 	// what a plugin made there before it was killed.
 	left []*Attached
@@ -26,15 +27,15 @@ type Table struct {
 const mostLeft = 256
 
 // NewTable is an empty table of a plan's nodes.
-func NewTable(p *plan.Plan) *Table { return &Table{plan: p, taken: map[string]*Attached{}} }
+func NewTable(p *plan.Plan) *Table { return &Table{plan: p, taken: map[plan.End]*Attached{}} }
 
-// Reserve takes a free node. It is given back by Free.
+// Reserve takes a free NIC. It is given back by Free.
 func (t *Table) Reserve(r Request) (*Attached, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for node, have := range t.taken {
+	for end, have := range t.taken {
 		if have.Key == r.Key {
-			return nil, fmt.Errorf("attach %s of container %s: %w, to %s; DEL it first", r.Interface, r.Container, ErrTwice, node)
+			return nil, fmt.Errorf("attach %s of container %s: %w, to %s; DEL it first", r.Interface, r.Container, ErrTwice, t.nameOf(end))
 		}
 	}
 	ports := t.portsLocked()
@@ -43,29 +44,84 @@ func (t *Table) Reserve(r Request) (*Attached, error) {
 		return nil, err
 	}
 	n := t.plan.Node(ports[at].Node)
-	one := &Attached{Request: r, Since: time.Now(), Made: fabric.NewAttachment(t.plan, n, r.DefaultRoute)}
-	t.taken[n.Name] = one
+	nic := slices.IndexFunc(n.NICs, func(i plan.Interface) bool { return i.Name == ports[at].NIC })
+	one := &Attached{Request: r, Since: time.Now(), Made: fabric.NewAttachment(t.plan, n, nic, r.DefaultRoute)}
+	one.Made.Beside = t.besideLocked(one)
+	t.taken[one.Made.End()] = one
 	return one, nil
 }
 
-// free is the first port that a request may have.
+// nameOf is what people call a NIC by: its node alone has just one.
+func (t *Table) nameOf(end plan.End) string {
+	if n := t.plan.Node(end.Node); n != nil && len(n.NICs) > 1 {
+		return end.Node + ":" + end.Port
+	}
+	return end.Node
+}
+
+// besideLocked are the node's other NICs that the container has.
+func (t *Table) besideLocked(one *Attached) map[string]string {
+	beside := map[string]string{}
+	for end, other := range t.taken {
+		if end.Node == one.Made.Node.Name && other != one && other.Joined && other.Container == one.Container {
+			beside[end.Port] = other.Interface
+		}
+	}
+	return beside
+}
+
+// nowLocked is a copy with what is beside it now.
+func (t *Table) nowLocked(one *Attached) *Attached {
+	now, made := *one, *one.Made
+	made.Beside, now.Made = t.besideLocked(one), &made
+	return &now
+}
+
+// matches reports whether a request asks for a port among others.
+func (r *Request) matches(p Port) bool {
+	nodes, nics, _ := strings.Cut(cmp.Or(r.Port, r.Group, "*"), ":")
+	if r.Port != "" {
+		return p.Node == nodes && (nics == "" || p.NIC == nics)
+	}
+	return spec.Match(nodes, p.Node) && (nics == "" || spec.Match(nics, p.NIC))
+}
+
+// free is the port that a request gets. Those of a node go to one container, and a
+// container's own node goes before others.
 func free(ports []Port, r Request, testbed string) (int, error) {
-	matching := 0
+	owners := map[string]string{} // of nodes
+	for _, p := range ports {
+		if p.Attached != nil {
+			owners[p.Node] = p.Attached.Container
+		}
+	}
+	better := func(a, b Port) bool {
+		if a.Node != b.Node {
+			return owners[a.Node] != "" && owners[b.Node] == ""
+		}
+		return a.NIC == r.Interface && b.NIC != r.Interface
+	}
+	matching, best := 0, -1
 	for i, p := range ports {
-		if r.Port != "" && p.Node != r.Port || r.Port == "" && r.Group != "" && !spec.Match(r.Group, p.Node) {
+		if !r.matches(p) {
 			continue
 		}
 		matching++
-		if p.Attached == nil {
-			return i, nil
+		if owner := owners[p.Node]; p.Attached != nil || owner != "" && owner != r.Container {
+			continue
+		}
+		if best < 0 || better(p, ports[best]) {
+			best = i
 		}
 	}
 	asked := cmp.Or(r.Port, r.Group, "any")
 	switch {
+	case best >= 0:
+		return best, nil
 	case matching == 0 && len(ports) == 0:
 		return 0, fmt.Errorf("attach container to %s: %w in testbed %s; want nodes with runtime: cni in its file", asked, ErrNoPort, testbed)
 	case matching == 0:
-		return 0, fmt.Errorf("attach container to %s: %w in testbed %s; want one of %s .. %s, or a pattern of names", asked, ErrNoPort, testbed, ports[0].Node, ports[len(ports)-1].Node)
+		return 0, fmt.Errorf("attach container to %s: %w in testbed %s; want one of %s .. %s, one of their NICs (NODE:NIC), or a pattern of such names", asked, ErrNoPort, testbed, ports[0].Node, ports[len(ports)-1].Node)
 	}
 	return 0, fmt.Errorf("attach container to %s: %w in testbed %s: all %d are taken", asked, ErrTaken, testbed, matching)
 }
@@ -74,23 +130,23 @@ func free(ports []Port, r Request, testbed string) (int, error) {
 func (t *Table) Join(one *Attached) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	one.Joined = t.taken[one.Made.Node.Name] == one
+	one.Joined = t.taken[one.Made.End()] == one
 	return one.Joined
 }
 
-// Has reports whether the node is still taken by that.
+// Has reports whether the NIC is still taken by that.
 func (t *Table) Has(one *Attached) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.taken[one.Made.Node.Name] == one
+	return t.taken[one.Made.End()] == one
 }
 
 // Free gives back what Reserve took.
 func (t *Table) Free(one *Attached) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.taken[one.Made.Node.Name] == one {
-		delete(t.taken, one.Made.Node.Name)
+	if t.taken[one.Made.End()] == one {
+		delete(t.taken, one.Made.End())
 		t.left = append(t.left, one)
 		t.left = t.left[max(0, len(t.left)-mostLeft):]
 	}
@@ -103,7 +159,7 @@ func (t *Table) Left(k Key) (left []*Attached) {
 	defer t.mu.Unlock()
 	t.left = slices.DeleteFunc(t.left, func(one *Attached) bool {
 		if one.Key == k {
-			left = append(left, one)
+			left = append(left, t.nowLocked(one))
 		}
 		return one.Key == k
 	})
@@ -114,12 +170,21 @@ func (t *Table) Left(k Key) (left []*Attached) {
 func (t *Table) Find(match func(*Attached) bool) (found []*Attached) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, n := range t.plan.CNINodes() {
-		if one := t.taken[n.Name]; one != nil && match(one) {
+	t.eachLocked(func(n *plan.Node, nic *plan.Interface, one *Attached) {
+		if one != nil && match(one) {
 			found = append(found, one)
 		}
-	}
+	})
 	return found
+}
+
+// eachLocked is called with each NIC, in the plan's order, and with who has it.
+func (t *Table) eachLocked(do func(n *plan.Node, nic *plan.Interface, one *Attached)) {
+	for _, n := range t.plan.CNINodes() {
+		for i := range n.NICs {
+			do(n, &n.NICs[i], t.taken[plan.End{Node: n.Name, Port: n.NICs[i].Name}])
+		}
+	}
 }
 
 // Invalid are a network's attachments that are to go.
@@ -129,7 +194,7 @@ func (t *Table) Invalid(c Collect) []*Attached {
 	})
 }
 
-// Ports are all nodes, in the plan's order.
+// Ports are all NICs, in the plan's order.
 func (t *Table) Ports() []Port {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,16 +214,15 @@ func (t *Table) Shown() []Port {
 
 func (t *Table) portsLocked() []Port {
 	ports := []Port{}
-	for _, n := range t.plan.CNINodes() {
-		p := Port{Node: n.Name, Addresses: []string{}}
-		if one := t.taken[n.Name]; one != nil {
-			now := *one
-			p.Attached = &now
+	t.eachLocked(func(n *plan.Node, nic *plan.Interface, one *Attached) {
+		p := Port{Node: n.Name, NIC: nic.Name, Addresses: []string{}}
+		if one != nil {
+			p.Attached = t.nowLocked(one)
 		}
-		for _, prefix := range slices.Concat(n.Loopbacks, n.NICs[0].Addrs) {
+		for _, prefix := range slices.Concat(n.Loopbacks, nic.Addrs) {
 			p.Addresses = append(p.Addresses, prefix.String())
 		}
 		ports = append(ports, p)
-	}
+	})
 	return ports
 }

@@ -17,7 +17,6 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
-	"railbed/testbed/spec"
 )
 
 // cniCommand is the variable by which runtimes of containers call plugins.
@@ -47,7 +46,7 @@ func newCniCommand(a *app) *cobra.Command {
 		Short: "Attach containers of other runtimes to a testbed",
 		Long: fmt.Sprintf(`Attach containers of any runtime that speaks the Container Network Interface
 to nodes of a running testbed. Such a node has runtime: cni in the testbed's file: a
-name, a NIC, addresses and routes, and no programs.
+name, NICs, addresses and routes, and no programs.
 
 A runtime executes this program as its plugin, by the name %q in one of its
 directories of plugins; railbed cni install puts it there. The configuration comes
@@ -77,12 +76,20 @@ of 1.1.0 also GC and STATUS.`, cni.Type, strings.Join(cni.Versions, ", ")),
 
 func newCniConfigCommand(a *app) *cobra.Command {
 	var listed cni.Listed
-	var version string
+	var version, network string
 	cmd := &cobra.Command{
 		Use:   "config [TESTBED]",
 		Short: "Print the network configuration list (.conflist) of a testbed",
-		Long: `Print the configuration by which a runtime's containers get the next free node of
-runtime cni, one of a group, or a named one. The testbed need not be up.
+		Long: `Print the configuration by which a runtime's containers get
+  - the next free node of runtime cni, without --port and --group,
+  - the next free one of a group, --group 'gpu[0-3]',
+  - a named port, --port gpu2.
+The testbed need not be up.
+
+Each ADD attaches one NIC. A node with several belongs to the container that has one of
+them: its next ADD gets the next one, that which is called as the interface (CNI_IFNAME)
+if it is free. --port gpu2:eth1 and --group '*:eth1' are one NIC of each node, so that
+a network for each rail (--name) gives a container the rails of the same node.
 
 A container may ask for a node itself: by args.cni.port (cni-args in an annotation for
 Multus) or by RAILBED_PORT in CNI_ARGS.
@@ -91,7 +98,8 @@ The container's default route stays what it is: the testbed's addresses get rout
 their own. A route that the container has to one of them already is refused; give the
 testbed other addresses then, by the key addressing of its file.`,
 		Example: `  railbed cni config cluster > /etc/cni/net.d/cluster.conflist
-  railbed cni config cluster --group 'gpu[0-3]' --cni-version 1.0.0`,
+  railbed cni config cluster --group 'gpu[0-3]' --cni-version 1.0.0
+  railbed cni config cluster --group '*:eth1' --name rail1`,
 		Args:              rangeArgs(0, 1),
 		ValidArgsFunction: completeTestbeds,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -110,7 +118,7 @@ testbed other addresses then, by the key addressing of its file.`,
 				return usage("%w", err)
 			}
 			listed.Testbed, listed.Directory = dir.Name, dir.Path
-			list, err := cni.NewList(version, listed)
+			list, err := cni.NewList(version, network, listed)
 			if err != nil {
 				return usage("%w", err)
 			}
@@ -118,8 +126,9 @@ testbed other addresses then, by the key addressing of its file.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&listed.Group, "group", "", "the next free one of the nodes that match `PATTERN`; all by default")
-	flags.StringVar(&listed.Port, "port", "", "this `NODE` alone")
+	flags.StringVar(&listed.Group, "group", "", "the next free one of the nodes, or NODE:NIC, that match `PATTERN`; all by default")
+	flags.StringVar(&listed.Port, "port", "", "this `NODE`, or NODE:NIC, alone")
+	flags.StringVar(&network, "name", "", "the network's `NAME`; default railbed-TESTBED")
 	flags.BoolVar(&listed.IsDefaultGateway, "default-gateway", false, "have containers' default routes go into the fabric")
 	flags.StringVar(&version, "cni-version", cni.Versions[0], "`VERSION` of the specification: "+strings.Join(cni.Versions, ", "))
 	completeFlag(cmd, "cni-version", oneOf(cni.Versions...))
@@ -130,11 +139,12 @@ testbed other addresses then, by the key addressing of its file.`,
 	return cmd
 }
 
-// containerNames are the nodes that containers of other runtimes can be.
+// containerNames are the nodes that containers of other runtimes can be, and their NICs.
 func containerNames(p *plan.Plan) (names []string) {
-	for _, n := range p.Nodes {
-		if n.Runtime == spec.CNI {
-			names = append(names, n.Name)
+	for _, n := range p.CNINodes() {
+		names = append(names, n.Name)
+		for _, nic := range n.NICs {
+			names = append(names, n.Name+":"+nic.Name)
 		}
 	}
 	return names

@@ -217,9 +217,9 @@ func (a *app) printContainers(ports []cni.Port) {
 	t := a.newTable("FOR CONTAINERS", "CONTAINER", "INTERFACE", "NETWORK", "SINCE")
 	for _, p := range ports {
 		if one := p.Attached; one != nil {
-			t.AppendRow([]any{p.Node, one.Container, one.Interface, one.Network, one.Since.Local().Format(time.DateTime)})
+			t.AppendRow([]any{p.Node + ":" + p.NIC, one.Container, one.Interface, one.Network, one.Since.Local().Format(time.DateTime)})
 		} else {
-			t.AppendRow([]any{p.Node, "free", "", "", ""})
+			t.AppendRow([]any{p.Node + ":" + p.NIC, "free", "", "", ""})
 		}
 	}
 	t.Render()

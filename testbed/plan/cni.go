@@ -19,13 +19,9 @@ func (p *Plan) CNINodes() (all []*Node) {
 
 // checkCNI refuses settings of a node whose programs and limits are those of
 // somebody else's runtime, and leaves out what is said of all nodes.
-func (c *compiler) checkCNI(name string, nics int, settings *spec.Node) {
+func (c *compiler) checkCNI(name string, settings *spec.Node) {
 	if settings.Runtime != spec.CNI {
 		return
-	}
-	if nics > 1 {
-		path := c.nodeSetting(name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
-		c.once(path, "give each NIC a node of its own: a container may be attached to several", "node %s has %s, and a CNI plugin attaches one interface at a time", name, counted(nics, "NIC"))
 	}
 	for _, f := range []setting[spec.Node]{
 		{"ranks", func(n spec.Node) bool { return n.Ranks > 0 }},

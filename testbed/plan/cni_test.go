@@ -11,8 +11,6 @@ import (
 var wrongCNIFiles = []wrongFile{
 	{"kernel switches", "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}}\nnodes: {h1: {runtime: cni}}\n", []string{
 		`f:3:23: node h1 is a container whose port is a descriptor (runtime: cni), which the kernel's switches cannot take; use soft switches (kind: soft)`}},
-	{"several NICs", explicitFile("a -- s", "a -- t", "b -- s", "s -- t") + "nodes: {a: {runtime: cni}}\n", []string{
-		`f:11:22: node a has 2 NICs, and a CNI plugin attaches one interface at a time; give each NIC a node of its own: a container may be attached to several`}},
 	{"what is of programs", leafSpineFile("nodes:", `  "h[0-1]": {runtime: cni, ranks: 2, cpu: 1, memory: 1GiB, env: {A: b}, rdma: rxe}`), []string{
 		`f:6:35: ranks is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove ranks`,
 		`f:6:43: cpu is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove cpu`,

@@ -27,7 +27,7 @@ func (c *compiler) addNodes() {
 			c.wrong(fmt.Sprintf("fabric.hosts[%d]", i), fmt.Sprintf("want an entry of fabric.connect such as %q", host.Name+" -- SWITCH"), "node %s has no link", host.Name)
 		}
 		c.checkGuest(host.Name, settings)
-		c.checkCNI(host.Name, len(host.Ports), &settings)
+		c.checkCNI(host.Name, &settings)
 		c.checkDocker(host.Name, settings)
 		node := Node{
 			Name: host.Name, Runtime: settings.Runtime, MachineID: c.machineID(host.Name),
