@@ -9,6 +9,7 @@ import (
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
+	"railbed/workloads/collective"
 	"railbed/workloads/worker"
 )
 
@@ -26,18 +27,23 @@ func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Pla
 		m.TokensPerSecond = float64(config.Ranks*config.Tokens) / exchange
 	}
 	m.Hottest, m.Load, m.Times = load.Hottest()
-	f.traffic.Pattern, f.traffic.Across = verify.AllToAll, true
-	for from := range f.traffic.Ranks {
-		rank := &f.traffic.Ranks[from]
-		rank.Expected, rank.ExpectedTo = 0, make([]units.Bytes, r.Ranks)
+	if w.Channels == 0 {
+		f.traffic.Pattern = verify.AllToAll
+	}
+	f.traffic.Across = true
+	channels := max(w.Channels, 1)
+	for i := range f.traffic.Ranks {
+		rank := &f.traffic.Ranks[i]
+		rank.Expected, rank.ExpectedTo = 0, make([]units.Bytes, len(f.traffic.Ranks))
+		channel := collective.Channel{Number: rank.Channel, Of: channels}
 		for to := range r.Ranks {
-			dispatch, combine := config.Bytes(&load, from, to)
-			if from != to {
+			dispatch, combine := config.Bytes(&load, rank.Rank, to)
+			if rank.Rank != to && rank.Channel == 0 {
 				m.DispatchBytes, m.CombineBytes = m.DispatchBytes+uint64(dispatch), m.CombineBytes+uint64(combine)
 			}
-			if rank.Node != f.traffic.Ranks[to].Node {
-				rank.ExpectedTo[to] = units.Bytes((dispatch + combine) * operations(w, nil))
-				rank.Expected += rank.ExpectedTo[to]
+			if end := to*channels + rank.Channel; rank.Node != f.traffic.Ranks[end].Node {
+				rank.ExpectedTo[end] = units.Bytes((worker.MixtureBytes(dispatch, channel) + worker.MixtureBytes(combine, channel)) * operations(w, nil))
+				rank.Expected += rank.ExpectedTo[end]
 			}
 		}
 	}

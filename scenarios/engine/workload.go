@@ -181,13 +181,11 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 func channelTraffic(w *spec.Workload, r *worker.Result, p *plan.Plan) verify.Workload {
 	t := verify.Workload{Name: w.Name, Pattern: verify.Pairs}
 	all, _ := sizes(w, r.Ranks) // the workload ran with them
-	each := element.Type(w.Type).Size()
 	for _, rank := range r.PerRank {
 		for i := range rank.Channels {
 			var total units.Bytes
 			for _, size := range all {
-				from, to := collective.Part(int(size)/each, w.Channels, i)
-				total += sends(w, units.Bytes((to-from)*each), operations(w, nil), rank.Rank, r.Ranks, p.Seed)
+				total += sendsIn(w, size, operations(w, nil), rank.Rank, r.Ranks, p.Seed, collective.Channel{Number: i, Of: w.Channels})
 			}
 			judged := judgedRank(r.Transport, &rank.Channels[i], total)
 			judged.Channel = i
@@ -282,6 +280,17 @@ func sends(w *spec.Workload, size units.Bytes, operations, rank, ranks int, seed
 	}
 	m := collective.Skewed(ranks, int(size)/each, w.Skew, seed)
 	return units.Bytes(m.Sends(rank) * each * operations)
+}
+
+// sendsIn is what a rank sends in one of several channels.
+func sendsIn(w *spec.Workload, size units.Bytes, operations, rank, ranks int, seed uint64, channel collective.Channel) units.Bytes {
+	each := element.Type(w.Type).Size()
+	if w.Kind == spec.AllToAll {
+		m := collective.Skewed(ranks, int(size)/each, w.Skew, seed)
+		return units.Bytes(m.SendsIn(rank, channel) * each * operations)
+	}
+	from, to := channel.Part(0, int(size)/each)
+	return sends(w, units.Bytes((to-from)*each), operations, rank, ranks, seed)
 }
 
 // mayMiss is how many bytes of partial sums a workload may leave out: of the

@@ -130,7 +130,7 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE))
 	f.StringVar(&o.algorithm, "algorithm", "", "`ALGORITHM`, as in files (default ring, of alltoall direct)")
 	completeFlag(cmd, "algorithm", oneOf(algorithms()...))
-	f.IntVar(&o.channels, "channels", 0, "`NUMBER` of parts of an all_reduce's buffer that go at the same time, on the NICs of a node in turn (default one, by the rank's)")
+	f.IntVar(&o.channels, "channels", 0, "`NUMBER` of parts of the data that go at the same time, on the NICs of a node in turn (default one, by the rank's)")
 	f.StringVar(&o.file, "file", "", "`XML` file of algorithm msccl, as MSCCL's tools write it")
 	completeFlag(cmd, "file", filesOf("xml"))
 	f.StringVar(&o.family, "ip", "4", "IP `VERSION`: 4 or 6")

@@ -35,6 +35,7 @@ func TestCollective(t *testing.T) {
 		{"all_reduce -b 64K -n 2 --algorithm in-network", 3, []string{"65536 16384 sum -1 0 0"}},
 		{"all_reduce -b 1K -n 2 --algorithm in-network -d int32 --ip 6 -t " + name, 3, []string{"1024 256 sum -1 0 0"}},
 		{"all_reduce -b 64K -n 2 --channels 2 --transport rd --algorithm tree", 3, []string{"65536 16384 sum -1 0 0"}},
+		{"alltoall -b 96K -n 1 --channels 3 --transport rd", 3, []string{"98304 8192 none -1 0 N/A"}},
 		{"barrier -n 3", 3, []string{"0 0 none -1 0 N/A"}},
 		{"alltoall -b 96K -n 2 --transport roce --algorithm pairwise --ip 4 -G 0 -g 1", 3, []string{"98304 8192 none -1 0 N/A"}},
 	} {
@@ -83,7 +84,7 @@ func TestCollective(t *testing.T) {
 		"all_reduce --algorithm in-network -d half":         "a switch makes sums of float and int32",
 		"all_reduce --algorithm in-network --nodes h[01]":   "no switch adds up for exactly these ranks",
 		"all_reduce --algorithm in-network --transport rd":  "want algorithm in-network over in-switch",
-		"broadcast --channels 2":                            "in 2 channels: want all-reduce",
+		"barrier --channels 2":                              "in 2 channels: want one of [], and",
 		"all_reduce --channels -1":                          "--channels -1",
 		"broadcast -r 3":                                    "root 3 of 3",
 		"all_reduce --algorithm msccl":                      "and a file",

@@ -40,10 +40,19 @@ const (
 	Pairwise = "pairwise"
 )
 
-// HasChannels says that a collective can be done in several channels.
-func HasChannels(kind, algorithm string) bool {
-	return kind == AllReduce && slices.Contains(schedule.Algorithms(schedule.AllReduce), algorithm)
+// WithChannels are the algorithms of a kind that can be done in several channels: not a
+// barrier, which has no data, nor those that say themselves which way data take.
+func WithChannels(kind string) []string {
+	if kind == Barrier {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(collectives[kind]), func(algorithm string) bool {
+		return slices.Contains([]string{InNetwork, Hierarchical, MSCCL}, algorithm)
+	})
 }
+
+// HasChannels says that a collective can be done in several channels.
+func HasChannels(kind, algorithm string) bool { return slices.Contains(WithChannels(kind), algorithm) }
 
 // InSwitch is the transport of algorithm InNetwork, and of no other: the protocol of the switch
 // that adds up.
@@ -74,6 +83,14 @@ var collectives = func() map[string][]string {
 	all[Barrier] = schedule.Algorithms(schedule.Barrier)
 	return all
 }()
+
+// withChannels is what to take instead, where there is something.
+func withChannels(kind string) string {
+	if all := WithChannels(kind); len(all) > 0 {
+		return ", or take algorithm: " + strings.Join(all, " or ")
+	}
+	return ""
+}
 
 // formula is that of the bytes of an algorithm.
 func formula(kind, algorithm string) string {
@@ -158,7 +175,7 @@ func (c *checker) collective(at string, w *Workload) {
 	switch {
 	case w.Channels == 0:
 	case w.Kind == KindSGD || !HasChannels(kind, algorithm):
-		c.reportKey(at+".channels", "channels of "+clipped(w.Kind)+" by "+clipped(algorithm), "remove it, or take kind: "+AllReduce+" by "+strings.Join(schedule.Algorithms(schedule.AllReduce), ", "))
+		c.reportKey(at+".channels", "channels of "+clipped(w.Kind)+" by "+clipped(algorithm), "remove it"+withChannels(kind))
 	case w.RD != nil && (!w.RD.Droppable.IsZero() || w.RD.Control == ControlOffline || w.RD.Control == ControlArbiter):
 		c.reportKey(at+".channels", "channels with rates that are given, or bytes that may be left out", "remove it, or control and droppable")
 	}

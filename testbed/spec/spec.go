@@ -258,7 +258,7 @@ type Workload struct {
 	// to this file. It is for the testbed's number of ranks, and the size is a multiple of
 	// its chunks.
 	File string `yaml:"file,omitempty" json:"file,omitempty"`
-	// Channels divide the buffer of an all-reduce into so many parts, of which each is done by
+	// Channels divide what ranks send each other into so many parts, of which each is done by
 	// itself at the same time, as by channels of NCCL: those of a rank are on the NICs of its
 	// node in turn, from its own one on. Default: one, by its NIC.
 	Channels int `yaml:"channels,omitempty" json:"channels,omitempty" jsonschema:"minimum=1,maximum=16"`

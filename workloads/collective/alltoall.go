@@ -54,6 +54,8 @@ type AllToAllConfig struct {
 	// Input and Output are as long as the matrix says and must not overlap. Output
 	// must be registered with the endpoint for remote writing.
 	Input, Output []byte
+	// Channel is the part of each block that it sends.
+	Channel Channel
 	// Outputs are the handles of the others' outputs, by rank.
 	Outputs [][]byte
 }
@@ -133,9 +135,11 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 	a := &AllToAll{config: config, rankOf: make(map[transports.Peer]int), blocks: make([]block, len(m))}
 	a.driver = driver{endpoint: config.Endpoint, rank: func(p transports.Peer) int { return a.rankOf[p] }}
 	for other := range m {
+		at, to := config.Channel.Part(0, m[other][rank])
+		from, behind := config.Channel.Part(0, m[rank][other])
 		a.blocks[other] = block{
-			in: size * m[other][rank], out: size * m[rank][other], at: size * m.output(other, rank), from: size * m.input(rank, other),
-			lands: uint64(size * m.output(rank, other)), seen: make([]bool, blockSlices(size*m[other][rank])),
+			in: size * (to - at), out: size * (behind - from), at: size * (m.output(other, rank) + at), from: size * (m.input(rank, other) + from),
+			lands: uint64(size * (m.output(rank, other) + from)), seen: make([]bool, blockSlices(size*(to-at))),
 		}
 		if other != rank {
 			a.rankOf[config.Peers[other]] = other

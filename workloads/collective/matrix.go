@@ -72,6 +72,17 @@ func Skewed(ranks, count, skew int, seed uint64) Matrix {
 // Sends is how many elements a rank sends to others.
 func (m Matrix) Sends(rank int) int { return m.input(rank, len(m)) - m[rank][rank] }
 
+// SendsIn is how many of them it sends in a channel.
+func (m Matrix) SendsIn(rank int, c Channel) (elements int) {
+	for to := range m {
+		if to != rank {
+			from, behind := c.Part(0, m[rank][to])
+			elements += behind - from
+		}
+	}
+	return elements
+}
+
 // InputLen and OutputLen are the elements of a rank's buffers.
 func (m Matrix) InputLen(rank int) int  { return m.input(rank, len(m)) }
 func (m Matrix) OutputLen(rank int) int { return m.output(len(m), rank) }

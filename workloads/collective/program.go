@@ -27,7 +27,16 @@ type Data struct {
 	Type  element.Type // default element.Float32
 	// Op is element.Sum by default, and always element.None of kinds that combine nothing.
 	Op element.Op
+	// Channel is the part of it that the operation is done on.
+	Channel Channel
 }
+
+// Channel is one of several that do an operation together, on the same buffers and each over
+// an endpoint of its own: it does its part of what each rank has to do. Zero does all.
+type Channel struct{ Number, Of int }
+
+// Part is the channel's part of elements that all channels do together.
+func (c Channel) Part(from, to int) (int, int) { return divide(from, to, max(c.Of, 1), c.Number) }
 
 // withDefaults fills what is not set, and checks the rest.
 func (d Data) withDefaults(kind schedule.Kind) (Data, error) {
@@ -55,11 +64,14 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 		}
 		p.plans[mode] = plan
 	}
+	if s.Equal && d.Channel.Of > 1 {
+		return nil, fmt.Errorf("make program: %s in %d channels: it has chunks of one length, which may move", s.Algorithm, d.Channel.Of)
+	}
 	if s.Equal && d.Count%s.Chunks != 0 {
 		return nil, fmt.Errorf("make program: %d elements: want a multiple of the %d chunks of %s, which have one length", d.Count, s.Chunks, s.Algorithm)
 	}
 	if d.Count > 0 {
-		p.slices = newLayout(s.Chunks, d.Count, d.Type.Size()).slices
+		p.slices = newLayout(s.Chunks, (d.Count+max(d.Channel.Of, 1)-1)/max(d.Channel.Of, 1), d.Type.Size()).slices
 	}
 	ranges := false
 	for rank, threads := range s.Ranks {
@@ -68,7 +80,7 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 				step := &t.Steps[i]
 				ranges = ranges || step.Count > 1
 				if step.Op != schedule.Receive && step.Source == schedule.Scratch || step.Op != schedule.Send && step.Target == schedule.Scratch {
-					_, p.scratch = p.whole(schedule.Scratch)
+					p.scratch = p.scratchLen()
 				}
 			}
 		}
@@ -77,6 +89,9 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 		}
 	}
 	if ranges && s.Kind.Shares() {
+		if d.Channel.Of > 1 {
+			return nil, fmt.Errorf("make program: %s by %s in %d channels: of several chunks a channel's parts do not stand together", s.Kind, s.Algorithm, d.Channel.Of)
+		}
 		p.slices = 1 // several chunks have one slice together only where that is all of them
 	}
 	return p, nil
@@ -112,10 +127,6 @@ func divide(from, to, parts, i int) (int, int) {
 	return start, start + short
 }
 
-// Part is part i of so many elements in several, the first ones being longer by one where
-// there is a rest.
-func Part(elements, parts, i int) (from, to int) { return divide(0, elements, parts, i) }
-
 // whole is how many chunks, and elements, a buffer has that has all of them.
 func (p *Program) whole(b schedule.Buffer) (chunks, elements int) {
 	chunks, elements = p.schedule.Len(b), p.data.Count
@@ -125,8 +136,34 @@ func (p *Program) whole(b schedule.Buffer) (chunks, elements int) {
 	return chunks, elements
 }
 
+// scratchLen is the elements of scratch memory: the channel's alone.
+func (p *Program) scratchLen() int {
+	_, elements := p.whole(schedule.Scratch)
+	return p.scratchAt(elements)
+}
+
+// scratchAt is where in scratch memory an element of the whole buffer is: behind those before
+// it that are the channel's.
+func (p *Program) scratchAt(element int) (at int) {
+	chunks, elements := p.whole(schedule.Scratch)
+	switch channel := p.data.Channel; {
+	case channel.Of <= 1:
+		return element
+	case !p.schedule.Kind.Shares():
+		from, to := channel.Part(0, elements)
+		return min(element, to) - from
+	default:
+		for chunk := range chunks {
+			from, to := channel.Part(divide(0, elements, chunks, chunk))
+			at += max(0, min(element, to)-from)
+		}
+	}
+	return at
+}
+
 // part is the elements of a slice of chunks of a buffer. Where ranks have shares, chunks
-// are whole and divided into slices; elsewhere slices are, and divided into chunks, so that
+// are whole, of which channels have parts, and these are divided into slices; elsewhere a
+// channel's part of the buffer is divided into slices, and these into chunks, so that
 // several chunks are one message. Of chunks of one length, slices are, too.
 func (p *Program) part(b schedule.Buffer, chunk, count, slice int) (from, to int) {
 	if count == 0 {
@@ -135,14 +172,15 @@ func (p *Program) part(b schedule.Buffer, chunk, count, slice int) (from, to int
 	chunks, elements := p.whole(b)
 	bound := func(chunk int) (int, int) {
 		if p.schedule.Kind.Shares() {
-			from, to := divide(0, elements, chunks, chunk)
+			from, to := p.data.Channel.Part(divide(0, elements, chunks, chunk))
 			return divide(from, to, p.slices, slice)
 		}
 		if p.schedule.Equal { // so that all chunks of a slice are equal, too
 			from, to := divide(0, elements/chunks, p.slices, slice)
 			return from*chunks + chunk*(to-from), from*chunks + (chunk+1)*(to-from)
 		}
-		from, to := divide(0, elements, p.slices, slice)
+		from, to := p.data.Channel.Part(0, elements)
+		from, to = divide(from, to, p.slices, slice)
 		return divide(from, to, chunks, chunk)
 	}
 	from, _ = bound(chunk)
@@ -248,7 +286,8 @@ type place struct {
 // place is where a rank has elements of the whole buffer in one of its buffers.
 func (p *Program) place(rank int, mode Mode, b schedule.Buffer, from, to int) place {
 	if b == schedule.Scratch {
-		return place{b, from, to}
+		at := p.scratchAt(from)
+		return place{b, at, at + to - from}
 	}
 	if mode == InPlace {
 		return place{p.Whole(), from, to}

@@ -31,8 +31,6 @@ type RunnerConfig struct {
 	Memory Memory[[]byte]
 	// Handles are those of the others' memory, by rank.
 	Handles []Memory[[]byte]
-	// Base is where in the others' inputs and outputs those of the program begin, in bytes.
-	Base uint64
 }
 
 // Runner does the operations of a program at one rank. Each slice of the chunks goes
@@ -238,9 +236,6 @@ func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others 
 			from, to := p.target(&p.schedule.Ranks[step.Peer][other.Thread].Steps[other.Step], slice)
 			lands := p.lands(step.Peer, mode, other, from, to, others[step.Peer][number])
 			a.remote, a.offset = r.config.Handles[step.Peer].of(lands.buffer), uint64(lands.from*p.data.Type.Size())
-			if lands.buffer != schedule.Scratch {
-				a.offset += r.config.Base
-			}
 		}
 	}
 	return a

@@ -107,7 +107,7 @@ func TestRunners(t *testing.T) {
 					if k > 0 && (!kind.Combines() || i < 3) {
 						continue // once is enough
 					}
-					d := Data{count, element.Types()[(i+k+ranks)%4], op} // each with each
+					d := Data{Count: count, Type: element.Types()[(i+k+ranks)%4], Op: op} // each with each
 					t.Run(fmt.Sprintf("%s/%s/ranks=%d/count=%d/%s/%s", kind, algorithm, ranks, count, d.Type, op), func(t *testing.T) {
 						runners := newRunners(t, program(t, kind, algorithm, ranks, ranks/2, d), openMemory(seed))
 						for _, mode := range []Mode{OutOfPlace, InPlace, InPlace, OutOfPlace} {
@@ -214,7 +214,7 @@ func TestRingOrder(t *testing.T) {
 	const ranks, count = 5, 5 * 3001
 	for _, kind := range element.Types() {
 		for _, op := range []element.Op{element.Sum, element.Average} {
-			p := program(t, schedule.AllReduce, "ring", ranks, 0, Data{count, kind, op})
+			p := program(t, schedule.AllReduce, "ring", ranks, 0, Data{Count: count, Type: kind, Op: op})
 			for seed := range uint64(3) {
 				runners := newRunners(t, p, openMemory(seed))
 				random := rand.New(rand.NewPCG(6, 7)) // the same each time

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
@@ -11,7 +10,6 @@ import (
 	"railbed/testbed/spec"
 	"railbed/transports"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/schedule"
 )
 
 // Channels are the places of a job's channels: for each rank in turn, so many, on the NICs of
@@ -58,188 +56,159 @@ func (j Job) checkChannels(problem func(format string, args ...any)) {
 		return
 	}
 	if !spec.HasChannels(j.Kind, j.Algorithm) || j.SGD != nil || j.offline() || j.arbitrated() || j.RD != nil && !j.RD.Droppable.IsZero() {
-		problem("%s by %s in %d channels: want %s by %v, and no rates but the links'", j.Kind, j.Algorithm, n, AllReduce, schedule.Algorithms(schedule.AllReduce))
+		problem("%s by %s in %d channels: want one of %v, and no rates but the links'", j.Kind, j.Algorithm, n, spec.WithChannels(j.Kind))
 	}
 	if _, err := j.perChannel().withDefaults(); err != nil {
 		problem("in %d channels: %w", n, err)
 	}
 }
 
-// perChannel is the job of which each channel of each rank is a rank: what differs between
-// channels is where they are.
+// perChannel is a job of which each channel of each rank is a rank: its ends are where those
+// of the channels are.
 func (j Job) perChannel() Job {
-	j.Ranks, j.Sends, j.Channels, j.ChannelSends = j.Channels, j.ChannelSends, nil, nil
-	return j
+	return Job{
+		Name: j.Name, Kind: AllReduce, Algorithm: Ring, Transport: j.Transport, Ranks: j.Channels, Sends: j.ChannelSends, Family: j.Family, BasePort: j.BasePort,
+		Ordinal: j.Ordinal, Dilation: j.Dilation, RD: j.RD, RoCE: j.RoCE, Secret: j.Secret, RoundTrip: j.RoundTrip,
+	}
 }
 
-// lane is a channel's end at a rank.
+// channels are those of a rank's lanes.
+func (c *workerConfig) channels() []collective.Channel {
+	all := make([]collective.Channel, max(len(c.Channels), 1))
+	for i := range all {
+		all[i] = collective.Channel{Number: i, Of: len(all)}
+	}
+	return all
+}
+
+// lane is a rank's end of a channel, or of all there is.
 type lane struct {
-	endpoint  endpoint
-	peers     map[transports.Peer]int
+	endpoint endpoint
+	// peers holds the rank of each peer of the endpoint.
+	peers map[transports.Peer]int
+	// endpoints are the peers by rank.
 	endpoints map[int]transports.Peer
 }
 
-// channelled is a part in several channels, each of which does the operation for a part of
-// the buffer.
-type channelled struct {
-	buffers
-	runners []*collective.Runner
-	pattern *collective.Pattern
+// open makes the endpoint.
+func (l *lane) open(c *workerConfig) error {
+	l.peers, l.endpoints = map[transports.Peer]int{}, map[int]transports.Peer{}
+	endpoint, err := open(c, func(p transports.Peer) int { return l.peers[p] })
+	if err == nil {
+		l.endpoint = endpoint
+	}
+	return err
 }
 
-// channelled meets the other ranks and does operations in channels.
-func (w *rank) channelled(ctx context.Context) (err error) {
-	c := &w.config
-	lanes := make([]lane, len(c.Channels))
-	defer func() {
-		for _, l := range lanes {
-			if l.endpoint != nil {
-				err = errors.Join(err, l.endpoint.Close())
-			}
+// openLanes opens the ends of all channels, or the one where there are none.
+func (w *rank) openLanes() error {
+	if len(w.config.Channels) == 0 {
+		if err := w.lane.open(&w.config); err != nil {
+			return err
 		}
-	}()
-	shapes, err := c.channelShapes()
+		w.timer = &waitTimer{endpoint: w.endpoint}
+		w.endpoint = w.timer
+		w.lanes = []*lane{&w.lane}
+		return nil
+	}
+	for i := range w.config.Channels {
+		l := &lane{}
+		if err := l.open(&w.config.Channels[i]); err != nil {
+			return fmt.Errorf("channel %d: %w", i, err)
+		}
+		w.lanes = append(w.lanes, l)
+	}
+	return nil
+}
+
+// addPeer makes another rank a peer, unless it is one.
+func (l *lane) addPeer(table []rendezvous, rank int) (transports.Peer, error) {
+	if peer, known := l.endpoints[rank]; known {
+		return peer, nil
+	}
+	peer, err := l.endpoint.AddPeer(table[rank].Address)
+	if err == nil {
+		l.peers[peer], l.endpoints[rank] = rank, peer
+	}
+	return peer, err
+}
+
+// addPeers makes all but the own rank peers.
+func (l *lane) addPeers(table []rendezvous, own int) (peers []transports.Peer, err error) {
+	peers = make([]transports.Peer, len(table))
+	for other := range table {
+		if other == own {
+			continue
+		}
+		if peers[other], err = l.addPeer(table, other); err != nil {
+			return nil, err
+		}
+	}
+	return peers, nil
+}
+
+func (l *lane) registerAll(b buffers) (memory collective.Memory[[]byte], err error) {
+	if memory.Input, err = l.register(b.input); err != nil {
+		return memory, err
+	}
+	if memory.Output, err = l.register(b.output); err != nil {
+		return memory, err
+	}
+	memory.Work, err = l.register(b.work)
+	return memory, err
+}
+
+func (l *lane) register(memory []byte) ([]byte, error) {
+	if len(memory) == 0 {
+		return nil, nil // nothing will be written there
+	}
+	region, err := l.endpoint.Register(memory, transports.RemoteWrite)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	most := shape{}
-	work := make([]int, len(lanes))
-	for _, s := range shapes {
-		for i := range s {
-			work[i] = max(work[i], s[i].work)
-		}
-	}
-	for _, size := range c.Sizes {
-		most.input, most.output = max(most.input, int(size)), max(most.output, int(size))
-	}
-	whole := allocate([]shape{most})
-	own, memory := &rendezvous{}, make([]buffers, len(lanes))
-	for i := range lanes {
-		l := &lanes[i]
-		if l.endpoint, err = open(&c.Channels[i], func(p transports.Peer) int { return l.peers[p] }); err != nil {
-			return err
-		}
-		memory[i] = buffers{input: whole.input, output: whole.output, work: make([]byte, work[i])}
-		channel := &rank{endpoint: l.endpoint}
-		handles, err := channel.registerAll(memory[i])
-		if err != nil {
-			return err
-		}
-		own.Operations, own.Addresses = append(own.Operations, handles), append(own.Addresses, l.endpoint.Address())
-	}
-	table, err := w.meet(ctx, own)
-	if err != nil {
-		return err
-	}
-	var p *channelled
-	size := -1
-	for _, r := range c.rounds() {
-		if r.size != size {
-			size = r.size
-			if p, err = w.joinChannels(table, lanes, memory, shapes[size], int(c.Sizes[size])); err != nil {
-				return err
-			}
-		}
-		if err := w.round(ctx, p, p.output, &r); err != nil {
-			return err
-		}
-	}
-	if err := w.end(ctx); err != nil {
-		return err
-	}
-	return w.finishChannels(lanes)
+	return region.Remote(), nil
 }
 
-// finishChannels closes the ends and reports what each of them did over its whole life.
-func (w *rank) finishChannels(lanes []lane) error {
-	finished := &workerFinished{DeviceBound: true}
-	for i := range lanes {
-		if err := lanes[i].endpoint.Close(); err != nil {
-			return err
-		}
-		of := lanes[i].endpoint.account(lanes[i].peers)
-		addTraffic(&finished.Stream, of.Stream)
-		finished.DeviceBound = finished.DeviceBound && lanes[i].endpoint.DeviceBound()
-		finished.Channels = append(finished.Channels, *of)
-	}
-	return w.send(message{Finished: finished})
-}
-
-// channelShapes are the programs of each size and channel.
-func (c *workerConfig) channelShapes() ([][]shape, error) {
-	var shapes [][]shape
-	for _, size := range c.Sizes {
-		var s []shape
-		for i := range c.Channels {
-			from, to := collective.Part(int(size)/c.Type.Size(), len(c.Channels), i)
-			one, err := c.programShape(to - from)
-			if err != nil {
-				return nil, err
-			}
-			s = append(s, one)
-		}
-		shapes = append(shapes, s)
-	}
-	return shapes, nil
-}
-
-// joinChannels makes this rank's part in operations of a size.
-func (w *rank) joinChannels(table []rendezvous, lanes []lane, memory []buffers, shapes []shape, size int) (*channelled, error) {
-	c := &w.config
-	p := &channelled{buffers: memory[0].view(shape{input: size, output: size})}
-	for i := range lanes {
-		l, program := &lanes[i], shapes[i].program
-		if l.peers == nil {
-			l.peers, l.endpoints = map[transports.Peer]int{}, map[int]transports.Peer{}
-		}
-		from, to := collective.Part(size/c.Type.Size(), len(lanes), i)
-		from, to = from*c.Type.Size(), to*c.Type.Size()
-		config := collective.RunnerConfig{
-			Endpoint: l.endpoint, Program: program, Rank: c.Rank, Peers: make([]transports.Peer, c.Ranks), Handles: make([]collective.Memory[[]byte], c.Ranks),
-			Memory: collective.Memory[[]byte]{Input: p.input[from:to], Output: p.output[from:to], Work: memory[i].work[:shapes[i].work]},
-			Base:   uint64(from),
-		}
-		for _, other := range program.Partners(c.Rank) {
-			if len(table[other].Addresses) != len(lanes) || len(table[other].Operations) != len(lanes) {
-				return nil, fmt.Errorf("rank %d has %d channels, want %d", other, len(table[other].Addresses), len(lanes))
-			}
-			peer, known := l.endpoints[other]
-			if !known {
-				var err error
-				if peer, err = l.endpoint.AddPeer(table[other].Addresses[i]); err != nil {
-					return nil, err
-				}
-				l.peers[peer], l.endpoints[other] = other, peer
-			}
-			config.Peers[other], config.Handles[other] = peer, table[other].Operations[i]
-		}
-		runner, err := collective.NewRunner(config)
+// meetInLanes meets the other ranks with what each lane has for them; the tables are by lane.
+func (w *rank) meetInLanes(ctx context.Context, of func(i int, l *lane) (*rendezvous, error)) ([][]rendezvous, error) {
+	own := &rendezvous{}
+	for i, l := range w.lanes {
+		end, err := of(i, l)
 		if err != nil {
 			return nil, err
 		}
-		p.runners = append(p.runners, runner)
+		end.Address = l.endpoint.Address()
+		own.Channels = append(own.Channels, *end)
 	}
-	var err error
-	p.pattern, err = collective.NewPattern(collective.PatternConfig{Rank: c.Rank, Ranks: c.Ranks, Type: c.Type, Op: c.Op})
-	return p, err
+	if len(w.config.Channels) == 0 {
+		own = &own.Channels[0]
+	}
+	table, err := w.meet(ctx, own)
+	if err != nil || len(w.config.Channels) == 0 {
+		return [][]rendezvous{table}, err
+	}
+	tables := make([][]rendezvous, len(w.lanes))
+	for rank, r := range table {
+		if len(r.Channels) != len(tables) {
+			return nil, fmt.Errorf("rank %d has %d channels, want %d", rank, len(r.Channels), len(tables))
+		}
+		for i := range tables {
+			tables[i] = append(tables[i], r.Channels[i])
+		}
+	}
+	return tables, nil
 }
 
-// fill implements part.
-func (p *channelled) fill(id operationID) {
-	to := p.input
-	if id.Mode == collective.InPlace {
-		to = p.output
+// atOnce does an operation in all lanes at the same time.
+func atOnce[T any](ctx context.Context, lanes []T, operate func(T, context.Context) (collective.Traffic, error)) (sum collective.Traffic, err error) {
+	if len(lanes) == 1 {
+		return operate(lanes[0], ctx)
 	}
-	p.pattern.Fill(to, id.Index, 0)
-}
-
-// operate implements part: channels run at the same time.
-func (p *channelled) operate(ctx context.Context, id operationID) (sum collective.Traffic, err error) {
 	group, ctx := errgroup.WithContext(ctx)
-	traffic := make([]collective.Traffic, len(p.runners))
-	for i, runner := range p.runners {
+	traffic := make([]collective.Traffic, len(lanes))
+	for i, l := range lanes {
 		group.Go(func() (err error) {
-			if traffic[i], err = runner.Run(ctx, id.Mode); err != nil {
+			if traffic[i], err = operate(l, ctx); err != nil {
 				return fmt.Errorf("channel %d: %w", i, err)
 			}
 			return nil
@@ -252,11 +221,24 @@ func (p *channelled) operate(ctx context.Context, id operationID) (sum collectiv
 	return sum, err
 }
 
-// lost implements part.
-func (p *channelled) lost() []collective.Loss { return nil }
-
-// check implements part: over the whole buffer, so that what one channel did for another is
-// wrong.
-func (p *channelled) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
-	return p.pattern.Wrong(p.output, id.Index, 0), 0
+// finish closes the ends and reports what each of them did over its whole life.
+func (w *rank) finish() error {
+	var all []workerFinished
+	for _, l := range w.lanes {
+		if err := l.endpoint.Close(); err != nil {
+			return err
+		}
+		of := l.endpoint.account(l.peers)
+		of.DeviceBound = l.endpoint.DeviceBound()
+		all = append(all, *of)
+	}
+	if len(w.config.Channels) == 0 {
+		return w.send(message{Finished: &all[0]})
+	}
+	finished := &workerFinished{DeviceBound: true, Channels: all}
+	for _, of := range all {
+		addTraffic(&finished.Stream, of.Stream)
+		finished.DeviceBound = finished.DeviceBound && of.DeviceBound
+	}
+	return w.send(message{Finished: finished})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/workloads/collective/element"
@@ -24,37 +25,81 @@ func inChannels(j Job, channels int) Job {
 	return j
 }
 
-// TestChannels holds that operations in channels are right out of place and in place, that
-// each channel sends its part, and that what is damaged is counted.
+// TestChannels holds that operations of every kind and algorithm in channels are right out of
+// place and in place, that each channel sends its part, and that what is damaged is counted.
 func TestChannels(t *testing.T) {
-	for i, algorithm := range schedule.Algorithms(schedule.AllReduce) {
-		const ranks, channels, size = 3, 3, 90_000
-		j := inChannels(job(ranks, size), channels)
-		j.Algorithm, j.Transport, j.InPlace = algorithm, []string{TCP, RD}[i%2], true
-		j.Type, j.Op = element.Types()[i%4], element.Ops()[i%4]
-		result, err := Run(t.Context(), j, goroutines{}, nil)
-		if err != nil || result.Wrong() != 0 {
-			t.Errorf("%s: %v, %+v", algorithm, err, result)
-			continue
-		}
-		operations := uint64(2 * (j.Warmup + j.Iterations))
-		for rank, r := range result.PerRank {
-			want := operations * schedule.Sent(schedule.AllReduce, algorithm, ranks, rank, 0).Of(size)
-			if len(r.Channels) != channels || r.Payload.Sent != want {
-				t.Errorf("%s: rank %d sent %d bytes in %d channels, want %d", algorithm, rank, r.Payload.Sent, len(r.Channels), want)
-			}
-			ports := map[string]bool{}
-			for _, c := range r.Channels {
-				ports[fmt.Sprint(c.Addr, c.Port)] = true
-				if j.Transport == RD && c.Stream.Sent != want/channels {
-					t.Errorf("%s: a channel of rank %d sent %d bytes, want %d", algorithm, rank, c.Stream.Sent, want/channels)
+	count := 0
+	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll} {
+		for _, algorithm := range spec.WithChannels(kind) {
+			for _, size := range []units.Bytes{108_000, 107_952, 8 << 20, 8} { // the second one with rests in channels
+				i := count
+				if count++; size > 1<<20 && i%3 != 0 {
+					continue
 				}
-			}
-			if len(ports) != channels {
-				t.Errorf("%s: channels of rank %d hear on %v", algorithm, rank, ports)
+				const ranks, channels = 3, 3
+				j := inChannels(job(ranks, size), channels)
+				j.Kind, j.Algorithm, j.Transport, j.InPlace, j.Root = kind, algorithm, []string{TCP, RD}[i%2], kind != AllToAll, 1
+				j.Type, j.Op = element.Types()[i%4], element.Ops()[(i/2)%4]
+				result, err := Run(t.Context(), j, goroutines{}, nil)
+				if err != nil || result.Wrong() != 0 {
+					t.Errorf("%s by %s of %v: %v, %+v", kind, algorithm, size, err, result)
+					continue
+				}
+				if size == 108_000 {
+					checkChannels(t, &j, result)
+				}
 			}
 		}
 	}
+	j := inChannels(mixtureJob(3, RD), 2)
+	result, err := Run(t.Context(), j, goroutines{}, nil)
+	if err != nil || result.Wrong() != 0 {
+		t.Errorf("mixture: %v, %+v", err, result)
+	} else {
+		checkChannels(t, &j, result)
+	}
+	testWrongChannels(t)
+}
+
+// checkChannels holds that each channel of each rank sent its part, which is as much as that
+// of the others.
+func checkChannels(t *testing.T, j *Job, result *Result) {
+	t.Helper()
+	operations, ranks := uint64(len(result.Operations)), len(j.Ranks)
+	for rank, r := range result.PerRank {
+		of := schedule.Share{Num: ranks - 1, Den: ranks}
+		if j.Kind != AllToAll {
+			of = schedule.Sent(schedule.Kind(j.Kind), j.Algorithm, ranks, rank, j.Root)
+		}
+		want := operations * of.Of(uint64(j.Size))
+		if j.MoE != nil {
+			want = 0
+			load := j.MoE.Load()
+			for to := range ranks {
+				if out, back := j.MoE.Bytes(&load, rank, to); to != rank {
+					want += operations * uint64(out+back)
+				}
+			}
+		}
+		if len(r.Channels) != j.channels() || r.Payload.Sent != want {
+			t.Errorf("%s by %s: rank %d sent %d bytes in %d channels, want %d", j.Kind, j.Algorithm, rank, r.Payload.Sent, len(r.Channels), want)
+		}
+		ports := map[string]bool{}
+		for _, c := range r.Channels {
+			ports[fmt.Sprint(c.Addr, c.Port)] = true
+			if j.Transport == RD && c.Stream.Sent != want/uint64(j.channels()) {
+				t.Errorf("%s by %s: a channel of rank %d sent %d bytes, want %d", j.Kind, j.Algorithm, rank, c.Stream.Sent, want/uint64(j.channels()))
+			}
+		}
+		if len(ports) != j.channels() {
+			t.Errorf("%s by %s: channels of rank %d hear on %v", j.Kind, j.Algorithm, rank, ports)
+		}
+	}
+}
+
+// testWrongChannels holds that what is damaged is counted, and that what cannot be does not run.
+func testWrongChannels(t *testing.T) {
+	t.Helper()
 	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
 		if rank == 1 && id.Index == 0 { // two channels' parts in each other's places
 			for i := range 1600 {
@@ -67,7 +112,7 @@ func TestChannels(t *testing.T) {
 		t.Errorf("%v, %+v", err, result)
 	}
 	for name, change := range map[string]func(*Job){
-		"kind":      func(j *Job) { j.Kind = AllGather },
+		"kind":      func(j *Job) { j.Kind, j.Size = Barrier, 0 },
 		"algorithm": func(j *Job) { j.Algorithm = Hierarchical },
 		"places":    func(j *Job) { j.Channels = j.Channels[1:] },
 		"arbiter":   func(j *Job) { j.Transport, j.RD = RD, &spec.RD{Control: spec.ControlArbiter} },

@@ -128,7 +128,7 @@ func (w *rank) aggregate(ctx context.Context) error {
 		return err
 	}
 	most := int(slices.Max(c.Sizes))
-	whole := allocate([]shape{{input: most, output: most}})
+	whole := allocateFor(shape{input: most, output: most})
 	var sent collective.Traffic
 	for _, r := range c.rounds() {
 		size := int(c.Sizes[r.size])

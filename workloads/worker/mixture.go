@@ -7,7 +7,6 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/spec"
-	"railbed/transports"
 	"railbed/workloads/collective"
 	"railbed/workloads/collective/element"
 	"railbed/workloads/moe"
@@ -83,13 +82,19 @@ const (
 type mixture struct {
 	experts   *moe.Rank
 	memory    [exchanges]buffers
-	exchanges [exchanges]*collective.AllToAll
-	shares    *shares
+	exchanges [exchanges][]*collective.AllToAll // by lane
+	shares    []*shares                         // of each lane
 	step      mixtureStep
 }
 
 // wordBytes is the length of the elements as which messages are exchanged.
 const wordBytes = 4
+
+// MixtureBytes is how many of the bytes that a rank sends another in an exchange go by a channel.
+func MixtureBytes(bytes int, channel collective.Channel) int {
+	from, to := channel.Part(0, bytes/wordBytes)
+	return wordBytes * (to - from)
+}
 
 // matrices are how many words ranks send each other.
 func matrices(c moe.Config) (m [exchanges]collective.Matrix) {
@@ -110,40 +115,24 @@ func matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 func (w *rank) mixture(ctx context.Context) error {
 	c := &w.config
 	m := &mixture{experts: moe.NewRank(*c.MoE, c.Rank)}
-	own := &rendezvous{Operations: make([]collective.Memory[[]byte], exchanges)}
 	words := matrices(*c.MoE)
 	for i := range m.memory {
-		m.memory[i] = allocate([]shape{{input: wordBytes * words[i].InputLen(c.Rank), output: wordBytes * words[i].OutputLen(c.Rank)}})
-		var err error
-		if own.Operations[i], err = w.registerAll(m.memory[i]); err != nil {
-			return err
-		}
+		m.memory[i] = allocateFor(shape{input: wordBytes * words[i].InputLen(c.Rank), output: wordBytes * words[i].OutputLen(c.Rank)})
 	}
-	table, err := w.meet(ctx, own)
+	tables, err := w.meetInLanes(ctx, func(_ int, l *lane) (own *rendezvous, err error) {
+		own = &rendezvous{Operations: make([]collective.Memory[[]byte], exchanges)}
+		for i := range m.memory {
+			if own.Operations[i], err = l.registerAll(m.memory[i]); err != nil {
+				return nil, err
+			}
+		}
+		return own, nil
+	})
 	if err != nil {
 		return err
 	}
-	if m.shares, err = newShares(w.endpoint, exchanges); err != nil {
-		return err
-	}
-	for i := range m.exchanges {
-		config := collective.AllToAllConfig{
-			Endpoint: m.shares.of[i], Rank: c.Rank, Matrix: words[i], Phases: c.Phases, Peers: make([]transports.Peer, c.Ranks),
-			Type: element.Int32, Input: m.memory[i].input, Output: m.memory[i].output, Outputs: make([][]byte, c.Ranks),
-		}
-		for other := range table {
-			if len(table[other].Operations) != exchanges {
-				return fmt.Errorf("rank %d has %d exchanges, want %d", other, len(table[other].Operations), exchanges)
-			}
-			if other == c.Rank {
-				continue
-			}
-			config.Outputs[other] = table[other].Operations[i].Output
-			if config.Peers[other], err = w.addPeer(table, other); err != nil {
-				return err
-			}
-		}
-		if m.exchanges[i], err = collective.NewAllToAll(config); err != nil {
+	for i, l := range w.lanes {
+		if err := m.join(c, l, c.channels()[i], tables[i], words); err != nil {
 			return err
 		}
 	}
@@ -155,23 +144,54 @@ func (w *rank) mixture(ctx context.Context) error {
 	return w.end(ctx)
 }
 
+// join makes the exchanges of a lane.
+func (m *mixture) join(c *workerConfig, l *lane, channel collective.Channel, table []rendezvous, words [exchanges]collective.Matrix) error {
+	shares, err := newShares(l.endpoint, exchanges)
+	if err != nil {
+		return err
+	}
+	m.shares = append(m.shares, shares)
+	peers, err := l.addPeers(table, c.Rank)
+	if err != nil {
+		return err
+	}
+	for i := range m.exchanges {
+		config := collective.AllToAllConfig{
+			Endpoint: shares.of[i], Rank: c.Rank, Matrix: words[i], Phases: c.Phases, Channel: channel, Peers: peers,
+			Type: element.Int32, Input: m.memory[i].input, Output: m.memory[i].output, Outputs: make([][]byte, c.Ranks),
+		}
+		for other := range table {
+			if len(table[other].Operations) != exchanges {
+				return fmt.Errorf("rank %d has %d exchanges, want %d", other, len(table[other].Operations), exchanges)
+			}
+			config.Outputs[other] = table[other].Operations[i].Output
+		}
+		exchange, err := collective.NewAllToAll(config)
+		if err != nil {
+			return err
+		}
+		m.exchanges[i] = append(m.exchanges[i], exchange)
+	}
+	return nil
+}
+
 // fill implements part.
 func (m *mixture) fill(id operationID) { m.experts.Fill(id.Index) }
 
 // operate implements part: tokens are made FP8 within the time of the dispatch, and added up
 // within that of the combine, as by the kernels that it is like.
 func (m *mixture) operate(ctx context.Context, _ operationID) (traffic collective.Traffic, err error) {
-	err = m.shares.during(ctx, func(ctx context.Context) error {
+	err = during(ctx, m.shares, func(ctx context.Context) error {
 		began := time.Now()
 		m.experts.Pack(m.memory[dispatch].input)
-		out, err := m.exchanges[dispatch].Exchange(ctx)
+		out, err := atOnce(ctx, m.exchanges[dispatch], (*collective.AllToAll).Exchange)
 		if err != nil {
 			return fmt.Errorf("dispatch: %w", err)
 		}
 		dispatched := time.Now()
 		m.experts.Compute(m.memory[dispatch].output, m.memory[combine].input)
 		computed := time.Now()
-		back, err := m.exchanges[combine].Exchange(ctx)
+		back, err := atOnce(ctx, m.exchanges[combine], (*collective.AllToAll).Exchange)
 		if err != nil {
 			return fmt.Errorf("combine: %w", err)
 		}

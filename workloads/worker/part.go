@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"railbed/fabric/units"
-	"railbed/transports"
 	"railbed/workloads/collective"
 	"railbed/workloads/collective/element"
 )
@@ -38,14 +37,27 @@ type shape struct {
 	program             *collective.Program
 }
 
-// allocate makes memory that is enough for each of the shapes.
-func allocate(shapes []shape) buffers {
+// allocate makes memory that is enough for each of the shapes, by size and lane: all lanes
+// have one input and one output.
+func allocate(shapes [][]shape) []buffers {
+	var all []buffers
 	var most shape
-	for _, s := range shapes {
-		most.input, most.output, most.work = max(most.input, s.input), max(most.output, s.output), max(most.work, s.work)
+	for lane := range shapes[0] {
+		most.work = 0
+		for _, s := range shapes {
+			most.input, most.output, most.work = max(most.input, s[lane].input), max(most.output, s[lane].output), max(most.work, s[lane].work)
+		}
+		all = append(all, buffers{work: make([]byte, most.work)})
 	}
-	return buffers{input: make([]byte, most.input), output: make([]byte, most.output), work: make([]byte, most.work)}
+	input, output := make([]byte, most.input), make([]byte, most.output)
+	for lane := range all {
+		all[lane].input, all[lane].output = input, output
+	}
+	return all
 }
+
+// allocateFor is memory for one size in one lane.
+func allocateFor(s shape) buffers { return allocate([][]shape{{s}})[0].view(s) }
 
 // view is the part of the memory that a shape has.
 func (b buffers) view(s shape) buffers {
@@ -80,17 +92,17 @@ func (a *allReduce) check(id operationID, lost []collective.Loss) (wrong, short 
 	return a.pattern.WrongBut(collective.Floats(a.output), id.Index, lost)
 }
 
-// allToAll is a part in an all-to-all.
+// allToAll is a part in an all-to-all, by lanes.
 type allToAll struct {
 	buffers
-	exchange *collective.AllToAll
-	blocks   *collective.Blocks
+	exchanges []*collective.AllToAll
+	blocks    *collective.Blocks
 }
 
 func (a *allToAll) fill(id operationID) { a.blocks.Fill(a.input, id.Index) }
 
 func (a *allToAll) operate(ctx context.Context, _ operationID) (collective.Traffic, error) {
-	return a.exchange.Exchange(ctx)
+	return atOnce(ctx, a.exchanges, (*collective.AllToAll).Exchange)
 }
 
 func (a *allToAll) lost() []collective.Loss { return nil }
@@ -99,21 +111,25 @@ func (a *allToAll) check(id operationID, _ []collective.Loss) (wrong, short uint
 	return a.blocks.Wrong(a.output, id.Index), 0
 }
 
-// shapes are those of a rank's memory, by size.
-func (c *workerConfig) shapes() ([]shape, error) {
-	shapes := make([]shape, len(c.Sizes))
+// shapes are those of a rank's memory, by size and lane.
+func (c *workerConfig) shapes() ([][]shape, error) {
+	shapes := make([][]shape, len(c.Sizes))
 	for i, size := range c.Sizes {
-		switch {
-		case c.Kind == AllToAll && c.Algorithm != MSCCL:
-			m := c.matrix(size)
-			shapes[i] = shape{input: c.Type.Size() * m.InputLen(c.Rank), output: c.Type.Size() * m.OutputLen(c.Rank)}
-		case c.Kind == AllReduce && c.Algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum:
-			shapes[i] = shape{input: int(size), output: int(size)}
-		default:
-			var err error
-			if shapes[i], err = c.programShape(int(size) / c.Type.Size()); err != nil {
-				return nil, err
+		for _, channel := range c.channels() {
+			var s shape
+			switch {
+			case c.Kind == AllToAll && c.Algorithm != MSCCL:
+				m := c.matrix(size)
+				s = shape{input: c.Type.Size() * m.InputLen(c.Rank), output: c.Type.Size() * m.OutputLen(c.Rank)}
+			case c.Kind == AllReduce && c.Algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum && len(c.Channels) == 0:
+				s = shape{input: int(size), output: int(size)}
+			default:
+				var err error
+				if s, err = c.programShape(int(size)/c.Type.Size(), channel); err != nil {
+					return nil, err
+				}
 			}
+			shapes[i] = append(shapes[i], s)
 		}
 	}
 	return shapes, nil
@@ -124,14 +140,18 @@ func (c *workerConfig) matrix(size units.Bytes) collective.Matrix {
 	return collective.Skewed(c.Ranks, int(size)/c.Type.Size(), c.Skew, c.Seed)
 }
 
-// join makes this rank's part in operations of a size from the table of all ranks.
-func (w *rank) join(table []rendezvous, b buffers, size units.Bytes) (part, error) {
+// join makes this rank's part in operations of a size from the tables of all ranks.
+func (w *rank) join(tables [][]rendezvous, b []buffers, size units.Bytes) (part, error) {
 	switch {
-	case w.config.Kind == AllToAll && b.program == nil:
-		return w.joinAllToAll(table, b, w.config.matrix(size))
-	case b.program != nil:
-		return w.joinProgram(table, b)
+	case w.config.Kind == AllToAll && b[0].program == nil:
+		return w.joinAllToAll(tables, b, w.config.matrix(size))
+	case b[0].program != nil:
+		return w.joinProgram(tables, b)
 	}
+	return w.joinRing(tables[0], b[0])
+}
+
+func (w *rank) joinRing(table []rendezvous, b buffers) (part, error) {
 	n := w.config.Ranks
 	next, prev := (w.config.Rank+1)%n, (w.config.Rank+n-1)%n
 	config := collective.RingConfig{
@@ -157,39 +177,28 @@ func (w *rank) join(table []rendezvous, b buffers, size units.Bytes) (part, erro
 	return &allReduce{b, ring, pattern}, err
 }
 
-func (w *rank) joinAllToAll(table []rendezvous, b buffers, matrix collective.Matrix) (part, error) {
+func (w *rank) joinAllToAll(tables [][]rendezvous, b []buffers, matrix collective.Matrix) (part, error) {
 	c := &w.config
-	config := collective.AllToAllConfig{
-		Endpoint: w.endpoint, Rank: c.Rank, Matrix: matrix, Phases: c.Phases, Peers: make([]transports.Peer, c.Ranks),
-		Type: c.Type, Input: b.input, Output: b.output, Outputs: make([][]byte, c.Ranks),
-	}
-	for other := range table {
-		if other == c.Rank {
-			continue
+	a := &allToAll{buffers: b[0], blocks: collective.NewBlocks(c.Rank, matrix, c.Type)}
+	for i, l := range w.lanes {
+		config := collective.AllToAllConfig{
+			Endpoint: l.endpoint, Rank: c.Rank, Matrix: matrix, Phases: c.Phases, Channel: c.channels()[i],
+			Type: c.Type, Input: b[i].input, Output: b[i].output, Outputs: make([][]byte, c.Ranks),
 		}
-		peer, err := w.addPeer(table, other)
+		for other, of := range tables[i] {
+			config.Outputs[other] = of.Output
+		}
+		var err error
+		if config.Peers, err = l.addPeers(tables[i], c.Rank); err != nil {
+			return nil, err
+		}
+		exchange, err := collective.NewAllToAll(config)
 		if err != nil {
 			return nil, err
 		}
-		config.Peers[other], config.Outputs[other] = peer, table[other].Output
+		a.exchanges = append(a.exchanges, exchange)
 	}
-	exchange, err := collective.NewAllToAll(config)
-	if err != nil {
-		return nil, err
-	}
-	return &allToAll{b, exchange, collective.NewBlocks(c.Rank, config.Matrix, c.Type)}, nil
-}
-
-// addPeer makes another rank a peer, unless it is one.
-func (w *rank) addPeer(table []rendezvous, rank int) (transports.Peer, error) {
-	if peer, known := w.endpoints[rank]; known {
-		return peer, nil
-	}
-	peer, err := w.endpoint.AddPeer(table[rank].Address)
-	if err == nil {
-		w.peers[peer], w.endpoints[rank] = rank, peer
-	}
-	return peer, err
+	return a, nil
 }
 
 // phases are those of rank i in an all-to-all: its algorithm's, or, where rates were

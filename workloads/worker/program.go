@@ -8,21 +8,20 @@ import (
 	"railbed/workloads/collective/schedule"
 )
 
-// scheduled is a part in a program.
+// scheduled is a part in a program, by lanes.
 type scheduled struct {
-	buffers
-	runner  *collective.Runner
+	runners []*collective.Runner
 	pattern *collective.Pattern
 }
 
 // programShape makes the program of a collective of so many elements, and the shape of this
 // rank's memory.
-func (c *workerConfig) programShape(count int) (shape, error) {
+func (c *workerConfig) programShape(count int, channel collective.Channel) (shape, error) {
 	s, err := c.schedule()
 	if err != nil {
 		return shape{}, err
 	}
-	return programShape(s, c.Rank, collective.Data{Count: count, Type: c.Type, Op: c.Op})
+	return programShape(s, c.Rank, collective.Data{Count: count, Type: c.Type, Op: c.Op, Channel: channel})
 }
 
 func programShape(s *schedule.Schedule, rank int, d collective.Data) (shape, error) {
@@ -38,40 +37,48 @@ func programShape(s *schedule.Schedule, rank int, d collective.Data) (shape, err
 	return shape{input: span(schedule.Input), output: span(schedule.Output), work: size * p.WorkLen(rank), program: p}, nil
 }
 
-func (w *rank) joinProgram(table []rendezvous, b buffers) (part, error) {
+func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
 	c := &w.config
-	config := collective.RunnerConfig{
-		Endpoint: w.endpoint, Program: b.program, Rank: c.Rank, Peers: make([]transports.Peer, c.Ranks),
-		Memory:  collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work},
-		Handles: make([]collective.Memory[[]byte], c.Ranks),
+	pattern, err := collective.NewPattern(b[0].program.Pattern(c.Rank))
+	if err != nil {
+		return nil, err
 	}
-	for _, other := range b.program.Partners(c.Rank) {
-		peer, err := w.addPeer(table, other)
+	s := &scheduled{pattern: pattern}
+	for i, l := range w.lanes {
+		config := collective.RunnerConfig{
+			Endpoint: l.endpoint, Program: b[i].program, Rank: c.Rank, Peers: make([]transports.Peer, c.Ranks),
+			Memory:  collective.Memory[[]byte]{Input: b[i].input, Output: b[i].output, Work: b[i].work},
+			Handles: make([]collective.Memory[[]byte], c.Ranks),
+		}
+		for _, other := range config.Program.Partners(c.Rank) {
+			if config.Peers[other], err = l.addPeer(tables[i], other); err != nil {
+				return nil, err
+			}
+			of := &tables[i][other]
+			config.Handles[other] = collective.Memory[[]byte]{Input: of.Input, Output: of.Output, Work: of.Work}
+		}
+		runner, err := collective.NewRunner(config)
 		if err != nil {
 			return nil, err
 		}
-		config.Peers[other] = peer
-		config.Handles[other] = collective.Memory[[]byte]{Input: table[other].Input, Output: table[other].Output, Work: table[other].Work}
+		s.runners = append(s.runners, runner)
 	}
-	runner, err := collective.NewRunner(config)
-	if err != nil {
-		return nil, err
-	}
-	pattern, err := collective.NewPattern(b.program.Pattern(c.Rank))
-	if err != nil {
-		return nil, err
-	}
-	return &scheduled{b, runner, pattern}, nil
+	return s, nil
 }
 
-func (s *scheduled) fill(id operationID) { s.runner.Fill(s.pattern, id.Mode, id.Index) }
+// fill implements part: any runner knows all of the buffers.
+func (s *scheduled) fill(id operationID) { s.runners[0].Fill(s.pattern, id.Mode, id.Index) }
 
 func (s *scheduled) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
-	return s.runner.Run(ctx, id.Mode)
+	return atOnce(ctx, s.runners, func(r *collective.Runner, ctx context.Context) (collective.Traffic, error) {
+		return r.Run(ctx, id.Mode)
+	})
 }
 
 func (s *scheduled) lost() []collective.Loss { return nil }
 
+// check implements part, over the whole output, so that what one lane did for another is
+// wrong.
 func (s *scheduled) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
-	return s.runner.Wrong(s.pattern, id.Mode, id.Index), 0
+	return s.runners[0].Wrong(s.pattern, id.Mode, id.Index), 0
 }

@@ -121,15 +121,15 @@ type operationID struct {
 
 // rendezvous is what the other ranks need of one.
 type rendezvous struct {
-	PID       int      `json:"pid"`
-	Address   []byte   `json:"address"`
-	Input     []byte   `json:"input,omitempty"`
-	Output    []byte   `json:"output,omitempty"`
-	Work      []byte   `json:"work,omitempty"`
-	Addresses [][]byte `json:"addresses,omitempty"` // of several channels
-	// Operations are the memory of a training job's, of a mixture's exchanges or of
-	// several channels.
+	PID     int    `json:"pid"`
+	Address []byte `json:"address"`
+	Input   []byte `json:"input,omitempty"`
+	Output  []byte `json:"output,omitempty"`
+	Work    []byte `json:"work,omitempty"`
+	// Operations are the memory of a training job's or of a mixture's exchanges.
 	Operations []collective.Memory[[]byte] `json:"operations,omitempty"`
+	// Channels are the ends of a collective in several, each with its memory.
+	Channels []rendezvous `json:"channels,omitempty"`
 }
 
 // losses are what an operation lost, at one rank or at all.

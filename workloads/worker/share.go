@@ -96,6 +96,14 @@ func (s *shares) during(ctx context.Context, do func(ctx context.Context) error)
 	return cmp.Or(<-pumped, err)
 }
 
+// during does it with several endpoints.
+func during(ctx context.Context, all []*shares, do func(ctx context.Context) error) error {
+	if len(all) == 0 {
+		return do(ctx)
+	}
+	return all[0].during(ctx, func(ctx context.Context) error { return during(ctx, all[1:], do) })
+}
+
 // deliver gives a completion to its share, and the end of a peer to all.
 func (s *shares) deliver(c transports.Completion) error {
 	var index uint32

@@ -59,7 +59,7 @@ func newPlayer(c *workerConfig) (*player, error) {
 		count := int(o.Bytes) / element.Float32.Size()
 		if o.Kind == training.AllToAll {
 			m := collective.Even(len(o.Ranks), count)
-			p.memory[i] = allocate([]shape{{input: element.Float32.Size() * m.InputLen(place), output: element.Float32.Size() * m.OutputLen(place)}})
+			p.memory[i] = allocateFor(shape{input: element.Float32.Size() * m.InputLen(place), output: element.Float32.Size() * m.OutputLen(place)})
 			continue
 		}
 		s, err := schedule.Make(o.Kind, schedule.Algorithms(o.Kind)[0], len(o.Ranks), 0)
@@ -70,7 +70,7 @@ func newPlayer(c *workerConfig) (*player, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.memory[i] = allocate([]shape{shaped}).view(shaped)
+		p.memory[i] = allocateFor(shaped)
 	}
 	number := map[string]int{}
 	for task := range p.program.Tasks[p.rank] {
@@ -150,7 +150,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 		exchange, err := collective.NewAllToAll(collective.AllToAllConfig{
 			Endpoint: p.shares.of[i], Rank: place, Matrix: m, Phases: collective.Direct(place, n), Peers: peers, Input: b.input, Output: b.output, Outputs: outputs,
 		})
-		return &allToAll{b, exchange, collective.NewBlocks(place, m, element.Float32)}, err
+		return &allToAll{b, []*collective.AllToAll{exchange}, collective.NewBlocks(place, m, element.Float32)}, err
 	}
 	runner, err := collective.NewRunner(collective.RunnerConfig{
 		Endpoint: p.shares.of[i], Program: b.program, Rank: place, Peers: peers, Handles: handles,
@@ -160,7 +160,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 		return nil, err
 	}
 	pattern, err := p.pattern(b.program.Pattern(place))
-	return &scheduled{b, runner, pattern}, err
+	return &scheduled{[]*collective.Runner{runner}, pattern}, err
 }
 
 // pattern is the data of a place among so many ranks, the same for all operations.

@@ -82,8 +82,8 @@ func run(channel Channel, stderr io.Writer, h hooks) int {
 			fmt.Fprintln(stderr, "railbed worker:", err)
 		}
 	}
-	if w.endpoint != nil {
-		w.endpoint.Close() // after the words above: the other ranks notice it
+	for _, l := range w.lanes {
+		l.endpoint.Close() // after the words above: the other ranks notice it
 	}
 	cancel(nil)
 	channel.Close()
@@ -97,12 +97,9 @@ type rank struct {
 	out      *frame.Writer
 	messages chan *message
 	config   workerConfig
-	endpoint endpoint
-	timer    *waitTimer // the endpoint
-	// peers holds the rank of each peer of the endpoint.
-	peers map[transports.Peer]int
-	// endpoints are the peers by rank.
-	endpoints map[int]transports.Peer
+	timer    *waitTimer // the endpoint, where there is one
+	lane                // of a rank without channels
+	lanes    []*lane    // of the channels, or that one
 }
 
 // read hands messages over until the channel ends, and then ends the worker.
@@ -162,18 +159,12 @@ func (w *rank) work(ctx context.Context) error {
 		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
 	}
 	w.timer = &waitTimer{}
-	switch {
-	case w.config.Algorithm == InNetwork:
+	if w.config.Algorithm == InNetwork {
 		return w.aggregate(ctx)
-	case len(w.config.Channels) > 0:
-		return w.channelled(ctx)
 	}
-	endpoint, err := open(&w.config, func(p transports.Peer) int { return w.peers[p] })
-	if err != nil {
+	if err := w.openLanes(); err != nil {
 		return err
 	}
-	w.timer = &waitTimer{endpoint: endpoint}
-	w.endpoint = w.timer
 	do := w.collective
 	switch w.config.Kind {
 	case Training:
@@ -189,47 +180,39 @@ func (w *rank) work(ctx context.Context) error {
 	return w.finish()
 }
 
-// finish closes the endpoint and reports what it did over its whole life.
-func (w *rank) finish() error {
-	if err := w.endpoint.Close(); err != nil {
-		return err
-	}
-	finished := w.endpoint.account(w.peers)
-	finished.DeviceBound = w.endpoint.DeviceBound()
-	return w.send(message{Finished: finished})
-}
-
 // collective meets the other ranks and does the operations.
 func (w *rank) collective(ctx context.Context) error {
 	shapes, err := w.config.shapes()
 	if err != nil {
 		return err
 	}
-	b := allocate(shapes)
-	memory, err := w.registerAll(b)
-	if err != nil {
-		return err
-	}
-	table, err := w.meet(ctx, &rendezvous{Input: memory.Input, Output: memory.Output, Work: memory.Work})
+	memory := allocate(shapes)
+	tables, err := w.meetInLanes(ctx, func(i int, l *lane) (*rendezvous, error) {
+		handles, err := l.registerAll(memory[i])
+		return &rendezvous{Input: handles.Input, Output: handles.Output, Work: handles.Work}, err
+	})
 	if err != nil {
 		return err
 	}
 	var p part
-	var view buffers
+	var views []buffers
 	size := -1
 	for _, r := range w.config.rounds() {
 		if r.size != size {
-			size, view = r.size, b.view(shapes[r.size])
-			if p, err = w.join(table, view, w.config.Sizes[size]); err != nil {
+			size, views = r.size, nil
+			for i, of := range shapes[size] {
+				views = append(views, memory[i].view(of))
+			}
+			if p, err = w.join(tables, views, w.config.Sizes[size]); err != nil {
 				return err
 			}
 			if w.config.SGD != nil {
-				if p, err = w.learn(p, view); err != nil {
+				if p, err = w.learn(p, views[0]); err != nil {
 					return err
 				}
 			}
 		}
-		if err := w.round(ctx, p, view.output, &r); err != nil {
+		if err := w.round(ctx, p, views[0].output, &r); err != nil {
 			return err
 		}
 	}
@@ -251,7 +234,6 @@ func (w *rank) meet(ctx context.Context, own *rendezvous) ([]rendezvous, error) 
 	if len(m.Table) != w.config.Ranks {
 		return nil, fmt.Errorf("table of %d ranks, want %d", len(m.Table), w.config.Ranks)
 	}
-	w.peers, w.endpoints = make(map[transports.Peer]int), make(map[int]transports.Peer)
 	return m.Table, nil
 }
 
@@ -262,28 +244,6 @@ func (w *rank) end(ctx context.Context) error {
 		err = errors.New("the coordinator sent something else than the end")
 	}
 	return err
-}
-
-func (w *rank) registerAll(b buffers) (memory collective.Memory[[]byte], err error) {
-	if memory.Input, err = w.register(b.input); err != nil {
-		return memory, err
-	}
-	if memory.Output, err = w.register(b.output); err != nil {
-		return memory, err
-	}
-	memory.Work, err = w.register(b.work)
-	return memory, err
-}
-
-func (w *rank) register(memory []byte) ([]byte, error) {
-	if len(memory) == 0 {
-		return nil, nil // nothing will be written there
-	}
-	region, err := w.endpoint.Register(memory, transports.RemoteWrite)
-	if err != nil {
-		return nil, err
-	}
-	return region.Remote(), nil
 }
 
 // round does the operations of a round: the data before and the check after are
