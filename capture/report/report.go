@@ -71,7 +71,9 @@ type Report struct {
 	// Containers is what happened to the nodes' containers by itself, in the order of its
 	// time.
 	Containers []string `json:"containers,omitempty"`
-	Checks     []Check  `json:"checks"`
+	// Routing is what routers' daemons did; absent without any.
+	Routing *Routing `json:"routing,omitempty"`
+	Checks  []Check  `json:"checks"`
 	// Fidelity is absent when the testbed did not come up.
 	Fidelity *Fidelity `json:"fidelity,omitempty"`
 	Captures []Capture `json:"captures"`

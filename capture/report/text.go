@@ -55,6 +55,7 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	t.messages(r.Messages)
 	t.stacks(r.Stacks)
 	t.containers(r.Containers)
+	t.routing(r.Routing)
 	t.checks(r.Checks)
 	t.fidelity(r.Fidelity)
 	t.files(r)

@@ -26,28 +26,45 @@ const runDir = "/run/frr"
 type Router struct {
 	name  string
 	node  nodes.Node
-	ended chan error
+	ended chan End
+}
+
+// End is how a daemon ended.
+type End struct {
+	Daemon string
+	At     time.Time
+	how    string // the exit code or the signal
+	words  []func() string
+}
+
+// How is the exit code or the signal, with the daemon's last words and the end of its
+// log, which it reads from the node.
+func (e End) How() string {
+	how := e.how
+	for _, words := range e.words {
+		if said := strings.Join(strings.Fields(words()), " "); said != "" {
+			how += ": " + said
+		}
+	}
+	return how
 }
 
 // Start starts the daemons of a router in its node. ctx bounds the start.
 func Start(ctx context.Context, node nodes.Node, sw *plan.Switch) (*Router, error) {
-	r := &Router{name: sw.Name, node: node, ended: make(chan error, 3)}
+	r := &Router{name: sw.Name, node: node, ended: make(chan End, len(sw.Routing.Daemons()))}
 	// The daemons leave folders for last words in /var/tmp, by their process ids, which are
 	// the node's: those of other nodes would be theirs, and some would stay on the host.
 	prepare := "mount -t tmpfs -o size=16m,mode=1777 tmpfs /var/tmp && umask 027 && mkdir -p " + runDir + " && chown frr:frr " + runDir
 	if err := r.shell(ctx, prepare, ""); err != nil {
 		return nil, err
 	}
-	daemons := []struct{ name, config string }{{"zebra", zebraConfig(sw)}, {"bgpd", bgpdConfig(sw)}}
-	if sw.Routing.BFD > 0 {
-		daemons = append(daemons, struct{ name, config string }{"bfdd", "frr defaults datacenter\n"})
-	}
-	for _, d := range daemons {
-		file := runDir + "/" + d.name + ".conf"
-		if err := r.shell(ctx, "umask 027; cat > "+file+" && chgrp frr "+file, d.config); err != nil {
+	configs := map[string]string{"zebra": zebraConfig(sw), "bgpd": bgpdConfig(sw), "bfdd": "frr defaults datacenter\n"}
+	for _, name := range sw.Routing.Daemons() {
+		file := runDir + "/" + name + ".conf"
+		if err := r.shell(ctx, "umask 027; cat > "+file+" && chgrp frr "+file, configs[name]); err != nil {
 			return nil, err
 		}
-		if err := r.daemon(ctx, d.name); err != nil {
+		if err := r.daemon(ctx, name); err != nil {
 			return nil, err
 		}
 	}
@@ -94,17 +111,35 @@ func (r *Router) daemon(ctx context.Context, name string) error {
 	}
 	go func() {
 		exit, err := process.Wait()
-		if err == nil {
-			err = fmt.Errorf("%s of %s has ended: exit code %d, signal %d: %s", name, r.name, exit.Code, exit.Signal, said())
+		end := End{Daemon: name, At: time.Now(), how: fmt.Sprintf("exit code %d", exit.Code), words: []func() string{said, func() string { return r.logEnd(name) }}}
+		switch {
+		case err != nil:
+			end.how = err.Error()
+		case exit.Signal != 0:
+			end.how = fmt.Sprintf("signal %d (%v)", exit.Signal, exit.Signal)
 		}
-		r.ended <- err
+		r.ended <- end
 	}()
 	return nil
 }
 
+// logEnd is the end of a daemon's log, if it can be read.
+func (r *Router) logEnd(name string) string {
+	ctx, done := context.WithTimeout(context.Background(), time.Second)
+	defer done()
+	said, process, err := r.start(ctx, []string{"tail", "-n", "2", runDir + "/" + name + ".log"}, nil)
+	if err != nil {
+		return ""
+	}
+	if exit, err := process.Wait(); err != nil || exit != (nodes.Exit{}) {
+		return ""
+	}
+	return said()
+}
+
 // Ended tells when a daemon has ended, and how: the router's routes are then what the
 // last ones were.
-func (r *Router) Ended() <-chan error { return r.ended }
+func (r *Router) Ended() <-chan End { return r.ended }
 
 // maxSaid bounds what is remembered of a program's last words.
 const maxSaid = 4 << 10

@@ -274,6 +274,9 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	if endedErr := r.containers(last, tb); err == nil || errors.As(endedErr, new(*containerError)) {
 		err = errors.Join(err, endedErr)
 	}
+	if endedErr := r.routing(last, tb, line.seconds); err == nil || errors.As(endedErr, new(*daemonError)) {
+		err = errors.Join(err, endedErr)
+	}
 	for _, done := range s.stacks {
 		r.report.Stacks = append(r.report.Stacks, done.Stack)
 	}

@@ -136,21 +136,12 @@ func (s *session) link(ctx context.Context, _ int, l *spec.LinkChange) (func(con
 // exec runs a command in all its nodes at once. The first that fails ends the
 // others.
 func (s *session) exec(ctx context.Context, index int, e *spec.Exec) error {
-	var names []string
-	for _, node := range s.plan.Nodes {
-		if slices.ContainsFunc(e.Nodes, func(pattern string) bool { return spec.Match(pattern, node.Name) }) {
-			names = append(names, node.Name)
-		}
-	}
-	if len(names) == 0 {
-		return fmt.Errorf("run %s: no node is named %s", e.Command[0], strings.Join(e.Nodes, " or "))
-	}
 	name := e.Name
 	if name == "" {
 		name = fmt.Sprintf("step%d", index+1)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, node := range names {
+	for _, node := range s.plan.ExecNodes(e.Nodes) {
 		group.Go(func() error { return s.execIn(ctx, node, name, index, e) })
 	}
 	return group.Wait()

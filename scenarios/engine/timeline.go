@@ -320,7 +320,10 @@ func (t *timeline) report() []report.Step {
 }
 
 // now is in virtual seconds since the start of the first step.
-func (t *timeline) now() float64 { return t.clock.Now().Sub(0).Seconds() }
+func (t *timeline) now() float64 { return t.seconds(time.Now()) }
+
+// seconds is the virtual time of a real one, likewise.
+func (t *timeline) seconds(real time.Time) float64 { return t.clock.Of(real).Sub(0).Seconds() }
 
 // sleep reports whether the whole time has passed.
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -389,12 +392,13 @@ func linkText(l *spec.LinkChange) string {
 func stepVerdict(err error) verdict.Verdict {
 	var failed *stepError
 	var ended *containerError
+	var daemon *daemonError
 	switch {
 	case err == nil:
 		return verdict.Pass
 	case errors.Is(err, verdict.ErrUnsupported):
 		return verdict.Unsupported
-	case errors.As(err, &failed), errors.As(err, &ended):
+	case errors.As(err, &failed), errors.As(err, &ended), errors.As(err, &daemon):
 		return verdict.Fail
 	}
 	return verdict.Aborted

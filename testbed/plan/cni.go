@@ -51,7 +51,7 @@ func (c *compiler) checkCNINodes() {
 	if names == nil {
 		return
 	}
-	c.eachNodeOfSteps(func(path, node string) {
+	c.eachNodeOfSteps(func(path, node string, _ *spec.Step) {
 		if at := slices.IndexFunc(names, func(name string) bool { return spec.Match(node, name) }); at >= 0 {
 			c.wrong(path, "name nodes of other runtimes, or start the program with the container's own runtime",
 				"%s is a container of another runtime (runtime: cni), in which Railbed starts no programs", names[at])

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"railbed/testbed/spec"
@@ -48,6 +50,52 @@ func (s *Switch) Learned(r Route) bool {
 	return s.Routing != nil && slices.ContainsFunc(r.NextHops, func(hop NextHop) bool {
 		return slices.ContainsFunc(s.Routing.Peers, func(p RoutingPeer) bool { return p.Dev == hop.Dev })
 	})
+}
+
+// Daemons are the programs of a router.
+func (r *Routing) Daemons() []string {
+	if r.BFD > 0 {
+		return []string{"zebra", "bgpd", "bfdd"}
+	}
+	return []string{"zebra", "bgpd"}
+}
+
+// ExecNodes are where a step's command runs: nodes, and for a pattern that matches none
+// of them routers with daemons.
+func (p *Plan) ExecNodes(patterns []string) (names []string) {
+	for i := range p.Nodes {
+		if slices.ContainsFunc(patterns, func(pattern string) bool { return spec.Match(pattern, p.Nodes[i].Name) }) {
+			names = append(names, p.Nodes[i].Name)
+		}
+	}
+	for i := range p.Switches {
+		if p.Switches[i].Routing != nil && slices.ContainsFunc(patterns, func(pattern string) bool { return p.ofSwitch(pattern, p.Switches[i].Name) }) {
+			names = append(names, p.Switches[i].Name)
+		}
+	}
+	return names
+}
+
+// ofSwitch reports whether a pattern is of a switch: it matches no node.
+func (p *Plan) ofSwitch(pattern, name string) bool {
+	return spec.Match(pattern, name) && !slices.ContainsFunc(p.Nodes, func(n Node) bool { return spec.Match(pattern, n.Name) })
+}
+
+// checkEnds refuses daemons that are not where a command is to end them.
+func (c *compiler) checkEnds(path string, e *spec.Exec) {
+	routed := c.t.Fabric.Routing
+	for i, pattern := range e.Nodes {
+		if routed == nil || !slices.ContainsFunc(c.plan.Switches, func(sw Switch) bool { return c.plan.ofSwitch(pattern, sw.Name) }) {
+			c.wrong(fmt.Sprintf("%s.nodes[%d]", path, i), "name routers of fabric: {routing: {daemon: frr}}, or remove ends", "%q is no router with daemons to end", pattern)
+			return
+		}
+	}
+	there := (&Routing{BFD: time.Duration(routed.BFD)}).Daemons()
+	for i, daemon := range e.Ends {
+		if !slices.Contains(there, daemon) {
+			c.wrong(fmt.Sprintf("%s.ends[%d]", path, i), "want "+strings.Join(there, " or ")+"; bfdd runs with fabric: {routing: {bfd: 100ms}}", "routers have no %s", daemon)
+		}
+	}
 }
 
 // checkRouting refuses daemons where there is no kernel's router for them.

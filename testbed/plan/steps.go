@@ -25,12 +25,23 @@ func (c *compiler) checkSteps() {
 		if step.Stack != nil && step.Stack.Kind == spec.Perftest {
 			c.checkDevices(path+".stack", step.Stack)
 		}
+		if step.Exec != nil && len(step.Exec.Ends) > 0 {
+			c.checkEnds(path+".exec", step.Exec)
+		}
 		if step.Link != nil {
 			name, _ := step.Link.Target()
 			c.checkName(path+".link.where", name, "link", links)
 		}
 	}
-	c.eachNodeOfSteps(func(path, name string) { c.checkName(path, name, "node", nodes) })
+	c.eachNodeOfSteps(func(path, name string, step *spec.Step) {
+		ofSwitch := slices.ContainsFunc(switches, func(sw string) bool { return c.plan.ofSwitch(name, sw) })
+		switch {
+		case step.Exec == nil || !ofSwitch:
+			c.checkName(path, name, "node", nodes)
+		case c.t.Fabric.Routing == nil:
+			c.wrong(path, "name nodes, or have fabric: {switch: {kind: router}, routing: {daemon: frr}}", "%q is a switch without daemons, in which no programs run", name)
+		}
+	})
 	c.checkLinkSteps()
 	for i, check := range c.t.Checks {
 		if check.Packets == nil {
@@ -60,12 +71,12 @@ func (c *compiler) checkDevices(path string, s *spec.Stack) {
 }
 
 // eachNodeOfSteps calls look with the path of each name, or pattern, of nodes that steps
-// start programs in.
-func (c *compiler) eachNodeOfSteps(look func(path, name string)) {
+// start programs in, and with the step.
+func (c *compiler) eachNodeOfSteps(look func(path, name string, step *spec.Step)) {
 	for i, step := range c.t.Steps {
 		all := func(key string, names []string) {
 			for j, name := range names {
-				look(fmt.Sprintf("steps[%d].%s[%d]", i, key, j), name)
+				look(fmt.Sprintf("steps[%d].%s[%d]", i, key, j), name, &step)
 			}
 		}
 		if step.Stack != nil {

@@ -146,6 +146,11 @@ var wrongFiles = []wrongFile{
 		`f:6:41: "x*" is no tap; want "all", "nics", "switches", a node, a switch or node:port`}},
 	{"command on no node", leafSpineFile("steps:", "  - exec: {nodes: [h0, h44], command: [true]}"), []string{
 		`f:6:24: "h44" is no node; want the name of a node or a pattern that matches one, such as "h0"`}},
+	{"command in a switch", leafSpineFile("steps:", "  - exec: {nodes: ['leaf*'], command: [true]}", "  - exec: {nodes: [h0], command: [true], ends: [bgpd]}"), []string{
+		`f:6:20: "leaf*" is a switch without daemons, in which no programs run; name nodes, or have fabric: {switch: {kind: router}, routing: {daemon: frr}}`,
+		`f:7:20: "h0" is no router with daemons to end; name routers of fabric: {routing: {daemon: frr}}, or remove ends`}},
+	{"daemon that is not there", leafSpineFile("  switch: {kind: router}", "  routing: {daemon: frr}", "steps:", "  - exec: {nodes: [leaf1], command: [true], ends: [zebra, bfdd]}"), []string{
+		`f:8:59: routers have no bfdd; want zebra or bgpd; bfdd runs with fabric: {routing: {bfd: 100ms}}`}},
 	{"change of no link", leafSpineFile("steps:", "  - link: {where: leaf1--spine3, state: down}"), []string{
 		`f:6:19: "leaf1--spine3" is no link; did you mean "leaf1--spine1"?`}},
 	{"checks of no switch", leafSpineFile("steps:", "  - capture: {at: [all], file: a.pcapng}", "checks:", "  - packets: {conservation: tor1}", "  - packets: {path-spread: {switch: leaf9}}"), []string{

@@ -326,7 +326,7 @@ type Sizes struct {
 type Exec struct {
 	// Name is for log files.
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
-	// Nodes are names or globs.
+	// Nodes are names or globs. One that matches no node is of routers with daemons.
 	Nodes []string `yaml:"nodes" json:"nodes"`
 	// Command is the program and its arguments; no shell reads it. The program railbed is
 	// the one that runs the file.
@@ -337,6 +337,9 @@ type Exec struct {
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 	// Expect is the exit code that passes. Default 0.
 	Expect *int `yaml:"expect,omitempty" json:"expect,omitempty" jsonschema:"minimum=0,maximum=255"`
+	// Ends are routing daemons that the command is meant to end. The run fails where one
+	// has not ended, and where one ends that no step names.
+	Ends []string `yaml:"ends,omitempty" json:"ends,omitempty"`
 }
 
 // LinkChange changes a link while it runs.

@@ -116,6 +116,8 @@ type State struct {
 	// Guests are the nodes that are virtual machines, RDMA the nodes' RDMA devices.
 	Guests []plan.Guest    `json:"guests,omitempty"`
 	RDMA   []plan.NodeRDMA `json:"rdma,omitempty"`
+	// Routing is what the daemons of routers have done; absent without any.
+	Routing *RoutingState `json:"routing,omitempty"`
 }
 
 // NodeState is a node as it is now.
@@ -249,7 +251,8 @@ type Event struct {
 	// Kind is "testbed.up", "testbed.down", "process.start", "process.exit",
 	// "link.up", "link.down", "link.set", "capture.start", "capture.stop",
 	// "testbed.repair" for each thing that was not as planned and is again,
-	// "testbed.plan" when the testbed takes another plan over, "container.attach"
+	// "testbed.plan" when the testbed takes another plan over, "routing.converged",
+	// "routing.end" when a routing daemon ends by itself, "container.attach"
 	// and "container.detach" or, last for a reader that fell behind, EventsLost.
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`

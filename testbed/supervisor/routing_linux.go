@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"railbed/fabric/kernel"
 	"railbed/nodes"
 	"railbed/nodes/frr"
 	"railbed/nodes/netns"
@@ -25,6 +26,7 @@ const (
 // over the router's network, and waits until they have found the plan's routes.
 func (s *supervisor) startRouting(ctx context.Context) error {
 	var routers []*frr.Router
+	var names []string
 	for i := range s.plan.Switches {
 		sw := &s.plan.Switches[i]
 		if sw.Routing == nil {
@@ -37,7 +39,7 @@ func (s *supervisor) startRouting(ctx context.Context) error {
 			return fmt.Errorf("create node of router %s: %w", sw.Name, err)
 		}
 		s.nodes[sw.Name] = node
-		routers = append(routers, nil)
+		routers, names = append(routers, nil), append(names, sw.Name)
 	}
 	if len(routers) == 0 {
 		return nil
@@ -59,28 +61,58 @@ func (s *supervisor) startRouting(ctx context.Context) error {
 	if err := starting.Wait(); err != nil {
 		return err
 	}
+	s.reactions = &reactions{}
 	ended := make(chan error, 3*len(routers))
-	for _, r := range routers {
-		go s.watchRouter(r, ended)
+	for i, name := range names {
+		go s.watchRouter(name, routers[i], ended)
+		if err := s.watchRoutes(name); err != nil {
+			return err
+		}
 	}
 	return s.awaitRoutes(ctx, ended)
 }
 
 // watchRouter tells of a daemon that ends before the testbed does.
-func (s *supervisor) watchRouter(r *frr.Router, ended chan<- error) {
+func (s *supervisor) watchRouter(name string, r *frr.Router, ended chan<- error) {
 	for {
 		select {
 		case <-s.ending.Done():
 			return
-		case err := <-r.Ended():
+		case end := <-r.Ended():
 			if s.ending.Err() != nil {
 				return
 			}
+			s.reactions.begin(end.Daemon+" of "+name+" ended", end.At)
+			how := end.How()
+			err := fmt.Errorf("%s of %s has ended: %s", end.Daemon, name, how)
 			s.log.Error("a routing daemon ended", "error", err)
-			s.events.add("routing.end", "", err.Error())
+			s.events.add("routing.end", name, err.Error())
+			s.reactions.ended(DaemonEnd{Switch: name, Daemon: end.Daemon, At: end.At, How: how})
 			ended <- err
 		}
 	}
+}
+
+// watchRoutes notes when a router's routes change, as long as the testbed lasts.
+func (s *supervisor) watchRoutes(name string) error {
+	watch, err := kernel.WatchRoutes(s.namespaces[name])
+	if err != nil {
+		return fmt.Errorf("router %s: %w", name, err)
+	}
+	context.AfterFunc(s.ending, func() { watch.Close() })
+	go func() {
+		for {
+			changes, err := watch.Next()
+			if err != nil {
+				if s.ending.Err() == nil {
+					s.log.Error("changes of routes are no longer seen", "router", name, "error", err)
+				}
+				return
+			}
+			s.reactions.changed(name, changes, time.Now())
+		}
+	}()
+	return nil
 }
 
 // awaitRoutes waits until the routers have the plan's routes.
@@ -98,6 +130,7 @@ func (s *supervisor) awaitRoutes(ctx context.Context, ended <-chan error) error 
 			took := time.Since(began).Round(time.Millisecond)
 			s.log.Info("routers have all routes", "took", took)
 			s.events.add("routing.converged", "", took.String())
+			s.reactions.converged(took)
 			return nil
 		}
 		most = max(most, count)

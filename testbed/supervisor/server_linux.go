@@ -185,7 +185,7 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 	}
 	state := &State{
 		Name: p.Name, File: file, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
-		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{}, Guests: p.Guests(), CNI: s.containers.Shown(), RDMA: p.RDMADevices(),
+		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{}, Guests: p.Guests(), CNI: s.containers.Shown(), RDMA: p.RDMADevices(), Routing: s.reactions.now(),
 	}
 	for _, n := range p.Nodes {
 		processes, err := s.nodes[n.Name].Processes()
@@ -273,6 +273,7 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 				return err
 			}
 		}
+		s.reactions.begin(request.Where+" set", time.Now())
 		if err := set(); err != nil {
 			return err
 		}
@@ -289,6 +290,7 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 				return s.fabric.SetDirectionState(ctx, name, side, up)
 			}
 		}
+		s.reactions.begin(request.Where+" "+request.State, time.Now())
 		if err := set(ctx, name, request.State == "up"); err != nil {
 			return err
 		}

@@ -68,6 +68,7 @@ type supervisor struct {
 	attaching  sync.Mutex      // held while a container's port comes or goes
 	engine     *docker.Runtime // of nodes that are its containers; nil without
 	fabric     *fabric.Fabric
+	reactions  *reactions      // of routers with daemons; nil without
 	taken      map[string]bool // published names that were somebody else's
 
 	// adoption is the plan that the testbed has become since it came up.
