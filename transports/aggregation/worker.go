@@ -28,9 +28,12 @@ type Config struct {
 	// Slots is how many chunks are on their way at once, Elements how long a
 	// chunk is.
 	Slots, Elements int
-	// First is when an update is sent again before any round trip was measured,
-	// default 20ms; Longest bounds the time between two repeats, default 500ms.
-	First, Longest time.Duration
+	// First is when an update is sent again before any round trip was measured, default 1s
+	// (RFC 6298, 2.1), and Least the least such time when there was, default 200ms as in
+	// Linux: the results of all wait for the slowest worker, and a host that runs somebody
+	// else for a while looks like a loss. Longest bounds both, and the time between two
+	// repeats, default 500ms. What was lost is known earlier where there are later updates.
+	First, Least, Longest time.Duration
 	// Saturate takes sums that left the range of their integers as they are, held at its
 	// end. Default: such a sum is ErrSaturated.
 	Saturate bool
@@ -47,9 +50,10 @@ func Of(a *plan.Aggregation, job *plan.AggregationJob, worker int, epoch uint16)
 	}
 }
 
-// leastRTO is the least time before an update is sent again: below it, a host
-// that schedules somebody else for a moment looks like a loss.
-const leastRTO = 2 * time.Millisecond
+// overtakers are how many updates that were sent later have to be answered until one counts as
+// lost, or its result: as many as acknowledgements in RFC 5681. All workers send in the order in
+// which results came, which is the same for all, so that it does not happen without a loss.
+const overtakers = 3
 
 // ErrSaturated is returned when a fixed-point sum left the range of its integers.
 var ErrSaturated = errors.New("aggregate: a sum left the range of 32 bits")
@@ -80,6 +84,7 @@ func (e *RejectError) Error() string {
 // Counters count a worker's messages.
 type Counters struct {
 	Sent, Repeated uint64 // updates; repeated ones are sent, too
+	Overtaken      uint64 // of the repeated ones, before their time: later ones were answered
 	Results        uint64
 	Ignored        uint64 // what came and answers no open update
 }
@@ -97,6 +102,7 @@ type Worker struct {
 	progress clock.Time
 	err      error
 	rtt      roundTrip
+	order    uint64 // of the latest update that was not repeated
 	counters Counters
 }
 
@@ -110,6 +116,8 @@ type slot struct {
 	sent     bool
 	repeated bool
 	scale    int8
+	order    uint64 // in which it was sent first
+	passed   int    // updates that were sent later and answered
 	firstAt  clock.Time
 	deadline clock.Time
 	rto      time.Duration
@@ -126,7 +134,7 @@ func New(c Config) (*Worker, error) {
 	for _, d := range []struct {
 		at        *time.Duration
 		otherwise time.Duration
-	}{{&c.First, 20 * time.Millisecond}, {&c.Longest, 500 * time.Millisecond}, {&c.Patience, 30 * time.Second}} {
+	}{{&c.First, time.Second}, {&c.Least, 200 * time.Millisecond}, {&c.Longest, 500 * time.Millisecond}, {&c.Patience, 30 * time.Second}} {
 		if *d.at <= 0 {
 			*d.at = d.otherwise
 		}
@@ -174,7 +182,7 @@ func (w *Worker) begin(now clock.Time, t tensor) {
 // ask opens an update about a chunk.
 func (w *Worker) ask(at, chunk int, learning bool) {
 	s := &w.slots[at]
-	s.chunk, s.learning, s.busy, s.sent, s.repeated, s.rto = chunk, learning, true, false, false, w.rtt.rto
+	s.chunk, s.learning, s.busy, s.sent, s.repeated, s.passed, s.rto = chunk, learning, true, false, false, 0, w.rtt.rto
 	w.queue(at)
 }
 
@@ -250,7 +258,8 @@ func (w *Worker) update(now clock.Time, at int) []byte {
 	s := &w.slots[at]
 	w.counters.Sent++
 	if !s.sent {
-		s.sent, s.firstAt = true, now
+		w.order++
+		s.sent, s.firstAt, s.order = true, now, w.order
 	}
 	s.deadline = now.Add(s.rto)
 	c := &w.config
@@ -309,13 +318,30 @@ func (w *Worker) Handle(now clock.Time, message []byte) {
 	w.counters.Results++
 	w.progress = now
 	if !s.repeated { // of a repeated one nobody knows which is answered: Karn
-		w.rtt.sample(now, now.Sub(s.firstAt), c.Longest)
+		w.rtt.sample(now, now.Sub(s.firstAt), c.Least, c.Longest)
+		w.overtake(s.order)
 	}
 	if a.Flags()&wire.AggregationSaturated != 0 && !w.config.Saturate {
 		w.err = ErrSaturated
 		return
 	}
 	w.take(int(a.Slot()), a, from, to)
+}
+
+// overtake sends those again that enough later ones were answered before, once: whether that
+// is lost, too, its timer says.
+func (w *Worker) overtake(order uint64) {
+	for i := range w.slots {
+		s := &w.slots[i]
+		if !s.busy || !s.sent || s.repeated || s.order >= order {
+			continue
+		}
+		if s.passed++; s.passed == overtakers {
+			s.repeated = true
+			w.counters.Overtaken++
+			w.queue(i)
+		}
+	}
 }
 
 // take puts a result in its place and goes on with the slot.
@@ -342,7 +368,7 @@ type roundTrip struct {
 	at                     clock.Time // of the last sample
 }
 
-func (r *roundTrip) sample(now clock.Time, took, longest time.Duration) {
+func (r *roundTrip) sample(now clock.Time, took, least, longest time.Duration) {
 	r.at = now
 	if r.smooth == 0 {
 		r.smooth, r.variation = took, took/2
@@ -350,5 +376,5 @@ func (r *roundTrip) sample(now clock.Time, took, longest time.Duration) {
 		r.variation += ((r.smooth - took).Abs() - r.variation) / 4
 		r.smooth += (took - r.smooth) / 8
 	}
-	r.rto = min(max(r.smooth+4*r.variation, leastRTO), longest)
+	r.rto = min(max(r.smooth+4*r.variation, least), longest)
 }

@@ -14,7 +14,7 @@ import (
 
 func newWorker(t testing.TB, slots, elements int) *Worker {
 	t.Helper()
-	w, err := New(Config{Job: 5, Epoch: 2, KeySeed: 0x0123456789abcdef, Worker: 1, FanIn: 4, Slots: slots, Elements: elements, First: 10 * time.Millisecond, Longest: 35 * time.Millisecond})
+	w, err := New(Config{Job: 5, Epoch: 2, KeySeed: 0x0123456789abcdef, Worker: 1, FanIn: 4, Slots: slots, Elements: elements, First: 10 * time.Millisecond, Least: 2 * time.Millisecond, Longest: 35 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +132,37 @@ func TestLossDoesNotSlowOthers(t *testing.T) {
 	poll(t, w, 11*ms)
 	if got, want := w.slots[1].deadline-11*ms, clock.Time(13_375_000); got != want {
 		t.Errorf("the new one is repeated after %d, want %d", got, want)
+	}
+}
+
+// TestOvertaken: an update is sent again, once before its time, when three that were sent later
+// are answered, and one that waits no longer than those is not.
+func TestOvertaken(t *testing.T) {
+	w := newWorker(t, 5, 1)
+	w.Int32(0, make([]int32, 20))
+	const ms = clock.Time(time.Millisecond)
+	lost := bytes.Clone(poll(t, w, 0))
+	var others []wire.Aggregation
+	for range 4 {
+		others = append(others, bytes.Clone(poll(t, w, 0)))
+	}
+	w.Handle(ms, answer(others[0], 4))
+	w.Handle(ms, answer(others[1], 4))
+	for range 2 {
+		if m := poll(t, w, ms); m.Flags()&wire.AggregationRepeat != 0 {
+			t.Fatalf("%+v after two others were answered", m.Fields())
+		}
+	}
+	w.Handle(ms, answer(others[2], 4))
+	again := poll(t, w, ms)
+	if again.Flags()&wire.AggregationRepeat == 0 || again.Slot() != wire.Aggregation(lost).Slot() {
+		t.Fatalf("%+v, want the one that was overtaken", again.Fields())
+	}
+	poll(t, w, ms)
+	w.Handle(ms, answer(others[3], 4))
+	poll(t, w, ms)
+	if w.Poll(ms) != nil || w.Counters().Overtaken != 1 || w.Counters().Repeated != 1 {
+		t.Errorf("%+v, want nothing more before its time", w.Counters())
 	}
 }
 

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"railbed/testbed"
+	"railbed/testbed/hosttest"
+	"railbed/testbed/plan/plantest"
+	"railbed/testbed/verdict"
+	"railbed/workloads/worker"
+)
+
+const adder = `
+fabric:
+  topology: single-switch
+  params: {hosts: 3}
+  switch: {kind: soft, aggregation: {slots: 16, timeout: 5s}}
+  links: {default: {rate: 200mbit, delay: 10us, mtu: 1500}}
+`
+
+const adding = adder + `
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - workload: {name: clean, kind: all-reduce, algorithm: in-network, size: 256KiB, iterations: 5}
+  - link: {where: "h1--*", set: {loss: 2%}}
+  - workload: {name: lossy, kind: all-reduce, algorithm: in-network, size: 256KiB, iterations: 2}
+checks:
+  - workload: {name: clean, correct: true}
+  - workload: {name: lossy, correct: true}
+  - packets: {bytes-per-rank: {workload: clean, formula: in-network-all-reduce, tolerance: 0%}}
+  - packets: {bytes-per-rank: {workload: lossy, formula: in-network-all-reduce, tolerance: 0%}}
+`
+
+// TestInNetworkRepeats holds that ranks send a switch that adds up nothing again where nothing
+// is lost, by their packets, and what is lost where something is, so that sums stay exact. A
+// pause of the host's that is longer than the timer looks like a loss, so that a run may be one
+// of several.
+func TestInNetworkRepeats(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const nothing = "; 0 bytes retransmitted"
+	var said string
+	for range 3 {
+		r := runAll(t, t.Context(), options(t, adding))
+		if r.Verdict != verdict.Pass {
+			t.Fatalf("%s: %s", r.Verdict, r.Reason)
+		}
+		if lossy := r.Checks[3].Summary; strings.Contains(lossy, nothing) {
+			t.Fatalf("%s, where 2 %% are lost", lossy)
+		}
+		if said = r.Checks[2].Summary; strings.Contains(said, nothing) {
+			return
+		}
+	}
+	t.Errorf("%s, where nothing is lost", said)
+}
+
+// TestInNetworkNamesWhoIsMissing holds that a rank that dies or stands still is named within a
+// bounded time, and that the others do not wait for it.
+func TestInNetworkNamesWhoIsMissing(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	p := plantest.Compile(t, fmt.Sprintf("name: engine-adder-%d\n%s", os.Getpid(), strings.Replace(adder, "5s", "500ms", 1)))
+	tb, err := testbed.Up(t.Context(), p, testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tb.Down(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	for signal, want := range map[string]string{
+		"KILL": "rank 2 on h2: ",
+		"STOP": "the switch waited for ranks [2]",
+	} {
+		aggregator, err := worker.FindAggregator(p, p.Ranks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := aggregator.Begin(t.Context(), tb); err != nil {
+			t.Fatal(err)
+		}
+		nodes := worker.NewNodes(t.Context(), tb, func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil })
+		var once sync.Once
+		var at time.Time
+		_, err = worker.Run(t.Context(), worker.Job{
+			Name: "adding", Kind: worker.AllReduce, Algorithm: worker.InNetwork, Ranks: p.Ranks, Size: 64 << 10, Iterations: 100_000, Aggregator: aggregator,
+		}, nodes, func(done worker.Progress) {
+			once.Do(func() {
+				at = time.Now()
+				if out, err := tb.Node("h2").Command(t.Context(), "kill", "-"+signal, fmt.Sprint(done.Ranks[2].PID)).CombinedOutput(); err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+			})
+		})
+		nodes.Close()
+		if took := time.Since(at); err == nil || !strings.Contains(err.Error(), want) || took > 10*time.Second {
+			t.Errorf("%s: %v after %v, want %q", signal, err, took, want)
+		} else {
+			t.Logf("%s: %v after %v", signal, err, took)
+		}
+	}
+}
