@@ -22,6 +22,7 @@ type Messages struct {
 	// Slowdowns are by size: how many times longer messages took than alone.
 	Slowdowns []Slowdown `json:"slowdowns,omitempty"`
 	Wrong     uint64     `json:"wrong"` // bytes that came and are not what was sent
+	Conduct
 }
 
 // Percentiles are by nearest rank.
@@ -59,6 +60,9 @@ func (t *textWriter) messages(all []Messages) {
 	t.table(rows)
 	if slow.Length() > 0 {
 		t.table(slow)
+	}
+	for i := range all {
+		t.conduct(all[i].Name, &all[i].Conduct)
 	}
 }
 

@@ -186,6 +186,11 @@ type Workload struct {
 	// Learning is of sgd.
 	Learning *Learning `json:"learning,omitempty"`
 	Mixture  *Mixture  `json:"mixture,omitempty"` // of moe
+	Conduct
+}
+
+// Conduct is what ranks say of themselves and of each other, whatever they did.
+type Conduct struct {
 	// Straggler is the rank for which the others waited; none stands out where it is left out.
 	Straggler *Straggler `json:"straggler,omitempty"`
 	// Pace is of reliable datagrams: how far behind its schedule the latest of the

@@ -43,7 +43,7 @@ func sample() *Report {
 		Workloads: []Workload{{
 			Name: "ar", Kind: "all-reduce", Algorithm: "ring", Transport: "tcp", Ranks: 8, Bytes: 16 << 20, Count: 4 << 20,
 			Type: "float", RedOp: "sum", Warmup: 1, Iterations: 20, Time: 203456.7, AlgBW: 0.0824, BusBW: 0.1443, Sent: []uint64{1, 2},
-			Straggler: &Straggler{Rank: 3, Node: "h3", Worked: 0.93, Others: 0.12},
+			Conduct: Conduct{Straggler: &Straggler{Rank: 3, Node: "h3", Worked: 0.93, Others: 0.12}},
 			Rows: []perf.Row{
 				{Size: 1 << 10, Count: 1 << 8, Type: "float", RedOp: "sum", Root: -1, OutOfPlace: perf.Measure{Time: 812.5}, InPlace: &perf.Measure{Time: 799.25}},
 				{Size: 16 << 20, Count: 4 << 20, Type: "float", RedOp: "sum", Root: -1, OutOfPlace: perf.Measure{Time: 203456.7, AlgBW: 0.0824, BusBW: 0.1443}},

@@ -167,13 +167,17 @@ func (t *textWriter) workloads(workloads []Workload) {
 		if len(w.Rows) > 0 {
 			t.printf("%s, %s by %s over %s, %d ranks:\n%s\n", w.Name, w.Kind, w.Algorithm, w.Transport, w.Ranks, ncclTable(w))
 		}
-		if w.Straggler != nil {
-			t.printf("%s: %v\n\n", w.Name, w.Straggler)
-		}
-		if p := w.Pace; p.Packets > 0 {
-			t.printf("%s: %d packets kept to a rate; the latest rank's were late by %v in the median, %v in the 99th percentile, %v at most\n\n",
-				w.Name, p.Packets, p.P50, p.P99, p.Most.Round(time.Microsecond))
-		}
+		t.conduct(w.Name, &w.Conduct)
+	}
+}
+
+func (t *textWriter) conduct(name string, c *Conduct) {
+	if c.Straggler != nil {
+		t.printf("%s: %v\n\n", name, c.Straggler)
+	}
+	if p := c.Pace; p.Packets > 0 {
+		t.printf("%s: %d packets kept to a rate; the latest rank's were late by %v in the median, %v in the 99th percentile, %v at most\n\n",
+			name, p.Packets, p.P50, p.P99, p.Most.Round(time.Microsecond))
 	}
 }
 

@@ -24,6 +24,7 @@ type Training struct {
 	// over all ranks and iterations.
 	Wrong   uint64         `json:"wrong"`
 	PerRank []TrainingRank `json:"per_rank"`
+	Conduct
 	// Bars are the tasks of the last iteration, by rank; of large jobs the first ranks'.
 	Bars [][]TrainingBar `json:"bars,omitempty"`
 }
@@ -135,4 +136,7 @@ func (t *textWriter) trainings(jobs []Training) {
 		}
 	}
 	t.table(rows)
+	for i := range jobs {
+		t.conduct(jobs[i].Name, &jobs[i].Conduct)
+	}
 }

@@ -110,13 +110,13 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		return nil, fmt.Errorf("run %s: %w", o.Plan.Name, testbed.ErrRunning)
 	}
 	var err error
-	if r.rates, err = workloadRates(&o); err != nil {
-		return nil, err
-	}
 	if r.trainings, err = trainings(&o); err != nil {
 		return nil, err
 	}
 	if r.schedules, err = schedules(&o); err != nil {
+		return nil, err
+	}
+	if r.rates, err = offlineRates(&o, r.trainings, r.schedules); err != nil {
 		return nil, err
 	}
 	if r.algorithms, err = workloadAlgorithms(&o); err != nil {

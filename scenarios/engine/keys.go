@@ -13,9 +13,9 @@ import (
 const keysMode = 0o600
 
 // secretOf draws the secret of a workload, nil where it does not encrypt.
-func (s *session) secretOf(w *spec.Workload) privacy.Material {
+func (s *session) secretOf(r *spec.RD) privacy.Material {
 	switch {
-	case w.RD == nil || !w.RD.Encrypt:
+	case r == nil || !r.Encrypt:
 		return nil
 	case s.secret != nil:
 		return s.secret()
@@ -25,20 +25,20 @@ func (s *session) secretOf(w *spec.Workload) privacy.Material {
 
 // logKeys writes what opens a workload's packets, and keeps it for the checks, if
 // the file asks for it.
-func (s *session) logKeys(index int, w *spec.Workload, secret privacy.Material, result *worker.Result) error {
-	if w.RD == nil || !w.RD.KeyLog {
+func (s *session) logKeys(index int, job *worker.Job, result *worker.Result) error {
+	if job.RD == nil || !job.RD.KeyLog {
 		return nil
 	}
 	var lives []uint64
 	for _, r := range result.PerRank {
 		lives = append(lives, r.Life)
 	}
-	name := w.Name + ".keys"
+	name := job.Name + ".keys"
 	file, err := s.results.create(name)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(file.Chmod(keysMode), privacy.WriteKeyLog(file, secret, lives), file.Close())
+	err = errors.Join(file.Chmod(keysMode), privacy.WriteKeyLog(file, job.Secret, lives), file.Close())
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
@@ -48,7 +48,7 @@ func (s *session) logKeys(index int, w *spec.Workload, secret privacy.Material, 
 	if s.keys == nil {
 		s.keys = privacy.NewKeyLog()
 	}
-	return s.keys.Add(secret, lives)
+	return s.keys.Add(job.Secret, lives)
 }
 
 // keysNow are the keys that were logged so far, nil without any.

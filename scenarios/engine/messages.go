@@ -79,11 +79,9 @@ func scheduleOf(m *spec.Messages, ranks int, rate units.Rate, seed uint64) (*flo
 }
 
 func (s *session) messages(ctx context.Context, index int, m *spec.Messages) error {
-	ordinal, schedule := s.ordinal(index), s.schedules[index]
-	job := worker.Job{
-		Name: m.Name, Kind: worker.Messages, Messages: schedule, Ranks: s.plan.Ranks, Transport: m.Transport, Iterations: 1,
-		BasePort: s.basePort(ordinal), Ordinal: ordinal, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, s.plan.Ranks),
-	}
+	schedule := s.schedules[index]
+	job := s.job(index, m.Name, m.Transport)
+	job.Kind, job.Messages, job.Iterations = worker.Messages, schedule, 1
 	result, err := s.runJob(ctx, index, job)
 	if err != nil {
 		return err
@@ -104,7 +102,7 @@ const sizeBins = 5
 
 // finishMessages translates what ranks sent.
 func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result, alone func(from, to int, size units.Bytes) time.Duration) finished {
-	made := &report.Messages{Name: m.Name, Transport: r.Transport, Count: len(schedule.Messages), Bytes: uint64(schedule.Bytes()), Wrong: r.Wrong()}
+	made := &report.Messages{Name: m.Name, Transport: r.Transport, Count: len(schedule.Messages), Bytes: uint64(schedule.Bytes()), Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
 	var sent []flows.Sent
 	var last time.Duration
 	for _, rank := range r.Sent {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
@@ -42,7 +44,7 @@ func TestRatesOfAllToAll(t *testing.T) {
 		phases, pairs int
 		rate          uint64
 	}{"direct": {1, 12, 98_000_000 / 3}, "pairwise": {3, 4, 98_000_000}} {
-		found, err := workloadRates(compile(algorithm, ""))
+		found, err := offlineRates(compile(algorithm, ""), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +54,7 @@ func TestRatesOfAllToAll(t *testing.T) {
 		}
 	}
 	o := compile("direct", ", rates: r.json")
-	found, err := workloadRates(compile("pairwise", ""))
+	found, err := offlineRates(compile("pairwise", ""), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +66,56 @@ func TestRatesOfAllToAll(t *testing.T) {
 	if err := found[0].Write(file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := workloadRates(o); !errors.Is(err, ErrRates) || !strings.Contains(err.Error(), "a.yaml:3:") || !strings.Contains(err.Error(), "want algorithm: pairwise") {
+	if _, err := offlineRates(o, nil, nil); !errors.Is(err, ErrRates) || !strings.Contains(err.Error(), "a.yaml:3:") || !strings.Contains(err.Error(), "want algorithm: pairwise") {
 		t.Errorf("phases of an algorithm that has one: %v", err)
+	}
+}
+
+// TestRatesOfJobs holds that training jobs and messages at computed rates have those of who
+// sends to whom, of a job's own ranks: over a leaf's uplink go two pairs at once, within it one.
+func TestRatesOfJobs(t *testing.T) {
+	const head = `name: a
+fabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}, switch: {kind: soft}, links: {default: {rate: 100mbit}, "leaf*--spine1": {rate: 50mbit}}}
+steps: [`
+	for _, c := range []struct {
+		step string
+		want map[rates.Pair]uint64
+	}{
+		{"training: {name: t, trace: t.cm, ranks: [3, 0, 1], transport: rd, rd: {control: offline RATES}}", map[rates.Pair]uint64{{From: 0, To: 1}: 24_500_000, {From: 0, To: 2}: 24_500_000, {From: 1, To: 2}: 73_500_000}},
+		{"messages: {name: m, transport: rd, ip: 6, rd: {control: offline RATES}, blocks: {servers: 1, count: 40}}", map[rates.Pair]uint64{{From: 1, To: 0}: 49_000_000, {From: 2, To: 0}: 24_500_000, {From: 3, To: 0}: 24_500_000}},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{
+			"a.yaml": head + "{" + strings.Replace(c.step, " RATES", "", 1) + "}]\n", "b.yaml": head + "{" + strings.Replace(c.step, " RATES", ", rates: r.json", 1) + "}]\n",
+			"t.cm": "Nodes 3\nConnections 3\n0->1 start 0 size 100\n0->2 start 0 size 100\n1->2 start 0 size 100\n", "r.json": `{"format": "` + rates.Format + `", "testbed": "a", "ranks": 2, "phases": [{"rates": []}]}`,
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := load(t, filepath.Join(dir, "a.yaml"))
+		jobs, err := trainings(&o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, err := schedules(&o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := offlineRates(&o, jobs, sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[rates.Pair]uint64{}
+		for _, e := range found[0].Phases[0].Rates {
+			got[rates.Pair{From: e.From, To: e.To}] = uint64(e.Rate)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Error(diff)
+		}
+		o = load(t, filepath.Join(dir, "b.yaml"))
+		if _, err := offlineRates(&o, jobs, sent); !errors.Is(err, ErrRates) || !strings.Contains(err.Error(), "b.yaml:3:") || !strings.Contains(err.Error(), "is for 2 ranks") {
+			t.Errorf("rates for other ranks: %v", err)
+		}
 	}
 }

@@ -104,11 +104,8 @@ func (s *session) ordinal(index int) (above int) {
 
 func (s *session) training(ctx context.Context, index int, t *spec.Training) error {
 	planned := s.trainings[index]
-	ordinal := s.ordinal(index)
-	job := worker.Job{
-		Name: t.Name, Kind: worker.Training, Training: planned.program, Ranks: planned.ranks, Transport: t.Transport,
-		Iterations: t.Iterations, Warmup: t.Warmup, BasePort: s.basePort(ordinal), Ordinal: ordinal, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, planned.ranks),
-	}
+	job := s.job(index, t.Name, t.Transport)
+	job.Kind, job.Training, job.Iterations, job.Warmup = worker.Training, planned.program, t.Iterations, t.Warmup
 	result, err := s.runJob(ctx, index, job)
 	if err != nil {
 		return err
@@ -135,12 +132,15 @@ func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worke
 	if ctx.Err() != nil && err != nil {
 		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err) // which ranks were waited for
 	}
+	if err == nil {
+		err = s.logKeys(index, &job, result)
+	}
 	return result, err
 }
 
 // finishTraining translates a job's result.
 func finishTraining(t *spec.Training, program *training.Program, r *worker.Result) finished {
-	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup, Wrong: r.Wrong()}
+	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup, Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
 	ideal, err := program.Predict(func(*training.Operation) time.Duration { return 0 })
 	if err == nil { // as when it was checked
 		whole, _ := program.Times(ideal)

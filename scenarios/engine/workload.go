@@ -73,19 +73,12 @@ func (s *session) basePort(ordinal int) int {
 }
 
 func (s *session) workload(ctx context.Context, index int, w *spec.Workload) error {
-	ordinal := s.ordinal(index)
-	job := worker.Job{
-		Name: w.Name, Ranks: s.plan.Ranks, Kind: w.Kind, Algorithm: w.Algorithm, Transport: w.Transport,
-		Size: w.Size, Iterations: w.Iterations, Warmup: w.Warmup, Family: 4, BasePort: s.basePort(ordinal),
-		Ordinal: ordinal, Dilation: s.plan.Dilation, RD: w.RD, RoCE: w.RoCE, Rates: s.rates[index], Secret: s.secretOf(w), RoundTrip: s.roundTrip(w), Sends: worker.SendsOf(s.plan, s.plan.Ranks), Skew: w.Skew, Seed: s.plan.Seed,
-		Type: element.Type(w.Type), Op: element.Op(w.Op), Root: w.Root, Schedule: s.algorithms[index],
-	}
+	job := s.job(index, w.Name, w.Transport)
+	job.Kind, job.Algorithm, job.Size, job.Iterations, job.Warmup = w.Kind, w.Algorithm, w.Size, w.Iterations, w.Warmup
+	job.Skew, job.Seed, job.Type, job.Op, job.Root, job.Schedule = w.Skew, s.plan.Seed, element.Type(w.Type), element.Op(w.Op), w.Root, s.algorithms[index]
 	if w.Kind == spec.KindMoE {
 		config := w.MoE.Config(len(s.plan.Ranks), s.plan.Seed)
 		job.MoE = &config
-	}
-	if w.Family == "6" {
-		job.Family = 6
 	}
 	if w.Kind == spec.KindSGD {
 		job.SGD = w.SGD
@@ -111,9 +104,6 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 		}
 	}
 	result, err := s.runJob(ctx, index, job)
-	if err == nil {
-		err = s.logKeys(index, w, job.Secret, result)
-	}
 	if err != nil {
 		return err
 	}
@@ -144,7 +134,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 	if t := r.Learning; t != nil {
 		done.Learning = &report.Learning{Loss: t.Loss, Held: t.Held, Accuracy: t.Accuracy, Clipped: t.Clipped}
 	}
-	done.Straggler = r.Straggler()
+	done.Conduct = report.Conduct{Straggler: r.Straggler(), Pace: pace(r)}
 	if w.Sizes != nil {
 		for _, row := range r.Rows {
 			done.Rows = append(done.Rows, row.Virtual(by))
@@ -155,9 +145,6 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 	}
 	for _, rank := range r.PerRank {
 		done.Sent = append(done.Sent, rank.Stream.Sent)
-		if rank.Pace != nil {
-			done.Pace.Worst(report.Pace(*rank.Pace))
-		}
 		if w.Channels > 0 {
 			continue
 		}
@@ -174,6 +161,16 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 		done.finishMixture(w, r, p)
 	}
 	return done
+}
+
+// pace is that of the latest rank.
+func pace(r *worker.Result) (worst report.Pace) {
+	for i := range r.PerRank {
+		if p := r.PerRank[i].Pace; p != nil {
+			worst.Worst(report.Pace(*p))
+		}
+	}
+	return worst
 }
 
 // channelTraffic is that of a workload in channels, of which each of a rank is one for the

@@ -182,6 +182,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			return err
 		},
 		"Workload.ip":           only("4", "6"),
+		"Training.ip":           only("4", "6"),
+		"Messages.ip":           only("4", "6"),
 		"Stack.kind":            stackKind,
 		"Routing.daemon":        only(spec.FRR), // package nodes/frr
 		"Node.pull":             only(spec.PullMissing, spec.PullNever, spec.PullAlways),

@@ -99,6 +99,8 @@ func (s *Step) Lasts() string {
 		return s.Workload.Name
 	case s.Training != nil && s.Training.Background:
 		return s.Training.Name
+	case s.Messages != nil && s.Messages.Background:
+		return s.Messages.Name
 	case s.Traffic != nil && s.Traffic.Background:
 		return s.Traffic.Name
 	}
@@ -108,7 +110,7 @@ func (s *Step) Lasts() string {
 func (c *checker) wait(at string, names []string, above []Step) {
 	for i, name := range names {
 		if !slices.ContainsFunc(above, func(s Step) bool { return s.Lasts() == name }) && !c.broken("steps") {
-			c.report(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("no step above is %s and in the background", clipped(name)), "name a workload, a training job or traffic with background: true")
+			c.report(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("no step above is %s and in the background", clipped(name)), "name a workload, a training job, messages or traffic with background: true")
 		}
 	}
 }
@@ -171,8 +173,7 @@ func (c *checker) workload(at string, w *Workload, names map[string]string) {
 	c.sizes(at, w)
 	c.positive(at+".timeout", uint64(w.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.collective(at, w)
-	c.rd(at+".rd", w)
-	c.roce(at+".roce", w)
+	c.carriage(at, w.Transport, &w.Carriage)
 	c.sgd(at+".sgd", w)
 	c.moe(at+".moe", w)
 }

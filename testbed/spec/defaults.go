@@ -70,7 +70,7 @@ func (s *Step) setDefaults() {
 		}
 		w.Iterations = cmp.Or(w.Iterations, iterations)
 		w.Warmup = over(w.Warmup, warmup, w.Zero&ZeroWarmup != 0)
-		w.Family = cmp.Or(w.Family, "4")
+		w.Carriage.setDefaults()
 		w.Timeout = cmp.Or(w.Timeout, defaultWorkloadTimeout)
 	}
 	if s.Training != nil {

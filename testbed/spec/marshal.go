@@ -26,10 +26,10 @@ func Marshal(t *Testbed) ([]byte, error) {
 
 // defaultValues are the structs whose fields have defaults, all at these.
 func defaultValues() map[reflect.Type]reflect.Value {
-	t := Testbed{Steps: []Step{{Capture: &Capture{}}, {Workload: &Workload{}}, {Exec: &Exec{}}, {Training: &Training{}}}, Fabric: Fabric{Routing: &Routing{}}}
+	t := Testbed{Steps: []Step{{Capture: &Capture{}}, {Workload: &Workload{}}, {Exec: &Exec{}}, {Training: &Training{}}, {Messages: &Messages{}}}, Fabric: Fabric{Routing: &Routing{}}}
 	t.SetDefaults()
 	values := map[reflect.Type]reflect.Value{}
-	for _, v := range []any{Testbed{Seed: t.Seed, Dilation: t.Dilation}, t.Addressing, *t.Steps[0].Capture, *t.Steps[1].Workload, *t.Steps[2].Exec, *t.Steps[3].Training, *t.Fabric.Routing} {
+	for _, v := range []any{Testbed{Seed: t.Seed, Dilation: t.Dilation}, t.Addressing, *t.Steps[0].Capture, *t.Steps[1].Workload, *t.Steps[2].Exec, *t.Steps[3].Training, *t.Steps[4].Messages, *t.Fabric.Routing} {
 		values[reflect.TypeOf(v)] = reflect.ValueOf(v)
 	}
 	return values

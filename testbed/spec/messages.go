@@ -20,6 +20,7 @@ type Messages struct {
 	// Transport is tcp (default), the kernel's, rd, reliable datagrams by many paths, or
 	// roce, reliable connections of RoCEv2.
 	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
+	Carriage  `yaml:",inline"`
 	// Background lets the next step start at once.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
 	// Timeout ends the step as failed. Default 2m.
@@ -79,6 +80,7 @@ const FormulaMessages = "messages"
 
 func (m *Messages) setDefaults() {
 	m.Transport = cmp.Or(m.Transport, "tcp")
+	m.Carriage.setDefaults()
 	m.Timeout = cmp.Or(m.Timeout, defaultWorkloadTimeout)
 	if o := m.Open; o != nil {
 		o.Scale = cmp.Or(o.Scale, units.Factor{Num: 1, Den: 1})
@@ -94,6 +96,8 @@ func (c *checker) messages(at string, m *Messages, names map[string]string) {
 	c.unique(at+".name", m.Name, names)
 	c.positive(at+".timeout", uint64(m.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.exactlyOne(at, *m, "open", "cache", "blocks")
+	c.carriage(at, m.Transport, &m.Carriage)
+	c.noPartialSums(at, &m.Carriage, "messages")
 	if o := m.Open; o != nil {
 		if o.Load.IsZero() && c.t.Source.Has(at+".open.load") {
 			c.report(at+".open.load", "a load of nothing", "want a share such as 40%")

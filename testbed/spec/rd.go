@@ -8,7 +8,7 @@ import (
 	"railbed/transports/wire"
 )
 
-// RD is how the reliable datagrams of a workload behave. What is left out has
+// RD is how the reliable datagrams of a step behave. What is left out has
 // the transport's default.
 type RD struct {
 	// Engines work at once on each rank's NIC, each with ports and sequence
@@ -92,13 +92,12 @@ func (r *RD) all() (together, each int) {
 	return each * cmp.Or(r.Engines, defaultRDEngines), each
 }
 
-func (c *checker) rd(at string, w *Workload) {
-	r := w.RD
+func (c *checker) rd(at, transport string, r *RD) {
 	if r == nil {
 		return
 	}
-	if w.Transport != "rd" {
-		c.reportKey(at, "rd is how reliable datagrams behave, and the transport is "+cmp.Or(w.Transport, "tcp"), "want transport: rd, or remove it")
+	if transport != "rd" {
+		c.reportKey(at, "rd is how reliable datagrams behave, and the transport is "+cmp.Or(transport, "tcp"), "want transport: rd, or remove it")
 		return
 	}
 	if r.ReadableHeaders && !r.Encrypt {

@@ -9,7 +9,7 @@ import (
 	"railbed/fabric/units"
 )
 
-// RoCE is how the queue pairs of a workload behave.
+// RoCE is how the queue pairs of a step behave.
 type RoCE struct {
 	// Repeat is what follows a loss: go-back-n (default), as rdma_rxe and most NICs do
 	// it, all from what was lost on; or selective, what was lost alone, which only our
@@ -33,13 +33,13 @@ const (
 )
 
 // roce checks what its types do not say.
-func (c *checker) roce(at string, w *Workload) {
+func (c *checker) roce(at, transport string, r *RoCE) {
 	switch {
-	case w.RoCE == nil:
-	case w.Transport != "roce":
-		c.reportKey(at, "roce is how queue pairs behave, and the transport is "+cmp.Or(w.Transport, "tcp"), "want transport: roce, or remove it")
-	case c.t.Source.Has(at+".timeout") && (w.RoCE.Timeout < leastRoCETimeout || w.RoCE.Timeout > mostRoCETimeout):
-		c.report(at+".timeout", fmt.Sprintf("%s.timeout is %s", at, w.RoCE.Timeout), "want 1ms to 2s")
+	case r == nil:
+	case transport != "roce":
+		c.reportKey(at, "roce is how queue pairs behave, and the transport is "+cmp.Or(transport, "tcp"), "want transport: roce, or remove it")
+	case c.t.Source.Has(at+".timeout") && (r.Timeout < leastRoCETimeout || r.Timeout > mostRoCETimeout):
+		c.report(at+".timeout", fmt.Sprintf("%s.timeout is %s", at, r.Timeout), "want 1ms to 2s")
 	}
 }
 

@@ -116,7 +116,7 @@ func makeSchema(t *testing.T) []byte {
 	}
 	property(t, s, "Switch.priorities").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: "7"}
 	property(t, s, "Scheduler.weights").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "1000"}
-	for path, numbers := range map[string][]any{"Workload.ip": {"4", "6", 4, 6}, "SGD.bits": {"2", "4", "8", 2, 4, 8}} {
+	for path, numbers := range map[string][]any{"Workload.ip": {"4", "6", 4, 6}, "Training.ip": {"4", "6", 4, 6}, "Messages.ip": {"4", "6", 4, 6}, "SGD.bits": {"2", "4", "8", 2, 4, 8}} {
 		p := property(t, s, path)
 		p.Type, p.Enum = "", numbers
 	}

@@ -207,7 +207,7 @@ type Step struct {
 	Exec *Exec `yaml:"exec,omitempty" json:"exec,omitempty"`
 	// Link changes a link while it runs.
 	Link *LinkChange `yaml:"link,omitempty" json:"link,omitempty"`
-	// Wait waits for the end of background workloads, training jobs and traffic above, by
+	// Wait waits for the end of background workloads, training jobs, messages and traffic above, by
 	// their names.
 	Wait []string `yaml:"wait,omitempty" json:"wait,omitempty"`
 	// Sleep waits.
@@ -270,10 +270,7 @@ type Workload struct {
 	// or roce, reliable connections of RoCEv2. Of algorithm: in-network it is in-switch, what
 	// the switch that adds up speaks.
 	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce,enum=in-switch"`
-	// RD is how reliable datagrams behave, with transport: rd.
-	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
-	// RoCE is how queue pairs behave, with transport: roce.
-	RoCE *RoCE `yaml:"roce,omitempty" json:"roce,omitempty"`
+	Carriage  `yaml:",inline"`
 	// SGD is what is trained, with kind: sgd.
 	SGD *SGD `yaml:"sgd,omitempty" json:"sgd,omitempty"`
 	// MoE is the mixture of experts, with kind: moe.
@@ -299,8 +296,6 @@ type Workload struct {
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=1000000"`
 	// Warmup iterations run before and are not measured. Default 1; sgd has none.
 	Warmup int `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=1000000"`
-	// Family is the IP version, 4 (default) or 6.
-	Family string `yaml:"ip,omitempty" json:"ip,omitempty" scalar:"any" jsonschema:"enum=4,enum=6"`
 	// Background lets the next step start at once.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
 	// Timeout ends the workload as failed. Default 2m.

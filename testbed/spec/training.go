@@ -41,6 +41,7 @@ type Training struct {
 	// Transport is tcp (default), the kernel's, rd, reliable datagrams by many paths, or
 	// roce, reliable connections of RoCEv2.
 	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
+	Carriage  `yaml:",inline"`
 	// Background lets the next step start at once.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
 	// Timeout ends the job as failed. Default 2m.
@@ -120,6 +121,7 @@ func (t *Training) setDefaults() {
 	t.Iterations = cmp.Or(t.Iterations, defaultIterations)
 	t.Warmup = over(t.Warmup, defaultWarmup, t.Zero&ZeroWarmup != 0)
 	t.Transport = cmp.Or(t.Transport, "tcp")
+	t.Carriage.setDefaults()
 	t.Timeout = cmp.Or(t.Timeout, defaultWorkloadTimeout)
 	if len(t.Ranks) == 0 {
 		t.Placement = cmp.Or(t.Placement, PlacementPacked)
@@ -180,6 +182,8 @@ func (c *checker) training(at string, t *Training, names map[string]string) {
 	c.unique(at+".name", t.Name, names)
 	c.positive(at+".timeout", uint64(t.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.exactlyOne(at, *t, "model", "trace")
+	c.carriage(at, t.Transport, &t.Carriage)
+	c.noPartialSums(at, &t.Carriage, "a training job")
 	if t.Placement != "" && len(t.Ranks) > 0 {
 		c.report(at+".placement", "a placement of ranks that are given", "remove it, or ranks")
 	}

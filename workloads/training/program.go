@@ -207,20 +207,36 @@ func (p *Program) Sent(rank int) (bytes uint64) {
 	return bytes
 }
 
-// Pairs are the ranks of which one may send to the other, in order.
+// Pairs are the ranks of which one sends to the other, in order.
 func (p *Program) Pairs() [][2]int {
 	var pairs [][2]int
 	for i := range p.Operations {
-		for _, from := range p.Operations[i].Ranks {
-			for _, to := range p.Operations[i].Ranks {
-				if from != to {
-					pairs = append(pairs, [2]int{from, to})
-				}
-			}
+		o := &p.Operations[i]
+		for _, places := range o.pairs() {
+			pairs = append(pairs, [2]int{o.Ranks[places[0]], o.Ranks[places[1]]})
 		}
 	}
 	slices.SortFunc(pairs, func(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	return slices.Compact(pairs)
+}
+
+// pairs are those of an operation, by places.
+func (o *Operation) pairs() (pairs [][2]int) {
+	if o.Kind != AllToAll {
+		s, err := schedule.Make(o.Kind, schedule.Algorithms(o.Kind)[0], len(o.Ranks), 0)
+		if err == nil { // as when the program was checked
+			pairs = s.Pairs()
+		}
+		return pairs
+	}
+	for from := range o.Ranks {
+		for to := range o.Ranks {
+			if from != to {
+				pairs = append(pairs, [2]int{from, to})
+			}
+		}
+	}
+	return pairs
 }
 
 // Of is a rank's part of a program: its operations alone are there, at their places, and

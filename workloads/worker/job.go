@@ -235,7 +235,7 @@ func (j Job) checkRates(problem func(format string, args ...any)) {
 	if !j.offline() {
 		return
 	}
-	if !spec.HasRates(j.Kind, j.Algorithm) {
+	if j.Training == nil && j.Messages == nil && !spec.HasRates(j.Kind, j.Algorithm) {
 		problem("control: offline of %s, of which there are no rates", j.Algorithm)
 	}
 	if j.Rates == nil || j.Rates.Ranks != len(j.Ranks) {

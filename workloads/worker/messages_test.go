@@ -1,9 +1,12 @@
 package worker
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 	"railbed/workloads/flows"
 )
 
@@ -26,9 +29,13 @@ func TestMessagesJobs(t *testing.T) {
 		transport string
 		dilation  uint64
 		schedule  *flows.Schedule
-	}{{TCP, 1, open}, {RD, 3, open}, {TCP, 1, blocks}, {RD, 1, blocks}} {
+		rd        *spec.RD
+	}{{TCP, 1, open, nil}, {RD, 3, open, nil}, {TCP, 1, blocks, nil}, {RD, 1, blocks, &spec.RD{Encrypt: true, Spray: "reps", Engines: 2}}, {RD, 1, blocks, &spec.RD{Control: spec.ControlArbiter}}} {
 		j := messagesJob(3, c.transport, c.schedule)
-		j.Dilation = c.dilation
+		j.Dilation, j.RD = c.dilation, c.rd
+		if c.rd != nil {
+			j.Family, j.Sends = 6, slices.Repeat([]plan.Direction{{Rate: 1_000_000_000}}, 3)
+		}
 		result, err := Run(t.Context(), j, goroutines{}, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -188,7 +188,7 @@ const ackFrame = wire.EthernetLen + wire.IPv4MinLen + wire.UDPLen + wire.RDAckLe
 // two ranks of a pattern where nobody else sends: the delays of links and the time on
 // each, on the mean of the ways that there are. 0 is that no link is used.
 func RoundTrip(p *plan.Plan, o Options) (time.Duration, error) {
-	pairs, err := Pairs(o.Pattern, len(p.Ranks))
+	pairs, err := o.pairs(len(p.Ranks))
 	if err != nil {
 		return 0, fmt.Errorf("compute %w", err)
 	}

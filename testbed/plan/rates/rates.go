@@ -65,16 +65,8 @@ func Pairs(pattern string, ranks int) ([]Pair, error) {
 		if err != nil {
 			return nil, fmt.Errorf("rates: %w", err)
 		}
-		known := map[Pair]bool{}
-		for rank, threads := range s.Ranks {
-			for _, thread := range threads {
-				for _, step := range thread.Steps {
-					if pair := (Pair{rank, step.Peer}); step.Op == schedule.Send && !known[pair] {
-						known[pair] = true
-						pairs = append(pairs, pair)
-					}
-				}
-			}
+		for _, pair := range s.Pairs() {
+			pairs = append(pairs, Pair{pair[0], pair[1]})
 		}
 	default:
 		return nil, fmt.Errorf("rates for %q: want %s", pattern, strings.Join(Patterns(), ", "))
@@ -82,9 +74,11 @@ func Pairs(pattern string, ranks int) ([]Pair, error) {
 	return pairs, nil
 }
 
-// Options say what is computed. Pattern is required.
+// Options say what is computed. Pattern or Pairs are required.
 type Options struct {
 	Pattern string
+	// Pairs are in place of a pattern.
+	Pairs []Pair
 	// Method is MaxMin, the default, or ConflictFree.
 	Method string
 	// Headroom is the share of each link that is left to acknowledgements and to
@@ -93,6 +87,13 @@ type Options struct {
 	Exact    bool
 	// Family is 4, the default, or 6: whose routes count.
 	Family int
+}
+
+func (o Options) pairs(ranks int) ([]Pair, error) {
+	if o.Pairs != nil {
+		return o.Pairs, nil
+	}
+	return Pairs(o.Pattern, ranks)
 }
 
 // Compute makes the rates of all ranks of a plan.
@@ -106,7 +107,7 @@ func Compute(p *plan.Plan, o Options) (*File, error) {
 	if o.Headroom.Float() >= 1 {
 		return nil, fmt.Errorf("compute rates: headroom %v leaves nothing", o.Headroom)
 	}
-	pairs, err := Pairs(o.Pattern, len(p.Ranks))
+	pairs, err := o.pairs(len(p.Ranks))
 	if err != nil {
 		return nil, fmt.Errorf("compute %w", err)
 	}

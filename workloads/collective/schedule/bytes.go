@@ -107,3 +107,20 @@ func (s *Schedule) CountedTo(rank int, to func(peer int) bool) (chunks int) {
 	}
 	return chunks
 }
+
+// Pairs are the ranks of which one sends to the other, in the order in which steps say so.
+func (s *Schedule) Pairs() [][2]int {
+	var pairs [][2]int
+	known := map[[2]int]bool{}
+	for rank, threads := range s.Ranks {
+		for _, thread := range threads {
+			for _, step := range thread.Steps {
+				if pair := [2]int{rank, step.Peer}; step.Op == Send && !known[pair] {
+					known[pair] = true
+					pairs = append(pairs, pair)
+				}
+			}
+		}
+	}
+	return pairs
+}
