@@ -102,6 +102,7 @@ func (r *Runtime) boot(ctx context.Context, config nodes.Config, processor strin
 		err = awaited(ctx, err)
 	}
 	if err != nil {
+		n.qemu.kill() // whose words are all there once it has ended
 		err = fmt.Errorf("boot %s: %w; %s", config.Node.Name, err, n.qemu.words())
 		return nil, errors.Join(err, n.end())
 	}

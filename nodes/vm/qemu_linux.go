@@ -51,7 +51,7 @@ type qemu struct {
 // of some thirty guests with two, each with a thread of its own (QEMU 7.2), one stood
 // still at boot on a busy host, with a processor that waited for the other for good.
 func arguments(n plan.Node, processor string) []string {
-	accelerator, model := "tcg,thread=single,tb-size=64", "max"
+	accelerator, model := "tcg,thread=single,tb-size=64", image.EmulatedProcessor
 	if processor == KVM {
 		accelerator, model = "kvm", "host"
 	}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	guest "railbed/nodes/vm/image"
 	"railbed/testbed/frame"
 	"railbed/testbed/hosttest"
 )
@@ -176,7 +177,7 @@ func run(dir string, o Options, argv []string) (Result, error) {
 func qemuArgs(o Options, image image, initrd, console string) []string {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "pc", "-accel", "tcg", "-cpu", "max",
+		"-machine", "pc", "-accel", "tcg", "-cpu", guest.EmulatedProcessor,
 		"-m", strconv.Itoa(o.MemoryMiB), "-smp", strconv.Itoa(o.CPUs),
 		"-kernel", image.kernel, "-initrd", initrd,
 		// The kernel hands what it does not know to the first process. It
