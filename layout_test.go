@@ -253,6 +253,7 @@ type fence struct {
 
 var fences = []fence{
 	{"github.com/vishvananda/", in("fabric/kernel"), "fabric/kernel", "one place speaks netlink, and reads back what it set"},
+	{"github.com/google/nftables", source.isTest, "tests", "it makes no tables that end with their owner"},
 	{"github.com/google/gopacket", inCaptureOrTest, "capture and tests", "one decoder; the data path does not allocate layers"},
 	{"github.com/packetcap/", in("capture"), "capture", "filters are compiled where packets are captured"},
 	{"github.com/docker/", in("nodes/docker"), "nodes/docker", "its client drags in half of a container engine"},

@@ -187,7 +187,8 @@ func (f *Fabric) compareRoutes(h *host, got reading, d *differences) {
 func (f *Fabric) compareStrayRoutes(h *host, got reading, left map[routeKey][]kernel.Route, d *differences) {
 	for _, r := range got.routes { // in the kernel's order, not the map's
 		for _, r := range left[keyOf(r)] {
-			if r.Kernel || r.Daemon && h.learned != nil {
+			beside := h.managed && len(r.Hops) == 1 && h.devName(got, r.Hops[0].Index) == plan.ManagementName
+			if r.Kernel || beside || r.Daemon && h.learned != nil {
 				continue
 			}
 			away := request(passRoute, func(b *kernel.Batch) { b.DeleteRoute(h.named(got, r)) })

@@ -58,12 +58,18 @@ func startedSupervisor(pid int) (name string, ours bool) {
 	if err != nil || parent != os.Getpid() || state == 'Z' {
 		return "", false
 	}
+	name = testbedOf(pid)
+	return name, name != ""
+}
+
+// testbedOf is the name of the testbed whose supervisor a process is, or "".
+func testbedOf(pid int) string {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	words := strings.Split(string(line), "\x00")
 	if err != nil || len(words) < 2 || words[0] != reexec.Argv(supervisor.Part)[0] {
-		return "", false
+		return ""
 	}
-	return words[1], true
+	return words[1]
 }
 
 // Supervisor names the process of a testbed's supervisor for as long as it is

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/nodes/cni"
 	"railbed/testbed/doctor"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
@@ -62,6 +63,9 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	// From here on the supervisor owns the lock; our copy only bridges the time
 	// until it runs.
 	defer lock.Close()
+	if err := cni.CheckHost(p, testbedOf); err != nil {
+		return nil, errors.Join(err, dir.Remove())
+	}
 	t := newTestbed(dir)
 	t.plan = p
 	if err := t.startSupervisor(lock, p.Management != nil); err != nil {

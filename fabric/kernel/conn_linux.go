@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a rtnetlink socket. It stays in the namespace in which it was opened,
+// Conn is a netlink socket. It stays in the namespace in which it was opened,
 // whatever thread uses it later. It is not safe for concurrent use.
 type Conn struct {
 	fd   int
@@ -42,17 +42,19 @@ var receiveBuffers = sync.Pool{New: func() any { return new([receiveBytes]byte) 
 const dumpAttempts = 50
 
 // Open opens a rtnetlink socket in the calling thread's network namespace.
-func Open() (*Conn, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+func Open() (*Conn, error) { return openNetlink(unix.NETLINK_ROUTE) }
+
+func openNetlink(protocol int) (*Conn, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
-		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
+		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
 	// Both are niceties that kernels before 4.12 and 4.20 lack: the kernel's
 	// own words in an error, and an error message without a copy of the
 	// request. The third makes dumps filter by what the request says.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK, unix.NETLINK_GET_STRICT_CHK} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
-			return nil, errors.Join(fmt.Errorf("set rtnetlink socket option %d: %w", option, err), unix.Close(fd))
+			return nil, errors.Join(fmt.Errorf("set netlink socket option %d: %w", option, err), unix.Close(fd))
 		}
 	}
 	return &Conn{fd: fd, recv: receiveBuffers.Get().(*[receiveBytes]byte)}, nil

@@ -7,22 +7,17 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/containernetworking/cni/libcni"
 
 	"railbed/fabric"
 	"railbed/fabric/kernel"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
 
@@ -40,14 +35,15 @@ const bridgeName, uplink = "mgmt0", "host"
 // the host; what is on the host is one interface, whose other end is in there, and the
 // listening sockets of published ports. So all of it ends with this process.
 type Management struct {
+	whole *plan.Plan
 	plan  *plan.Management
+	dir   string
 	ns    *kernel.Namespace
 	home  *kernel.Namespace
 	name  string // of the host's interface
-	ports []net.Listener
-	open  sync.WaitGroup
-	mu    sync.Mutex
-	conns map[net.Conn]bool // nil when it is closed
+	ports ports
+	// masquerade is of networks with an internet behind them.
+	masquerade *kernel.Masquerade
 }
 
 // StartManagement makes the network of a plan that has one: NICs in the namespaces of
@@ -56,7 +52,9 @@ type Management struct {
 func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*kernel.Namespace, host *kernel.Namespace, dir string) (m *Management, err error) {
 	digest := fnv.New32a()
 	digest.Write([]byte(p.Name))
-	m = &Management{plan: p.Management, home: host, name: fmt.Sprintf("rb%08x", digest.Sum32()), conns: map[net.Conn]bool{}}
+	m = &Management{
+		whole: p, plan: p.Management, dir: dir, home: host, name: fmt.Sprintf("rb%08x", digest.Sum32()), ports: ports{conns: map[io.Closer]bool{}},
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("make management network: %w", err), m.Close())
@@ -69,7 +67,10 @@ func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*k
 	if err := m.linkHost(); err != nil {
 		return m, err
 	}
-	if err := m.attach(ctx, p, namespaces, dir); err != nil {
+	if err := m.attach(ctx, namespaces); err != nil {
+		return m, err
+	}
+	if err := m.openInternet(); err != nil {
 		return m, err
 	}
 	for _, n := range p.Nodes {
@@ -85,7 +86,7 @@ func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*k
 	return m, nil
 }
 
-// linkHost makes the host's interface, after a look at whether it hides something.
+// linkHost makes the host's interface, and looks whether it hides something.
 func (m *Management) linkHost() error {
 	conn, err := kernel.OpenIn(m.home)
 	if errors.Is(err, syscall.EPERM) {
@@ -95,15 +96,6 @@ func (m *Management) linkHost() error {
 		return err
 	}
 	defer conn.Close()
-	routes, err := conn.AllRoutes()
-	if err != nil {
-		return err
-	}
-	for _, r := range routes {
-		if r.Dst.Bits() > 0 && r.Dst.Overlaps(m.plan.Subnet) && r.Dst.Addr().Is4() {
-			return fmt.Errorf("subnet %s: the host has a route to %s; want another one, as addressing.management4", m.plan.Subnet, r.Dst)
-		}
-	}
 	batch := kernel.NewBatch("", nil)
 	batch.AddVeth(kernel.VethEnd{Namespace: m.home, Name: m.name, MTU: 1500, MAC: kernel.MAC{2, 0x52, 0x42, 1, 0, 1}},
 		kernel.VethEnd{Namespace: m.ns, Name: uplink, MTU: 1500, MAC: kernel.MAC{2, 0x52, 0x42, 1, 0, 2}}, fabric.LinkGroup)
@@ -114,11 +106,61 @@ func (m *Management) linkHost() error {
 	if err != nil {
 		return err
 	}
+	// The host forwards nothing from there, also where it forwards for others.
+	if err := m.setForwarding("0"); err != nil {
+		return err
+	}
 	batch = kernel.NewBatch("", nil)
 	batch.AddAddress(m.name, index, netip.PrefixFrom(m.plan.Host, m.plan.Subnet.Bits()))
 	batch.SetUp(m.name, index, true)
-	return conn.Do(batch)
+	if err := conn.Do(batch); err != nil {
+		return err
+	}
+	return freeSubnet(conn, m.whole, index)
 }
+
+// setForwarding says whether the host forwards what comes from nodes.
+func (m *Management) setForwarding(value string) error {
+	return m.home.Do(func() error {
+		return kernel.SetSysctls([]kernel.Sysctl{
+			{Path: "net/ipv4/conf/" + m.name + "/forwarding", Value: value},
+			{Path: "net/ipv6/conf/" + m.name + "/disable_ipv6", Value: "1", Optional: true},
+		})
+	})
+}
+
+// openInternet has the host forward what the plugins have masqueraded, which has the
+// bridge's address, for the nodes that are to reach what the host reaches.
+func (m *Management) openInternet() error {
+	if _, wanted := m.plan.Where["internet"]; !wanted {
+		return nil
+	}
+	return m.home.Do(func() (err error) {
+		if err := forwards(m.plan); err != nil {
+			return err
+		}
+		if m.masquerade, err = kernel.NewMasquerade("railbed-"+m.whole.Name, m.name, m.plan.Gateway); err != nil {
+			return refused(m.plan.Where["internet"], "internet", err.Error(), "a kernel since Linux 5.12 with nf_tables and masquerading can do it")
+		}
+		return m.setForwarding("1")
+	})
+}
+
+// Closed are the chains of the host's packet filter that stand between nodes and an
+// internet that they are to reach: rules in them may let packets pass.
+func (m *Management) Closed() (chains []string) {
+	if m == nil || m.masquerade == nil {
+		return nil
+	}
+	_ = m.home.Do(func() (err error) { // it is but advice
+		chains, err = kernel.DroppingForward()
+		return err
+	})
+	return chains
+}
+
+// Interface is the host's.
+func (m *Management) Interface() string { return m.name }
 
 func indexOf(conn *kernel.Conn, name string) (int, error) {
 	links, err := conn.Links(false)
@@ -132,13 +174,20 @@ func indexOf(conn *kernel.Conn, name string) (int, error) {
 	return links[at].Index, nil
 }
 
-// list is the configuration of the plugins.
-func (m *Management) list(testbed, dir string) (*libcni.NetworkConfigList, error) {
+// list is the configuration of the plugins for a node.
+func (m *Management) list(n *plan.Node) (*libcni.NetworkConfigList, error) {
 	type object = map[string]any
-	text, err := json.Marshal(object{"cniVersion": "1.0.0", "name": testbed, "plugins": []object{
+	routes := []object{}
+	if n.Management.Internet {
+		routes = append(routes, object{"dst": "0.0.0.0/0"})
+	}
+	text, err := json.Marshal(object{"cniVersion": "1.0.0", "name": m.whole.Name, "plugins": []object{
 		{
-			"type": "bridge", "bridge": bridgeName, "isGateway": true, "capabilities": object{"ips": true},
-			"ipam": object{"type": "host-local", "dataDir": filepath.Join(dir, "host-local"), "ranges": [][]object{{{"subnet": m.plan.Subnet, "gateway": m.plan.Gateway}}}},
+			"type": "bridge", "bridge": bridgeName, "isGateway": true, "ipMasq": n.Management.Internet, "capabilities": object{"ips": true},
+			"ipam": object{
+				"type": "host-local", "dataDir": filepath.Join(m.dir, "host-local"), "routes": routes,
+				"ranges": [][]object{{{"subnet": m.plan.Subnet, "gateway": m.plan.Gateway}}},
+			},
 		},
 		{"type": "portmap", "capabilities": object{"portMappings": true}},
 		{"type": "firewall"},
@@ -150,33 +199,33 @@ func (m *Management) list(testbed, dir string) (*libcni.NetworkConfigList, error
 }
 
 // attach has the plugins make the NICs of all nodes.
-func (m *Management) attach(ctx context.Context, p *plan.Plan, namespaces map[string]*kernel.Namespace, dir string) error {
-	list, err := m.list(p.Name, dir)
-	if err != nil {
-		return err
-	}
-	runtime := libcni.NewCNIConfigWithCacheDir(PluginDirs, filepath.Join(dir, "results"), nil)
+func (m *Management) attach(ctx context.Context, namespaces map[string]*kernel.Namespace) error {
 	return m.ns.Do(func() error { // plugins are started in it
 		conn, err := kernel.Open()
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
+		// Nodes shall not be told to go to the host past the bridge, which masquerades.
+		err = kernel.SetSysctls([]kernel.Sysctl{{Path: "net/ipv4/conf/all/send_redirects", Value: "0"}, {Path: "net/ipv4/conf/default/send_redirects", Value: "0"}})
+		if err != nil {
+			return err
+		}
 		batch := kernel.NewBatch("", nil)
 		batch.SetUp("lo", 1, true)
 		if err := conn.Do(batch); err != nil {
 			return err
 		}
 		joined := false
-		for _, n := range p.Nodes {
+		for _, n := range m.whole.Nodes {
 			if n.Management == nil {
 				continue
 			}
-			if _, err := runtime.AddNetworkList(ctx, list, m.runtimeOf(p.Name, &n, namespaces[n.Name])); err != nil {
-				return fmt.Errorf("attach %s: %w", n.Name, err)
+			if err := m.add(ctx, &n, namespaces[n.Name]); err != nil {
+				return err
 			}
 			if !joined { // the bridge is there now
-				if err := joinUplink(conn); err != nil {
+				if err := m.joinUplink(conn); err != nil {
 					return err
 				}
 				joined = true
@@ -186,8 +235,44 @@ func (m *Management) attach(ctx context.Context, p *plan.Plan, namespaces map[st
 	})
 }
 
+// add has the plugins make a node's NIC. It belongs in the bridge's namespace.
+func (m *Management) add(ctx context.Context, n *plan.Node, ns *kernel.Namespace) error {
+	list, err := m.list(n)
+	if err != nil {
+		return err
+	}
+	if _, err := m.plugins().AddNetworkList(ctx, list, m.runtimeOf(n, ns)); err != nil {
+		return fmt.Errorf("attach %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func (m *Management) plugins() *libcni.CNIConfig {
+	return libcni.NewCNIConfigWithCacheDir(PluginDirs, filepath.Join(m.dir, "results"), nil)
+}
+
+// Attach makes the NIC of a node again whose namespace is another one now. It does
+// nothing for a node that has none.
+func (m *Management) Attach(ctx context.Context, node string, ns *kernel.Namespace) error {
+	if m == nil || m.whole.Node(node).Management == nil {
+		return nil
+	}
+	n := m.whole.Node(node)
+	return m.ns.Do(func() error {
+		list, err := m.list(n)
+		if err != nil {
+			return err
+		}
+		// The plugins keep the node's address and ports until then.
+		if err := m.plugins().DelNetworkList(ctx, list, m.runtimeOf(n, ns)); err != nil {
+			return fmt.Errorf("detach %s: %w", node, err)
+		}
+		return m.add(ctx, n, ns)
+	})
+}
+
 // runtimeOf is what the plugins are told of a node.
-func (m *Management) runtimeOf(testbed string, n *plan.Node, ns *kernel.Namespace) *libcni.RuntimeConf {
+func (m *Management) runtimeOf(n *plan.Node, ns *kernel.Namespace) *libcni.RuntimeConf {
 	type mapping struct {
 		HostPort      int    `json:"hostPort"`
 		ContainerPort int    `json:"containerPort"`
@@ -198,13 +283,13 @@ func (m *Management) runtimeOf(testbed string, n *plan.Node, ns *kernel.Namespac
 		mappings = append(mappings, mapping{p.HostPort, p.NodePort, p.Protocol})
 	}
 	return &libcni.RuntimeConf{
-		ContainerID: testbed + "-" + n.Name, NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()), IfName: plan.ManagementName,
+		ContainerID: m.whole.Name + "-" + n.Name, NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()), IfName: plan.ManagementName,
 		CapabilityArgs: map[string]any{"ips": []string{n.Management.Addr.String()}, "portMappings": mappings},
 	}
 }
 
-// joinUplink makes the host's link a port of the bridge.
-func joinUplink(conn *kernel.Conn) error {
+// joinUplink makes the host's link a port of the bridge, behind which everything else is.
+func (m *Management) joinUplink(conn *kernel.Conn) error {
 	bridge, err := indexOf(conn, bridgeName)
 	if err != nil {
 		return err
@@ -215,89 +300,10 @@ func joinUplink(conn *kernel.Conn) error {
 	}
 	batch := kernel.NewBatch("", nil)
 	batch.SetMasterUp(uplink, port, bridge, bridgeName)
+	batch.AddRoute(kernel.Route{
+		Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Hops: []kernel.NextHop{{Via: m.plan.Host, Index: bridge, Dev: bridgeName}},
+	})
 	return conn.Do(batch)
-}
-
-// publish has a port of the host's lead to the port that portmap gives a node at the
-// bridge. Those of UDP are at the bridge alone.
-func (m *Management) publish(p spec.Published, node string) error {
-	if p.Protocol != "tcp" {
-		return nil
-	}
-	var listener net.Listener
-	err := m.home.Do(func() (err error) {
-		listener, err = net.Listen("tcp", ":"+strconv.Itoa(p.HostPort))
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("publish port %d of %s: %w", p.NodePort, node, err)
-	}
-	m.ports = append(m.ports, listener)
-	to := netip.AddrPortFrom(m.plan.Gateway, uint16(p.HostPort)).String()
-	m.open.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil {
-				time.Sleep(10 * time.Millisecond) // no descriptor is free, as a rule
-				continue
-			}
-			m.open.Go(func() { m.relay(conn, to) })
-		}
-	})
-	return nil
-}
-
-// dialTime is how long a node may take to accept a connection.
-const dialTime = 10 * time.Second
-
-// relay carries bytes both ways until both have ended.
-func (m *Management) relay(from net.Conn, address string) {
-	defer from.Close()
-	var to net.Conn
-	err := m.ns.Do(func() (err error) {
-		to, err = net.DialTimeout("tcp", address, dialTime)
-		return err
-	})
-	if err != nil {
-		return // nobody listens in the node
-	}
-	defer to.Close()
-	if !m.keep(from, to) {
-		return
-	}
-	defer m.forget(from, to)
-	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
-		both.Go(func() {
-			_, _ = io.Copy(way[1], way[0]) // either end may go
-			_ = way[1].(*net.TCPConn).CloseWrite()
-		})
-	}
-	both.Wait()
-}
-
-// keep notes connections for Close. It is false after it.
-func (m *Management) keep(conns ...net.Conn) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.conns == nil {
-		return false
-	}
-	for _, conn := range conns {
-		m.conns[conn] = true
-	}
-	return true
-}
-
-func (m *Management) forget(conns ...net.Conn) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, conn := range conns {
-		delete(m.conns, conn)
-	}
 }
 
 // Close ends the network, and returns when it is gone. Nodes' NICs go with the namespace
@@ -306,17 +312,10 @@ func (m *Management) Close() error {
 	if m == nil {
 		return nil
 	}
-	var errs []error
-	for _, port := range m.ports {
-		errs = append(errs, port.Close())
+	errs := []error{m.ports.close()}
+	if m.masquerade != nil {
+		errs = append(errs, m.masquerade.Close())
 	}
-	m.mu.Lock()
-	for conn := range m.conns {
-		errs = append(errs, conn.Close())
-	}
-	m.conns = nil
-	m.mu.Unlock()
-	m.open.Wait()
 	if m.ns != nil {
 		errs = append(errs, m.unlinkHost(), m.ns.Close())
 	}

@@ -6,12 +6,20 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+
+	"railbed/testbed"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/hosttest/dockertest"
+	"railbed/testbed/plan"
 	"railbed/testbed/verdict"
 )
 
@@ -47,33 +55,102 @@ func get(address string) (text string, err error) {
 	return "", err
 }
 
+// echoed is what comes back for a datagram, from the address that it was sent to.
+func echoed(address, say string) (string, error) {
+	conn, err := net.Dial("udp", address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	answer := make([]byte, 100)
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err = conn.Write([]byte(say)); err != nil {
+			continue
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		var n int
+		if n, err = conn.Read(answer); err == nil {
+			return string(answer[:n]), nil
+		}
+	}
+	return "", err
+}
+
+// echo answers each datagram.
+const echo = "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 53))\nwhile True:\n  d, a = s.recvfrom(99)\n  s.sendto(b'h0: ' + d, a)"
+
+// managedHost stands for the host, so that the real one is left alone, with somebody
+// outside behind its interface.
+func managedHost(t *testing.T) (host, outside *container) {
+	t.Helper()
+	host, outside = newContainer(t, "host"), newContainer(t, "outside")
+	for _, c := range []*container{host, outside} {
+		c.must(t, "ip", "link", "set", "lo", "up")
+	}
+	host.must(t, "ip", "link", "add", "out", "type", "veth", "peer", "name", "in")
+	if err := host.ns.Do(func() error {
+		return exec.Command("ip", "link", "set", "in", "netns", outside.path).Run()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for c, args := range map[*container]string{host: "198.51.100.1/24 dev out", outside: "198.51.100.2/24 dev in"} {
+		c.must(t, append([]string{"ip", "address", "add"}, strings.Fields(args)...)...)
+		c.must(t, "ip", "link", "set", args[strings.LastIndex(args, " ")+1:], "up")
+	}
+	return host, outside
+}
+
+// state is all of the host that a management network could leave something in.
+func (c *container) state(t *testing.T) string {
+	return c.must(t, "ip", "-4", "-o", "address") + c.must(t, "ip", "route") + c.must(t, "iptables", "-S") + c.must(t, "iptables", "-S", "-t", "nat") + c.must(t, "sysctl", "net.ipv4.ip_forward")
+}
+
+// from is what a function says in the container's namespace.
+func (c *container) from(do func() (string, error)) (text string, err error) {
+	err = c.ns.Do(func() (err error) {
+		text, err = do()
+		return err
+	})
+	return text, err
+}
+
+// start starts a program in a node, which ends with the testbed.
+func startIn(t *testing.T, name, node string, args ...string) {
+	t.Helper()
+	serve := command(append([]string{"exec", node, "-t", name, "--"}, args...)...)
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = serve.Wait() })
+}
+
 // A node that asks for it, and no other, reaches the host, which reaches it, by the
-// port that is published, too. Nothing of that is left when the supervisor is killed.
+// ports that are published, too. Nothing of that is left when the supervisor is killed.
 func TestManagement(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins)
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Python)
 	const name = "cli-management"
-	host := newContainer(t, "host") // stands for the host, so that the real one is left alone
-	host.must(t, "ip", "link", "set", "lo", "up")
-	text := fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 3}}\nnodes: {h0: {management: {publish: [\"18080:80\"]}}, h1: {management: {}}}\n", name)
+	host, outside := managedHost(t)
+	text := fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 3}}\naddressing: {management4: 172.31.254.0/24}\nnodes: {h0: {management: {publish: [\"18080:80\", \"18053:53/udp\"]}}, h1: {management: {}}}\n", name)
 	file := writeFile(t, text)
-	before := host.must(t, "ip", "-o", "address") + host.must(t, "ip", "route") + host.must(t, "iptables-save")
+	before := host.state(t)
 	if got := host.railbed(t, "up", file); got.code != 0 {
 		t.Fatal(got)
 	}
 	t.Cleanup(func() { do(t, "down", name) })
-	serve := command("exec", "h0", "-t", name, "--", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc")
-	if err := serve.Start(); err != nil {
-		t.Fatal(err)
+	startIn(t, name, "h0", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc")
+	startIn(t, name, "h0", "python3", "-c", echo)
+	for address, c := range map[string]*container{
+		"127.0.0.1:18080": host, "[::1]:18080": host, "172.31.254.1:18080": host, "172.31.254.2:80": host, "198.51.100.1:18080": outside,
+	} {
+		if page, err := c.from(func() (string, error) { return get(address) }); err != nil || page != "h0\n" {
+			t.Errorf("%s from %s: %q, %v; want the page of h0", address, c.id, page, err)
+		}
 	}
-	defer serve.Wait()
-	for _, address := range []string{"127.0.0.1:18080", "172.31.254.1:18080", "172.31.254.2:80"} {
-		var page string
-		err := host.ns.Do(func() (err error) {
-			page, err = get(address)
-			return err
-		})
-		if err != nil || page != "h0\n" {
-			t.Errorf("%s: %q, %v; want the page of h0", address, page, err)
+	for address, c := range map[string]*container{
+		"127.0.0.1:18053": host, "[::1]:18053": host, "172.31.254.1:18053": host, "198.51.100.1:18053": outside,
+	} {
+		if answer, err := c.from(func() (string, error) { return echoed(address, address) }); err != nil || answer != "h0: "+address {
+			t.Errorf("%s from %s: %q, %v; want the echo of h0", address, c.id, answer, err)
 		}
 	}
 	for node, reaches := range map[string]bool{"h1": true, "h2": false} {
@@ -85,29 +162,167 @@ func TestManagement(t *testing.T) {
 	if got := host.railbed(t, "up", file); got.code != 0 || !strings.Contains(got.stdout, "up already") {
 		t.Errorf("up again: %+v", got)
 	}
-	other := writeFile(t, strings.Replace(text, name, name+"2", 1))
-	if got := host.railbed(t, "up", other); got.code == 0 || !strings.Contains(got.stderr, "addressing.management4") {
-		t.Errorf("a second one with the same subnet: %+v", got)
-	}
-	noTrace(t, name+"2")
+	clashes(t, host, text, name)
 	if err := syscall.Kill(supervisorOf(name), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	after := ""
-	for end := time.Now().Add(5 * time.Second); after != before && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		after = host.must(t, "ip", "-o", "address") + host.must(t, "ip", "route") + host.must(t, "iptables-save")
-	}
-	if after != before {
-		t.Errorf("the host has\n%s\nand had\n%s", after, before)
-	}
+	returns(t, host, before)
 	// The port is free again, and one that is not is told.
 	var listener net.Listener
 	if err := host.ns.Do(func() (err error) { listener, err = net.Listen("tcp", ":18080"); return err }); err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if got := host.railbed(t, "up", file); got.code == verdict.ExitPass || !strings.Contains(got.stderr, "publish port 80 of h0: listen tcp :18080") {
-		t.Errorf("a port that is taken: %+v", got)
+	want := fmt.Sprintf("railbed: %s:4:37: publish 18080/tcp for h0: unsupported here: the port is taken by cli.test (process %d); publish another port, or end what has this one\n", file, os.Getpid())
+	if got := host.railbed(t, "up", file); got.code != verdict.ExitUnsupported || !strings.HasSuffix(got.stderr, want) {
+		t.Errorf("a port that is taken: %+v, want %q", got, want)
 	}
 	noTrace(t, name)
+}
+
+// clashes brings up what a testbed that is up leaves no room for.
+func clashes(t *testing.T, host *container, text, name string) {
+	t.Helper()
+	other := writeFile(t, strings.Replace(text, name, name+"2", 1))
+	ours := ": unsupported here: the port is taken by testbed " + name + "; publish another port, or end what has this one\n"
+	want := "railbed: " + other + ":4:37: publish 18080/tcp for h0" + ours + other + ":4:49: publish 18053/udp for h0" + ours +
+		other + ":3:27: subnet 172.31.254.0/24: unsupported here: the host has a route to 172.31.254.0/24; want one that is free, as addressing: {management4: 172."
+	if got := host.railbed(t, "up", other); got.code != verdict.ExitUnsupported || !strings.HasPrefix(got.stderr, want) {
+		t.Errorf("the same subnet and ports: %+v, want %q", got, want)
+	}
+	noTrace(t, name+"2")
+}
+
+// returns waits until the host is as it was.
+func returns(t *testing.T, host *container, before string) {
+	t.Helper()
+	after := ""
+	for end := time.Now().Add(5 * time.Second); after != before && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		after = host.state(t)
+	}
+	if after != before {
+		t.Errorf("the host has\n%s\nand had\n%s", after, before)
+	}
+	if tables := tables(t, host); strings.Contains(tables, "railbed") {
+		t.Errorf("the packet filter has the tables%s", tables)
+	}
+}
+
+// tables are those of the packet filter.
+func tables(t *testing.T, c *container) string {
+	t.Helper()
+	names, err := c.from(func() (string, error) {
+		filter, err := nftables.New()
+		if err != nil {
+			return "", err
+		}
+		tables, err := filter.ListTables()
+		names := ""
+		for _, table := range tables {
+			names += " " + table.Name
+		}
+		return names, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// Of two testbeds, with nodes of both kinds, those that ask for it reach what the host
+// reaches, and no others; nor does anybody out there reach them.
+func TestInternet(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Docker, hosttest.Ping)
+	engine := dockertest.Start(t)
+	host, outside := managedHost(t)
+	text := fmt.Sprintf(`
+name: cli-inet
+fabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}}
+nodes:
+  "h[0-1]": {management: {internet: true}}
+  h1: {runtime: docker, rootfs: %s, restart: always, management: {internet: true, publish: ["18080:80"]}}
+  h2: {management: {}}
+`, dockertest.Root(t, "busybox", "ping", "true"))
+	file := writeFile(t, text)
+	want := "railbed: " + file + ":5:37: internet: unsupported here: the host does not forward packets (net.ipv4.ip_forward is 0); allow it with sysctl -w net.ipv4.ip_forward=1, or remove internet\n"
+	if got := host.railbed(t, "up", file); got.code != verdict.ExitUnsupported || got.stderr != want {
+		t.Errorf("on a host that does not forward: %+v, want %q", got, want)
+	}
+	host.must(t, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	host.must(t, "iptables", "-P", "FORWARD", "DROP") // as Docker's engine has it
+	before := host.state(t)
+	second := writeFile(t, `
+name: cli-inet2
+fabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}}
+nodes: {"h[0-1]": {management: {internet: true}}, h2: {management: {}}}
+`)
+	for name, file := range map[string]string{"cli-inet": file, "cli-inet2": second} {
+		got := host.railbed(t, "up", file)
+		if got.code != 0 || !strings.Contains(got.stderr, "warning: internet: the host's packet filter drops what it forwards unless a rule lets it pass (filter FORWARD); as in iptables -I FORWARD -i rb") {
+			t.Fatal(got)
+		}
+		t.Cleanup(func() { do(t, "down", name) })
+	}
+	host.must(t, "iptables", "-P", "FORWARD", "ACCEPT")
+	before = strings.Replace(before, "FORWARD DROP", "FORWARD ACCEPT", 1)
+	ping := func(testbed, node, address string, reaches bool) {
+		t.Helper()
+		wait := "0.2"
+		if reaches {
+			wait = "5"
+		}
+		if got := do(t, "exec", node, "-t", testbed, "--", "ping", "-c1", "-W"+wait, address); (got.code == 0) != reaches {
+			t.Errorf("%s of %s pings %s: %+v, want %t", node, testbed, address, got, reaches)
+		}
+	}
+	for _, testbed := range []string{"cli-inet", "cli-inet2"} {
+		for node, reaches := range map[string]bool{"h0": true, "h1": true, "h2": false, "h3": false} {
+			ping(testbed, node, "198.51.100.2", reaches)
+		}
+	}
+	ping("cli-inet", "h1", "h3", true) // by the fabric, as before
+	ping("cli-inet", "h0", "10.128.0.5", true)
+	must(t, "inspect", "cli-inet", "--verify")
+	network := inspectManagement(t, "cli-inet")
+	if tables := tables(t, host); !strings.Contains(tables, "railbed-cli-inet") {
+		t.Errorf("tables%s, want one of cli-inet", tables)
+	}
+	// With a route of its own making h2 gets no farther, though the outside has one back;
+	// nor does the outside get in.
+	outside.must(t, "ip", "route", "add", network.Subnet.String(), "via", "198.51.100.1")
+	for _, via := range []netip.Addr{network.Gateway, network.Host} {
+		must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "replace", "198.51.100.0/24", "via", via.String())
+		ping("cli-inet", "h2", "198.51.100.2", false)
+		if got, err := outside.run(t, "ping", "-c1", "-W0.2", network.Gateway.String()); err == nil {
+			t.Errorf("the outside reaches what is behind the host: %s", got)
+		}
+	}
+	// A container that runs again has its NIC again.
+	if _, err := engine.Docker("kill", "railbed-cli-inet-h1"); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if do(t, "exec", "h1", "-t", "cli-inet", "--", "ping", "-c1", "-W1", "198.51.100.2").code == 0 {
+			break
+		}
+	}
+	startIn(t, "cli-inet", "h1", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc")
+	if page, err := host.from(func() (string, error) { return get("127.0.0.1:18080") }); err != nil || page != "h1\n" {
+		t.Errorf("the port of h1: %q, %v", page, err)
+	}
+	must(t, "down", "cli-inet")
+	if err := syscall.Kill(supervisorOf("cli-inet2"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	returns(t, host, before)
+}
+
+// inspectManagement is a testbed's network beside the fabric.
+func inspectManagement(t *testing.T, name string) (network plan.Management) {
+	t.Helper()
+	tb, err := testbed.Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *tb.Plan().Management
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 
 	"railbed/testbed/spec"
@@ -19,6 +20,9 @@ type Management struct {
 	// Gateway is the bridge's, where published ports are; Host is the host's.
 	Gateway netip.Addr `json:"gateway"`
 	Host    netip.Addr `json:"host"`
+	// Where are places of the file, as file:line:column: of what asks for the network, by
+	// "subnet", of internet, and of published ports, by "8080/tcp".
+	Where map[string]string `json:"where"`
 }
 
 // ManagementName is the NIC of nodes beside the fabric.
@@ -28,11 +32,29 @@ const ManagementName = "mgmt0"
 type ManagementNIC struct {
 	Addr    netip.Prefix     `json:"addr"`
 	Publish []spec.Published `json:"publish,omitempty"`
+	// Internet is whether the node reaches what the host reaches.
+	Internet bool `json:"internet,omitempty"`
+}
+
+// DrawManagement is the subnet of a testbed whose file names none: of two on a host the
+// names differ, and so, as a rule, do these. Others are tried in turn.
+func DrawManagement(testbed string, turn int) netip.Prefix {
+	pool := netip.MustParsePrefix(spec.DefaultManagement4)
+	digest := fnv.New32a()
+	digest.Write([]byte(testbed))
+	const bits = 24
+	raw := pool.Addr().As4()
+	at := (digest.Sum32() + uint32(turn)) % (1 << (bits - pool.Bits()))
+	binary.BigEndian.PutUint32(raw[:], binary.BigEndian.Uint32(raw[:])+at<<(32-bits))
+	return netip.PrefixFrom(netip.AddrFrom4(raw), bits)
 }
 
 // addManagement gives the nodes that are to have one a NIC beside the fabric.
 func (c *compiler) addManagement() {
-	subnet := netip.MustParsePrefix(cmp.Or(c.t.Addressing.Management4, spec.DefaultManagement4))
+	subnet := DrawManagement(c.t.Name, 0)
+	if given := c.t.Addressing.Management4; given != "" {
+		subnet = netip.MustParsePrefix(given)
+	}
 	raw := subnet.Addr().As4()
 	first := binary.BigEndian.Uint32(raw[:])
 	at := func(offset uint32) netip.Addr {
@@ -41,6 +63,7 @@ func (c *compiler) addManagement() {
 		return netip.AddrFrom4(raw)
 	}
 	size := uint32(min(1<<31, room(subnet)))
+	place := func(path string) string { return c.t.Source.Pos(path).String() }
 	published := map[string]string{}
 	next := uint32(2)
 	for i := range c.plan.Nodes {
@@ -50,29 +73,47 @@ func (c *compiler) addManagement() {
 			continue
 		}
 		path := c.nodeSetting(n.Name, "management", func(n spec.Node) bool { return n.Management != nil })
-		if n.Runtime != spec.Netns {
-			c.once(path, "want runtime: netns, or remove management", "node %s has runtime: %s, and a network beside the fabric is for nodes of namespaces", n.Name, n.Runtime)
+		if n.Runtime != spec.Netns && n.Runtime != spec.Docker {
+			c.once(path, "want runtime: netns or docker, or remove management", "node %s has runtime: %s, and a network beside the fabric is for nodes with the host's kernel that Railbed makes", n.Name, n.Runtime)
 			continue
 		}
 		if c.plan.Management == nil {
-			c.plan.Management = &Management{Subnet: subnet, Gateway: at(1), Host: at(size - 2)}
+			c.plan.Management = &Management{Subnet: subnet, Gateway: at(1), Host: at(size - 2), Where: map[string]string{"subnet": place(path)}}
+			if c.t.Addressing.Management4 != "" {
+				c.plan.Management.Where["subnet"] = place("addressing.management4")
+			}
 			c.require(CNIPlugins, "node "+n.Name+" has a network beside the fabric", path)
 		}
 		if next >= size-2 {
 			c.once("addressing.management4", "want a shorter prefix", "%s has no address left for node %s beside the fabric", subnet, n.Name)
 			return
 		}
-		n.Management = &ManagementNIC{Addr: netip.PrefixFrom(at(next), subnet.Bits())}
+		n.Management = &ManagementNIC{Addr: netip.PrefixFrom(at(next), subnet.Bits()), Internet: settings.Internet}
 		next++
+		if settings.Internet {
+			c.plan.Management.Where["internet"] = cmp.Or(c.plan.Management.Where["internet"], place(path+".internet"))
+			c.leaveDefault(n)
+		}
 		for j, text := range settings.Publish {
 			p, _ := spec.ParsePublished(text) // package spec has checked it
-			key := fmt.Sprintf("%d/%s", p.HostPort, p.Protocol)
+			key, at := p.String(), fmt.Sprintf("%s.publish[%d]", path, j)
 			if other, twice := published[key]; twice {
-				c.once(fmt.Sprintf("%s.publish[%d]", path, j), "want another port of the host", "port %s is published for %s already", key, other)
+				c.once(at, "want another port of the host", "port %s is published for %s already", key, other)
 				continue
 			}
-			published[key] = n.Name
+			published[key], c.plan.Management.Where[key] = n.Name, place(at)
 			n.Management.Publish = append(n.Management.Publish, p)
+		}
+	}
+}
+
+// leaveDefault narrows the node's way to other nodes, which is the one to everywhere, to
+// addresses of the fabric: everywhere else is the host's.
+func (c *compiler) leaveDefault(n *Node) {
+	links := netip.MustParsePrefix(cmp.Or(c.t.Addressing.Links4, spec.DefaultLinks4))
+	for i := range n.Routes {
+		if r := &n.Routes[i]; r.Table == 0 && r.Dst == defaults[0] {
+			r.Dst = links
 		}
 	}
 }

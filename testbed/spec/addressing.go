@@ -20,7 +20,8 @@ type Addressing struct {
 	// Links6 is the pool of the links' IPv6 subnets. Default fd00:a2::/64.
 	Links6 string `yaml:"links6,omitempty" json:"links6,omitempty"`
 	// Management4 is the IPv4 subnet of the nodes' NICs beside the fabric, in which the
-	// host has the last address. Default 172.31.254.0/24, where there are such nodes.
+	// host has the last address. Default, where there are such nodes: the /24 of
+	// 172.24.0.0/14 that the testbed's name draws.
 	Management4 string `yaml:"management4,omitempty" json:"management4,omitempty"`
 }
 
@@ -28,7 +29,13 @@ type Addressing struct {
 type Management struct {
 	// Publish are ports of the node that the host has, as "HOST:NODE" or "HOST:NODE/udp".
 	Publish []string `yaml:"publish,omitempty" json:"publish,omitempty" scalar:"any"`
+	// Internet has the node reach what the host reaches, as a host behind it: with the
+	// host's address, and by IPv4. The host must forward (net.ipv4.ip_forward).
+	Internet bool `yaml:"internet,omitempty" json:"internet,omitempty"`
 }
+
+// String is the entry as it reads best: "8080/udp".
+func (p Published) String() string { return fmt.Sprintf("%d/%s", p.HostPort, p.Protocol) }
 
 // Published is an entry of Management.Publish.
 type Published struct {

@@ -29,7 +29,7 @@ const (
 	defaultMemory      = units.Bytes(256 << 20)
 	defaultRanks       = 1
 	defaultRuntime     = Netns
-	DefaultManagement4 = "172.31.254.0/24"
+	DefaultManagement4 = "172.24.0.0/14"
 	DefaultLoopbacks4  = "10.0.0.0/16"
 	DefaultLinks4      = "10.128.0.0/10"
 	DefaultLoopbacks6  = "fd00:a1::/64"

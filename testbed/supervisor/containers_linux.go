@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -160,6 +161,13 @@ func (s *supervisor) startManagement(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.management, err = cni.StartManagement(ctx, s.plan, s.namespaces, host, filepath.Join(s.dir.Path, "management"))
-	return err
+	if s.management, err = cni.StartManagement(ctx, s.plan, s.namespaces, host, filepath.Join(s.dir.Path, "management")); err != nil {
+		return err
+	}
+	if closed := s.management.Closed(); closed != nil {
+		name := s.management.Interface()
+		s.warn(fmt.Sprintf("internet: the host's packet filter drops what it forwards unless a rule lets it pass (%s); as in iptables -I FORWARD -i %s -j ACCEPT and iptables -I FORWARD -o %s -j ACCEPT",
+			strings.Join(closed, ", "), name, name))
+	}
+	return nil
 }

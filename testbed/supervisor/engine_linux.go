@@ -3,6 +3,7 @@ package supervisor
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -89,7 +90,7 @@ func (s *supervisor) revive(ctx context.Context, node string, namespace *kernel.
 		return err
 	}
 	_, err := s.fabric.Repair(ctx)
-	return err
+	return errors.Join(err, s.management.Attach(ctx, node, s.namespaces[node]))
 }
 
 // serveNodeLog is what the entry point of a container has said.

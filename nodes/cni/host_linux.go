@@ -1,0 +1,141 @@
+package cni
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"railbed/fabric/kernel"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+// CheckHost says what the host has no room for of a plan's network beside the fabric, each
+// with its place in the file: published ports that are taken, a subnet that is in use, and
+// an internet that it does not forward to. The host is that of the calling thread. TestbedOf
+// names the testbed that a process serves, or is "".
+func CheckHost(p *plan.Plan, testbedOf func(pid int) string) error {
+	m := p.Management
+	if m == nil {
+		return nil
+	}
+	var errs []error
+	for _, n := range p.Nodes {
+		if n.Management == nil {
+			continue
+		}
+		for _, published := range n.Management.Publish {
+			if err := taken(published); err != nil {
+				errs = append(errs, refused(m.Where[published.String()], "publish "+published.String()+" for "+n.Name,
+					whoHas(published, err, testbedOf), "publish another port, or end what has this one"))
+			}
+		}
+	}
+	if _, wanted := m.Where["internet"]; wanted {
+		errs = append(errs, forwards(m))
+	}
+	conn, err := kernel.Open()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	defer conn.Close()
+	return errors.Join(append(errs, freeSubnet(conn, p, -1))...)
+}
+
+func refused(where, what, reason, remedy string) error {
+	return fmt.Errorf("%s: %w", where, &verdict.UnsupportedError{Feature: what, Reason: reason, Remedy: remedy})
+}
+
+// forwards looks whether the host of the calling thread forwards IPv4.
+func forwards(m *plan.Management) error {
+	setting, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
+	if err == nil && strings.TrimSpace(string(setting)) != "1" {
+		return refused(m.Where["internet"], "internet", "the host does not forward packets (net.ipv4.ip_forward is 0)",
+			"allow it with sysctl -w net.ipv4.ip_forward=1, or remove internet")
+	}
+	return err
+}
+
+// freeSubnet says that the host has routes into the network's subnet, other than by the
+// interface of an index: they would hide each other.
+func freeSubnet(conn *kernel.Conn, p *plan.Plan, own int) error {
+	routes, err := conn.AllRoutes()
+	if err != nil {
+		return err
+	}
+	inUse := func(subnet netip.Prefix) (netip.Prefix, bool) {
+		for _, r := range routes {
+			theirs := !slices.ContainsFunc(r.Hops, func(hop kernel.NextHop) bool { return hop.Index == own })
+			if r.Dst.Bits() > 1 && r.Dst.Addr().Is4() && r.Dst.Overlaps(subnet) && theirs { // shorter ones are for everywhere, whole or in halves
+				return r.Dst, true
+			}
+		}
+		return netip.Prefix{}, false
+	}
+	by, used := inUse(p.Management.Subnet)
+	if !used {
+		return nil
+	}
+	remedy := "want another one as addressing.management4"
+	for turn := range 1 << 10 {
+		if other := plan.DrawManagement(p.Name, turn); other != p.Management.Subnet {
+			if _, used := inUse(other); !used {
+				remedy = fmt.Sprintf("want one that is free, as addressing: {management4: %s}", other)
+				break
+			}
+		}
+	}
+	return refused(p.Management.Where["subnet"], "subnet "+p.Management.Subnet.String(), fmt.Sprintf("the host has a route to %s", by), remedy)
+}
+
+// whoHas tells why a port cannot be had, and of a program by which.
+func whoHas(p spec.Published, err error, testbedOf func(pid int) string) string {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return err.Error()
+	}
+	pid := holder(p)
+	if pid == 0 {
+		return "the port is taken"
+	}
+	if testbed := testbedOf(pid); testbed != "" {
+		return "the port is taken by testbed " + testbed
+	}
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return fmt.Sprintf("the port is taken by %s (process %d)", strings.TrimSpace(string(name)), pid)
+}
+
+// holder is a process that has a port in the calling thread's network, or 0.
+func holder(p spec.Published) int {
+	sockets := map[string]bool{}
+	for _, table := range []string{p.Protocol, p.Protocol + "6"} {
+		file, err := os.Open("/proc/thread-self/net/" + table)
+		if err != nil {
+			continue
+		}
+		lines := bufio.NewScanner(file)
+		for lines.Scan() { // sl local_address rem_address st ... inode, as in proc(5)
+			fields := strings.Fields(lines.Text())
+			const local, state, inode, listens = 1, 3, 9, "0A"
+			if len(fields) > inode && strings.HasSuffix(fields[local], fmt.Sprintf(":%04X", p.HostPort)) && (p.Protocol == "udp" || fields[state] == listens) {
+				sockets["socket:["+fields[inode]+"]"] = true
+			}
+		}
+		file.Close()
+	}
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && sockets[target] {
+			pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
+			return pid
+		}
+	}
+	return 0
+}

@@ -1,0 +1,277 @@
+package cni
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/testbed/spec"
+)
+
+// ports are the host's that lead to a management network, and what goes through them.
+type ports struct {
+	listeners []io.Closer
+	open      sync.WaitGroup
+	mu        sync.Mutex
+	conns     map[io.Closer]bool // nil when they are closed
+}
+
+// publish has a port of the host's, on all of its addresses, lead to the port that
+// portmap gives a node at the bridge: portmap's own rules are in the bridge's namespace.
+func (m *Management) publish(p spec.Published, node string) error {
+	to := netip.AddrPortFrom(m.plan.Gateway, uint16(p.HostPort)).String()
+	err := m.home.Do(func() error {
+		if p.Protocol == "udp" {
+			socket, err := listenUDP(p.HostPort)
+			if err == nil {
+				m.ports.listeners = append(m.ports.listeners, socket)
+				m.ports.open.Go(func() { m.relayDatagrams(socket, to) })
+			}
+			return err
+		}
+		listener, err := net.Listen("tcp", ":"+strconv.Itoa(p.HostPort))
+		if err == nil {
+			m.ports.listeners = append(m.ports.listeners, listener)
+			m.ports.open.Go(func() { m.accept(listener, to) })
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: publish port %d of %s: %w", m.plan.Where[p.String()], p.NodePort, node, err)
+	}
+	return nil
+}
+
+func (m *Management) accept(listener net.Listener, to string) {
+	for {
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // no descriptor is free, as a rule
+			continue
+		}
+		m.ports.open.Go(func() { m.relay(conn, to) })
+	}
+}
+
+// dialTime is how long a node may take to accept a connection.
+const dialTime = 10 * time.Second
+
+// dial opens a connection in the bridge's namespace.
+func (m *Management) dial(network, address string) (conn net.Conn, err error) {
+	err = m.ns.Do(func() (err error) {
+		conn, err = net.DialTimeout(network, address, dialTime)
+		return err
+	})
+	return conn, err
+}
+
+// relay carries bytes both ways until both have ended.
+func (m *Management) relay(from net.Conn, address string) {
+	defer from.Close()
+	to, err := m.dial("tcp", address)
+	if err != nil {
+		return // nobody listens in the node
+	}
+	defer to.Close()
+	if !m.ports.keep(from, to) {
+		return
+	}
+	defer m.ports.forget(from, to)
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[1], way[0]) // either end may go
+			_ = way[1].(*net.TCPConn).CloseWrite()
+		})
+	}
+	both.Wait()
+}
+
+const (
+	// quietTime is how long a peer of a UDP port is remembered, as portmap's conntrack
+	// remembers one that was answered (nf_conntrack_udp_timeout_stream).
+	quietTime = 120 * time.Second
+	// peersMost is how many peers of one UDP port are remembered at once.
+	peersMost = 1024
+	// datagramMost is the largest datagram of UDP.
+	datagramMost = 64 << 10
+)
+
+// listenUDP opens a UDP port of the calling thread's namespace, which tells to which
+// of the host's addresses a datagram came: answers come from there.
+func listenUDP(port int) (*net.UDPConn, error) {
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := socket.SyscallConn()
+	if err == nil {
+		optionErr := raw.Control(func(fd uintptr) {
+			if err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); err != nil { // a host without IPv6
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+			}
+		})
+		err = errors.Join(err, optionErr)
+	}
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	return socket, nil
+}
+
+// relayDatagrams carries datagrams both ways until the socket is closed. Each peer has a
+// connection of its own to the node.
+func (m *Management) relayDatagrams(socket *net.UDPConn, to string) {
+	type key struct {
+		peer  netip.AddrPort
+		local string
+	}
+	var mu sync.Mutex // guards peers
+	peers := map[key]net.Conn{}
+	data, about := make([]byte, datagramMost), make([]byte, 128)
+	for {
+		n, aboutLen, _, peer, err := socket.ReadMsgUDPAddrPort(data, about)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an answer that came to nobody
+		}
+		back := sourceOf(about[:aboutLen])
+		k := key{peer, string(back)}
+		mu.Lock()
+		conn, many := peers[k], len(peers) >= peersMost
+		mu.Unlock()
+		if conn == nil {
+			if many {
+				continue
+			}
+			if conn, err = m.dial("udp", to); err != nil || !m.ports.keep(conn) {
+				continue
+			}
+			mu.Lock()
+			peers[k] = conn
+			mu.Unlock()
+			m.ports.open.Go(func() {
+				answer(socket, conn, peer, back)
+				mu.Lock()
+				delete(peers, k)
+				mu.Unlock()
+				m.ports.forget(conn)
+				conn.Close()
+			})
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(quietTime))
+		_, _ = conn.Write(data[:n]) // a datagram may be lost
+	}
+}
+
+// answer sends what comes from the node to a peer, until nothing has come or gone for
+// quietTime, or nobody has the port in the node.
+func answer(socket *net.UDPConn, conn net.Conn, peer netip.AddrPort, back []byte) {
+	data := make([]byte, datagramMost)
+	for {
+		n, err := conn.Read(data)
+		if err != nil {
+			return
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(quietTime))
+		_, _, _ = socket.WriteMsgUDPAddrPort(data[:n], back, peer)
+	}
+}
+
+// sourceOf makes of what the kernel says of a datagram what it is to be told for the
+// answer: the address that it came to, and not the interface, which the routes decide.
+func sourceOf(about []byte) []byte {
+	messages, err := unix.ParseSocketControlMessage(about)
+	if err != nil {
+		return nil
+	}
+	for _, message := range messages {
+		level, kind := message.Header.Level, message.Header.Type
+		switch {
+		case level == unix.IPPROTO_IPV6 && kind == unix.IPV6_PKTINFO && len(message.Data) >= unix.SizeofInet6Pktinfo:
+			info := &unix.Inet6Pktinfo{Addr: [16]byte(message.Data)}
+			if address := netip.AddrFrom16(info.Addr); address.IsLinkLocalUnicast() {
+				return nil // which is one of an interface
+			}
+			return unix.PktInfo6(info)
+		case level == unix.IPPROTO_IP && kind == unix.IP_PKTINFO && len(message.Data) >= unix.SizeofInet4Pktinfo:
+			return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: [4]byte(message.Data[4:])})
+		}
+	}
+	return nil
+}
+
+// keep notes connections for close. It closes them when it is false, which is after it.
+func (p *ports) keep(conns ...io.Closer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns == nil {
+		for _, conn := range conns {
+			conn.Close()
+		}
+		return false
+	}
+	for _, conn := range conns {
+		p.conns[conn] = true
+	}
+	return true
+}
+
+func (p *ports) forget(conns ...io.Closer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range conns {
+		delete(p.conns, conn)
+	}
+}
+
+// close gives the ports back and ends what goes through them.
+func (p *ports) close() error {
+	var errs []error
+	for _, listener := range p.listeners {
+		errs = append(errs, listener.Close())
+	}
+	p.mu.Lock()
+	for conn := range p.conns {
+		errs = append(errs, conn.Close())
+	}
+	p.conns = nil
+	p.mu.Unlock()
+	p.open.Wait()
+	return errors.Join(errs...)
+}
+
+// taken says that a port of the calling thread's namespace is another program's.
+func taken(p spec.Published) error {
+	var socket io.Closer
+	var err error
+	if p.Protocol == "udp" {
+		socket, err = net.ListenUDP("udp", &net.UDPAddr{Port: p.HostPort})
+	} else {
+		socket, err = net.Listen("tcp", ":"+strconv.Itoa(p.HostPort))
+	}
+	var refused *os.SyscallError
+	switch {
+	case err == nil:
+		return socket.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		return syscall.EADDRINUSE
+	case errors.As(err, &refused):
+		return refused
+	}
+	return err
+}
