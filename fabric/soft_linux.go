@@ -22,14 +22,14 @@ type softPart struct {
 	links   []*planLink // all of the plan, as they are now asked for
 	named   map[string]*planLink
 	nics    int // of all nodes
-	// foreign are NICs whose interfaces are in somebody else's namespaces.
-	foreign map[plan.End]bool
+	// foreign are the ways to NICs whose interfaces are in somebody else's namespaces.
+	foreign map[plan.End]*Way
 }
 
 // startSoft opens the far ends of the NICs and starts the soft switches of the
 // plan, of whose kernel's part the fabric is, on them.
 func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
-	s := &softPart{plan: p, named: map[string]*planLink{}, foreign: map[plan.End]bool{}}
+	s := &softPart{plan: p, named: map[string]*planLink{}, foreign: map[plan.End]*Way{}}
 	for _, l := range p.Links {
 		made := &planLink{Link: l}
 		s.links = append(s.links, made)
@@ -119,7 +119,7 @@ func (f *Fabric) rejoin(l *planLink) error {
 	if l.b.name == SoftSide {
 		far, near = l.B, l.A
 	}
-	if far.Node != SoftSide || f.soft.nics > mostOwnPorts || f.soft.foreign[near] {
+	if far.Node != SoftSide || f.soft.nics > mostOwnPorts || f.soft.foreign[near] != nil {
 		return nil
 	}
 	h, err := f.openFar(near, far.Port, l.MTU)
@@ -153,7 +153,7 @@ func (f *Fabric) softSide() *host {
 // hands it over.
 func openWitnesses(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace, hand func(int, *os.File) error) error {
 	return kernel.Each(ctx, nodes, 2, func(node int) error {
-		file, err := live.OpenWitness()
+		file, err := live.OpenWitness(0)
 		if err == nil {
 			err = hand(node, file)
 		}
@@ -201,7 +201,7 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error
 			end     *EndState
 		}{{l.A, &one.A}, {l.B, &one.B}} {
 			soft := state.Ports[ports[side.planned.Node+":"+side.planned.Port]]
-			if side.end.Node != side.planned.Node { // the far end, or none of the kernel's
+			if side.end.Node != side.planned.Node || s.foreign[side.planned] != nil { // the far end, or none of the kernel's
 				*side.end = EndState{Node: side.planned.Node, Port: side.planned.Port, Operstate: "down"}
 				if soft.Up {
 					side.end.Operstate = "up"
@@ -279,8 +279,18 @@ func (f *Fabric) shapeNodes(ctx context.Context, l *planLink, dir Direction) err
 		if atA {
 			only = AToB
 		}
+		was := f.shaping(side, atA)
 		if err := f.setKernelLink(ctx, l.Name, only, nodeSide(l.Direction(atA), f.soft.dilation())); err != nil {
 			return err
+		}
+		end := side.Link.A
+		if !atA {
+			end = side.Link.B
+		}
+		if way := f.soft.foreign[end]; way != nil {
+			if err := way.reshape(end, f.shaping(side, atA), was); err != nil {
+				return errors.Join(err, f.setKernelLink(ctx, l.Name, only, was.Direction))
+			}
 		}
 	}
 	return nil
@@ -292,6 +302,13 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 	l, err := f.soft.find(name)
 	if err != nil {
 		return err
+	}
+	for _, end := range []plan.End{l.A, l.B} {
+		if way := f.soft.foreign[end]; way != nil {
+			if err := way.setCarrier(ctx, end, up); err != nil {
+				return err
+			}
+		}
 	}
 	if err := f.soft.process.SetLinkState(name, up); err != nil {
 		return err
@@ -352,73 +369,4 @@ func (f *Fabric) Record(ports []plan.End, o live.RecordOptions) (*live.Feed, err
 		return nil, errors.New("record soft switches: there are none")
 	}
 	return f.soft.process.Record(ports, o)
-}
-
-// Join has the soft switches use the way to a NIC that somebody else has in a namespace
-// of his own, instead of the interface that Build made for it. The handle is used up,
-// whatever comes of it.
-func (f *Fabric) Join(end plan.End, h *softports.Handle) error {
-	f.lock.Lock()
-	defer f.lock.Unlock()
-	l, _, err := f.nicOf(end)
-	if err == nil && (h.Description.MTU != l.MTU || h.Description.Driver == softports.Tap) {
-		err = fmt.Errorf("a port of driver %q and mtu %d, want a veth's far end and mtu %d", h.Description.Driver, h.Description.MTU, l.MTU)
-	}
-	if err == nil {
-		h.Description.Name, h.Description.Reason = end.Node+":"+end.Port, ""
-		err = f.soft.process.ForeignPort(end, h)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("join %s:%s: %w", end.Node, end.Port, err), h.Close())
-	}
-	f.soft.foreign[end] = true
-	return nil
-}
-
-// Leave undoes Join.
-func (f *Fabric) Leave(end plan.End) error {
-	f.lock.Lock()
-	defer f.lock.Unlock()
-	l, far, err := f.nicOf(end)
-	if err != nil || !f.soft.foreign[end] {
-		return err
-	}
-	if f.soft.nics > mostOwnPorts {
-		err = f.soft.process.JoinTrunk(end)
-	} else {
-		h, openErr := f.openFar(end, far, l.MTU)
-		if err = openErr; err == nil {
-			err = f.soft.process.ReplacePort(end, h)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("leave %s:%s: %w", end.Node, end.Port, err)
-	}
-	delete(f.soft.foreign, end)
-	return nil
-}
-
-// Gone are the joined NICs that were deleted where they were.
-func (f *Fabric) Gone() ([]plan.End, error) {
-	f.lock.Lock()
-	defer f.lock.Unlock()
-	if !f.built || f.soft == nil || len(f.soft.foreign) == 0 {
-		return nil, nil
-	}
-	return f.soft.process.ForeignGone()
-}
-
-// nicOf is the kernel's link of a NIC at soft switches, and the name of its far end.
-func (f *Fabric) nicOf(end plan.End) (l *planLink, far string, err error) {
-	if f.built && f.soft != nil {
-		for _, l := range f.links {
-			switch {
-			case l.A.Node == SoftSide && l.B == end:
-				return l, l.A.Port, nil
-			case l.B.Node == SoftSide && l.A == end:
-				return l, l.B.Port, nil
-			}
-		}
-	}
-	return nil, "", fmt.Errorf("no NIC %s:%s at soft switches", end.Node, end.Port)
 }

@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"railbed/fabric"
-	"railbed/fabric/port"
 	"railbed/nodes/cni"
 	"railbed/testbed/frame"
 )
 
 // AttachContainer implements cni.Testbed.
-func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request, make func(*fabric.Attachment) (*port.Handle, error)) (*fabric.Attachment, error) {
+func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request, make func(*fabric.Attachment) (*fabric.Way, error)) (*fabric.Attachment, error) {
 	conn, first, err := t.upgradeFor(ctx, "/v1/containers/attach", r)
 	if err != nil {
 		return nil, err

@@ -114,50 +114,69 @@ const maxDescription = 4096
 // Give sends the handle over a unix socket of type seqpacket or datagram and
 // closes it here, whatever comes of it.
 func (h *Handle) Give(to *net.UnixConn) error {
-	text, err := json.Marshal(h.Description)
-	if err != nil {
-		return errors.Join(err, h.Close())
-	}
-	fds := make([]int, len(h.Files))
-	for i, file := range h.Files {
-		fds[i] = int(file.Fd())
-	}
-	n, _, err := to.WriteMsgUnix(text, unix.UnixRights(fds...), nil)
-	if err == nil && n != len(text) {
-		err = fmt.Errorf("%d of %d bytes went out", n, len(text))
-	}
+	err := GiveFiles(to, h.Description, h.Files)
 	if err != nil {
 		err = fmt.Errorf("give port %s: %w", h.Description.Name, err)
 	}
 	return errors.Join(err, h.Close())
 }
 
+// GiveFiles sends a description, as JSON, with descriptors, which stay open here.
+func GiveFiles(to *net.UnixConn, description any, files []*os.File) error {
+	text, err := json.Marshal(description)
+	if err != nil {
+		return err
+	}
+	fds := make([]int, len(files))
+	for i, file := range files {
+		fds[i] = int(file.Fd())
+	}
+	n, _, err := to.WriteMsgUnix(text, unix.UnixRights(fds...), nil)
+	if err == nil && n != len(text) {
+		err = fmt.Errorf("%d of %d bytes went out", n, len(text))
+	}
+	return err
+}
+
 // Take receives what Give sent.
 func Take(from *net.UnixConn) (*Handle, error) {
-	text, rights := make([]byte, maxDescription), make([]byte, unix.CmsgSpace(4*4))
-	n, m, flags, _, err := from.ReadMsgUnix(text, rights)
-	if err != nil {
+	h := &Handle{}
+	var err error
+	if h.Files, err = TakeFiles(from, &h.Description); err != nil {
 		return nil, fmt.Errorf("take port: %w", err)
 	}
-	h := &Handle{}
+	return h, nil
+}
+
+// mostFiles is how many descriptors come with a description.
+const mostFiles = 8
+
+// TakeFiles receives what GiveFiles sent.
+func TakeFiles(from *net.UnixConn, description any) (files []*os.File, err error) {
+	text, rights := make([]byte, maxDescription), make([]byte, unix.CmsgSpace(mostFiles*4))
+	n, m, flags, _, err := from.ReadMsgUnix(text, rights)
+	if err != nil {
+		return nil, err
+	}
 	messages, err := unix.ParseSocketControlMessage(rights[:m])
 	for _, message := range messages {
 		fds, _ := unix.ParseUnixRights(&message)
 		for _, fd := range fds {
 			unix.CloseOnExec(fd)
-			h.Files = append(h.Files, os.NewFile(uintptr(fd), "port"))
+			files = append(files, os.NewFile(uintptr(fd), "given"))
 		}
 	}
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		err = errors.New("message was cut")
 	}
 	if err == nil {
-		err = json.Unmarshal(text[:n], &h.Description)
+		err = json.Unmarshal(text[:n], description)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("take port: %w", err), h.Close())
+		h := Handle{Files: files}
+		return nil, errors.Join(err, h.Close())
 	}
-	return h, nil
+	return files, nil
 }
 
 // interfaceOf is the index and MTU of an interface in the socket's namespace.

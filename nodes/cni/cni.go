@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"railbed/fabric"
-	"railbed/fabric/port"
 	"railbed/nodes"
 )
 
@@ -75,7 +74,7 @@ type Collect struct {
 type Testbed interface {
 	// AttachContainer reserves a NIC, has make attach it, and takes the way to it over. What
 	// make returns is used up. When any of it fails the NIC is free again.
-	AttachContainer(ctx context.Context, r Request, make func(*fabric.Attachment) (*port.Handle, error)) (*fabric.Attachment, error)
+	AttachContainer(ctx context.Context, r Request, make func(*fabric.Attachment) (*fabric.Way, error)) (*fabric.Attachment, error)
 	// DetachContainer frees a NIC, and returns what the container had by the interface,
 	// ADDs that came to nothing included.
 	DetachContainer(ctx context.Context, k Key) ([]Attached, error)

@@ -17,7 +17,6 @@ import (
 
 	"railbed/fabric"
 	"railbed/fabric/kernel"
-	"railbed/fabric/port"
 )
 
 // patience bounds a call: a runtime would wait for ever.
@@ -91,7 +90,7 @@ func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) er
 	made, err := tb.AttachContainer(ctx, Request{
 		Key: Key{args.ContainerID, args.IfName}, Network: config.Name, Namespace: args.Netns,
 		Port: config.Port, Group: config.Group, DefaultRoute: config.IsDefaultGateway,
-	}, func(a *fabric.Attachment) (*port.Handle, error) { return fabric.Attach(ctx, a, args.IfName, ns) })
+	}, func(a *fabric.Attachment) (*fabric.Way, error) { return fabric.Attach(ctx, a, args.IfName, args.Netns, ns) })
 	if err != nil {
 		return code(err)
 	}

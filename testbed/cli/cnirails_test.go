@@ -95,6 +95,11 @@ func TestCNIRails(t *testing.T) {
 	}
 	must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "-W5", "h1")
 
+	must(t, "link", "down", "h1--leaf1", "-t", name) // a:eth0's
+	operate("CHECK", any, a, "eth0")
+	a.must(t, "ping", "-c2", "-i0.2", "-W5", "10.0.0.1")
+	must(t, "link", "up", "h1--leaf1", "-t", name)
+
 	// Without one of its NICs the node goes on with the other.
 	operate("DEL", any, a, "eth0")
 	if got := route(a, "-4", "10.0.0.0/16"); strings.Contains(got, "eth0") || !strings.Contains(got, "dev net1") {

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"railbed/nodes/cni"
 	"railbed/testbed/hosttest"
@@ -115,13 +117,30 @@ unshare --net sleep 20 &
 export CNI_NETNS=/proc/$!/ns/net CNI_CONTAINERID=c CNI_IFNAME=eth0 CNI_PATH=/
 until [ "$(readlink $CNI_NETNS)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
 for operation in ADD CHECK STATUS; do CNI_COMMAND=$operation "$PLUGIN" < "$CONFIG" || echo "$operation failed"; done
+read answer
 nsenter --net=$CNI_NETNS ping -c1 -W5 10.0.0.1
 CNI_COMMAND=DEL "$PLUGIN" < "$CONFIG" || echo "DEL failed"
 kill $!`
 	runtime := exec.Command("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
 	runtime.Env = append(os.Environ(), "PLUGIN="+filepath.Join(installed(t), cni.Type), "CONFIG="+config)
-	output, err := runtime.CombinedOutput()
-	if err != nil || !strings.Contains(string(output), " 0% packet loss") || strings.Contains(string(output), "failed") {
-		t.Errorf("%v\n%s", err, output)
+	var output bytes.Buffer
+	runtime.Stdout, runtime.Stderr = &output, &output
+	answer, err := runtime.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runtime.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if strings.Contains(must(t, "events", "-t", name).stdout, "container.attach") {
+			break
+		}
+	}
+	must(t, "link", "down", "h2--leaf2", "-t", name)
+	must(t, "link", "up", "h2--leaf2", "-t", name)
+	_ = answer.Close()
+	if err := runtime.Wait(); err != nil || !strings.Contains(output.String(), " 0% packet loss") || strings.Contains(output.String(), "failed") {
+		t.Errorf("%v\n%s", err, output.String())
 	}
 }

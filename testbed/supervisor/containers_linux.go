@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/fabric"
 	"railbed/fabric/kernel"
-	"railbed/fabric/port"
 	"railbed/nodes/cni"
 	"railbed/testbed/frame"
 )
@@ -53,7 +53,9 @@ func (s *supervisor) serveAttach(c *frameConn) {
 }
 
 func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
-	if err := c.WriteJSON(frame.Started, one.Made); err != nil {
+	made := *one.Made
+	s.fabric.Present(&made)
+	if err := c.WriteJSON(frame.Started, &made); err != nil {
 		return err
 	}
 	socket, isUnix := c.conn.(*net.UnixConn)
@@ -64,13 +66,13 @@ func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
 	if c.ending.Err() != nil {
 		socket.SetReadDeadline(time.Now()) // as session's, which this may have undone
 	}
-	way, err := port.Take(socket)
+	way, err := fabric.TakeWay(socket)
 	if err != nil {
 		return err
 	}
 	s.attaching.Lock()
 	defer s.attaching.Unlock()
-	if err := s.fabric.Join(one.Made.End(), way); err != nil {
+	if err := s.fabric.Join(c.ending, one.Made.End(), way); err != nil {
 		return err
 	}
 	if !s.containers.Join(one) {
@@ -121,7 +123,13 @@ func (s *supervisor) watchContainers() error {
 
 func (s *supervisor) servePorts(w http.ResponseWriter, _ *http.Request) {
 	s.freeGone()
-	writeJSON(w, http.StatusOK, s.containers.Ports())
+	ports := s.containers.Ports()
+	for _, p := range ports {
+		if p.Attached != nil {
+			s.fabric.Present(p.Attached.Made)
+		}
+	}
+	writeJSON(w, http.StatusOK, ports)
 }
 
 func (s *supervisor) serveDetach(w http.ResponseWriter, r *http.Request) {

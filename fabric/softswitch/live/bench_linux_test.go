@@ -62,7 +62,7 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 	ways.Witness = func(hand func(int, *os.File) error) error {
 		for i, r := range []*porttest.Rig{s.Left, s.Right} {
 			if err := r.Node.Do(func() error {
-				seer, err := OpenWitness()
+				seer, err := OpenWitness(0)
 				return errors.Join(err, hand(i, seer))
 			}); err != nil {
 				return err

@@ -69,8 +69,9 @@ type nic struct {
 	port port.Port        // nil with the trunk
 	out  []*packet.Packet // due, not sent yet
 	gone bool
-	// foreign says that its interface is in somebody else's namespace.
-	foreign bool
+	// foreign says that its interface is in somebody else's namespace, and watched that
+	// arrivals there are.
+	foreign, watched bool
 	// noMemory counts frames that came while the packet memory was used up,
 	// refused those that the node's queue had no room for.
 	noMemory, refused uint64
@@ -297,7 +298,7 @@ func (l *loop) flush() {
 			late := l.clock.Wait(now.Sub(one.Due))
 			to.late.Add(late)
 			l.late.Add(late)
-			if l.arrived != nil && !to.foreign {
+			if l.arrived != nil && (!to.foreign || to.watched) {
 				l.arrived.release(number, one.Data, l.realTime(one.Due))
 			}
 		}

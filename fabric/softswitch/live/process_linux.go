@@ -66,6 +66,7 @@ type request struct {
 	CloseTaps   *int         `json:"close_taps,omitempty"`
 	ReplacePort *replacePort `json:"replace_port,omitempty"`
 	ForeignGone bool         `json:"foreign_gone,omitempty"`
+	Watch       *watch       `json:"watch,omitempty"`
 }
 
 type setLink struct {
@@ -413,6 +414,8 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			}
 		case r.ReplacePort != nil:
 			err = l.replace(r.ReplacePort)
+		case r.Watch != nil:
+			err = l.watchForeign(r.Watch)
 		case r.ForeignGone:
 			a.Gone = l.foreignGone()
 		case r.CloseTaps != nil:

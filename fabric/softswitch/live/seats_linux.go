@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -46,7 +48,10 @@ type row struct {
 	opened  chan error // when it has its witnesses
 	begin   chan *witnesses
 	ended   chan error
-	seats   []*seat // written before opened is told
+	socket  int // from which witnesses come
+	orders  chan func(epoll int, w *witnesses)
+	mu      sync.Mutex // guards the list of seats, which the thread alone changes
+	seats   []*seat    // nil where one was given back
 
 	messages [collects]struct {
 		header unix.Msghdr
@@ -66,6 +71,8 @@ type seat struct {
 	level int          // of shares, as its filter is
 	want  atomic.Int32 // level
 	taken atomic.Uint64
+	// foreign is the NIC in somebody else's namespace; -1 for a node's.
+	foreign int
 }
 
 // takeSeats starts the threads, which then wait for the witnesses of nodes, in
@@ -79,10 +86,10 @@ func takeSeats(nodes []startWitness, socket, first, last int) (*seats, error) {
 		if err != nil {
 			return nil, fmt.Errorf("watch arrivals: make eventfd: %w", err)
 		}
-		r := &row{bell: bell, private: make(chan error, 1), opened: make(chan error, 1), begin: make(chan *witnesses, 1), ended: make(chan error, 1)}
+		r := &row{bell: bell, socket: socket, orders: make(chan func(int, *witnesses), 1), private: make(chan error, 1), opened: make(chan error, 1), begin: make(chan *witnesses, 1), ended: make(chan error, 1)}
 		s.rows = append(s.rows, r)
 		count := len(nodes)/rows + min(1, max(0, len(nodes)%rows-i))
-		go r.run(nodes, count, socket, first, last)
+		go r.run(nodes, count, first, last)
 	}
 	for _, r := range s.rows {
 		if err := <-r.private; err != nil {
@@ -112,7 +119,11 @@ func (s *seats) watch(w *witnesses) {
 func (s *seats) adjust(since time.Duration, nics int) {
 	for _, r := range s.rows {
 		changed := false
+		r.mu.Lock()
 		for _, one := range r.seats {
+			if one == nil {
+				continue
+			}
 			each := float64(max(leastBudget, budget/max(1, nics))*len(one.nics)) * since.Seconds()
 			level := one.want.Load()
 			taken := float64(one.taken.Swap(0))
@@ -126,6 +137,7 @@ func (s *seats) adjust(since time.Duration, nics int) {
 			}
 			changed = true
 		}
+		r.mu.Unlock()
 		if changed {
 			r.ring()
 		}
@@ -152,20 +164,22 @@ func (r *row) ring() {
 
 // run is the thread. It keeps its table: the runtime ends it with the goroutine,
 // and starts no thread from it that would share the table.
-func (r *row) run(nodes []startWitness, count, socket, first, last int) {
+func (r *row) run(nodes []startWitness, count, first, last int) {
 	if err := ownTable(first, last); err != nil {
 		r.private <- err
 		return
 	}
 	r.private <- nil
-	epoll, err := r.open(nodes, count, socket)
+	epoll, err := r.open(nodes, count)
 	r.opened <- err
 	if err == nil {
 		r.look(epoll, <-r.begin)
 	}
 	errs := []error{unix.Close(epoll)}
 	for _, one := range r.seats {
-		errs = append(errs, unix.Close(one.fd))
+		if one != nil {
+			errs = append(errs, unix.Close(one.fd))
+		}
 	}
 	r.ended <- errors.Join(errs...)
 }
@@ -196,28 +210,25 @@ func ownTable(first, last int) error {
 }
 
 // open takes witnesses over and waits for them by an epoll.
-func (r *row) open(nodes []startWitness, count, socket int) (epoll int, err error) {
+func (r *row) open(nodes []startWitness, count int) (epoll int, err error) {
 	if epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return epoll, fmt.Errorf("make epoll: %w", err)
 	}
 	for range count {
-		var number [4]byte
-		fd, err := receiveDescriptor(socket, number[:])
+		fd, node, err := receiveWitness(r.socket)
 		if err != nil {
 			return epoll, err
 		}
-		node := int(binary.LittleEndian.Uint32(number[:]))
 		if node >= len(nodes) {
 			return epoll, errors.Join(fmt.Errorf("receive witness: of node %d, of %d", node, len(nodes)), unix.Close(fd))
 		}
-		one := &seat{fd: fd, nics: map[int32]int{}}
+		one := &seat{fd: fd, nics: map[int32]int{}, foreign: -1}
 		for i, nic := range nodes[node].NICs {
 			one.nics[int32(nodes[node].Indexes[i])] = nic
 		}
-		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(len(r.seats))}); err != nil {
-			return epoll, fmt.Errorf("watch witness: %w", err)
+		if err := r.sit(epoll, one); err != nil {
+			return epoll, err
 		}
-		r.seats = append(r.seats, one)
 	}
 	for i := range r.messages {
 		h := &r.messages[i].header
@@ -229,18 +240,78 @@ func (r *row) open(nodes []startWitness, count, socket int) (epoll int, err erro
 	return epoll, unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, r.bell, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
 }
 
+// sit gives a witness a seat.
+func (r *row) sit(epoll int, one *seat) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	place := slices.Index(r.seats, nil)
+	if place < 0 {
+		place = len(r.seats)
+		r.seats = append(r.seats, nil)
+	}
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, one.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(place)}); err != nil {
+		return fmt.Errorf("watch witness: %w", err)
+	}
+	r.seats[place] = one
+	return nil
+}
+
+// tell has the thread do something between two looks.
+func (r *row) tell(do func(epoll int, w *witnesses) error) error {
+	done := make(chan error, 1)
+	r.orders <- func(epoll int, w *witnesses) { done <- do(epoll, w) }
+	r.ring()
+	return <-done
+}
+
+// take seats the witness of a NIC in somebody else's namespace, which comes from the
+// socket.
+func (s *seats) take(nic, index int) error {
+	r := s.rows[nic%len(s.rows)]
+	return r.tell(func(epoll int, w *witnesses) error {
+		fd, _, err := receiveWitness(r.socket)
+		if err != nil {
+			return err
+		}
+		w.nics[nic].share.Store(shares[0])
+		if err := r.sit(epoll, &seat{fd: fd, nics: map[int32]int{int32(index): nic}, foreign: nic}); err != nil {
+			return errors.Join(err, unix.Close(fd))
+		}
+		return nil
+	})
+}
+
+// give closes it again.
+func (s *seats) give(nic int) error {
+	r := s.rows[nic%len(s.rows)]
+	return r.tell(func(int, *witnesses) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for i, one := range r.seats {
+			if one != nil && one.foreign == nic {
+				r.seats[i] = nil
+				return unix.Close(one.fd) // the epoll forgets it
+			}
+		}
+		return nil
+	})
+}
+
 // look takes what arrives until it is told to stop. The first frame wakes it; it
 // then waits for more before it takes them.
 func (r *row) look(epoll int, w *witnesses) {
-	events := make([]unix.EpollEvent, len(r.seats)+1)
+	var events []unix.EpollEvent
 	for {
+		if len(events) <= len(r.seats) {
+			events = make([]unix.EpollEvent, len(r.seats)+1)
+		}
 		count, err := unix.EpollWait(epoll, events, -1)
 		if err != nil {
 			continue // EINTR: a signal of the runtime's
 		}
 		for _, event := range events[:count] {
 			if event.Fd < 0 {
-				r.obey(w)
+				r.obey(epoll, w)
 				count--
 			}
 		}
@@ -261,11 +332,19 @@ func (r *row) look(epoll int, w *witnesses) {
 	}
 }
 
-// obey sets the filters that are asked for.
-func (r *row) obey(w *witnesses) {
+// obey sets the filters that are asked for, and takes what it is told.
+func (r *row) obey(epoll int, w *witnesses) {
 	var rung [8]byte
 	_, _ = unix.Read(r.bell, rung[:])
+	select {
+	case order := <-r.orders:
+		order(epoll, w)
+	default:
+	}
 	for _, one := range r.seats {
+		if one == nil {
+			continue
+		}
 		level := int(one.want.Load())
 		if level == one.level || filterWitness(one.fd, level) != nil {
 			continue
@@ -318,6 +397,14 @@ func (r *row) stamp(i int) (int64, bool) {
 		return 0, false
 	}
 	return (*unix.Timespec)(unsafe.Pointer(&r.control[i][unix.CmsgLen(0)])).Nano(), true
+}
+
+// receiveWitness takes a witness into the calling thread's table, with the number that it
+// was sent with.
+func receiveWitness(socket int) (fd, number int, err error) {
+	var text [4]byte
+	fd, err = receiveDescriptor(socket, text[:])
+	return fd, int(binary.LittleEndian.Uint32(text[:])), err
 }
 
 // sendWitness hands a node's witness over, and closes it.

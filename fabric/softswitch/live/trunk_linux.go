@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -68,7 +69,7 @@ func (s *Process) ReplacePort(end plan.End, h *port.Handle) error {
 }
 
 // ForeignPort gives a NIC a port in somebody else's namespace, in which nobody sees
-// its frames arrive. The handle is used up, whatever comes of it.
+// its frames arrive until Watch. The handle is used up, whatever comes of it.
 func (s *Process) ForeignPort(end plan.End, h *port.Handle) error {
 	return s.replacePort(replacePort{End: end, Description: h.Description, Foreign: true}, h)
 }
@@ -97,6 +98,52 @@ func (s *Process) replacePort(order replacePort, h *port.Handle) error {
 func (s *Process) ForeignGone() ([]plan.End, error) {
 	a, err := s.ask(request{ForeignGone: true})
 	return a.Gone, err
+}
+
+// watch has arrivals at a NIC in somebody else's namespace watched, by a witness that
+// comes by the socket of descriptors and sees the interface; or no more, with index 0.
+type watch struct {
+	End   plan.End `json:"end"`
+	Index int      `json:"index,omitempty"`
+}
+
+// Watch has a witness see frames arrive at a NIC that has a ForeignPort. The file is used
+// up, whatever comes of it. The witness keeps its namespace until Unwatch.
+func (s *Process) Watch(end plan.End, index int, witness *os.File) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := sendWitness(s.descriptors, 0, witness); err != nil {
+		return err
+	}
+	_, err := s.askLocked(request{Watch: &watch{End: end, Index: index}})
+	return err
+}
+
+// Unwatch closes the witness of a NIC that has a ForeignPort.
+func (s *Process) Unwatch(end plan.End) error {
+	_, err := s.ask(request{Watch: &watch{End: end}})
+	return err
+}
+
+// watchForeign does it.
+func (l *loop) watchForeign(r *watch) error {
+	at := slices.IndexFunc(l.nics, func(one nic) bool { return one.end == r.End })
+	if at < 0 || l.arrived == nil {
+		err := fmt.Errorf("watch %s:%s: %w", r.End.Node, r.End.Port, os.ErrNotExist)
+		if r.Index != 0 {
+			if fd, _, received := receiveWitness(descriptorsFd); received == nil {
+				err = errors.Join(err, unix.Close(fd))
+			}
+		}
+		return err
+	}
+	if r.Index == 0 {
+		l.do(func() { l.nics[at].watched = false })
+		return l.arrived.seats.give(at)
+	}
+	err := l.arrived.seats.take(at, r.Index)
+	l.do(func() { l.nics[at].watched = err == nil && l.nics[at].foreign })
+	return err
 }
 
 // foreignGone does it. It looks itself: the kernel reports an interface that goes down
@@ -136,7 +183,8 @@ func (l *loop) replace(r *replacePort) error {
 			if one.port != nil && !one.gone {
 				l.lose(one)
 			}
-			old, one.port, one.gone, one.foreign, err = one.port, fresh, false, r.Foreign, nil
+			old, one.port, one.gone, err = one.port, fresh, false, nil
+			one.foreign, one.watched = r.Foreign, false
 			if fresh != nil {
 				err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fresh.Fd(), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)})
 			}

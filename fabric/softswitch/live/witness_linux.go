@@ -40,10 +40,11 @@ const (
 )
 
 // OpenWitness opens a witness of the node in whose namespace the calling thread
-// is: it sees what arrives at any interface there but the loopback. It has no
+// is: it sees what arrives at one interface there, or, with index 0, at any but the
+// loopback. It has no
 // mapped ring: who maps a socket's memory holds the socket, and see seats for why
 // that must be one thread.
-func OpenWitness() (file *os.File, err error) {
+func OpenWitness(index int) (file *os.File, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("watch arrivals: open packet socket: %w", err)
@@ -66,7 +67,7 @@ func OpenWitness() (file *os.File, err error) {
 		}
 	}
 	const all = unix.ETH_P_ALL
-	return file, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00})
+	return file, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00, Ifindex: index})
 }
 
 // filters are watched for the kernel, of each share. They are made beforehand: a

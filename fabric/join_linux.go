@@ -1,0 +1,138 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	softports "railbed/fabric/port"
+	"railbed/testbed/plan"
+)
+
+// Present has an attachment say what its link does now.
+func (f *Fabric) Present(a *Attachment) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if f.soft == nil {
+		return
+	}
+	if l := f.soft.named[a.Link.Name]; l != nil {
+		a.Link.AToB, a.Link.BToA, a.Down = l.AToB, l.BToA, l.down
+	}
+}
+
+// Join has the soft switches use the way to a NIC that somebody else has in a namespace
+// of his own, instead of the interface that Build made for it. The way is used up,
+// whatever comes of it.
+func (f *Fabric) Join(ctx context.Context, end plan.End, w *Way) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if err := f.join(ctx, end, w); err != nil {
+		return errors.Join(fmt.Errorf("join %s:%s: %w", end.Node, end.Port, err), w.Close())
+	}
+	return nil
+}
+
+func (f *Fabric) join(ctx context.Context, end plan.End, w *Way) error {
+	l, _, err := f.nicOf(end)
+	if err != nil {
+		return err
+	}
+	if d := w.port.Description; d.MTU != l.MTU || d.Driver == softports.Tap {
+		return fmt.Errorf("a port of driver %q and mtu %d, want a veth's far end and mtu %d", d.Driver, d.MTU, l.MTU)
+	}
+	// What became of the link while the NIC was made.
+	want := f.shaping(l, l.A == end)
+	was := want
+	was.Direction = w.nic.Sends
+	if err := w.reshape(end, want, was); err != nil {
+		return err
+	}
+	if f.soft.named[l.Name].down {
+		if err := w.setCarrier(ctx, end, false); err != nil {
+			return err
+		}
+	}
+	w.port.Description.Name, w.port.Description.Reason = end.Node+":"+end.Port, ""
+	port, witness := w.port, w.witness
+	w.port, w.witness = nil, nil
+	if err := f.soft.process.ForeignPort(end, port); err != nil {
+		if witness != nil {
+			err = errors.Join(err, witness.Close())
+		}
+		return err
+	}
+	f.soft.foreign[end] = w
+	if witness == nil {
+		return nil
+	}
+	w.watched = true
+	return f.soft.process.Watch(end, w.nic.Index, witness)
+}
+
+// Leave undoes Join.
+func (f *Fabric) Leave(end plan.End) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	l, far, err := f.nicOf(end)
+	if err != nil || f.soft.foreign[end] == nil {
+		return err
+	}
+	way := f.soft.foreign[end]
+	err = f.unwatch(end, way)
+	if f.soft.nics > mostOwnPorts {
+		err = errors.Join(err, f.soft.process.JoinTrunk(end))
+	} else {
+		h, openErr := f.openFar(end, far, l.MTU)
+		if err = errors.Join(err, openErr); openErr == nil {
+			err = errors.Join(err, f.soft.process.ReplacePort(end, h))
+		}
+	}
+	delete(f.soft.foreign, end)
+	if err = errors.Join(err, way.Close()); err != nil {
+		return fmt.Errorf("leave %s:%s: %w", end.Node, end.Port, err)
+	}
+	return nil
+}
+
+// unwatch lets the namespace of a NIC end.
+func (f *Fabric) unwatch(end plan.End, way *Way) error {
+	if !way.watched {
+		return nil
+	}
+	way.watched = false
+	return f.soft.process.Unwatch(end)
+}
+
+// Gone are the joined NICs that were deleted where they were. A namespace that nobody
+// else has any more ends with the next look.
+func (f *Fabric) Gone() ([]plan.End, error) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if !f.built || f.soft == nil || len(f.soft.foreign) == 0 {
+		return nil, nil
+	}
+	var errs []error
+	for end, way := range f.soft.foreign {
+		if way.watched && !way.home.alive() {
+			errs = append(errs, f.unwatch(end, way))
+		}
+	}
+	gone, err := f.soft.process.ForeignGone()
+	return gone, errors.Join(append(errs, err)...)
+}
+
+// nicOf is the kernel's link of a NIC at soft switches, and the name of its far end.
+func (f *Fabric) nicOf(end plan.End) (l *planLink, far string, err error) {
+	if f.built && f.soft != nil {
+		for _, l := range f.links {
+			switch {
+			case l.A.Node == SoftSide && l.B == end:
+				return l, l.A.Port, nil
+			case l.B.Node == SoftSide && l.A == end:
+				return l, l.B.Port, nil
+			}
+		}
+	}
+	return nil, "", fmt.Errorf("no NIC %s:%s at soft switches", end.Node, end.Port)
+}

@@ -1,0 +1,311 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/kernel"
+	"railbed/fabric/link"
+	softports "railbed/fabric/port"
+	"railbed/fabric/softswitch/live"
+	"railbed/testbed/plan"
+	"railbed/testbed/verdict"
+)
+
+// Way is what Attach made, as the testbed needs it: the port to the NIC, and what its
+// link's changes and its lateness take.
+type Way struct {
+	port *softports.Handle
+	// far is the namespace of the NIC's far end, by which the NIC loses its carrier.
+	far *kernel.Namespace
+	// home is nil where nothing leads to the NIC's namespace that does not keep it.
+	home *home
+	// witness sees frames arrive at the NIC. It keeps the NIC's namespace, and so there is
+	// none without a home that says when that is to end.
+	witness *os.File
+	watched bool // the soft switches have the witness
+	nic     wayNIC
+}
+
+// wayNIC is the NIC in its namespace.
+type wayNIC struct {
+	Name  string         `json:"name"`
+	Index int            `json:"index"`
+	Sends plan.Direction `json:"sends"` // as its shaper was made
+}
+
+// wayText is a Way without descriptors, which come in the order of its fields.
+type wayText struct {
+	Port  softports.Description `json:"port"`
+	Files int                   `json:"files"` // of the port
+	NIC   wayNIC                `json:"nic"`
+	Home  *homeText             `json:"home,omitempty"`
+}
+
+// home is a network namespace as somebody else's runtime calls it: a folder and a name
+// there. It leads to the namespace and does not keep it, whatever mounts the caller has.
+type home struct {
+	homeText
+	folder *os.File
+}
+
+type homeText struct {
+	Name   string `json:"name"`
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+}
+
+// findHome is nil where the path is none that others can follow.
+func findHome(path string, ns *kernel.Namespace) *home {
+	const mostLinks = 8
+	for range mostLinks { // those of other programs' files lead nowhere elsewhere
+		to, err := os.Readlink(path)
+		if err != nil || !filepath.IsAbs(to) {
+			break
+		}
+		path = to
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Dir(path)) // /proc/self is the caller's
+	if err != nil {
+		return nil
+	}
+	fd, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	var stat unix.Stat_t
+	h := &home{homeText{Name: filepath.Base(path)}, os.NewFile(uintptr(fd), folder)}
+	if err := unix.Fstat(ns.Fd(), &stat); err == nil {
+		h.Device, h.Inode = uint64(stat.Dev), stat.Ino
+	}
+	if strings.HasPrefix(folder, fmt.Sprintf("/proc/%d/", os.Getpid())) || !h.alive() {
+		_ = h.folder.Close() // nobody has used it
+		return nil
+	}
+	return h
+}
+
+// alive reports whether the name still leads to the namespace.
+func (h *home) alive() bool {
+	var stat unix.Stat_t
+	err := unix.Fstatat(int(h.folder.Fd()), h.Name, &stat, 0)
+	if errors.Is(err, fs.ErrPermission) { // to follow it; it is there as long as its process is
+		return unix.Fstatat(int(h.folder.Fd()), h.Name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
+	}
+	return err == nil && uint64(stat.Dev) == h.Device && stat.Ino == h.Inode
+}
+
+// open opens the namespace.
+func (h *home) open() (*kernel.Namespace, error) {
+	fd, err := unix.Openat(int(h.folder.Fd()), h.Name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open its network namespace: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), h.Name)
+	defer file.Close()
+	if !h.alive() {
+		return nil, errors.New("open its network namespace: it is gone")
+	}
+	return kernel.NamespaceOf(file)
+}
+
+// Close gives all up that was not handed on.
+func (w *Way) Close() error {
+	var errs []error
+	if w.port != nil {
+		errs = append(errs, w.port.Close())
+	}
+	if w.far != nil {
+		errs = append(errs, w.far.Close())
+	}
+	if w.home != nil {
+		errs = append(errs, w.home.folder.Close())
+	}
+	if w.witness != nil {
+		errs = append(errs, w.witness.Close())
+	}
+	*w = Way{}
+	return errors.Join(errs...)
+}
+
+// Give sends the way to another process, and closes it here.
+func (w *Way) Give(to *net.UnixConn) error {
+	far, err := w.far.Dup()
+	if err != nil {
+		return errors.Join(err, w.Close())
+	}
+	text := wayText{Port: w.port.Description, Files: len(w.port.Files), NIC: w.nic}
+	files := append(slices.Clone(w.port.Files), far)
+	if w.home != nil {
+		text.Home = &w.home.homeText
+		files = append(files, w.home.folder)
+	}
+	if w.witness != nil {
+		files = append(files, w.witness)
+	}
+	if err = softports.GiveFiles(to, text, files); err != nil {
+		err = fmt.Errorf("give way to %s: %w", w.nic.Name, err)
+	}
+	return errors.Join(err, far.Close(), w.Close())
+}
+
+// TakeWay receives what Give sent.
+func TakeWay(from *net.UnixConn) (*Way, error) {
+	var text wayText
+	files, err := softports.TakeFiles(from, &text)
+	if err != nil {
+		return nil, fmt.Errorf("take way: %w", err)
+	}
+	w := &Way{port: &softports.Handle{Description: text.Port}, nic: text.NIC}
+	next := func() (file *os.File) {
+		if len(files) == 0 {
+			err = errors.New("a descriptor is missing")
+			return nil
+		}
+		file, files = files[0], files[1:]
+		return file
+	}
+	for range min(text.Files, len(files)) {
+		w.port.Files = append(w.port.Files, next())
+	}
+	if far := next(); far != nil {
+		w.far, err = kernel.NamespaceOf(far)
+		err = errors.Join(err, far.Close())
+	}
+	if text.Home != nil && err == nil {
+		w.home = &home{*text.Home, next()}
+	}
+	if len(files) > 0 && w.home != nil {
+		w.witness = next()
+	}
+	for _, file := range files {
+		err = errors.Join(err, errors.New("a descriptor too many"), file.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("take way: %w", err), w.Close())
+	}
+	return w, nil
+}
+
+// watchHome opens what sees frames arrive at the NIC, where something says when the
+// namespace is to end. The path is the namespace's.
+func (w *Way) watchHome(path string, ns *kernel.Namespace) error {
+	if w.home = findHome(path, ns); w.home == nil {
+		return nil
+	}
+	return ns.Do(func() (err error) {
+		w.witness, err = live.OpenWitness(w.nic.Index)
+		return err
+	})
+}
+
+// refused says that the testbed may not do something with a NIC in another namespace.
+func (w *Way) refused(end plan.End, what string, err error, remedy string) error {
+	return &verdict.UnsupportedError{Feature: what + " of " + end.Node + ":" + end.Port,
+		Reason: fmt.Sprintf("it is in a container of another runtime, and the testbed may not change it there: %v", err), Remedy: remedy}
+}
+
+// enter opens the NIC's namespace.
+func (w *Way) enter() (*kernel.Namespace, error) {
+	if w.home == nil {
+		return nil, errors.New("its runtime has no name for its namespace that the testbed could follow")
+	}
+	ns, err := w.home.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := ns.Do(func() error { return nil }); err != nil {
+		return nil, errors.Join(err, ns.Close())
+	}
+	return ns, nil
+}
+
+// reshape has the NIC's shaper follow its link.
+func (w *Way) reshape(end plan.End, want, was link.Shaping) error {
+	if want.Direction.Equal(was.Direction) {
+		return nil
+	}
+	ns, err := w.enter()
+	if err != nil {
+		return w.refused(end, "the shaper", err, "DEL the container before the change and ADD it again")
+	}
+	defer ns.Close()
+	conn, err := kernel.OpenIn(ns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	batch := kernel.NewBatch(end.Node, nil)
+	want.Apply(batch, w.nic.Name, w.nic.Index, &was)
+	if err := conn.Do(batch); err != nil {
+		return fmt.Errorf("shape %s:%s: %w", end.Node, end.Port, err)
+	}
+	qdiscs, err := conn.Qdiscs()
+	w.nic.Sends = want.Direction
+	return errors.Join(append(want.Compare(queuesOf(qdiscs, w.nic.Index)), err)...)
+}
+
+// setCarrier gives the NIC its carrier, or takes it, and waits until it has it so.
+func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
+	conn, err := kernel.OpenIn(w.far)
+	if err != nil {
+		return w.refused(end, "the carrier", err, "take both directions down, each by itself, which leaves the carrier")
+	}
+	defer conn.Close()
+	links, err := conn.Links(false)
+	if err != nil {
+		return err
+	}
+	batch := kernel.NewBatch(end.Node, nil)
+	for _, l := range links {
+		if l.Group == linkGroup {
+			batch.SetUp(l.Name, l.Index, up)
+		}
+	}
+	if err := conn.Do(batch); err != nil {
+		return fmt.Errorf("set carrier of %s:%s: %w", end.Node, end.Port, err)
+	}
+	ns, err := w.enter()
+	if err != nil {
+		return nil //nolint:nilerr // the carrier is set; that it cannot be seen is not its failure
+	}
+	defer ns.Close()
+	for deadline := time.Now().Add(carrierPatience); ; {
+		if has, err := carrierOf(ns, w.nic.Index); err != nil || has == up {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("set carrier of %s:%s to %t: the kernel has not done it", end.Node, end.Port, up)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func carrierOf(ns *kernel.Namespace, index int) (bool, error) {
+	conn, err := kernel.OpenIn(ns)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	links, err := conn.Links(false)
+	for _, l := range links {
+		if l.Index == index {
+			return l.Carrier && l.Operstate == "up", err
+		}
+	}
+	return false, err
+}
