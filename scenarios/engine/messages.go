@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"railbed/capture/report"
@@ -31,7 +32,7 @@ func schedules(o *Options) (map[int]*flows.Schedule, error) {
 				slowest = d.Rate
 			}
 		}
-		s, err := scheduleOf(step.Messages, len(o.Plan.Ranks), slowest, o.Plan.Seed)
+		s, err := scheduleOf(o, step.Messages, slowest)
 		if err != nil {
 			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(fmt.Sprintf("steps[%d].messages", i)), ErrMessages, err)
 		}
@@ -43,16 +44,34 @@ func schedules(o *Options) (map[int]*flows.Schedule, error) {
 // mostMessageBytes bounds a schedule: all of it lies in memory at both ends.
 const mostMessageBytes = 1 << 30
 
-// scheduleOf is what so many ranks send, at NICs of a rate. Errors are for people.
-func scheduleOf(m *spec.Messages, ranks int, rate units.Rate, seed uint64) (*flows.Schedule, error) {
+// sizesOf are those that messages have.
+func sizesOf(o *Options, m *spec.OpenMessages) (*flows.Sizes, error) {
+	sizes := flows.Published[m.Sizes]
+	if m.File != "" {
+		name := besideFile(o, m.File)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if sizes, err = flows.ReadSizes(name, text); err != nil {
+			return nil, err
+		}
+	}
+	return sizes.Scaled(m.Scale.Float()), nil
+}
+
+// scheduleOf is what the ranks send, at NICs of a rate. Errors are for people.
+func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Schedule, error) {
 	var s *flows.Schedule
+	ranks, seed := len(options.Plan.Ranks), options.Plan.Seed
 	var err error
 	switch {
 	case m.Open != nil:
 		o := m.Open
-		s, err = flows.Open{
-			Ranks: ranks, Count: o.Count, Sizes: flows.Published[o.Sizes].Scaled(o.Scale.Float()), Load: o.Load.Float(), Rate: rate, Seed: seed,
-		}.Schedule()
+		var sizes *flows.Sizes
+		if sizes, err = sizesOf(options, o); err == nil {
+			s, err = flows.Open{Ranks: ranks, Count: o.Count, Sizes: sizes, Load: o.Load.Float(), Rate: rate, Seed: seed}.Schedule()
+		}
 	case m.Cache != nil:
 		c := m.Cache
 		if c.Prefill >= ranks {

@@ -32,9 +32,13 @@ type OpenMessages struct {
 	// Sizes is where their sizes were measured: web-search (Alizadeh et al., DCTCP, 2010),
 	// data-mining (Greenberg et al., VL2, 2009), hadoop (Roy et al., 2015) or storage
 	// (Alibaba's, 2019).
-	Sizes string `yaml:"sizes" json:"sizes" jsonschema:"enum=web-search,enum=data-mining,enum=hadoop,enum=storage"`
+	Sizes string `yaml:"sizes,omitempty" json:"sizes,omitempty" jsonschema:"enum=web-search,enum=data-mining,enum=hadoop,enum=storage"`
+	// File has sizes in place of these, as public simulators keep them: on each line a size
+	// in bytes and the share of messages of at most that size, of 1 or of 100. Its path
+	// counts from the file's folder.
+	File string `yaml:"file,omitempty" json:"file,omitempty"`
 	// Scale is what sizes are multiplied with, such as 0.01 for links that are so much
-	// slower than those that they were measured on. Default 1.
+	// slower than those that they were measured on, or 1460 for sizes in packets. Default 1.
 	Scale units.Factor `yaml:"scale,omitempty" json:"scale,omitzero"`
 	// Load is the share of its link's rate that a rank sends on average.
 	Load units.Ratio `yaml:"load" json:"load"`
@@ -99,6 +103,7 @@ func (c *checker) messages(at string, m *Messages, names map[string]string) {
 	c.carriage(at, m.Transport, &m.Carriage)
 	c.noPartialSums(at, &m.Carriage, "messages")
 	if o := m.Open; o != nil {
+		c.exactlyOne(at+".open", *o, "sizes", "file")
 		if o.Load.IsZero() && c.t.Source.Has(at+".open.load") {
 			c.report(at+".open.load", "a load of nothing", "want a share such as 40%")
 		}

@@ -126,6 +126,9 @@ func makeSchema(t *testing.T) []byte {
 		"PacketsCheck": packetChecks,
 		"Traffic":      {"to", "shift", "pause"},
 		"Workload":     {"size", "sizes"},
+		"Training":     {"model", "trace"},
+		"Messages":     {"open", "cache", "blocks"},
+		"OpenMessages": {"sizes", "file"},
 	} {
 		for _, choice := range choices {
 			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf, &jsonschema.Schema{Required: []string{choice}})

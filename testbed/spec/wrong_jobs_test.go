@@ -56,6 +56,8 @@ var wrongJobFiles = []struct {
 	{"messages of nothing", head + "steps: [{" + here + "messages: {name: m}}]\n", "steps[0].messages does nothing", "want exactly one of open, cache, blocks"},
 	{"messages of two kinds", messagesFile("open: {sizes: hadoop, load: 40%, count: 5}, " + here + "blocks: {servers: 1, count: 3}"), "open and blocks", "exactly one of"},
 	{"sizes that nobody published", messagesFile("open: {sizes: " + here + "websearch, load: 40%, count: 5}"), `sizes "websearch" does not exist`, `did you mean "web-search"?`},
+	{"messages of sizes from two places", messagesFile("open: {sizes: hadoop, " + here + "file: a.txt, load: 40%, count: 5}"), "steps[0].messages.open has sizes and file", "exactly one of"},
+	{"messages of no sizes", messagesFile(here + "open: {load: 40%, count: 5}"), "steps[0].messages.open does nothing", "want exactly one of sizes, file"},
 	{"load of nothing", messagesFile("open: {sizes: hadoop, load: " + here + "0%, count: 5}"), "a load of nothing", "want a share such as 40%"},
 	{"layers of nothing", messagesFile("cache: {prefill: 1, requests: 1, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: " + here + "2GiB}"), "layer-bytes is 2GiB", "want 1B to 1GiB"},
 	{"blocks of nothing", messagesFile("blocks: {servers: 1, count: 3, block: " + here + "0B}"), "block is 0B", "want 1B to 1GiB"},
