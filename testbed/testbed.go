@@ -89,8 +89,9 @@ func Load(path string) (*spec.Testbed, *plan.Plan, error) {
 
 // Testbed is a running testbed. Its methods are safe for concurrent use.
 type Testbed struct {
-	dir  rundir.Dir
-	http *http.Client
+	dir    rundir.Dir
+	inside bool // this process is in one of its nodes
+	http   *http.Client
 
 	planLock sync.Mutex // guards plan
 	plan     *plan.Plan
@@ -156,6 +157,9 @@ func newTestbed(dir rundir.Dir) *Testbed {
 }
 
 func (t *Testbed) dial(ctx context.Context) (net.Conn, error) {
+	if t.inside {
+		return dialInside(ctx)
+	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", t.dir.Socket())
 	if err != nil {
 		return nil, fmt.Errorf("reach supervisor of %s: %w", t.dir.Name, err)

@@ -132,7 +132,7 @@ Exec and shell exit as the program that they ran.`,
 		return nil
 	}
 	root.AddCommand(newUpCommand(a), newDownCommand(a), newLsCommand(a), newInspectCommand(a),
-		newExecCommand(a), newShellCommand(a), newLinkCommand(a), newProbeCommand(a), newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
+		newExecCommand(a), newShellCommand(a), newRshCommand(a), newLinkCommand(a), newProbeCommand(a), newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
 		newEventsCommand(a), newGcCommand(a), newVersionCommand(a), newCniCommand(a))
 	root.AddCommand(newRunCommand(a), newReportCommand(a))
 	root.AddCommand(newVerifyCommand(a))

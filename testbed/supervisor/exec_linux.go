@@ -45,6 +45,12 @@ func (s *supervisor) serveExec(c *frameConn) {
 		c.fail(fmt.Errorf("node %q: %w; the nodes are %s", request.Node, ErrNoSuchObject, s.nodeNames()))
 		return
 	}
+	if !request.Self {
+		if err := s.openInside(request.Node); err != nil {
+			c.fail(err)
+			return
+		}
+	}
 	pipes, err := openPipes(request)
 	if err != nil {
 		c.fail(err)

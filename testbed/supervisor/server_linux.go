@@ -92,10 +92,7 @@ func (s *supervisor) handler() http.Handler {
 		p, _ := s.running()
 		writeJSON(w, http.StatusOK, map[string]string{"protocol": Protocol, "name": p.Name, "plan_hash": p.Hash()})
 	})
-	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
-		p, _ := s.running()
-		writeJSON(w, http.StatusOK, p)
-	})
+	mux.HandleFunc("GET /v1/plan", s.servePlan)
 	mux.HandleFunc("GET /v1/state", s.serveState)
 	mux.HandleFunc("POST /v1/verify", s.serveVerify)
 	mux.HandleFunc("POST /v1/converge", s.serveConverge)
@@ -110,6 +107,11 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc("POST /v1/containers/detach", s.serveDetach)
 	mux.HandleFunc("POST /v1/containers/collect", s.serveCollect)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics(), promhttp.HandlerOpts{}))
+	return sameProtocol(mux)
+}
+
+// sameProtocol refuses clients of another version of the control protocol.
+func sameProtocol(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(ProtocolHeader, Protocol)
 		asked := r.Header.Get(ProtocolHeader)
@@ -166,6 +168,11 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 		return fmt.Errorf("read request: %w", err)
 	}
 	return nil
+}
+
+func (s *supervisor) servePlan(w http.ResponseWriter, _ *http.Request) {
+	p, _ := s.running()
+	writeJSON(w, http.StatusOK, p)
 }
 
 func (s *supervisor) serveState(w http.ResponseWriter, r *http.Request) {

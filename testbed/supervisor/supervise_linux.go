@@ -81,6 +81,7 @@ type supervisor struct {
 	// ending has told them to finish.
 	sessions  errgroup.Group
 	ending    context.Context
+	insides   insides
 	endingNow context.CancelFunc
 }
 
@@ -352,8 +353,8 @@ func (s *supervisor) namespacePath(namespace *kernel.Namespace) string {
 // before the namespaces that hold them (the kernel then frees the namespaces
 // in one batch), names last of what others see. It is called once.
 func (s *supervisor) close() error {
-	var failures error
 	s.endingNow()
+	failures := s.insides.close()
 	group := errgroup.Group{}
 	for _, node := range s.nodes {
 		group.Go(node.Close)

@@ -1,0 +1,40 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+
+	"railbed/testbed/plan"
+	"railbed/testbed/rundir"
+	"railbed/testbed/supervisor"
+)
+
+// ErrOutside is wrapped where a process is in no node, or in one that cannot start
+// commands in others.
+var ErrOutside = errors.New("not in a node")
+
+// Inside is the testbed in one of whose nodes this process runs. Of it there are only
+// commands in nodes.
+func Inside() *Testbed {
+	t := newTestbed(rundir.Dir{Name: "this node"})
+	t.inside, t.plan = true, &plan.Plan{}
+	return t
+}
+
+// OpenInside is Inside with the testbed's plan.
+func OpenInside(ctx context.Context) (*Testbed, error) {
+	t := Inside()
+	return t, t.call(ctx, http.MethodGet, "/v1/plan", nil, t.plan)
+}
+
+func dialInside(ctx context.Context) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", supervisor.InsideSocket)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("%w of a testbed, as a program of railbed exec or shell is; containers and virtual machines start no commands in other nodes", ErrOutside)
+	}
+	return conn, err
+}

@@ -1,0 +1,99 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/testbed/spec"
+)
+
+// InsideSocket is where programs in a node start commands in other nodes, as rsh does:
+// abstract, and so of the node's network namespace. Of the control protocol there are
+// exec and the plan.
+const InsideSocket = "@railbed"
+
+// insides serves InsideSocket in nodes.
+type insides struct {
+	mu   sync.Mutex
+	http *http.Server
+	open map[string]bool // by node
+}
+
+// openInside serves a node's programs from its first command on. Nodes whose programs
+// see less than the host's are not served: a command in another node sees more.
+func (s *supervisor) openInside(node string) error {
+	if n := s.plan.Node(node); n == nil || n.Runtime != spec.Netns {
+		return nil
+	}
+	in := &s.insides
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.open[node] || s.ending.Err() != nil {
+		return nil
+	}
+	var listener net.Listener
+	err := s.namespaces[node].Do(func() (err error) {
+		listener, err = net.Listen("unix", InsideSocket)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("open railbed rsh in %s: %w", node, err)
+	}
+	if in.http == nil {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /v1/plan", s.servePlan)
+		mux.HandleFunc("POST /v1/exec", s.session(s.serveExec))
+		in.open, in.http = map[string]bool{}, &http.Server{Handler: sameProtocol(mux), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime}
+	}
+	in.open[node] = true
+	go in.http.Serve(ownUser{listener})
+	return nil
+}
+
+// close ends the listeners; sessions end with their processes.
+func (in *insides) close() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.http == nil {
+		return nil
+	}
+	return in.http.Close()
+}
+
+// ownUser hangs up on other users than the supervisor's own: a program of a node that
+// dropped its privileges does not get them back in another node.
+type ownUser struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l ownUser) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if uid, err := peerUser(conn.(*net.UnixConn)); err == nil && uid == os.Geteuid() {
+			return conn, nil
+		}
+		conn.Close()
+	}
+}
+
+// peerUser is the user at the other end of a connection.
+func peerUser(conn *net.UnixConn) (uid int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *unix.Ucred
+	controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(controlErr, err); err != nil {
+		return 0, err
+	}
+	return int(peer.Uid), nil
+}
