@@ -1,8 +1,8 @@
 package docker
 
 import (
-	"archive/tar"
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,7 +39,7 @@ type resolved struct {
 // same.
 func (r *Runtime) resolve(ctx context.Context, config nodes.Config) (*resolved, error) {
 	settings := config.Node.Container
-	key := strings.Join([]string{settings.Image, settings.Pull, settings.Build, settings.RootFS}, "\x00")
+	key := strings.Join([]string{settings.Image, settings.Pull, settings.Build, settings.BuildNetwork, settings.RootFS}, "\x00")
 	r.mu.Lock()
 	found := r.images[key]
 	if found == nil {
@@ -121,11 +121,16 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 	if _, err := os.Stat(filepath.Join(folder, "Dockerfile")); err != nil {
 		return "", wrong(err)
 	}
+	files, err := contextOf(folder)
+	if err != nil {
+		return "", wrong(err)
+	}
 	reader, writer := io.Pipe()
-	go func() { writer.CloseWithError(archive(writer, folder)) }()
+	go func() { writer.CloseWithError(archive(writer, files)) }()
 	defer reader.Close()
+	network := cmp.Or(config.Node.Container.BuildNetwork, spec.BuildWithout)
 	built, err := r.client.ImageBuild(ctx, reader, build.ImageBuildOptions{
-		Remove: true, ForceRemove: true, Labels: r.labels(config), NetworkMode: "none",
+		Remove: true, ForceRemove: true, Labels: r.labels(config), NetworkMode: network,
 	})
 	if err != nil {
 		return "", wrong(err)
@@ -134,19 +139,13 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 	if err == nil && id == "" {
 		err = errors.New("the engine names no image")
 	}
+	if err != nil && network == spec.BuildWithout && strings.Contains(err.Error(), "returned a non-zero code") {
+		err = fmt.Errorf("%w (RUN has no network here, unless the file says build-network: default or host)", err)
+	}
 	if err != nil {
 		return "", wrong(err)
 	}
 	return id, nil
-}
-
-// archive writes a folder as a tar archive.
-func archive(to io.Writer, folder string) error {
-	out := tar.NewWriter(to)
-	if err := out.AddFS(os.DirFS(folder)); err != nil {
-		return err
-	}
-	return out.Close()
 }
 
 // load makes an image of a root file system's archive.

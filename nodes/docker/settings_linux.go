@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) 
 	config := &containerapi.Config{
 		Image: c.image.id, Hostname: node.Name, Labels: labels, User: "0",
 		Entrypoint: strslice.StrSlice(c.runtime.program.entrypoint), Cmd: strslice.StrSlice{},
-		WorkingDir: "/",
+		WorkingDir: cmp.Or(c.image.dir, "/"),
 	}
 	// For docker exec, and for the check of health.
 	for name, value := range c.environment() {

@@ -95,7 +95,18 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	}
 	mustWrite(t, filepath.Join(folder, "root.tar"), string(archive))
 	mustWrite(t, filepath.Join(folder, "Dockerfile"),
-		"FROM scratch\nADD root.tar /\nENV SIZE=large\nWORKDIR /usr\nUSER nobody\nENTRYPOINT [\"sh\", \"-c\"]\nCMD [\"id -u; pwd; echo $SIZE\"]\n")
+		"FROM scratch\nADD root.tar /\nCOPY . /copied\nRUN readlink /proc/self/ns/net >/network\n"+
+			"ENV SIZE=large\nWORKDIR /usr\nUSER nobody\nENTRYPOINT [\"sh\", \"-c\"]\nCMD [\"id -u; pwd; echo $SIZE\"]\n")
+	mustWrite(t, filepath.Join(folder, ".dockerignore"), "# all but one\n*\n!root.tar\n!kept\nkept/**/*.log\n!kept/in/this.log\n")
+	for _, name := range []string{"secret", "left/a", "kept/b", "kept/c.log", "kept/in/d.log", "kept/in/this.log"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		mustWrite(t, filepath.Join(folder, name), name)
+	}
+	if err := os.Symlink("b", filepath.Join(folder, "kept/link")); err != nil {
+		t.Fatal(err)
+	}
 	own, err := New(t.Context(), Options{RunDir: t.TempDir(), Base: folder})
 	if err != nil {
 		t.Fatal(err)
@@ -104,9 +115,25 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := makeNode(t, own, "d", spec.Container{Build: "."})
+	node := makeNode(t, own, "d", spec.Container{Build: ".", BuildNetwork: spec.BuildHost})
 	if got := said(t, node, "id -u; echo $SIZE $HOME"); got != "65534\nlarge /nonexistent" {
 		t.Errorf("a command has %q", got)
+	}
+	if got := said(t, node, "cd /copied; ls -R . | grep -v :; cat kept/link"); got != "kept\nroot.tar\n\nb\nin\nlink\n\nthis.log\nkept/b" {
+		t.Errorf("the image has %q", got)
+	}
+	for user, want := range map[string]string{"0": "0\n/usr\nlarge", "nobody": "65534\n/usr\nlarge"} {
+		args := []string{"exec", "-u", user, "railbed-test-d", "sh", "-c", "id -u; pwd; echo $SIZE"}
+		if user == "0" {
+			args = append(args[:1], args[3:]...) // as docker exec has it by itself
+		}
+		if got, err := engine.Docker(args...); err != nil || got != want {
+			t.Errorf("docker %v: %q, %v; want %q", args, got, err, want)
+		}
+	}
+	hosts, err := os.Readlink("/proc/self/ns/net")
+	if got := said(t, node, "cat /network"); err != nil || got != hosts {
+		t.Errorf("RUN had the network %s, %v; want the host's, %s", got, err, hosts)
 	}
 	const want = "65534\n/usr\nlarge\n"
 	got := ""
@@ -161,6 +188,10 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 	if _, err := engine.Docker("create", "--name", "railbed-test-r", image, "true"); err != nil {
 		t.Fatal(err)
 	}
+	needsNetwork, badPattern := t.TempDir(), t.TempDir()
+	mustWrite(t, filepath.Join(needsNetwork, "Dockerfile"), "FROM local/base:1\nRUN grep eth0 /proc/net/dev\n")
+	mustWrite(t, filepath.Join(badPattern, "Dockerfile"), "FROM local/base:1\n")
+	mustWrite(t, filepath.Join(badPattern, ".dockerignore"), "a[\n")
 	containers, err := engine.Docker("ps", "-aq")
 	if err != nil {
 		t.Fatal(err)
@@ -174,6 +205,8 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 		"no registry": {"x", spec.Container{Image: "127.0.0.1:1/nothing:1"}, "image 127.0.0.1:1/nothing:1: unsupported here: pull it: "},
 		"no archive":  {"x", spec.Container{RootFS: noTar}, "rootfs " + noTar + ": unsupported here: "},
 		"no folder":   {"x", spec.Container{Build: "/nonexistent"}, "build /nonexistent: unsupported here: stat /nonexistent/Dockerfile: no such file"},
+		"no network":  {"x", spec.Container{Build: needsNetwork}, "returned a non-zero code: 1 (RUN has no network here, unless the file says build-network: default or host)"},
+		"no pattern":  {"x", spec.Container{Build: badPattern}, ".dockerignore: syntax error in pattern"},
 		"no entry point": {"x", with(func(c *spec.Container) { c.Command = []string{"nothing"} }),
 			`entry point of x: unsupported here: program not found in the node: no "nothing" in PATH`},
 		"no bind":   {"x", with(func(c *spec.Container) { c.Binds = []string{"/nonexistent:/x"} }), "bind source path does not exist: /nonexistent"},

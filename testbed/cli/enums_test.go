@@ -186,6 +186,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"Messages.ip":           only("4", "6"),
 		"Stack.kind":            stackKind,
 		"Routing.daemon":        only(spec.FRR), // package nodes/frr
+		"Node.build-network":    only(spec.BuildWithout, spec.BuildDefault, spec.BuildHost),
 		"Node.pull":             only(spec.PullMissing, spec.PullNever, spec.PullAlways),
 		"Node.restart":          only(spec.RestartNo, spec.RestartOnFailure, spec.RestartAlways),
 		"Node.runtime":          only("netns", "docker", "vm", "cni"),

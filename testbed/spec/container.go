@@ -14,11 +14,15 @@ import (
 // Docker is the runtime of nodes that are containers.
 const Docker = "docker"
 
-// Policies of Container.Pull and Container.Restart.
+// Values of Container.Pull, Container.BuildNetwork and Container.Restart.
 const (
 	PullMissing = "missing"
 	PullNever   = "never"
 	PullAlways  = "always"
+
+	BuildWithout = "none"
+	BuildDefault = "default"
+	BuildHost    = "host"
 
 	RestartNo        = "no"
 	RestartOnFailure = "on-failure"
@@ -32,8 +36,11 @@ type Container struct {
 	// runs as soon as the node has its network.
 	Image string `yaml:"image,omitempty" json:"image,omitempty"`
 	// Build is a folder with a Dockerfile, relative to this file, from which the image is
-	// built for as long as the testbed is up.
+	// built for as long as the testbed is up. What its .dockerignore names is left out.
 	Build string `yaml:"build,omitempty" json:"build,omitempty"`
+	// BuildNetwork is what RUN has in a Dockerfile: none (default), the engine's default
+	// network, or the host's.
+	BuildNetwork string `yaml:"build-network,omitempty" json:"build-network,omitempty" jsonschema:"enum=none,enum=default,enum=host"`
 	// RootFS is a tar archive, relative to this file, of a container's root file system.
 	RootFS string `yaml:"rootfs,omitempty" json:"rootfs,omitempty"`
 	// Pull is when a container's image is fetched from its registry: missing (default),
@@ -86,7 +93,7 @@ func (c Container) Keys() []string {
 		key string
 		set bool
 	}{
-		{"image", c.Image != ""}, {"build", c.Build != ""}, {"rootfs", c.RootFS != ""}, {"pull", c.Pull != ""},
+		{"image", c.Image != ""}, {"build", c.Build != ""}, {"build-network", c.BuildNetwork != ""}, {"rootfs", c.RootFS != ""}, {"pull", c.Pull != ""},
 		{"entrypoint", c.Entrypoint != nil}, {"command", c.Command != nil}, {"idle", c.Idle}, {"binds", c.Binds != nil},
 		{"capabilities", c.Capabilities != nil}, {"devices", c.Devices != nil}, {"ulimits", c.Ulimits != nil},
 		{"health", c.Health != nil}, {"restart", c.Restart != ""},
@@ -114,6 +121,7 @@ func (c Container) Over(base Container) Container {
 		merged.Entrypoint, merged.Command, merged.Idle = c.Entrypoint, c.Command, c.Idle
 	}
 	merged.Pull = cmp.Or(c.Pull, base.Pull)
+	merged.BuildNetwork = cmp.Or(c.BuildNetwork, base.BuildNetwork)
 	merged.Restart = cmp.Or(c.Restart, base.Restart)
 	merged.Health = cmp.Or(c.Health, base.Health)
 	merged.Ulimits = mergedMap(base.Ulimits, c.Ulimits)

@@ -140,6 +140,7 @@ var wrongFiles = []struct {
 	{"two contents of a container", docker + "image: a, rootfs: " + here + "b.tar}}\n", `rootfs beside image`, "want one of image, build and rootfs"},
 	{"image", docker + "image: " + here + "UPPER}}\n", `image "UPPER"`, "want a name such as debian:12"},
 	{"pull", docker + "image: a, pull: " + here + "sometimes}}\n", `pull "sometimes" does not exist`, "want missing or never or always"},
+	{"network of builds", docker + "build: a, build-network: " + here + "bridge}}\n", `build-network "bridge" does not exist`, "want none or default or host"},
 	{"restart", docker + "image: a, restart: " + here + "sometimes}}\n", `restart "sometimes" does not exist`, "want no or on-failure or always"},
 	{"idle with a command", docker + "image: a, idle: " + here + "true, command: [a]}}\n", `idle beside entrypoint or command`, "want one of them"},
 	{"no entry point", docker + "image: a, " + here + "entrypoint: []}}\n", `entrypoint names no program`, "or idle: true"},
