@@ -14,6 +14,7 @@ import (
 
 	"railbed/testbed/verdict"
 	"railbed/workloads/collective/perf"
+	"railbed/workloads/collective/schedule"
 )
 
 // TextOptions are the options of WriteText. The zero value is for a file.
@@ -166,6 +167,8 @@ func (t *textWriter) workloads(workloads []Workload) {
 	for _, w := range workloads {
 		if len(w.Rows) > 0 {
 			t.printf("%s, %s by %s over %s, %d ranks:\n%s\n", w.Name, w.Kind, w.Algorithm, w.Transport, w.Ranks, ncclTable(w))
+		} else if strings.HasPrefix(w.Algorithm, schedule.Auto) {
+			t.printf("%s: %s by %s\n\n", w.Name, w.Kind, w.Algorithm)
 		}
 		t.conduct(w.Name, &w.Conduct)
 	}

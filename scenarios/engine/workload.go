@@ -128,7 +128,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 			Warmup: w.Warmup, Iterations: w.Iterations,
 			Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(), Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size),
 		},
-		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern, Across: across(w)},
+		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern, Across: across(w, p)},
 	}
 	done.unchecked = measured.Unchecked
 	if t := r.Learning; t != nil {
@@ -182,7 +182,7 @@ func channelTraffic(w *spec.Workload, r *worker.Result, p *plan.Plan) verify.Wor
 		for i := range rank.Channels {
 			var total units.Bytes
 			for _, size := range all {
-				total += sendsIn(w, size, operations(w, nil), rank.Rank, r.Ranks, p.Seed, collective.Channel{Number: i, Of: w.Channels})
+				total += sendsIn(chosen(w, p, size), size, operations(w, nil), rank.Rank, r.Ranks, p.Seed, collective.Channel{Number: i, Of: w.Channels})
 			}
 			judged := judgedRank(r.Transport, &rank.Channels[i], total)
 			judged.Channel = i
@@ -239,10 +239,11 @@ func expected(w *spec.Workload, rank int, p *plan.Plan, algorithm *schedule.Sche
 	operations := operations(w, algorithm)
 	all, _ := sizes(w, len(p.Ranks)) // the workload ran with them
 	for _, size := range all {
-		if across(w) {
-			total += sendsAcross(w, uint64(size)*uint64(operations), rank, p, algorithm)
+		of := chosen(w, p, size)
+		if across(w, p) {
+			total += sendsAcross(of, uint64(size)*uint64(operations), rank, p, algorithm)
 		} else {
-			total += sends(w, size, operations, rank, len(p.Ranks), p.Seed)
+			total += sends(of, size, operations, rank, len(p.Ranks), p.Seed)
 		}
 	}
 	return total

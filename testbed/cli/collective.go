@@ -128,7 +128,7 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	completeFlag(cmd, "nodes", ofTestbed(&o.testbed, nodeNames))
 	f.StringVar(&o.transport, "transport", worker.TCP, "`TRANSPORT`: tcp, rd or roce")
 	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE))
-	f.StringVar(&o.algorithm, "algorithm", "", "`ALGORITHM`, as in files (default ring, of alltoall direct)")
+	f.StringVar(&o.algorithm, "algorithm", "", "`ALGORITHM`, as in files (default auto, the one that is best for a size and the ranks; of alltoall direct)")
 	completeFlag(cmd, "algorithm", oneOf(algorithms()...))
 	f.IntVar(&o.channels, "channels", 0, "`NUMBER` of parts of the data that go at the same time, on the NICs of a node in turn (default one, by the rank's)")
 	f.StringVar(&o.file, "file", "", "`XML` file of algorithm msccl, as MSCCL's tools write it")
@@ -182,13 +182,8 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 		Name: name, Algorithm: o.algorithm, Transport: o.transport, Root: o.root, Iterations: o.iterations, Warmup: o.warmup,
 		Seed: p.Seed, Dilation: p.Dilation, Timeout: time.Duration(o.timeout) * time.Second,
 	}
-	for _, c := range collectives {
-		if name == c.program || name == c.program+"_perf" || name == c.kind {
-			job.Name, job.Kind = c.program, c.kind
-		}
-	}
-	if job.Kind == "" {
-		return job, fmt.Errorf("collective %q: want %s", name, strings.Join(collectiveNames(), ", "))
+	if err := setKind(&job, name); err != nil {
+		return job, err
 	}
 	var problems []error
 	for _, other := range o.others {
@@ -245,6 +240,25 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 		}
 	}
 	return job, errors.Join(append(problems, err)...)
+}
+
+// setKind sets a job's kind by its name, and the algorithm where none is asked for.
+func setKind(job *worker.Job, name string) error {
+	for _, c := range collectives {
+		if name == c.program || name == c.program+"_perf" || name == c.kind {
+			job.Name, job.Kind = c.program, c.kind
+		}
+	}
+	if job.Kind == "" {
+		return fmt.Errorf("collective %q: want %s", name, strings.Join(collectiveNames(), ", "))
+	}
+	if all := spec.Algorithms(job.Kind); job.Algorithm == "" {
+		job.Algorithm = all[0]
+		if slices.Contains(all, spec.Auto) {
+			job.Algorithm = spec.Auto
+		}
+	}
+	return nil
 }
 
 // readAlgorithm takes the job's algorithm from a file, where that has one.
@@ -418,6 +432,7 @@ func (p *ncclPrinter) head(ranks []worker.RankResult) {
 	fmt.Fprintf(p.out, "# railbed %s, as nccl-tests\n# Collective test starting: %s\n", version, p.job.Name)
 	fmt.Fprintf(p.out, "# nThread 1 nGpus 1 minBytes %d maxBytes %d step: %d(%s) warmup iters: %d iters: %d agg iters: 1 validation: %d graph: 0 unalign: 0\n#\n",
 		o.sizes.From, o.sizes.To, step, how, o.warmup, o.iterations, o.checks)
+	fmt.Fprintf(p.out, "# Algorithm: %s\n#\n", p.job.Chosen())
 	var devices []perf.Device
 	for _, r := range ranks {
 		node := p.plan.Node(r.Node)

@@ -27,7 +27,7 @@ func TestCollective(t *testing.T) {
 		// rows are size, count, redop, root and #wrong of both modes.
 		rows []string
 	}{
-		{"all_reduce -b 8 -e 1M -f 512 -n 2", 3, []string{"8 2 sum -1 0 0", "4096 1024 sum -1 0 0"}},
+		{"all_reduce -b 8 -e 2M -f 512 -n 2", 3, []string{"8 2 sum -1 0 0", "4096 1024 sum -1 0 0", "2097152 524288 sum -1 0 0"}},
 		{"all_reduce -b 4K -n 1 -d half -o max", 3, []string{"4096 2048 max -1 0 0"}},
 		{"reduce_scatter_perf -b 100 -e 200 -i 100 -f 1 -c 0 -n 3 -w 0 --nodes h[01] -a 3", 2, []string{"96 12 sum -1 N/A N/A", "192 24 sum -1 N/A N/A"}},
 		{"broadcast -b 1K -r 2 -n 1 --transport rd", 3, []string{"1024 256 none 2 0 0"}},
@@ -57,6 +57,9 @@ func TestCollective(t *testing.T) {
 		}
 		if fmt.Sprint(rows) != fmt.Sprint(c.rows) {
 			t.Errorf("%s: rows %q, want %q", c.args, rows, c.rows)
+		}
+		if want := "# Algorithm: auto (recursive-doubling to 4KiB, ring to 2MiB)\n"; strings.Contains(c.args, "-e 2M") && !strings.Contains(printed, want) {
+			t.Errorf("%s: no %q in\n%s", c.args, want, printed)
 		}
 		for _, want := range []string{"# nThread 1 nGpus 1 minBytes ", "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : ", fmt.Sprintf("#  Rank %2d Group  0 Pid ", c.ranks-1)} {
 			if !strings.Contains(printed, want) {

@@ -195,7 +195,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"Check.fidelity":        only("faithful", "degraded"),
 		"PacketsCheck.deadlock": only("none", "some"),
 		"PathSpread.flows":      only("one-path", "every-path"),
-		"BytesPerRank.formula":  only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce", "recursive-doubling-all-reduce", "hierarchical-all-reduce", "in-network-all-reduce", "ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter", "hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce", "binomial-reduce", "all-to-all", "dissemination-barrier", "moe", "msccl", spec.FormulaTraining, spec.FormulaMessages),
+		"BytesPerRank.formula":  only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce", "recursive-doubling-all-reduce", "hierarchical-all-reduce", "in-network-all-reduce", "ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter", "hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce", "binomial-reduce", "auto-all-reduce", "auto-all-gather", "auto-reduce-scatter", "auto-broadcast", "auto-reduce", "all-to-all", "dissemination-barrier", "moe", "msccl", spec.FormulaTraining, spec.FormulaMessages),
 		"Node.rdma":             only(spec.NoRDMA, spec.RXE),
 	}
 }

@@ -66,11 +66,14 @@ const (
 	MSCCL        = "msccl"
 )
 
+// Auto is one of the algorithms that messages alone make, by size and ranks.
+const Auto = schedule.Auto
+
 // collectives are the algorithms of each kind, the default first.
 var collectives = func() map[string][]string {
 	all := map[string][]string{AllToAll: {Direct, Pairwise}}
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce} {
-		all[kind] = schedule.Algorithms(schedule.Kind(kind))
+		all[kind] = append(schedule.Algorithms(schedule.Kind(kind)), Auto)
 	}
 	all[AllReduce] = append(all[AllReduce], InNetwork)
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter} {

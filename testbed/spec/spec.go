@@ -242,7 +242,8 @@ type Workload struct {
 	// have begun. Or it is sgd, which trains a network and has its gradients cross in an
 	// all-reduce or an all-gather, or moe, in which tokens go to experts and come back.
 	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=all-to-all,enum=barrier,enum=sgd,enum=moe"`
-	// Algorithm is ring (default), from each rank to the next one. An all-reduce can be by
+	// Algorithm is ring (default), from each rank to the next one, or auto: the one of the
+	// following that is best for the size and the ranks, as the report shows it. An all-reduce can be by
 	// tree, in two trees with half of the buffer each, halving-doubling (Rabenseifner's)
 	// and, for short buffers, recursive-doubling, which has the fewest rounds; and in-network,
 	// by a soft switch with aggregation, which has all ranks and no others below it. A
@@ -253,7 +254,7 @@ type Workload struct {
 	// phases, in each from a rank to one other (of moe, too), and with control: offline in those of the
 	// computed rates. A barrier is by dissemination: in round k each rank tells the one
 	// 2^k behind it. Any other can be msccl, which is what File says.
-	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=tree,enum=halving-doubling,enum=recursive-doubling,enum=binomial,enum=in-network,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
+	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=auto,enum=tree,enum=halving-doubling,enum=recursive-doubling,enum=binomial,enum=in-network,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
 	// File is the XML file of algorithm: msccl, as the tools of MSCCL write it, relative
 	// to this file. It is for the testbed's number of ranks, and the size is a multiple of
 	// its chunks.
@@ -426,7 +427,7 @@ type BytesPerRank struct {
 	// is, from each rank to each other one, its messages to that one's experts, and those of
 	// its own experts back. Of a training job it
 	// is training: what its program says of each rank.
-	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
+	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
 	// Tolerance is the share by which the bytes may differ: of what the rank sends by the
 	// formula, or, where that is nothing, of the most that a rank does.
 	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`

@@ -177,7 +177,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		w.out <- payload
 	}
 	result := &Result{
-		Name: c.job.Name, Kind: c.job.Kind, Algorithm: c.job.Algorithm, Transport: c.job.Transport,
+		Name: c.job.Name, Kind: c.job.Kind, Algorithm: c.job.Chosen(), Transport: c.job.Transport,
 		Ranks: len(c.job.Ranks), PerRank: make([]RankResult, len(c.job.Ranks)),
 	}
 	if c.job.SGD != nil {

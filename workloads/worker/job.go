@@ -38,6 +38,7 @@ const (
 	Ring          = spec.Ring
 	Hierarchical  = spec.Hierarchical
 	MSCCL         = spec.MSCCL
+	Auto          = spec.Auto
 	Direct        = spec.Direct
 	Pairwise      = spec.Pairwise
 	TCP           = "tcp"
@@ -382,6 +383,11 @@ func (j Job) config(i int) *workerConfig {
 		c.Rails = Rails(j.Ranks)
 	case MSCCL:
 		c.Schedule = j.Schedule
+	case Auto:
+		c.Rails = Rails(j.Ranks)
+		for _, size := range c.Sizes {
+			c.Chosen = append(c.Chosen, AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size))
+		}
 	}
 	if j.Kind == AllToAll && j.Algorithm != MSCCL {
 		c.Skew, c.Seed, c.Phases = j.Skew, j.Seed, j.phases(i)

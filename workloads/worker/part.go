@@ -115,17 +115,21 @@ func (a *allToAll) check(id operationID, _ []collective.Loss) (wrong, short uint
 func (c *workerConfig) shapes() ([][]shape, error) {
 	shapes := make([][]shape, len(c.Sizes))
 	for i, size := range c.Sizes {
+		algorithm := c.Algorithm
+		if algorithm == Auto {
+			algorithm = c.Chosen[i]
+		}
 		for _, channel := range c.channels() {
 			var s shape
 			switch {
 			case c.Kind == AllToAll && c.Algorithm != MSCCL:
 				m := c.matrix(size)
 				s = shape{input: c.Type.Size() * m.InputLen(c.Rank), output: c.Type.Size() * m.OutputLen(c.Rank)}
-			case c.Kind == AllReduce && c.Algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum && len(c.Channels) == 0:
+			case c.Kind == AllReduce && algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum && len(c.Channels) == 0:
 				s = shape{input: int(size), output: int(size)}
 			default:
 				var err error
-				if s, err = c.programShape(int(size)/c.Type.Size(), channel); err != nil {
+				if s, err = c.programShape(algorithm, int(size)/c.Type.Size(), channel); err != nil {
 					return nil, err
 				}
 			}

@@ -14,10 +14,10 @@ type scheduled struct {
 	pattern *collective.Pattern
 }
 
-// programShape makes the program of a collective of so many elements, and the shape of this
+// programShape makes the program of a collective of so many elements by an algorithm, and the shape of this
 // rank's memory.
-func (c *workerConfig) programShape(count int, channel collective.Channel) (shape, error) {
-	s, err := c.schedule()
+func (c *workerConfig) programShape(algorithm string, count int, channel collective.Channel) (shape, error) {
+	s, err := c.schedule(algorithm)
 	if err != nil {
 		return shape{}, err
 	}

@@ -57,7 +57,7 @@ func checkScheduled(t *testing.T, j Job) {
 		t.Errorf("%d wrong elements in %d operations, want none in %d", result.Wrong(), len(result.Operations), operations)
 	}
 	for i, r := range result.PerRank {
-		share := schedule.Sent(schedule.Kind(j.Kind), j.Algorithm, int(n), i, j.Root)
+		share := schedule.Sent(schedule.Kind(j.Kind), AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, 0, j.Size), int(n), i, j.Root)
 		// Chunks of slices differ by an element.
 		if want := operations * share.Of(uint64(j.Size)); j.Size > 4 && math.Abs(float64(r.Payload.Sent)-float64(want)) > 0.001*float64(want) {
 			t.Errorf("rank %d: payload %+v, want %d sent", i, r.Payload, want)

@@ -91,7 +91,9 @@ type workerConfig struct {
 	// Training is the rank's part of a training job.
 	Training *training.Program `json:"training,omitempty"`
 	Messages *flows.Schedule   `json:"messages,omitempty"`
-	// Rails are of algorithm hierarchical, and Schedule of msccl.
+	// Chosen are the algorithms of Sizes, of algorithm auto.
+	Chosen []string `json:"chosen,omitempty"`
+	// Rails are of algorithm hierarchical, which auto may choose, and Schedule of msccl.
 	Rails    schedule.Rails     `json:"rails,omitempty"`
 	Schedule *schedule.Schedule `json:"schedule,omitempty"`
 	// RD and RoCE are for these transports, and Rate and Overhead of the link, and

@@ -139,7 +139,7 @@ type Times struct {
 type Result struct {
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
-	Algorithm string `json:"algorithm"`
+	Algorithm string `json:"algorithm"` // of auto with what it chose
 	Transport string `json:"transport"`
 	Ranks     int    `json:"ranks"`
 	// Rows are by size, from the average times; wrong counts what is not timed too.
@@ -187,7 +187,7 @@ func (r *Result) addRow(job Job, size int) {
 	bytes := job.sizes()[size]
 	row := perf.Row{
 		Size: uint64(bytes), Count: int(bytes) / job.Type.Size(),
-		Type: string(job.Type), RedOp: string(job.Op), Root: -1,
+		Type: string(job.Type), RedOp: string(job.Op), Root: -1, Algorithm: AlgorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
 	}
 	switch job.Kind { // as nccl-tests has it
 	case AllToAll, AllGather, ReduceScatter:

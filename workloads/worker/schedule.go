@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
@@ -50,9 +51,54 @@ func (j Job) CheckSchedule() error {
 	return nil
 }
 
-// schedule makes or takes that of the algorithm.
-func (c *workerConfig) schedule() (*schedule.Schedule, error) {
-	switch c.Algorithm {
+// AlgorithmFor is that of a collective in so many channels on a buffer of a size, which
+// algorithm: auto leaves open.
+func AlgorithmFor(kind, algorithm string, ranks []plan.Rank, channels int, size units.Bytes) string {
+	if algorithm != Auto {
+		return algorithm
+	}
+	return schedule.Choose(schedule.Kind(kind), len(ranks), uint64(size), channels == 0 && HasRails(ranks))
+}
+
+// HasRails says that several nodes have as many ranks each, and more than one.
+func HasRails(ranks []plan.Rank) bool {
+	rails := Rails(ranks)
+	if len(rails) < 2 || len(rails[0]) < 2 {
+		return false
+	}
+	_, err := schedule.Hierarchical(schedule.AllReduce, rails)
+	return err == nil
+}
+
+// Chosen is the algorithm for people: with algorithm: auto for which sizes which.
+func (j Job) Chosen() string {
+	if j.Algorithm != Auto {
+		return j.Algorithm
+	}
+	var text []string
+	last, to := "", units.Bytes(0)
+	add := func() {
+		if last != "" {
+			text = append(text, fmt.Sprintf("%s to %v", last, to))
+		}
+	}
+	for _, size := range j.sizes() {
+		one := AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size)
+		if one != last {
+			add()
+		}
+		last, to = one, size
+	}
+	add()
+	if len(text) == 1 {
+		text[0] = last
+	}
+	return Auto + " (" + strings.Join(text, ", ") + ")"
+}
+
+// schedule makes or takes that of the algorithm for a size.
+func (c *workerConfig) schedule(algorithm string) (*schedule.Schedule, error) {
+	switch algorithm {
 	case Hierarchical:
 		return schedule.Hierarchical(schedule.Kind(c.Kind), c.Rails)
 	case MSCCL:
@@ -61,7 +107,7 @@ func (c *workerConfig) schedule() (*schedule.Schedule, error) {
 		}
 		return c.Schedule, nil
 	}
-	return schedule.Make(schedule.Kind(c.Kind), c.Algorithm, c.Ranks, c.Root)
+	return schedule.Make(schedule.Kind(c.Kind), algorithm, c.Ranks, c.Root)
 }
 
 // unbound says that sockets of rank i must not be bound to its NIC: another one of its

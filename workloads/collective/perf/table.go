@@ -30,6 +30,7 @@ type Row struct {
 	Type       string   `json:"type"`
 	RedOp      string   `json:"redop"`
 	Root       int      `json:"root"` // -1: there is none
+	Algorithm  string   `json:"algorithm,omitempty"`
 	OutOfPlace Measure  `json:"out_of_place"`
 	InPlace    *Measure `json:"in_place,omitempty"` // nil: not run
 }

@@ -1,0 +1,38 @@
+package schedule
+
+// Auto is the algorithm that Choose chooses.
+const Auto = "auto"
+
+// Up to how many bytes what is chosen: see Choose.
+const (
+	autoShort    = 8 << 10
+	autoPair     = 32 << 10
+	autoTree     = 64 << 10 // for each rank
+	autoTreeFrom = 8        // ranks
+)
+
+// Choose is the algorithm for a buffer of so many bytes at so many ranks, by Auto; rails says that
+// each node has as many ranks as the others, and more than one. Where rounds are what takes the
+// time it is that with the fewest, beyond it the one that sends the least:
+//
+//   - an all-reduce up to 8 KiB, or 32 KiB of two ranks, by recursive-doubling, in log2(n)
+//     rounds instead of 2(n-1); from eight ranks on up to 64 KiB for each rank by tree, in two
+//     times the depth of a tree; then by ring, or hierarchical where there are rails;
+//   - a broadcast and a reduce up to 8 KiB by binomial, then by ring, which is a pipeline;
+//   - an all-gather and a reduce-scatter hierarchical where there are rails, or by ring.
+//
+// The numbers are where times over TCP cross on two cores (BENCHMARKS.md, All-reduce).
+func Choose(k Kind, ranks int, bytes uint64, rails bool) string {
+	short := bytes <= autoShort || ranks == 2 && bytes <= autoPair
+	switch {
+	case k == AllReduce && short:
+		return "recursive-doubling"
+	case (k == Broadcast || k == Reduce) && bytes <= autoShort:
+		return "binomial"
+	case rails && (k == AllReduce || k == AllGather || k == ReduceScatter):
+		return "hierarchical"
+	case k == AllReduce && ranks >= autoTreeFrom && bytes <= uint64(ranks)*autoTree:
+		return "tree"
+	}
+	return "ring"
+}
