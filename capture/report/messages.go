@@ -15,14 +15,24 @@ type Messages struct {
 	// PerSecond is how many were done in a second, of the time until the last one was.
 	PerSecond float64 `json:"per_second"`
 	// What Times are of, in seconds: each message, from when it was due until its sender
-	// knew that it had arrived; each block, from when it was sent; or the time to first
-	// token of each request, from when it came until all of its cache had arrived.
+	// knew that it had arrived; each block, from when it was sent, or asked for, until it had
+	// arrived; or the time to first token of each request, from when it came until all of its
+	// cache had arrived.
 	What  string      `json:"what"`
 	Times Percentiles `json:"times"`
+	// Parts are those of which there are several: reads and writes.
+	Parts []MessagesPart `json:"parts,omitempty"`
 	// Slowdowns are by size: how many times longer messages took than alone.
 	Slowdowns []Slowdown `json:"slowdowns,omitempty"`
 	Wrong     uint64     `json:"wrong"` // bytes that came and are not what was sent
 	Conduct
+}
+
+// MessagesPart is a part of messages, with their words.
+type MessagesPart struct {
+	What      string      `json:"what"`
+	PerSecond float64     `json:"per_second"`
+	Times     Percentiles `json:"times"`
 }
 
 // Percentiles are by nearest rank.
@@ -53,6 +63,10 @@ func (t *textWriter) messages(all []Messages) {
 	for i := range all {
 		m, p := &all[i], &all[i].Times
 		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, fmt.Sprintf("%.0f", m.PerSecond), seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), m.Wrong})
+		for _, part := range m.Parts {
+			p := &part.Times
+			rows.AppendRow(table.Row{"", "", part.What, p.Count, fmt.Sprintf("%.0f", part.PerSecond), seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), ""})
+		}
 		for _, s := range m.Slowdowns {
 			slow.AppendRow(table.Row{m.Name, s.AtMost, s.Count, fixed2(s.P50), fixed2(s.P95), fixed2(s.P99), fixed2(s.P999), fixed2(s.Most)})
 		}

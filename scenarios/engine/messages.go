@@ -86,7 +86,7 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 		if b.Servers >= ranks {
 			return nil, fmt.Errorf("%d ranks with storage, of %d: want one at least to write", b.Servers, ranks)
 		}
-		s = flows.Blocks{Ranks: ranks, Servers: b.Servers, Count: b.Count, Block: b.Block, Outstanding: b.Outstanding, Seed: seed}.Schedule()
+		s = flows.Blocks{Ranks: ranks, Servers: b.Servers, Count: b.Count, Block: b.Block, Outstanding: b.Outstanding, Reads: b.Reads.Float(), Seed: seed}.Schedule()
 	}
 	if err != nil {
 		return nil, err
@@ -121,22 +121,29 @@ const sizeBins = 5
 
 // finishMessages translates what ranks sent.
 func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result, alone func(from, to int, size units.Bytes) time.Duration) finished {
-	made := &report.Messages{Name: m.Name, Transport: r.Transport, Count: len(schedule.Messages), Bytes: uint64(schedule.Bytes()), Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
-	var sent []flows.Sent
+	made := &report.Messages{Name: m.Name, Transport: r.Transport, Bytes: uint64(schedule.Bytes()), Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
+	var sent []flows.Sent // of what is no answer
 	var last time.Duration
 	for _, rank := range r.Sent {
-		sent = append(sent, rank...)
+		for _, s := range rank {
+			if last = max(last, s.Done); !schedule.IsAnswer(s.Message) {
+				sent = append(sent, s)
+			}
+		}
 	}
 	var took []float64
+	parts := map[bool][]float64{} // by whether there is an answer
 	for _, s := range sent {
-		last = max(last, s.Done)
 		from := schedule.Messages[s.Message].At
 		if schedule.Outstanding > 0 {
 			from = s.Begun
 		}
 		took = append(took, (s.Done - from).Seconds())
+		answered := schedule.Messages[s.Message].Answer > 0
+		parts[answered] = append(parts[answered], took[len(took)-1])
 	}
-	made.PerSecond = float64(len(sent)) / max(last.Seconds(), 1e-9)
+	perSecond := func(count int) float64 { return float64(count) / max(last.Seconds(), 1e-9) }
+	made.Count, made.PerSecond = len(sent), perSecond(len(sent))
 	switch {
 	case m.Cache != nil:
 		made.What, took = "time to first token", nil
@@ -152,6 +159,14 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 		}
 	default:
 		made.What = "block"
+		for _, part := range []struct {
+			what     string
+			answered bool
+		}{{"read", true}, {"write", false}} {
+			if times := parts[part.answered]; len(parts) > 1 {
+				made.Parts = append(made.Parts, report.MessagesPart{What: part.what, PerSecond: perSecond(len(times)), Times: report.Percentiles(flows.PercentilesOf(times))})
+			}
+		}
 	}
 	made.Times = report.Percentiles(flows.PercentilesOf(took))
 	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong}, messages: made}

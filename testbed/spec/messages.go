@@ -15,7 +15,7 @@ type Messages struct {
 	Open *OpenMessages `yaml:"open,omitempty" json:"open,omitempty"`
 	// Cache is the transfer of key-value caches in serving with prefill and decode apart.
 	Cache *CacheMessages `yaml:"cache,omitempty" json:"cache,omitempty"`
-	// Blocks are blocks that are written to storage, so many at a time.
+	// Blocks are blocks that are written to storage and read from it, so many at a time.
 	Blocks *BlockMessages `yaml:"blocks,omitempty" json:"blocks,omitempty"`
 	// Transport is tcp (default), the kernel's, rd, reliable datagrams by many paths, or
 	// roce, reliable connections of RoCEv2.
@@ -65,16 +65,18 @@ type CacheMessages struct {
 	Whole bool `yaml:"whole,omitempty" json:"whole,omitempty"`
 }
 
-// BlockMessages are writes of blocks by ranks to the storage of others, each to one of
-// them at random. Over rd and roce a block that fits into a packet is one packet that says
+// BlockMessages are writes and reads of blocks by ranks at the storage of others, each at one
+// of them at random. A read is a request of 64 bytes, and the block that answers it. Over rd and roce a block that fits into a packet is one packet that says
 // itself where it goes (Miao et al., "From Luna to Solar", 2022).
 type BlockMessages struct {
 	// Servers is how many ranks have storage: those in front.
 	Servers int `yaml:"servers" json:"servers" jsonschema:"minimum=1,maximum=65535"`
-	// Count is how many blocks each other rank writes.
+	// Count is how many blocks each other rank writes and reads.
 	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000"`
 	// Block is the size of one. Default 4KiB.
 	Block units.Bytes `yaml:"block,omitempty" json:"block,omitempty"`
+	// Reads is the share of the blocks that are read, drawn for each. Default 0%.
+	Reads units.Ratio `yaml:"reads,omitempty" json:"reads,omitzero"`
 	// Outstanding is how many a rank has on their way at once. Default 8.
 	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
 }

@@ -60,6 +60,7 @@ var wrongJobFiles = []struct {
 	{"messages of no sizes", messagesFile(here + "open: {load: 40%, count: 5}"), "steps[0].messages.open does nothing", "want exactly one of sizes, file"},
 	{"load of nothing", messagesFile("open: {sizes: hadoop, load: " + here + "0%, count: 5}"), "a load of nothing", "want a share such as 40%"},
 	{"layers of nothing", messagesFile("cache: {prefill: 1, requests: 1, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: " + here + "2GiB}"), "layer-bytes is 2GiB", "want 1B to 1GiB"},
+	{"more reads than blocks", messagesFile("blocks: {servers: 1, count: 3, reads: " + here + "3/2}"), `ratio "3/2" cannot be read`, "want a share between"},
 	{"blocks of nothing", messagesFile("blocks: {servers: 1, count: 3, block: " + here + "0B}"), "block is 0B", "want 1B to 1GiB"},
 	{"settings of rd of messages over tcp", messagesFile(here + "rd: {spray: pinned}, blocks: {servers: 1, count: 3}"), "the transport is tcp", "want transport: rd"},
 	{"engines of messages", messagesFile("transport: rd, rd: {control: arbiter, engines: " + here + "2}, blocks: {servers: 1, count: 3}"), "control: arbiter with 2 engines", "want engines: 1"},

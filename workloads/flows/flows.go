@@ -1,7 +1,7 @@
 // Package flows is traffic that is no collective: messages whose sizes follow published
 // distributions and that come when they come (Open), key-value caches that move from
 // prefill to decode nodes layer by layer as they are computed (Cache), and blocks of
-// storage, so many outstanding at a time (Closed).
+// storage that are written or read, so many outstanding at a time (Blocks).
 //
 // A schedule is made before anything is sent, from a seed, the same at all ranks. A Player
 // sends one rank's part of it over any transports.Endpoint and takes the times: from when
@@ -31,6 +31,10 @@ type Schedule struct {
 	// Arrivals are when requests came, by group.
 	Arrivals []time.Duration `json:"-"`
 }
+
+// IsAnswer says whether a message goes when another one has come. What it answers stands
+// right before it.
+func (s *Schedule) IsAnswer(i int) bool { return i > 0 && s.Messages[i-1].Answer == i }
 
 // Bytes is what all messages have.
 func (s *Schedule) Bytes() (sum units.Bytes) {
@@ -68,6 +72,22 @@ type Message struct {
 	At time.Duration `json:"at,omitempty"`
 	// Group numbers what is of use together only, such as the layers of a request.
 	Group int `json:"group,omitempty"`
+	// Answer is the number of the message that goes back as soon as this one has come, and
+	// with which this one is done: the next one. 0 is none.
+	Answer int `json:"answer,omitempty"`
+}
+
+// Check says what is wrong with messages among so many ranks, nil if nothing is.
+func Check(messages []Message, ranks int) error {
+	for i, m := range messages {
+		if min(m.From, m.To) < 0 || max(m.From, m.To) >= ranks || m.From == m.To || m.Bytes == 0 {
+			return fmt.Errorf("message %d of %v from rank %d to rank %d, of %d ranks", i, m.Bytes, m.From, m.To, ranks)
+		}
+		if a := m.Answer; a != 0 && (a != i+1 || a >= len(messages) || messages[a].From != m.To || messages[a].To != m.From || messages[a].Answer != 0) {
+			return fmt.Errorf("message %d is answered by message %d, which is not the next one and goes back", i, a)
+		}
+	}
+	return nil
 }
 
 // Open are messages that come as a Poisson process whatever happens to those before: an
@@ -150,22 +170,35 @@ func (c Cache) Schedule() (*Schedule, error) {
 	return s, nil
 }
 
-// Blocks are written by ranks to the storage of others: a closed loop.
+// Blocks are written by ranks to the storage of others, or read from there: a closed loop.
 type Blocks struct {
-	Ranks, Servers int // ranks from Servers on write
-	Count          int // that each writes
+	Ranks, Servers int // ranks from Servers on write and read
+	Count          int // that each does
 	Block          units.Bytes
 	Outstanding    int
-	Seed           uint64
+	// Reads is the share of them that is read, each as the answer to a request.
+	Reads float64
+	Seed  uint64
 }
 
-// Schedule is of blocks to servers at random.
+// requestBytes are those of a request for a block: what NVMe's commands have.
+const requestBytes units.Bytes = 64
+
+// Schedule is of blocks to and from servers at random.
 func (b Blocks) Schedule() *Schedule {
 	draw := rand.New(rand.NewPCG(b.Seed, 0))
 	s := &Schedule{Outstanding: b.Outstanding}
 	for i := range b.Count {
 		for from := b.Servers; from < b.Ranks; from++ {
-			s.Messages = append(s.Messages, Message{From: from, To: draw.IntN(b.Servers), Bytes: b.Block, Group: i})
+			m := Message{From: from, To: draw.IntN(b.Servers), Bytes: b.Block, Group: i}
+			if b.Reads > 0 && draw.Float64() < b.Reads {
+				block := m
+				block.From, block.To = m.To, m.From
+				m.Bytes, m.Answer = requestBytes, len(s.Messages)+1
+				s.Messages = append(s.Messages, m)
+				m = block
+			}
+			s.Messages = append(s.Messages, m)
 		}
 	}
 	return s

@@ -241,7 +241,9 @@ func TestPlay(t *testing.T) {
 // TestOutstanding holds that a closed loop has so many messages on their way and no more.
 func TestOutstanding(t *testing.T) {
 	const depth = 3
-	sent := playAll(t, players(t, 2, Blocks{Ranks: 2, Servers: 1, Count: 200, Block: 4096, Outstanding: depth}.Schedule()))
+	s := Blocks{Ranks: 2, Servers: 1, Count: 200, Block: 4096, Outstanding: depth, Reads: 0.5, Seed: 1}.Schedule()
+	sent := playAll(t, players(t, 2, s))
+	sent = slices.DeleteFunc(sent, func(o Sent) bool { return s.IsAnswer(o.Message) })
 	slices.SortFunc(sent, func(a, b Sent) int { return int(a.Begun - b.Begun) })
 	for i, s := range sent {
 		before := 0 // on their way when this one was begun
@@ -252,6 +254,58 @@ func TestOutstanding(t *testing.T) {
 		}
 		if before > depth {
 			t.Errorf("message %d was begun with %d others on their way", i, before)
+		}
+	}
+}
+
+// TestReads holds that blocks that are read come from the storage, whole and only after they
+// were asked for, and that a mix has its share of them.
+func TestReads(t *testing.T) {
+	s := Blocks{Ranks: 4, Servers: 2, Count: 300, Block: 4096, Outstanding: 4, Reads: 0.7, Seed: 9}.Schedule()
+	if err := Check(s.Messages, 4); err != nil {
+		t.Fatal(err)
+	}
+	all := players(t, 4, s)
+	times := make([]Sent, len(s.Messages))
+	for _, one := range playAll(t, all) {
+		times[one.Message] = one
+	}
+	reads, writes := 0, 0
+	for i, m := range s.Messages {
+		switch {
+		case m.Answer == 0 && !s.IsAnswer(i):
+			writes++
+		case m.Answer > 0:
+			reads++
+			// The clock of each player starts when it does, so within a rank alone.
+			if answer := s.Messages[m.Answer]; m.Bytes != requestBytes || answer.Bytes != 4096 || answer.From >= 2 || times[i].Done <= times[i].Begun {
+				t.Errorf("read %d, %+v, %+v: %+v", i, m, answer, times[i])
+			}
+		}
+	}
+	if n := 600; reads+writes != n || reads < n*65/100 || reads > n*75/100 {
+		t.Errorf("%d reads and %d writes of %d", reads, writes, n)
+	}
+	for rank, p := range all {
+		if wrong := p.Wrong(3); wrong != 0 {
+			t.Errorf("rank %d got %d wrong bytes", rank, wrong)
+		}
+	}
+	if all := (Blocks{Ranks: 2, Servers: 1, Count: 50, Block: 1, Outstanding: 1, Reads: 1}).Schedule(); len(all.Messages) != 100 || !all.IsAnswer(1) || all.IsAnswer(2) {
+		t.Errorf("of reads alone: %+v", all.Messages[:3])
+	}
+	for name, change := range map[string]func(m []Message){
+		"another answer":  func(m []Message) { m[0].Answer = 3 },
+		"no way back":     func(m []Message) { m[1].To = 1 },
+		"an answer to it": func(m []Message) { m[1].Answer = 2 },
+		"behind the end":  func(m []Message) { m[3].Answer = 4 },
+		"nobody":          func(m []Message) { m[2].To = 9 },
+	} {
+		m := slices.Repeat([]Message{{From: 2, To: 0, Bytes: 64, Answer: 1}, {From: 0, To: 2, Bytes: 9}}, 2)
+		m[0].Answer, m[2].Answer = 1, 3
+		change(m)
+		if Check(m, 3) == nil {
+			t.Errorf("%s: no error", name)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"railbed/transports"
@@ -46,8 +47,10 @@ type PlayerConfig struct {
 type Player struct {
 	config   PlayerConfig
 	memory   *Memory
-	mine     []int // messages
-	expected int
+	own      []int // messages that this rank sends
+	mine     []int // those that are no answers
+	answers  int   // the others
+	expected int   // from other ranks
 	rankOf   map[transports.Peer]int
 }
 
@@ -57,9 +60,15 @@ func NewPlayer(c PlayerConfig) (*Player, error) {
 	if out, in := p.memory.Output[c.Rank], p.memory.Input[c.Rank]; len(c.Output) != out || len(c.Input) != in {
 		return nil, fmt.Errorf("memory of %d and %d bytes: want %d to send from and %d to get", len(c.Output), len(c.Input), out, in)
 	}
+	if err := Check(c.Schedule.Messages, len(c.Peers)); err != nil {
+		return nil, err
+	}
 	for i, m := range c.Schedule.Messages {
-		if m.From == c.Rank {
-			p.mine = append(p.mine, i)
+		switch {
+		case m.From == c.Rank && c.Schedule.IsAnswer(i):
+			p.own, p.answers = append(p.own, i), p.answers+1
+		case m.From == c.Rank:
+			p.own, p.mine = append(p.own, i), append(p.mine, i)
 		}
 		if m.To == c.Rank {
 			p.expected++
@@ -76,7 +85,7 @@ func NewPlayer(c PlayerConfig) (*Player, error) {
 // Fill sets what is to be sent, which is another for each round, and clears what is to
 // come.
 func (p *Player) Fill(round int) {
-	for _, i := range p.mine {
+	for _, i := range p.own {
 		pattern(p.config.Output[p.memory.from[i]:][:p.config.Schedule.Messages[i].Bytes], i, round, fill)
 	}
 	clear(p.config.Input)
@@ -120,25 +129,29 @@ func differ(b []byte, want uint64) (wrong int) {
 	return wrong
 }
 
-// Play sends this rank's messages, each when it is due, and returns when all are done and
-// all of others' have come. The start is now.
+// Play sends this rank's messages, each when it is due, and answers, and returns when all are
+// done and all of others' have come. The start is now.
 func (p *Player) Play(ctx context.Context) ([]Sent, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	run := &play{Player: p, start: time.Now(), begun: make([]time.Duration, len(p.config.Schedule.Messages)), room: make(chan struct{}, 1)}
+	run := &play{
+		Player: p, start: time.Now(), begun: make([]time.Duration, len(p.config.Schedule.Messages)), asked: make(chan int, p.answers),
+		room: make(chan struct{}, 1), roomToAnswer: make(chan struct{}, 1),
+	}
 	if p.config.Schedule.Outstanding > 0 {
 		run.slots = make(chan struct{}, p.config.Schedule.Outstanding)
 	}
-	posted := make(chan struct{})
-	go func() {
-		defer close(posted)
-		if err := run.post(ctx); err != nil {
-			cancel(err)
-		}
-	}()
+	var posting sync.WaitGroup
+	for _, post := range []func(context.Context) error{run.postAll, run.answer} {
+		posting.Go(func() {
+			if err := post(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
 	sent, err := run.poll(ctx)
 	cancel(err)
-	<-posted
+	posting.Wait()
 	if cause := context.Cause(ctx); err != nil && errors.Is(err, context.Canceled) {
 		err = cause
 	}
@@ -150,81 +163,135 @@ type play struct {
 	*Player
 	start time.Time
 	begun []time.Duration // by message; written before it is posted
-	room  chan struct{}   // the endpoint may take more
+	asked chan int        // answers that are due
 	slots chan struct{}   // of a closed loop
+	// The endpoint may take more.
+	room, roomToAnswer chan struct{}
 }
 
-func (p *play) post(ctx context.Context) error {
+// postAll posts what is no answer.
+func (p *play) postAll(ctx context.Context) error {
 	pauses := newPauses()
 	defer pauses.close()
-	request := make([]transports.Request, 1)
 	for _, i := range p.mine {
-		m := &p.config.Schedule.Messages[i]
 		if p.slots == nil {
-			pauses.until(ctx, p.start.Add(m.At))
+			pauses.until(ctx, p.start.Add(p.config.Schedule.Messages[i].At))
 		} else {
 			select {
 			case p.slots <- struct{}{}:
 			case <-ctx.Done():
 			}
 		}
-		p.begun[i] = time.Since(p.start)
-		request[0] = transports.Request{
-			ID: uint64(i), Op: transports.OpWriteImm, Peer: p.config.Peers[m.To], Imm: uint32(i),
-			Local: p.config.Output[p.memory.from[i]:][:m.Bytes], Remote: p.config.Inputs[m.To], Offset: uint64(p.memory.to[i]),
-		}
-		for {
-			n, err := p.config.Endpoint.Post(ctx, request)
-			if err != nil {
-				return fmt.Errorf("send to rank %d: %w", m.To, err)
-			}
-			if n == 1 {
-				break
-			}
-			select {
-			case <-p.room:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		if err := p.post(ctx, i, p.room); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// answer posts answers.
+func (p *play) answer(ctx context.Context) error {
+	for range p.answers {
+		select {
+		case i := <-p.asked:
+			if err := p.post(ctx, i, p.roomToAnswer); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// post posts a message as soon as the endpoint has room for it.
+func (p *play) post(ctx context.Context, i int, room <-chan struct{}) error {
+	m := &p.config.Schedule.Messages[i]
+	p.begun[i] = time.Since(p.start)
+	request := []transports.Request{{
+		ID: uint64(i), Op: transports.OpWriteImm, Peer: p.config.Peers[m.To], Imm: uint32(i),
+		Local: p.config.Output[p.memory.from[i]:][:m.Bytes], Remote: p.config.Inputs[m.To], Offset: uint64(p.memory.to[i]),
+	}}
+	for {
+		n, err := p.config.Endpoint.Post(ctx, request)
+		if err != nil {
+			return fmt.Errorf("send to rank %d: %w", m.To, err)
+		}
+		if n == 1 {
+			return nil
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// poll takes what the endpoint tells until all is done.
 func (p *play) poll(ctx context.Context) ([]Sent, error) {
-	sent := make([]Sent, 0, len(p.mine))
-	came := make([]bool, len(p.config.Schedule.Messages))
+	t := taken{play: p, sent: make([]Sent, 0, len(p.own)), came: make([]bool, len(p.config.Schedule.Messages))}
 	var batch [64]transports.Completion
-	for received := 0; len(sent) < len(p.mine) || received < p.expected; {
+	for len(t.sent) < len(p.own) || t.received < p.expected {
 		n := p.config.Endpoint.Poll(batch[:])
 		if n == 0 {
 			if err := p.config.Endpoint.Wait(ctx); err != nil {
-				return sent, err
+				return t.sent, err
 			}
 			continue
 		}
 		now := time.Since(p.start)
-		for _, c := range batch[:n] {
-			switch {
-			case c.Err != nil:
-				return sent, fmt.Errorf("rank %d: %w", p.rankOf[c.Peer], c.Err)
-			case c.Op == transports.OpReceive:
-				if i := int(c.Imm); i >= len(came) || came[i] || p.config.Schedule.Messages[i].To != p.config.Rank || c.Bytes != int(p.config.Schedule.Messages[i].Bytes) {
-					return sent, fmt.Errorf("rank %d sent %d bytes as message %d, which is not for this rank now", p.rankOf[c.Peer], c.Bytes, c.Imm)
-				}
-				came[c.Imm] = true
-				received++
-			default:
-				sent = append(sent, Sent{Message: int(c.ID), Begun: p.begun[c.ID], Done: now})
-				if p.slots != nil {
-					<-p.slots
-				}
+		for i := range batch[:n] {
+			if err := t.take(&batch[i], now); err != nil {
+				return t.sent, err
 			}
 		}
-		select {
-		case p.room <- struct{}{}:
-		default:
+		for _, room := range []chan struct{}{p.room, p.roomToAnswer} {
+			select {
+			case room <- struct{}{}:
+			default:
+			}
 		}
 	}
-	return sent, nil
+	return t.sent, nil
+}
+
+// taken is what the endpoint has told.
+type taken struct {
+	*play
+	sent     []Sent
+	received int
+	came     []bool // by message
+}
+
+func (t *taken) take(c *transports.Completion, now time.Duration) error {
+	messages := t.config.Schedule.Messages
+	switch {
+	case c.Err != nil:
+		return fmt.Errorf("rank %d: %w", t.rankOf[c.Peer], c.Err)
+	case c.Op == transports.OpReceive:
+		i := int(c.Imm)
+		if i >= len(t.came) || t.came[i] || messages[i].To != t.config.Rank || c.Bytes != int(messages[i].Bytes) {
+			return fmt.Errorf("rank %d sent %d bytes as message %d, which is not for this rank now", t.rankOf[c.Peer], c.Bytes, c.Imm)
+		}
+		t.came[i] = true
+		t.received++
+		if answer := messages[i].Answer; answer > 0 {
+			t.asked <- answer // has room for all
+		}
+		if t.config.Schedule.IsAnswer(i) {
+			t.done(i-1, now)
+		}
+	case messages[c.ID].Answer == 0:
+		t.done(int(c.ID), now)
+	}
+	return nil
+}
+
+// done notes that a message is, and lets the next one of a closed loop go.
+func (t *taken) done(i int, now time.Duration) {
+	t.sent = append(t.sent, Sent{Message: i, Begun: t.begun[i], Done: now})
+	if t.slots != nil && !t.config.Schedule.IsAnswer(i) {
+		<-t.slots
+	}
 }

@@ -11,8 +11,8 @@ import (
 // Sent is a message that was sent.
 type Sent struct {
 	Message int `json:"message"` // its number in the schedule
-	// Begun is when it was posted, and Done when its sender knew that it had been placed,
-	// after the start.
+	// Begun is when it was posted, and Done when its sender knew that it had been placed, or
+	// had its answer, after the start.
 	Begun time.Duration `json:"begun"`
 	Done  time.Duration `json:"done"`
 }

@@ -25,11 +25,8 @@ func (j Job) checkMessages(problem func(format string, args ...any)) {
 	if j.InPlace || j.Sweep != nil || j.Warmup != 0 || j.Iterations != 1 {
 		problem("%s are played once, out of place and without a warm-up", Messages)
 	}
-	for i, m := range j.Messages.Messages {
-		if min(m.From, m.To) < 0 || max(m.From, m.To) >= len(j.Ranks) || m.From == m.To || m.Bytes == 0 {
-			problem("message %d of %v from rank %d to rank %d, of %d ranks", i, m.Bytes, m.From, m.To, len(j.Ranks))
-			return
-		}
+	if err := flows.Check(j.Messages.Messages, len(j.Ranks)); err != nil {
+		problem("%w", err)
 	}
 }
 
