@@ -57,7 +57,7 @@ func encoded(t testing.TB, messages ...string) []byte {
 		if err := prototext.Unmarshal([]byte(text), m); err != nil {
 			t.Fatal(err)
 		}
-		raw, err := proto.Marshal(m)
+		raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
