@@ -1,7 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -24,7 +27,22 @@ type Stack struct {
 	Less   bool   `json:"less_is_better,omitempty"`
 	// Beside is the run that Part of the rows compares with.
 	Beside string `json:"beside,omitempty"`
+	// Figures are the columns that Costs are of: what the program's users look at.
+	Figures []string    `json:"figures,omitempty"`
+	Costs   []StackCost `json:"costs,omitempty"`
 }
+
+// StackCost is a figure in the other run and in this one.
+type StackCost struct {
+	// Of is the row's key, or how many rows Before and After are the medians of.
+	Of     string  `json:"of"`
+	Figure string  `json:"figure"`
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
+}
+
+// costRows is of how many rows each has its own costs; more have those of their medians.
+const costRows = 4
 
 // StackRow is a row of such a table.
 type StackRow struct {
@@ -37,9 +55,10 @@ type StackRow struct {
 	Part float64 `json:"part,omitempty"`
 }
 
-// Compare fills in what part of the speed of another run each row had: 0.5 is half as
-// fast.
+// Compare fills in what part of the speed of another run each row had, 0.5 is half as
+// fast, and what figures were there and are here.
 func (s *Stack) Compare(with *Stack) {
+	s.Costs = s.costs(with)
 	for i := range s.Rows {
 		row := &s.Rows[i]
 		for _, other := range with.Rows {
@@ -52,6 +71,61 @@ func (s *Stack) Compare(with *Stack) {
 			}
 		}
 	}
+}
+
+func (s *Stack) costs(with *Stack) (costs []StackCost) {
+	for _, figure := range s.Figures {
+		column := slices.Index(s.Columns, figure)
+		var all []StackCost
+		for _, row := range s.Rows {
+			other := slices.IndexFunc(with.Rows, func(other StackRow) bool { return other.Key == row.Key })
+			if column < 0 || other < 0 || column >= min(len(row.Cells), len(with.Rows[other].Cells)) {
+				continue
+			}
+			before, errBefore := strconv.ParseFloat(with.Rows[other].Cells[column], 64)
+			after, errAfter := strconv.ParseFloat(row.Cells[column], 64)
+			if errBefore == nil && errAfter == nil {
+				all = append(all, StackCost{Of: row.Key, Figure: figure, Before: before, After: after})
+			}
+		}
+		if len(all) > costRows {
+			median := func(of func(StackCost) float64) float64 {
+				var values []float64
+				for _, cost := range all {
+					values = append(values, of(cost))
+				}
+				slices.Sort(values)
+				return values[len(values)/2]
+			}
+			all = []StackCost{{
+				Of: fmt.Sprintf("median of %d", len(all)), Figure: figure,
+				Before: median(func(c StackCost) float64 { return c.Before }), After: median(func(c StackCost) float64 { return c.After }),
+			}}
+		}
+		costs = append(costs, all...)
+	}
+	slices.SortStableFunc(costs, func(a, b StackCost) int { return cmp.Compare(s.row(a.Of), s.row(b.Of)) })
+	return costs
+}
+
+// row is where a row stands.
+func (s *Stack) row(key string) int {
+	return slices.IndexFunc(s.Rows, func(r StackRow) bool { return r.Key == key })
+}
+
+// CostHead is the heads of the table of costs.
+func (s Stack) CostHead() []string {
+	return []string{s.Name + " beside " + s.Beside, "figure", s.Beside, s.Name, "times"}
+}
+
+// Cells are a cost as it is shown.
+func (c StackCost) Cells() []string {
+	times := "-"
+	if c.Before != 0 {
+		times = fmt.Sprintf("%.2f", c.After/c.Before)
+	}
+	number := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+	return []string{c.Of, c.Figure, number(c.Before), number(c.After), times}
 }
 
 // Title is the line above the table.
@@ -98,6 +172,15 @@ func (t *textWriter) stacks(stacks []Stack) {
 		rightAligned(rows, numbers...)
 		for _, row := range s.Rows {
 			rows.AppendRow(table.Row(cells(s.Cells(row))))
+		}
+		t.table(rows)
+		if len(s.Costs) == 0 {
+			continue
+		}
+		rows = newRows(cells(s.CostHead())...)
+		rightAligned(rows, 3, 4, 5)
+		for _, cost := range s.Costs {
+			rows.AppendRow(table.Row(cells(cost.Cells())))
 		}
 		t.table(rows)
 	}

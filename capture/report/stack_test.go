@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,7 +14,8 @@ func TestStacksAreShown(t *testing.T) {
 		return StackRow{Cells: []string{key, "7"}, Key: key, Value: value}
 	}
 	clean := Stack{Name: "clean", Kind: "redis", Version: "7.0", Ranks: 2, Columns: []string{"test", "rps"}, Rows: []StackRow{row("SET", 1000), row("GET", 0)}}
-	lossy := Stack{Name: "lossy", Kind: "redis", Version: "7.0", Ranks: 2, Columns: clean.Columns, Rows: []StackRow{row("SET", 250), row("GET", 5), row("DEL", 5)}, Beside: "clean"}
+	lossy := Stack{Name: "lossy", Kind: "redis", Version: "7.0", Ranks: 2, Columns: clean.Columns, Figures: []string{"rps", "gone"}, Rows: []StackRow{row("SET", 250), row("GET", 5), row("DEL", 5)}, Beside: "clean"}
+	lossy.Rows[0].Cells[1], lossy.Rows[1].Cells[1] = "3.5", "-"
 	lossy.Compare(&clean)
 	slow := Stack{Name: "slow", Kind: "openmpi", Version: "4.1", Test: "all-reduce", Ranks: 2, Less: true, Columns: []string{"# Size", "us"}, Rows: []StackRow{row("SET", 4000)}, Beside: "clean"}
 	slow.Compare(&clean)
@@ -25,9 +27,12 @@ GET     7
 
 lossy: redis 7.0 of 2 ranks
 test  rps  speed of clean's
-SET     7               25%
-GET     7                 -
+SET   3.5               25%
+GET     -                 -
 DEL     7                 -
+
+lossy beside clean  figure  clean  lossy  times
+SET                 rps         7    3.5   0.50
 
 slow: openmpi 4.1 all-reduce of 2 ranks
 # Size  us  speed of clean's
@@ -39,5 +44,20 @@ SET      7               25%
 	}
 	if err := r.WriteHTML(&page, HTMLOptions{}); err != nil || strings.Count(page.String(), `<td class="n">25%</td>`) != 2 {
 		t.Errorf("the page, %v, has not the two parts of 25%%:\n%s", err, &page)
+	}
+}
+
+// Many rows have one cost, of their medians.
+func TestCostsOfManyRows(t *testing.T) {
+	var clean, lossy Stack
+	for i, time := range []string{"10", "30", "20", "50", "40"} {
+		key := string(rune('a' + i))
+		clean.Rows = append(clean.Rows, StackRow{Key: key, Cells: []string{key, time}})
+		lossy.Rows = append(lossy.Rows, StackRow{Key: key, Cells: []string{key, time + "0"}})
+	}
+	lossy.Columns, lossy.Figures = []string{"Step", "Time(ms)"}, []string{"Time(ms)"}
+	lossy.Compare(&clean)
+	if want := []string{"median of 5", "Time(ms)", "30", "300", "10.00"}; len(lossy.Costs) != 1 || !slices.Equal(lossy.Costs[0].Cells(), want) {
+		t.Errorf("costs %+v, want %q", lossy.Costs, want)
 	}
 }

@@ -43,7 +43,7 @@ type Stack struct {
 	// steps of pytorch. Default 20, 100 by ucx, libfabric, pytorch and perftest, and 2000.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000000"`
 	// Beside names an earlier run of the same kind, of whose figures the report shows
-	// what part this one has.
+	// what part this one has, and what both were.
 	Beside string `yaml:"beside,omitempty" json:"beside,omitempty"`
 	// Timeout ends the run as failed. Default 1m.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`

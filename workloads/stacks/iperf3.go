@@ -14,12 +14,16 @@ var iperf3 = adapter{
 	kind:    "iperf3",
 	tools:   []tool{{names: []string{"iperf3"}, debian: "iperf3"}},
 	version: []string{"iperf3", "--version"}, says: `iperf `, least: "3.1",
-	metric: metric{name: "Bitrate", unit: "bits/sec"},
-	run:    runIPerf3,
+	metric:  metric{name: "Bitrate", unit: "bits/sec"},
+	figures: []string{"Bitrate(bits/sec)", "Retr"},
+	run:     runIPerf3,
 }
 
 // iperf3Port is the first server's, as iperf3 has it by default.
 const iperf3Port = 5201
+
+// iperf3Columns are those of its table, with the pair in front.
+var iperf3Columns = []string{"client > server", "Interval(sec)", "Transfer(Bytes)", "Bitrate(bits/sec)", "Retr"}
 
 func runIPerf3(r *run) (table, error) {
 	printed, err := r.pairs(iperf3Port,
@@ -30,7 +34,7 @@ func runIPerf3(r *run) (table, error) {
 	if err != nil {
 		return table{}, err
 	}
-	t := table{columns: []string{"client > server", "Interval(sec)", "Transfer(Bytes)", "Bitrate(bits/sec)", "Retr"}}
+	t := table{columns: iperf3Columns}
 	received := make([]units.Bytes, len(r.Nodes))
 	for i, text := range printed {
 		row, bytes, err := parseIPerf3(r.pairName(i), []byte(text))

@@ -15,11 +15,15 @@ var libfabric = adapter{
 	kind:    "libfabric",
 	tools:   []tool{{names: []string{"fi_pingpong"}, debian: "libfabric-bin"}, {names: []string{"fi_info"}, debian: "libfabric-bin"}},
 	version: []string{"fi_info", "--version"}, says: `libfabric: `, least: "1.11",
-	metric: metric{name: "bandwidth", unit: "MB/sec"},
-	run:    runLibfabric,
+	metric:  metric{name: "bandwidth", unit: "MB/sec"},
+	figures: []string{"MB/sec", "usec/xfer"},
+	run:     runLibfabric,
 }
 
 const libfabricPort = 47592 // of what fi_pingpong agrees on before, its default
+
+// libfabricColumns are those of its table, with the pair in front.
+var libfabricColumns = []string{"client > server", "bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"}
 
 func runLibfabric(r *run) (table, error) {
 	options := []string{"-e", r.Step.Test, "-I", fmt.Sprint(r.Step.Iterations), "-S", fmt.Sprint(uint64(r.Step.Size))}
@@ -31,7 +35,7 @@ func runLibfabric(r *run) (table, error) {
 	if err != nil {
 		return table{}, err
 	}
-	t := table{columns: []string{"client > server", "bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"}}
+	t := table{columns: libfabricColumns}
 	for i, text := range printed {
 		row, err := parseLibfabric(r.pairName(i), text, len(t.columns))
 		if err != nil {

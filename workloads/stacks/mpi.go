@@ -49,6 +49,9 @@ type mpi struct {
 // osuColumns are those of the OSU micro-benchmarks with -f and -c.
 var osuColumns = []string{"# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations", "Validation"}
 
+// mpiFigures are those of them that are compared with another run's.
+var mpiFigures = []string{"Avg Latency(us)", "Max Latency(us)"}
+
 var mpiMetric = metric{name: "Avg Latency", unit: "us", less: true}
 
 func (m mpi) run(r *run) (table, error) {

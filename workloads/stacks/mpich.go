@@ -22,7 +22,7 @@ var mpich = adapter{
 		{names: []string{"gcc"}, debian: "gcc"},
 	},
 	version: []string{"mpiexec.mpich", "--version"}, says: `Version:\s+`, least: "3.4",
-	metric: mpiMetric,
+	metric: mpiMetric, figures: mpiFigures,
 	run: mpi{
 		compiler: "mpicc.mpich", local: "MPI_LOCALRANKID",
 		launch: func(r *run, perNode []string) []string {

@@ -17,7 +17,7 @@ var openMPI = adapter{
 		{names: []string{"gcc"}, debian: "gcc"},
 	},
 	version: []string{"mpirun.openmpi", "--version"}, says: `\((?:Open MPI|OpenRTE)\) `, least: "4.0",
-	metric: mpiMetric,
+	metric: mpiMetric, figures: mpiFigures,
 	run: mpi{
 		compiler: "mpicc.openmpi", local: "OMPI_COMM_WORLD_LOCAL_RANK",
 		launch: func(_ *run, perNode []string) []string {

@@ -16,8 +16,9 @@ var perftest = adapter{
 	kind:    "perftest",
 	tools:   []tool{{names: []string{"ib_write_bw"}, debian: "perftest"}},
 	version: []string{"ib_write_bw", "--version"}, says: `Version: `, least: "4.5",
-	metric: metric{name: "BW average", unit: "MB/s"},
-	run:    runPerftest,
+	metric:  metric{name: "BW average", unit: "MB/s"},
+	figures: []string{"BW average[MB/sec]"},
+	run:     runPerftest,
 }
 
 const (
@@ -48,6 +49,7 @@ func runPerftest(r *run) (table, error) {
 	t := table{columns: perftestBandwidth}
 	if latency {
 		t.columns, t.metric = perftestLatency, &metric{name: "t_typical", unit: "us", less: true}
+		t.figures = []string{"t_typical[usec]", "99% percentile[usec]"}
 	}
 	for i, text := range printed {
 		row, err := parsePerftest(r.pairName(i), text, t.columns, latency)

@@ -21,8 +21,9 @@ var pytorch = adapter{
 	kind:    "pytorch",
 	tools:   []tool{{names: []string{python}, debian: "python3-torch"}},
 	version: []string{python, "-c", "import torch, torch.distributed; print('torch', torch.__version__)"}, says: `torch `, least: "1.13",
-	metric: metric{name: "Time", unit: "ms", less: true},
-	run:    runPyTorch,
+	metric:  metric{name: "Time", unit: "ms", less: true},
+	figures: []string{"Time(ms)"},
+	run:     runPyTorch,
 }
 
 //go:embed programs/ddp.py

@@ -21,8 +21,9 @@ var redis = adapter{
 	},
 	// Latencies are in the CSV since 6.2.
 	version: []string{"redis-server", "--version"}, says: `v=`, least: "6.2",
-	metric: metric{name: "rps", unit: "requests/s"},
-	run:    runRedis,
+	metric:  metric{name: "rps", unit: "requests/s"},
+	figures: []string{"rps", "p50_latency_ms", "p99_latency_ms"},
+	run:     runRedis,
 }
 
 const redisPort = 6379

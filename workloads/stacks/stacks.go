@@ -59,7 +59,9 @@ type adapter struct {
 	least string
 	// metric is what the last figure of a row is, better if there is more of it or less.
 	metric metric
-	run    func(r *run) (table, error)
+	// figures are the columns that are compared with another run's.
+	figures []string
+	run     func(r *run) (table, error)
 }
 
 // tool is a program, by any of its names, and the Debian package that has it.
@@ -83,6 +85,8 @@ type table struct {
 	sends []units.Bytes
 	// metric is that of the rows where it is not the adapter's.
 	metric *metric
+	// figures are likewise.
+	figures []string
 }
 
 var adapters = []adapter{openMPI, mpich, ucx, libfabric, iperf3, redis, pytorch, perftest}
@@ -129,10 +133,13 @@ func Run(ctx context.Context, tb *testbed.Testbed, job Job) (*Result, error) {
 	if made.metric != nil {
 		figure = *made.metric
 	}
+	if made.figures == nil {
+		made.figures = a.figures
+	}
 	result := &Result{
 		Stack: report.Stack{
 			Name: job.Step.Name, Kind: job.Step.Kind, Version: there.version, Test: job.Step.Test, Ranks: len(r.ranks),
-			Columns: made.columns, Rows: made.rows, Metric: figure.name, Unit: figure.unit, Less: figure.less, Beside: job.Step.Beside,
+			Columns: made.columns, Rows: made.rows, Metric: figure.name, Unit: figure.unit, Less: figure.less, Beside: job.Step.Beside, Figures: made.figures,
 		},
 		Crossing: verify.Crossing{Name: job.Step.Name, From: began.UnixNano(), To: time.Now().UnixNano()},
 	}

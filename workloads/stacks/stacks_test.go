@@ -282,3 +282,22 @@ func TestParsePerftest(t *testing.T) {
 		}
 	}
 }
+
+// What is compared with another run is in the table.
+func TestFiguresAreColumns(t *testing.T) {
+	redisColumns, _, err := parseRedis("h1", redisSays)
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := slices.Concat(osuColumns, ucxColumns, ddpColumns, redisColumns, libfabricColumns, iperf3Columns, perftestBandwidth)
+	for _, a := range adapters {
+		if len(a.figures) == 0 {
+			t.Errorf("of %s nothing is compared", a.kind)
+		}
+		for _, figure := range a.figures {
+			if !slices.Contains(columns, figure) {
+				t.Errorf("%s has no column %q", a.kind, figure)
+			}
+		}
+	}
+}

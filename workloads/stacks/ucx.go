@@ -16,8 +16,9 @@ var ucx = adapter{
 	kind:    "ucx",
 	tools:   []tool{{names: []string{"ucx_perftest"}, debian: "ucx-utils"}, {names: []string{"ucx_info"}, debian: "ucx-utils"}},
 	version: []string{"ucx_info", "-v"}, says: `(?i:version)[= ]`, least: "1.10",
-	metric: metric{name: "bandwidth", unit: "MB/s"},
-	run:    runUCX,
+	metric:  metric{name: "bandwidth", unit: "MB/s"},
+	figures: []string{"50.0%ile (usec)", "overall (MB/s)"},
+	run:     runUCX,
 }
 
 const (
