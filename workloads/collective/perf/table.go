@@ -122,11 +122,11 @@ func (t *Table) Row(row *Row) error {
 			fmt.Fprintf(t.out, "  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A")
 			continue
 		}
-		wrong := "N/A"
+		wrong := "  N/A" // a column less, there, too
 		if !m.Unchecked {
-			wrong = fmt.Sprintf("%g", float64(m.Wrong))
+			wrong = fmt.Sprintf("%6g", float64(m.Wrong))
 		}
-		fmt.Fprintf(t.out, "  %7s  %6s  %6s  %6s", fit(m.Time, 7), fit(m.AlgBW, 6), fit(m.BusBW, 6), wrong)
+		fmt.Fprintf(t.out, "  %7s  %6s  %6s  %s", fit(m.Time, 7), fit(m.AlgBW, 6), fit(m.BusBW, 6), wrong)
 		t.bandwidth += m.BusBW
 		t.measures++
 		t.wrong += m.Wrong

@@ -19,7 +19,7 @@ func TestTableLooksLikeNCCLTests(t *testing.T) {
 #       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong 
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         
      8388608       2097152     float     sum      -1   123.40   67.98  118.97       0    23.40    1.00    2.00       3
-           8             2     float    none       0    12.00    0.00    0.00     N/A    12.30    0.00    0.00     N/A
+           8             2     float    none       0    12.00    0.00    0.00    N/A    12.30    0.00    0.00    N/A
   1073741824     268435456     float     sum      -1   278945   12345  123456       0      N/A     N/A     N/A     N/A
 # Out of bounds values : 3 FAILED
 # Avg bus bandwidth    : 24715.5 
