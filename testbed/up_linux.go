@@ -73,10 +73,22 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	}
 	lock.Close()
 	if err := t.await(ctx, o); err != nil {
-		return nil, errors.Join(fmt.Errorf("bring up %s: %w", p.Name, err), t.Close())
+		where := ""
+		if at := new(placedError); errors.As(err, &at) {
+			where = at.where + ": "
+		}
+		return nil, errors.Join(fmt.Errorf("%sbring up %s: %w", where, p.Name, err), t.Close())
 	}
 	return t, nil
 }
+
+// placedError is about what a place of the file asks for.
+type placedError struct {
+	error
+	where string // file:line:column
+}
+
+func (e *placedError) Unwrap() error { return e.error }
 
 // startSupervisor starts this executable as PID 1 of new namespaces. Everyone
 // but root gets a user namespace, in which they are root. Beside says that there is a
@@ -197,7 +209,11 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 				o.Warn(message.Text)
 			}
 		case supervisor.StartupFailed:
-			return failureError(supervisor.Failure{Error: message.Text, Unsupported: message.Unsupported})
+			err := failureError(supervisor.Failure{Error: message.Text, Unsupported: message.Unsupported})
+			if message.Where != "" {
+				return &placedError{err, message.Where}
+			}
+			return err
 		case supervisor.StartupReady:
 			return nil
 		}

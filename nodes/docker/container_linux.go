@@ -74,19 +74,35 @@ func (c *container) open(ctx context.Context) (*kernel.Namespace, error) {
 		return nil, err
 	}
 	defer listener.Close()
+	if c.id, err = c.create(ctx); err != nil {
+		return nil, err
+	}
+	return c.run(ctx, listener)
+}
+
+// create makes the container. One that the testbed left in the time before the host was
+// started again makes room.
+func (c *container) create(ctx context.Context) (id string, err error) {
 	config, host := c.settings()
-	made, err := c.runtime.client.ContainerCreate(ctx, config, host, nil, nil, c.name())
+	engine := c.runtime.client
+	made, err := engine.ContainerCreate(ctx, config, host, nil, nil, c.name())
 	if errdefs.IsConflict(err) {
-		return nil, &verdict.UnsupportedError{
-			Feature: "docker", Reason: "there is a container named " + c.name() + " already",
-			Remedy: "remove it (docker rm " + c.name() + "), or give the testbed another name",
+		old, oldErr := engine.ContainerInspect(ctx, c.name())
+		if oldErr != nil || old.Config == nil || old.Config.Labels[LabelRunDir] != c.runtime.options.RunDir || old.Config.Labels[LabelBoot] == c.runtime.boot {
+			return "", &verdict.UnsupportedError{
+				Feature: "docker", Reason: "there is a container named " + c.name() + " already",
+				Remedy: "remove it (docker rm " + c.name() + "), or give the testbed another name",
+			}
 		}
+		if err := engine.ContainerRemove(ctx, old.ID, containerapi.RemoveOptions{RemoveVolumes: true}); err != nil {
+			return "", c.refused(err)
+		}
+		made, err = engine.ContainerCreate(ctx, config, host, nil, nil, c.name())
 	}
 	if err != nil {
-		return nil, c.refused(err)
+		return "", c.refused(err)
 	}
-	c.id = made.ID
-	return c.run(ctx, listener)
+	return made.ID, nil
 }
 
 // refused is an error of the engine that is the file's or the host's.
@@ -97,7 +113,10 @@ func (c *container) refused(err error) error {
 	return err
 }
 
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// oneLine is an engine's text without what is said of each.
+func oneLine(text string) string {
+	return strings.TrimPrefix(strings.Join(strings.Fields(text), " "), "Error response from daemon: ")
+}
 
 // listen makes the socket, anew where the container runs again. Its directory is
 // the testbed's, which nobody else can enter; in the container everybody may try,

@@ -38,12 +38,15 @@ import (
 	"railbed/testbed/verdict"
 )
 
-// Labels of everything that the runtime makes in an engine.
+// Labels of containers that the runtime makes in an engine, and of images. Whoever makes
+// a container of an image gives it the image's labels, so these are not the same.
 const (
-	LabelTestbed = "io.railbed.testbed"
-	LabelNode    = "io.railbed.node"
-	LabelBoot    = "io.railbed.boot"
-	LabelRunDir  = "io.railbed.run-dir"
+	LabelTestbed      = "io.railbed.testbed"
+	LabelNode         = "io.railbed.node"
+	LabelBoot         = "io.railbed.boot"
+	LabelRunDir       = "io.railbed.run-dir"
+	LabelImageTestbed = "io.railbed.image.testbed"
+	LabelImageRunDir  = "io.railbed.image.run-dir"
 )
 
 // atOnce is how many containers the engine is asked to make or remove at the same
@@ -188,6 +191,11 @@ func (r *Runtime) labels(config nodes.Config) map[string]string {
 	return map[string]string{
 		LabelTestbed: config.Testbed, LabelNode: config.Node.Name, LabelBoot: r.boot, LabelRunDir: r.options.RunDir,
 	}
+}
+
+// imageLabels mark an image that belongs to it.
+func (r *Runtime) imageLabels(config nodes.Config) map[string]string {
+	return map[string]string{LabelImageTestbed: config.Testbed, LabelImageRunDir: r.options.RunDir}
 }
 
 // path is one of the file's, on the host.

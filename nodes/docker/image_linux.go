@@ -119,7 +119,7 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 		}
 	}
 	if _, err := os.Stat(filepath.Join(folder, "Dockerfile")); err != nil {
-		return "", wrong(err)
+		return "", &verdict.UnsupportedError{Feature: "build " + folder, Reason: err.Error(), Remedy: "want a folder with a Dockerfile"}
 	}
 	files, err := contextOf(folder)
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 	defer reader.Close()
 	network := cmp.Or(config.Node.Container.BuildNetwork, spec.BuildWithout)
 	built, err := r.client.ImageBuild(ctx, reader, build.ImageBuildOptions{
-		Remove: true, ForceRemove: true, Labels: r.labels(config), NetworkMode: network,
+		Remove: true, ForceRemove: true, Labels: r.imageLabels(config), NetworkMode: network,
 	})
 	if err != nil {
 		return "", wrong(err)
@@ -162,7 +162,7 @@ func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error)
 	}
 	defer file.Close()
 	var changes []string
-	for name, value := range r.labels(config) {
+	for name, value := range r.imageLabels(config) {
 		changes = append(changes, fmt.Sprintf("LABEL %s=%q", name, value))
 	}
 	progress, err := r.client.ImageImport(ctx, image.ImportSource{Source: bufio.NewReader(file), SourceName: "-"}, "", image.ImportOptions{Changes: changes})

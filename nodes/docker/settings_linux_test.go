@@ -220,6 +220,11 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 			}
 		})
 	}
+	// What the testbed left before the host was started again is in nobody's way.
+	if _, err := engine.Docker("create", "--name", "railbed-test-o", "--label", LabelTestbed+"=test", "--label", LabelRunDir+"="+r.options.RunDir, "--label", LabelBoot+"=earlier", image, "true"); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, makeNode(t, r, "o", base))
 	if left, err := engine.Docker("ps", "-aq"); err != nil || left != containers {
 		t.Errorf("containers %q before and %q after, %v", containers, left, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	containerapi "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
@@ -52,6 +53,7 @@ func Sweep(host, runDir string, dryRun bool) (removed []string, err error) {
 		}
 		removed = append(removed, "container "+strings.TrimPrefix(strings.Join(c.Names, " "), "/"))
 	}
+	marked = filters.NewArgs(filters.Arg("label", LabelImageRunDir+"="+runDir), filters.Arg("label", LabelImageTestbed))
 	images, err := engine.ImageList(ctx, image.ListOptions{Filters: marked})
 	if err != nil {
 		return removed, errors.Join(append(errs, fmt.Errorf("list images of %s: %w", host, err))...)
@@ -59,6 +61,9 @@ func Sweep(host, runDir string, dryRun bool) (removed []string, err error) {
 	for _, i := range images {
 		if !dryRun {
 			_, err := engine.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+			if errdefs.IsConflict(err) {
+				continue // somebody's container runs it, after which it is gc's
+			}
 			if err = ignoreMissing(err); err != nil {
 				errs = append(errs, fmt.Errorf("remove image %s: %w", i.ID, err))
 				continue
@@ -71,7 +76,8 @@ func Sweep(host, runDir string, dryRun bool) (removed []string, err error) {
 
 // Marked are the run directories that containers and images in an engine are marked
 // with, and the names of their testbeds: of the one that DOCKER_HOST names, or
-// Docker's own, whose address host is. An engine that is not there has none.
+// Docker's own, whose address host is. An engine that is not there has none, and testbeds
+// of which a container runs are left out: they live, if elsewhere.
 func Marked() (host string, testbeds map[string]string, err error) {
 	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -92,9 +98,15 @@ func Marked() (host string, testbeds map[string]string, err error) {
 	for _, c := range containers {
 		testbeds[c.Labels[LabelRunDir]] = c.Labels[LabelTestbed]
 	}
+	marked = filters.NewArgs(filters.Arg("label", LabelImageRunDir), filters.Arg("label", LabelImageTestbed))
 	images, err := engine.ImageList(ctx, image.ListOptions{Filters: marked})
 	for _, i := range images {
-		testbeds[i.Labels[LabelRunDir]] = i.Labels[LabelTestbed]
+		testbeds[i.Labels[LabelImageRunDir]] = i.Labels[LabelImageTestbed]
+	}
+	for _, c := range containers {
+		if c.State == containerapi.StateRunning {
+			delete(testbeds, c.Labels[LabelRunDir])
+		}
 	}
 	return engine.DaemonHost(), testbeds, err
 }

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"railbed/testbed/hosttest"
 	"railbed/testbed/hosttest/dockertest"
 	"railbed/testbed/plan"
+	"railbed/testbed/rundir"
 	"railbed/testbed/verdict"
 )
 
@@ -235,6 +238,7 @@ func TestInternet(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Docker, hosttest.Ping)
 	engine := dockertest.Start(t)
 	host, outside := managedHost(t)
+	root := dockertest.Root(t, "busybox", "ping", "true")
 	text := fmt.Sprintf(`
 name: cli-inet
 fabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}}
@@ -242,12 +246,13 @@ nodes:
   "h[0-1]": {management: {internet: true}}
   h1: {runtime: docker, rootfs: %s, restart: always, management: {internet: true, publish: ["18080:80"]}}
   h2: {management: {}}
-`, dockertest.Root(t, "busybox", "ping", "true"))
+`, root)
 	file := writeFile(t, text)
 	want := "railbed: " + file + ":5:37: internet: unsupported here: the host does not forward packets (net.ipv4.ip_forward is 0); allow it with sysctl -w net.ipv4.ip_forward=1, or remove internet\n"
 	if got := host.railbed(t, "up", file); got.code != verdict.ExitUnsupported || got.stderr != want {
 		t.Errorf("on a host that does not forward: %+v, want %q", got, want)
 	}
+	noImage(t)
 	host.must(t, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	host.must(t, "iptables", "-P", "FORWARD", "DROP") // as Docker's engine has it
 	before := host.state(t)
@@ -310,11 +315,84 @@ nodes: {"h[0-1]": {management: {internet: true}}, h2: {management: {}}}
 	if page, err := host.from(func() (string, error) { return get("127.0.0.1:18080") }); err != nil || page != "h1\n" {
 		t.Errorf("the port of h1: %q, %v", page, err)
 	}
-	must(t, "down", "cli-inet")
-	if err := syscall.Kill(supervisorOf("cli-inet2"), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(supervisorOf("cli-inet"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	collects(t, engine, root, "cli-inet", "cli-inet2")
+	must(t, "down", "cli-inet2")
 	returns(t, host, before)
+}
+
+// noImage tells in one line what is not there, at its place in the file.
+func noImage(t *testing.T) {
+	t.Helper()
+	file := writeFile(t, "name: cli-noimage\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes:\n  h0: {runtime: docker}\n  \"h*\": {image: nobody/nothing:1, pull: never}\n  h1: {runtime: docker}\n")
+	want := "railbed: " + file + ":5:17: bring up cli-noimage: open container of h"
+	got := do(t, "up", file)
+	if got.code != verdict.ExitUnsupported || !strings.HasPrefix(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 {
+		t.Errorf("%+v, want %q", got, want)
+	}
+	noTrace(t, "cli-noimage")
+}
+
+// collects has gc remove what a testbed left in an engine whose supervisor was killed,
+// beside what is not gc's.
+func collects(t *testing.T, engine *dockertest.Engine, root, dead, alive string) {
+	t.Helper()
+	docker := func(args ...string) string {
+		t.Helper()
+		out, err := engine.Docker(args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for end := time.Now().Add(10 * time.Second); docker("ps", "-q") != "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	}
+	image := docker("import", root) // for others: theirs is gc's
+	label := func(dir string) []string {
+		return []string{"--label", "io.railbed.testbed=x", "--label", "io.railbed.boot=earlier", "--label", "io.railbed.run-dir=" + dir}
+	}
+	dirs, err := rundir.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{
+		"orphan":     append(label("/nonexistent/x"), image, "true"),
+		"unlabelled": {image, "true"},
+		"living":     append(label(filepath.Join(dirs, alive)), image, "true"),
+	} {
+		docker(append([]string{"create", "--name", name}, args...)...)
+	}
+	docker(append([]string{"run", "-d", "--network", "none", "--name", "elsewhere"}, append(label("/nonexistent/y"), image, "busybox", "sleep", "1000")...)...)
+	for _, name := range strings.Fields(docker("images", "-q", "--filter", "label=io.railbed.image.testbed="+dead)) {
+		docker("create", "--name", "users", name, "true") // whose image goes, but not it
+	}
+	names := func() string {
+		return strings.Join(slices.Sorted(slices.Values(strings.Fields(docker("ps", "-a", "--format", "{{.Names}}")))), " ")
+	}
+	const ours, others = "orphan railbed-cli-inet-h1", "elsewhere living unlabelled users"
+	for _, args := range [][]string{{"gc", "--dry-run"}, {"gc"}} {
+		if got := names(); got != "elsewhere living "+ours+" unlabelled users" {
+			t.Errorf("containers %s before %v", got, args)
+		}
+		got := must(t, args...)
+		for _, name := range append(strings.Fields(ours), "image") {
+			if want := " container " + name; !strings.Contains(got.stdout, want+"\n") && !strings.Contains(got.stdout, " "+name+" sha256:") {
+				t.Errorf("%v does not tell of %s: %q", args, name, got.stdout)
+			}
+		}
+		for _, name := range strings.Fields(others) {
+			if strings.Contains(got.stdout, name) {
+				t.Errorf("%v tells of %s: %q", args, name, got.stdout)
+			}
+		}
+	}
+	if got := names(); got != others {
+		t.Errorf("containers %s after gc, want %s", got, others)
+	}
+	docker(append([]string{"rm", "-f"}, strings.Fields(others)...)...)
+	noTrace(t, dead)
 }
 
 // inspectManagement is a testbed's network beside the fabric.

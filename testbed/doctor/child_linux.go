@@ -47,6 +47,13 @@ type outcome struct {
 	Feature string
 	Result  Result
 	Detail  string
+	Remedy  string // "" is the feature's own
+}
+
+// remedied is an error with a remedy of its own.
+type remedied struct {
+	error
+	remedy string
 }
 
 // takeOver plays the part that argv[0] names, if it is one of the doctor's. An
@@ -150,11 +157,11 @@ func tryAll(ctx context.Context, where place, features []string, outcomes map[st
 		var refused *startError
 		if errors.As(err, &refused) {
 			for _, name := range features {
-				outcomes[name] = outcome{name, Missing, "needs namespaces: " + refused.Error()}
+				outcomes[name] = outcome{Feature: name, Result: Missing, Detail: "needs namespaces: " + refused.Error()}
 			}
 			return
 		}
-		outcomes[features[0]] = outcome{features[0], Unknown, "the trial did not end: " + err.Error()}
+		outcomes[features[0]] = outcome{Feature: features[0], Result: Unknown, Detail: "the trial did not end: " + err.Error()}
 		features = features[1:]
 	}
 }
@@ -252,6 +259,10 @@ func tryHere(names []string) int {
 		answer.Detail = detail
 		if err != nil {
 			answer.Result, answer.Detail = Missing, err.Error()
+		}
+		var other *remedied
+		if errors.As(err, &other) {
+			answer.Remedy = other.remedy
 		}
 		if errors.Is(err, errUnknown) {
 			answer.Result = Unknown

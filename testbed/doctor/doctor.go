@@ -9,6 +9,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func Run(ctx context.Context, options Options) ([]Probe, error) {
 			Detail: got.Detail, Gates: f.gates,
 		}
 		if got.Result != OK {
-			probe.Remedy = f.remedy
+			probe.Remedy = cmp.Or(got.Remedy, f.remedy)
 		}
 		found = append(found, probe)
 	}

@@ -286,13 +286,18 @@ func tryDocker() (string, error) {
 	host := os.Getenv("DOCKER_HOST")
 	path := strings.TrimPrefix(host, "unix://")
 	if path == host && host != "" {
-		return "", fmt.Errorf("DOCKER_HOST is %s, and containers must be on this host: want unix:///PATH", host)
+		return "", &remedied{fmt.Errorf("DOCKER_HOST is %s, and containers must be on this host: want unix:///PATH", host), "set it so, or unset it"}
 	}
 	if path == "" {
 		path = "/var/run/docker.sock"
 	}
 	connection, err := net.DialTimeout("unix", path, time.Second)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EACCES):
+		return "", &remedied{err, remedyRoot}
+	case errors.Is(err, unix.ECONNREFUSED):
+		return "", &remedied{fmt.Errorf("%w: nobody listens there any more", err), "start the engine (systemctl start docker, or dockerd)"}
+	case err != nil:
 		return "", err
 	}
 	defer connection.Close()
@@ -306,6 +311,9 @@ func tryDocker() (string, error) {
 	}
 	if !strings.Contains(status, " 200 ") {
 		return "", fmt.Errorf("docker answered %q", strings.TrimSpace(status))
+	}
+	if os.Geteuid() != 0 {
+		return "", &remedied{errors.New("it answers, but only root may put links into its containers"), remedyRoot}
 	}
 	return path, nil
 }

@@ -39,13 +39,19 @@ func (c *compiler) checkDocker(name string, settings spec.Node) {
 	}
 }
 
-// requireDocker lists what containers need, at the first of them.
+// requireDocker lists what containers need, at the first of them, and where they come from.
 func (c *compiler) requireDocker() {
 	for i := range c.plan.Nodes {
-		if n := &c.plan.Nodes[i]; n.Container != nil {
+		n := &c.plan.Nodes[i]
+		if n.Container == nil {
+			continue
+		}
+		if c.plan.Containers == nil {
 			path := c.nodeSetting(n.Name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
 			c.require(DockerEngine, "node "+n.Name+" is a container", path)
-			return
+			c.plan.Containers = map[string]string{}
 		}
+		path := c.nodeSetting(n.Name, n.Container.Sources()[0], func(n spec.Node) bool { return len(n.Sources()) > 0 })
+		c.plan.Containers[n.Name] = c.t.Source.Pos(path).String()
 	}
 }

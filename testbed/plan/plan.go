@@ -77,6 +77,9 @@ type Plan struct {
 	PacketMemory units.Bytes `json:"packet_memory,omitempty"`
 	// Management is the network beside the fabric; nil is none.
 	Management *Management `json:"management,omitempty"`
+	// Containers are the places of the file, as file:line:column, that say what is in the
+	// containers of nodes, by their names.
+	Containers map[string]string `json:"containers,omitempty"`
 	// Requires are host features that the plan cannot do without, as doctor
 	// names them ("netem", ...), with the reason.
 	Requires []Requirement `json:"requires,omitempty"`

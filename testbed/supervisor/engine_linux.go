@@ -68,7 +68,7 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 		group.Go(func() error {
 			namespace, err := s.engine.Open(ctx, nodes.Config{Testbed: s.plan.Name, Node: n, Hosts: s.plan.Hosts})
 			if err != nil {
-				return err
+				return &placed{err, s.plan.Containers[n.Name]}
 			}
 			lock.Lock()
 			defer lock.Unlock()

@@ -87,10 +87,12 @@ const (
 // is open and the client has not sent Detach, the end of the client is the
 // end of the testbed.
 type Startup struct {
-	Kind  StartupKind `json:"kind"`
-	Text  string      `json:"text,omitempty"`
-	Done  int         `json:"done,omitempty"`
-	Total int         `json:"total,omitempty"`
+	Kind StartupKind `json:"kind"`
+	Text string      `json:"text,omitempty"`
+	// Where is the place in the file of what failed, as file:line:column, or "".
+	Where string `json:"where,omitempty"`
+	Done  int    `json:"done,omitempty"`
+	Total int    `json:"total,omitempty"`
 	// Unsupported is set when the host lacks something.
 	Unsupported *verdict.UnsupportedError `json:"unsupported,omitempty"`
 }

@@ -89,7 +89,19 @@ func (c *startupChannel) ready() {
 func (c *startupChannel) failed(err error) {
 	message := Startup{Kind: StartupFailed, Text: err.Error()}
 	errors.As(err, &message.Unsupported)
+	var at *placed
+	if errors.As(err, &at) {
+		message.Where = at.where
+	}
 	c.send(message)
 }
+
+// placed is an error about what a place of the file asks for.
+type placed struct {
+	error
+	where string
+}
+
+func (p *placed) Unwrap() error { return p.error }
 
 func (c *startupChannel) close() { c.file.Close() }
