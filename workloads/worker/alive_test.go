@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/testbed/spec"
+	"railbed/workloads/flows"
 )
 
 // TestEndOfAProcess kills or stops one of four ranks in the middle of a job that would take
@@ -24,6 +26,7 @@ func TestEndOfAProcess(t *testing.T) {
 		{"stopped", RD, "does not answer", syscall.SIGSTOP},
 	} {
 		t.Run(c.name+"/"+c.transport, func(t *testing.T) {
+			t.Parallel()
 			j := job(4, 1<<20)
 			j.Transport, j.Iterations, j.Silence = c.transport, 1<<20, 3*time.Second
 			var mu sync.Mutex
@@ -48,6 +51,52 @@ func TestEndOfAProcess(t *testing.T) {
 				if p.command.ProcessState == nil {
 					t.Errorf("the worker of %s still runs", node)
 				}
+			}
+		})
+	}
+}
+
+// TestEndOfAProcessOfAnyKind kills or stops a rank of a training job and of messages, which
+// would take hours too: they end as soon, and name it.
+func TestEndOfAProcessOfAnyKind(t *testing.T) {
+	kinds := map[string]func(t *testing.T, transport string) Job{
+		Training: func(t *testing.T, transport string) Job {
+			j := trainingJob(t, transport, func(m *spec.Model) { m.DP, m.PP, m.GlobalBatch = 2, 2, 400 })
+			j.Iterations = 1 << 20
+			return j
+		},
+		Messages: func(_ *testing.T, transport string) Job {
+			last := flows.Message{From: 1, To: 3, Bytes: 1, At: time.Hour}
+			s := flows.Blocks{Ranks: 4, Servers: 1, Count: 1000, Block: 4096, Reads: 0.5}.Schedule()
+			for i := range s.Messages {
+				s.Messages[i].At = time.Duration(i) * time.Millisecond
+			}
+			s.Messages = append(s.Messages, last)
+			return messagesJob(4, transport, s)
+		},
+	}
+	for _, c := range []struct {
+		kind, transport, want string
+		signal                syscall.Signal
+	}{
+		{Training, RD, "killed", syscall.SIGKILL},
+		{Training, TCP, "does not answer", syscall.SIGSTOP},
+		{Messages, TCP, "killed", syscall.SIGKILL},
+		{Messages, RD, "does not answer", syscall.SIGSTOP},
+	} {
+		t.Run(c.kind+"/"+c.want, func(t *testing.T) {
+			t.Parallel()
+			j := kinds[c.kind](t, c.transport)
+			j.Silence, j.Timeout = 2*time.Second, time.Minute
+			l := processes{started: func(node string, p *realProcess) {
+				if node == "h2" {
+					time.AfterFunc(time.Second, func() { _ = p.command.Process.Signal(c.signal) })
+				}
+			}}
+			_, err := Run(t.Context(), j, l, nil)
+			var rank *RankError
+			if !errors.As(err, &rank) || rank.Rank != 2 || rank.Node != "h2" || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("after rank 2 got %v: %v", c.signal, err)
 			}
 		})
 	}
