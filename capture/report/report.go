@@ -198,7 +198,8 @@ type Conduct struct {
 	Pace Pace `json:"pace,omitzero"`
 }
 
-// Straggler is a rank that worked while the others waited.
+// Straggler is a rank that worked while the others waited. What a training job computes is no
+// work of a rank, but time that passes.
 type Straggler struct {
 	Rank int    `json:"rank"`
 	Node string `json:"node"`

@@ -140,7 +140,7 @@ func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worke
 
 // finishTraining translates a job's result.
 func finishTraining(t *spec.Training, program *training.Program, r *worker.Result) finished {
-	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup, Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
+	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup, Wrong: r.Wrong(), Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r)}}
 	ideal, err := program.Predict(func(*training.Operation) time.Duration { return 0 })
 	if err == nil { // as when it was checked
 		whole, _ := program.Times(ideal)

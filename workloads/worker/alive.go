@@ -123,6 +123,8 @@ func (t *waitTimer) Wait(ctx context.Context) error {
 const (
 	stragglerShare = 0.5
 	stragglerTimes = 2
+	// trainingShare is the least share of a training job, most of whose time is computed.
+	trainingShare = 0.2
 )
 
 // Straggler is the rank that was slow, nil where none stands out: it worked while the
@@ -141,7 +143,11 @@ func (r *Result) Straggler() *report.Straggler {
 			found.Others = worked
 		}
 	}
-	if len(r.PerRank) < 2 || found.Worked < stragglerShare || found.Worked < stragglerTimes*found.Others {
+	share := stragglerShare
+	if r.Kind == Training {
+		share = trainingShare
+	}
+	if len(r.PerRank) < 2 || found.Worked < share || found.Worked < stragglerTimes*found.Others {
 		return nil
 	}
 	return &found

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"railbed/transports"
 )
@@ -25,6 +26,54 @@ const (
 type shares struct {
 	endpoint transports.Endpoint
 	of       []*share
+	work     work
+}
+
+// work is how long none of several goroutines had anything to do: all of them waited, for other
+// ranks or for time to pass.
+type work struct {
+	mu     sync.Mutex
+	busy   int
+	since  time.Time // that none was
+	waited time.Duration
+}
+
+// begin is of a time in which nobody works yet.
+func (w *work) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy, w.since, w.waited = 0, time.Now(), 0
+}
+
+// add is that one begins to work, or ends with -1.
+func (w *work) add(one int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy == 0 {
+		w.waited += time.Since(w.since)
+	}
+	if w.busy += one; w.busy == 0 {
+		w.since = time.Now()
+	}
+}
+
+// late is that time had passed so long ago for one who waited for it.
+func (w *work) late(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy == 0 {
+		w.waited -= by
+	}
+}
+
+// end is how long nobody worked since the begin.
+func (w *work) end() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy == 0 {
+		w.waited += time.Since(w.since)
+	}
+	return w.waited
 }
 
 // share is the endpoint for one user, who has numbers up to 2^20 in immediate data beside
@@ -33,6 +82,7 @@ type shares struct {
 type share struct {
 	transports.Endpoint
 	index  uint32
+	work   *work
 	short  atomic.Bool // of room, since the latest Post
 	wake   chan struct{}
 	buffer []transports.Request
@@ -47,7 +97,7 @@ func newShares(e transports.Endpoint, count int) (*shares, error) {
 	}
 	s := &shares{endpoint: e}
 	for i := range count {
-		s.of = append(s.of, &share{Endpoint: e, index: uint32(i), wake: make(chan struct{}, 1)})
+		s.of = append(s.of, &share{Endpoint: e, index: uint32(i), work: &s.work, wake: make(chan struct{}, 1)})
 	}
 	return s, nil
 }
@@ -172,7 +222,8 @@ func (s *share) Poll(completions []transports.Completion) int {
 	return n
 }
 
-// Wait implements transports.Endpoint. It returns too when there is room again.
+// Wait implements transports.Endpoint. It returns too when there is room again. Who calls it
+// works, and does not meanwhile.
 func (s *share) Wait(ctx context.Context) error {
 	s.mu.Lock()
 	any := len(s.arrived) > 0
@@ -180,6 +231,8 @@ func (s *share) Wait(ctx context.Context) error {
 	if any {
 		return nil
 	}
+	s.work.add(-1)
+	defer s.work.add(1)
 	select {
 	case <-s.wake:
 		return nil

@@ -40,9 +40,12 @@ type player struct {
 	shares     *shares
 	spans      []training.Span // of the latest iteration
 	groups     map[string]uint64
+	waited     time.Duration // of it, for other ranks or its own device
 }
 
-func (p *player) tell(done *operationDone) { done.Spans, done.Groups = p.spans, p.groups }
+func (p *player) tell(done *operationDone) {
+	done.Spans, done.Groups, done.Waited = p.spans, p.groups, p.waited
+}
 
 // newPlayer makes a rank's memory.
 func newPlayer(c *workerConfig) (*player, error) {
@@ -190,6 +193,7 @@ func (p *player) operate(ctx context.Context, id operationID) (collective.Traffi
 	}
 	traffic := make([]collective.Traffic, len(tasks))
 	now := clock.New(uint64(p.dilation))
+	p.shares.work.begin()
 	err := p.shares.during(ctx, func(running context.Context) error {
 		group, running := errgroup.WithContext(running)
 		for _, stream := range p.streams {
@@ -210,6 +214,7 @@ func (p *player) operate(ctx context.Context, id operationID) (collective.Traffi
 		}
 		return group.Wait()
 	})
+	p.waited = p.shares.work.end()
 	var sum collective.Traffic
 	for i, t := range traffic {
 		addTraffic(&sum, t)
@@ -241,7 +246,9 @@ func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clo
 	if t.Kind == training.Exchange {
 		span.Start = now.Now().Sub(0)
 		var err error
+		p.shares.work.add(1)
 		*traffic, err = p.operations[t.Operation].operate(ctx, id)
+		p.shares.work.add(-1)
 		span.End = now.Now().Sub(0)
 		if err != nil {
 			err = fmt.Errorf("%s: %w", t.Name, err)
@@ -253,10 +260,12 @@ func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clo
 		span.Start = max(span.Start, p.spans[before].End)
 	}
 	span.End = span.Start + t.Time
-	timer := time.NewTimer(time.Until(now.Real(clock.Time(span.End))))
+	due := now.Real(clock.Time(span.End))
+	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		p.shares.work.late(time.Since(due))
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"railbed/fabric/units"
 	"railbed/testbed/spec"
@@ -100,6 +101,27 @@ func TestTrainingCountsWrongElements(t *testing.T) {
 	}}}, nil)
 	if err != nil || result.Wrong() != 1 || result.Operations[2].Wrong != 1 {
 		t.Errorf("%v, %+v, want one wrong element", err, result)
+	}
+}
+
+// A rank that is slow is named, and none where none is.
+func TestTrainingNamesWhoIsSlow(t *testing.T) {
+	j := trainingJob(t, TCP, func(m *spec.Model) { m.DP, m.TP, m.TFLOPS = 2, 2, units.Factor{Num: 1, Den: 1000} })
+	for _, slow := range []int{-1, 2} {
+		result, err := Run(t.Context(), j, goroutines{hooks: hooks{beforeOperation: func(rank int, _ operationID) {
+			if rank == slow {
+				time.Sleep(300 * time.Millisecond)
+			}
+		}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := result.Straggler(); (s == nil) != (slow < 0) || s != nil && (s.Rank != slow || s.Node != "h2") {
+			for i := range result.PerRank {
+				t.Logf("rank %d waited %v of %v", i, result.PerRank[i].Waited, result.PerRank[i].Timed)
+			}
+			t.Errorf("rank %d is slow, and the straggler %+v", slow, s)
+		}
 	}
 }
 
