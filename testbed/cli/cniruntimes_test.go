@@ -25,16 +25,11 @@ func installed(t *testing.T) string {
 	return dir
 }
 
-// Podman runs a container in a node of the testbed, and takes it away again.
-func TestCNIPodman(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Podman, hosttest.Busybox)
-	const name = "cli-cni-podman"
-	must(t, "up", writeFile(t, cniFile(name)))
-	t.Cleanup(func() { must(t, "down", name); noTrace(t, name) })
-	dir := t.TempDir()
-	networks, rootfs := filepath.Join(dir, "net"), filepath.Join(dir, "rootfs")
-	for _, folder := range []string{networks, filepath.Join(rootfs, "bin"), filepath.Join(rootfs, "proc"), filepath.Join(rootfs, "sys"), filepath.Join(rootfs, "dev"), filepath.Join(rootfs, "etc"), filepath.Join(rootfs, "run"), filepath.Join(rootfs, "tmp")} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+// busyboxRoot makes a container's files, with BusyBox as their one program.
+func busyboxRoot(t *testing.T, path string) {
+	t.Helper()
+	for _, folder := range []string{"bin", "proc", "sys", "dev", "etc", "run", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(path, folder), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,14 +38,30 @@ func TestCNIPodman(t *testing.T) {
 		t.Fatal(err)
 	}
 	program, err := os.ReadFile(busybox)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(path, "bin", "busybox"), program, 0o755)
+	}
 	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Podman runs a container in a node of the testbed, and takes it away again.
+func TestCNIPodman(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Podman, hosttest.Busybox)
+	const name = "cli-cni-podman"
+	must(t, "up", writeFile(t, cniFile(name)))
+	t.Cleanup(func() { must(t, "down", name); noTrace(t, name) })
+	dir := t.TempDir()
+	networks, rootfs := filepath.Join(dir, "net"), filepath.Join(dir, "rootfs")
+	busyboxRoot(t, rootfs)
+	if err := os.Mkdir(networks, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	// crun wants cgroups of one version, and some hosts have both.
 	settings := fmt.Sprintf("[network]\nnetwork_backend = \"cni\"\ncni_plugin_dirs = [%q]\nnetwork_config_dir = %q\ndefault_network = %q\n[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\nruntime = \"runc\"\n[containers]\ncgroupns = \"host\"\n",
 		installed(t), networks, "railbed-"+name)
 	for path, text := range map[string]string{
-		filepath.Join(rootfs, "bin", "busybox"):       string(program),
 		filepath.Join(dir, "containers.conf"):         settings,
 		filepath.Join(networks, "railbed-1.conflist"): must(t, "cni", "config", name, "--cni-version", "1.0.0").stdout,
 	} {

@@ -52,8 +52,11 @@ const (
 	FRR Feature = "frr"
 	// Docker is an engine that tests can start, for package dockertest.
 	Docker Feature = "docker"
-	// Podman runs containers, of what Busybox gives.
-	Podman  Feature = "podman"
+	// Podman runs containers.
+	Podman Feature = "podman"
+	// Containerd does, and has its ctr beside it.
+	Containerd Feature = "containerd"
+	// Busybox is of what containers are made.
 	Busybox Feature = "busybox"
 	// CNIPlugins are the CNI project's.
 	CNIPlugins Feature = "cni-plugins"
@@ -99,6 +102,7 @@ var probes = map[Feature]func() error{
 	FRR:        installed("/usr/lib/frr/zebra"),
 	Docker:     program("dockerd", "--version"),
 	Podman:     program("podman", "--version"),
+	Containerd: program("containerd", "--version"),
 	Busybox:    program("busybox"),
 	CNIPlugins: probeCNIPlugins,
 	Rping:      installed("rping"),
