@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,8 @@ func (s *Stack) costs(with *Stack) (costs []StackCost) {
 			}
 			before, errBefore := strconv.ParseFloat(with.Rows[other].Cells[column], 64)
 			after, errAfter := strconv.ParseFloat(row.Cells[column], 64)
-			if errBefore == nil && errAfter == nil {
+			// The sum of figures is one unless one of them is nan or inf, of which JSON has none.
+			if sum := before + after; errBefore == nil && errAfter == nil && !math.IsNaN(sum) && !math.IsInf(sum, 0) {
 				all = append(all, StackCost{Of: row.Key, Figure: figure, Before: before, After: after})
 			}
 		}

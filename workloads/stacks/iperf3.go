@@ -68,7 +68,7 @@ func parseIPerf3(name string, text []byte) (row report.StackRow, received units.
 		return row, 0, fmt.Errorf("read the JSON of iperf3 %s: %w", name, err)
 	}
 	got := said.End.Received
-	if said.Error != "" || got.Bytes == 0 {
+	if said.Error != "" || got.Bytes == 0 || got.Rate < 0 {
 		return row, 0, fmt.Errorf("iperf3 %s: nothing was received: %s", name, said.Error)
 	}
 	return report.StackRow{

@@ -2,7 +2,6 @@ package stacks
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"railbed/capture/report"
@@ -61,7 +60,7 @@ func parseLibfabric(name, text string, columns int) (row report.StackRow, err er
 		if len(fields) != columns-1 || fields[0] == "bytes" {
 			continue
 		}
-		speed, err := strconv.ParseFloat(fields[5], 64)
+		speed, err := figure(fields[5])
 		if err == nil {
 			return report.StackRow{Cells: append([]string{name}, fields...), Key: name, Value: speed}, nil
 		}

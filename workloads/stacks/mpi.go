@@ -199,7 +199,7 @@ func parseOSU(text string) (table, error) {
 			continue
 		}
 		_, sizeErr := strconv.ParseUint(fields[0], 10, 64)
-		latency, err := strconv.ParseFloat(fields[1], 64)
+		latency, err := figure(fields[1])
 		if errors.Join(sizeErr, err) != nil {
 			continue
 		}

@@ -3,7 +3,6 @@ package stacks
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"railbed/capture/report"
@@ -78,12 +77,12 @@ func parsePerftest(name, text string, columns []string, latency bool) (row repor
 	head := slices.IndexFunc(all, func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), columns[1]) })
 	if head >= 0 && head+1 < len(all) {
 		cells := strings.Fields(all[head+1])
-		figure := 3 // BW average
+		at := 3 // BW average
 		if latency {
-			figure = 4 // t_typical
+			at = 4 // t_typical
 		}
 		if len(cells) == len(columns)-1 {
-			if value, err := strconv.ParseFloat(cells[figure], 64); err == nil {
+			if value, err := figure(cells[at]); err == nil {
 				return report.StackRow{Cells: append([]string{name}, cells...), Key: name, Value: value}, nil
 			}
 		}

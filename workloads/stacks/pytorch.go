@@ -91,7 +91,7 @@ func parseDDP(text string, ranks int) (t table, parameters int, err error) {
 		if len(cells) != len(ddpColumns) {
 			continue // a warning of PyTorch's
 		}
-		took, err := strconv.ParseFloat(cells[2], 64)
+		took, err := figure(cells[2])
 		if err != nil {
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"railbed/capture/report"
@@ -71,7 +70,7 @@ func parseRedis(client, text string) (columns []string, rows []report.StackRow, 
 		return nil, nil, fmt.Errorf("redis-benchmark in %s printed no table: %q, %w", client, text[:min(len(text), errorTail)], err)
 	}
 	for _, record := range records[1:] {
-		rate, err := strconv.ParseFloat(record[1], 64)
+		rate, err := figure(record[1])
 		if err != nil {
 			return nil, nil, fmt.Errorf("redis-benchmark in %s printed a rate of %q", client, record[1])
 		}

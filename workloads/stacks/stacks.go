@@ -16,7 +16,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"railbed/capture/report"
@@ -90,6 +92,16 @@ type table struct {
 }
 
 var adapters = []adapter{openMPI, mpich, ucx, libfabric, iperf3, redis, pytorch, perftest}
+
+// figure reads a figure of a table. Programs print others, too, of which a report can
+// make nothing: nan of no messages, inf of no time.
+func figure(text string) (float64, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0) || v < 0) {
+		err = fmt.Errorf("a figure of %q", text)
+	}
+	return v, err
+}
 
 func adapterOf(kind string) (adapter, error) {
 	i := slices.IndexFunc(adapters, func(a adapter) bool { return a.kind == kind })

@@ -4,7 +4,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"railbed/capture/report"
@@ -74,7 +73,7 @@ func parseUCX(name, text string) (row report.StackRow, err error) {
 		if err != nil || len(record) != len(ucxColumns)-1 {
 			continue
 		}
-		if speed, err := strconv.ParseFloat(record[5], 64); err == nil {
+		if speed, err := figure(record[5]); err == nil {
 			return report.StackRow{Cells: append([]string{name}, record...), Key: name, Value: speed}, nil
 		}
 	}
