@@ -82,6 +82,10 @@ func code(err error) error {
 }
 
 func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) error {
+	before, err := previousResult(config)
+	if err != nil {
+		return err
+	}
 	ns, tb, err := p.both(ctx, args, config)
 	if err != nil {
 		return err
@@ -90,11 +94,13 @@ func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) er
 	made, err := tb.AttachContainer(ctx, Request{
 		Key: Key{args.ContainerID, args.IfName}, Network: config.Name, Namespace: args.Netns,
 		Port: config.Port, Group: config.Group, DefaultRoute: config.IsDefaultGateway,
-	}, func(a *fabric.Attachment) (*fabric.Way, error) { return fabric.Attach(ctx, a, args.IfName, args.Netns, ns) })
+	}, func(a *fabric.Attachment) (*fabric.Way, error) {
+		return fabric.Attach(ctx, a, args.IfName, args.Netns, ns)
+	})
 	if err != nil {
 		return code(err)
 	}
-	return types.PrintResult(result(made, args.IfName, args.Netns), config.CNIVersion)
+	return types.PrintResult(result(before, made, args.IfName, args.Netns), config.CNIVersion)
 }
 
 // both opens the container's namespace and the testbed.
@@ -111,23 +117,23 @@ func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *Config) (
 }
 
 // result says what was made: the NIC with its addresses, and the node's own addresses on
-// the loopback.
-func result(made *fabric.Attachment, name, namespace string) *current.Result {
+// the loopback; behind what plugins before it in the list have made.
+func result(before *current.Result, made *fabric.Attachment, name, namespace string) *current.Result {
+	r := before
+	if r == nil {
+		r = &current.Result{CNIVersion: Versions[0]}
+	}
 	nic := made.Interface()
-	r := &current.Result{CNIVersion: Versions[0], Interfaces: []*current.Interface{
-		{Name: name, Mac: kernel.MACText(nic.MAC), Mtu: nic.MTU, Sandbox: namespace},
-	}}
-	add := func(place int, prefix netip.Prefix) {
-		r.IPs = append(r.IPs, &current.IPConfig{Interface: current.Int(place), Address: ipNet(prefix)})
+	add := func(i *current.Interface, prefixes []netip.Prefix) {
+		i.Sandbox = namespace
+		for _, prefix := range prefixes {
+			r.IPs = append(r.IPs, &current.IPConfig{Interface: current.Int(len(r.Interfaces)), Address: ipNet(prefix)})
+		}
+		r.Interfaces = append(r.Interfaces, i)
 	}
-	for _, prefix := range nic.Addrs {
-		add(0, prefix)
-	}
+	add(&current.Interface{Name: name, Mac: kernel.MACText(nic.MAC), Mtu: nic.MTU}, nic.Addrs)
 	if len(made.Node.Loopbacks) > 0 {
-		r.Interfaces = append(r.Interfaces, &current.Interface{Name: "lo", Mac: kernel.MACText(kernel.MAC{}), Sandbox: namespace})
-	}
-	for _, prefix := range made.Node.Loopbacks {
-		add(1, prefix)
+		add(&current.Interface{Name: loopback, Mac: kernel.MACText(kernel.MAC{})}, made.Node.Loopbacks)
 	}
 	for _, route := range made.Main() {
 		to := &types.Route{Dst: ipNet(route.Dst)}
@@ -146,7 +152,7 @@ func ipNet(prefix netip.Prefix) net.IPNet {
 // del frees the NIC, and takes away what is left in the container. What is gone
 // already is no error, and neither is a testbed that is.
 func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) error {
-	nic, loopbacks, err := previous(config)
+	nic, loopbacks, err := previous(config, args.IfName)
 	if err != nil {
 		return err
 	}
@@ -195,27 +201,42 @@ func unused(ctx context.Context, tb Testbed, container string, loopbacks []netip
 	return loopbacks, err
 }
 
-// previous are the addresses of an ADD's result: of the NIC and of the loopback.
-func previous(config *Config) (nic []netip.Addr, loopbacks []netip.Prefix, err error) {
+// loopback is the interface of a node's own addresses.
+const loopback = "lo"
+
+// previousResult is what plugins have made by now, as the runtime has it; nil for none.
+func previousResult(config *Config) (*current.Result, error) {
 	if config.RawPrevResult == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
-	if err := version.ParsePrevResult(&config.PluginConf); err != nil {
-		return nil, nil, types.NewError(types.ErrDecodingFailure, "read prevResult: "+err.Error(), "")
+	err := version.ParsePrevResult(&config.PluginConf)
+	var was *current.Result
+	if err == nil {
+		was, err = current.NewResultFromResult(config.PrevResult)
 	}
-	was, err := current.NewResultFromResult(config.PrevResult)
 	if err != nil {
-		return nil, nil, types.NewError(types.ErrDecodingFailure, "read prevResult: "+err.Error(), "")
+		return nil, types.NewError(types.ErrDecodingFailure, "read prevResult: "+err.Error(), "")
+	}
+	return was, nil
+}
+
+// previous are the addresses of an ADD's result: of the NIC and of the loopback. Those of
+// other plugins' interfaces are not ours.
+func previous(config *Config, name string) (nic []netip.Addr, loopbacks []netip.Prefix, err error) {
+	was, err := previousResult(config)
+	if err != nil || was == nil {
+		return nil, nil, err
 	}
 	for _, ip := range was.IPs {
 		address, ok := netip.AddrFromSlice(ip.Address.IP)
-		if !ok {
+		if !ok || ip.Interface == nil || *ip.Interface < 0 || *ip.Interface >= len(was.Interfaces) {
 			continue
 		}
 		address = address.Unmap()
-		if ip.Interface != nil && *ip.Interface == 1 {
+		switch was.Interfaces[*ip.Interface].Name {
+		case loopback:
 			loopbacks = append(loopbacks, netip.PrefixFrom(address, address.BitLen()))
-		} else {
+		case name:
 			nic = append(nic, address)
 		}
 	}
@@ -239,7 +260,7 @@ func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) 
 		return code(fmt.Errorf("check %s of container %s: testbed %s knows no such attachment", args.IfName, args.ContainerID, config.Testbed))
 	}
 	made := ports[at].Attached.Made
-	nic, _, err := previous(config)
+	nic, _, err := previous(config, args.IfName)
 	if err != nil {
 		return err
 	}
