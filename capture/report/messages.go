@@ -25,7 +25,23 @@ type Messages struct {
 	// Slowdowns are by size: how many times longer messages took than alone.
 	Slowdowns []Slowdown `json:"slowdowns,omitempty"`
 	Wrong     uint64     `json:"wrong"` // bytes that came and are not what was sent
+	// Slow is the rank whose messages took long; none stands out where it is left out.
+	Slow *SlowRank `json:"slow,omitempty"`
 	Conduct
+}
+
+// SlowRank is a rank from and to which messages took long, in seconds.
+type SlowRank struct {
+	Rank int    `json:"rank"`
+	Node string `json:"node"`
+	// Median is that of the times of its messages, and Others that of all others.
+	Median float64 `json:"median"`
+	Others float64 `json:"others"`
+}
+
+// String is a sentence for people.
+func (s SlowRank) String() string {
+	return fmt.Sprintf("messages from and to rank %d on %s took %s in the median, the others %s", s.Rank, s.Node, seconds(s.Median), seconds(s.Others))
 }
 
 // MessagesPart is a part of messages, with their words.
@@ -76,6 +92,9 @@ func (t *textWriter) messages(all []Messages) {
 		t.table(slow)
 	}
 	for i := range all {
+		if all[i].Slow != nil {
+			t.printf("%s: %v\n\n", all[i].Name, all[i].Slow)
+		}
 		t.conduct(all[i].Name, &all[i].Conduct)
 	}
 }

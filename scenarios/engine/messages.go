@@ -134,13 +134,12 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	var took []float64
 	parts := map[bool][]float64{} // by whether there is an answer
 	for _, s := range sent {
-		from := schedule.Messages[s.Message].At
-		if schedule.Outstanding > 0 {
-			from = s.Begun
-		}
-		took = append(took, (s.Done - from).Seconds())
+		took = append(took, schedule.Took(s).Seconds())
 		answered := schedule.Messages[s.Message].Answer > 0
 		parts[answered] = append(parts[answered], took[len(took)-1])
+	}
+	if slow := schedule.Straggler(sent, r.Ranks); slow != nil {
+		made.Slow = &report.SlowRank{Rank: slow.Rank, Node: r.PerRank[slow.Rank].Node, Median: slow.Median.Seconds(), Others: slow.Others.Seconds()}
 	}
 	perSecond := func(count int) float64 { return float64(count) / max(last.Seconds(), 1e-9) }
 	made.Count, made.PerSecond = len(sent), perSecond(len(sent))

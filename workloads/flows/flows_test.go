@@ -139,6 +139,37 @@ func TestSlowdowns(t *testing.T) {
 	}
 }
 
+// TestStraggler holds that the rank is found whose messages take long, sent or got, and none
+// where all take as long or there are too few.
+func TestStraggler(t *testing.T) {
+	s := &Schedule{}
+	var sent []Sent
+	for i := range 120 {
+		m := Message{From: i % 4, To: (i + 1 + i/4%3) % 4, Bytes: 1, At: time.Duration(i)}
+		s.Messages = append(s.Messages, m)
+		sent = append(sent, Sent{Message: i, Begun: m.At + 7, Done: m.At + time.Duration(10+i%5)})
+	}
+	if got := s.Straggler(sent, 4); got != nil {
+		t.Errorf("of ranks that are alike %+v", got)
+	}
+	slow := slices.Clone(sent)
+	for i, m := range s.Messages {
+		if m.From == 2 || m.To == 2 {
+			slow[i].Done += 90
+		}
+	}
+	if got := s.Straggler(slow, 4); got == nil || got.Rank != 2 || got.Median != 102 || got.Others != 12 {
+		t.Errorf("rank 2 is slow, not %+v", got)
+	}
+	if got := s.Straggler(slow[:30], 4); got != nil {
+		t.Errorf("of too few messages %+v", got)
+	}
+	s.Outstanding = 1
+	if got := s.Took(slow[0]); got != slow[0].Done-slow[0].Begun {
+		t.Errorf("in a closed loop a message takes %v", got)
+	}
+}
+
 // players are all ranks of a schedule in one process over TCP.
 func players(t *testing.T, ranks int, s *Schedule) []*Player {
 	t.Helper()

@@ -80,3 +80,49 @@ func Groups(messages []Message, sent []Sent) []time.Duration {
 	}
 	return done
 }
+
+// Took is how long a message that was sent took: from when it was due, or in a closed loop
+// from when it was sent.
+func (s *Schedule) Took(m Sent) time.Duration {
+	if s.Outstanding > 0 {
+		return m.Done - m.Begun
+	}
+	return m.Done - s.Messages[m.Message].At
+}
+
+// Straggler is a rank whose messages take long, whoever it is that they come from or go to.
+type Straggler struct {
+	Rank int
+	// Median is that of the messages from and to it, and Others that of all others.
+	Median, Others time.Duration
+}
+
+// Of a straggler: its messages take so many times as long as others, with so many of both at
+// least. Chance and a popular receiver make less of a difference.
+const (
+	stragglerTimes = 4
+	stragglerLeast = 20
+)
+
+// Straggler is the rank of so many that stands out, nil where none does.
+func (s *Schedule) Straggler(sent []Sent, ranks int) (found *Straggler) {
+	times := 0.0
+	for rank := range ranks {
+		var own, others []float64
+		for _, m := range sent {
+			if took := float64(s.Took(m)); s.Messages[m.Message].From == rank || s.Messages[m.Message].To == rank {
+				own = append(own, took)
+			} else {
+				others = append(others, took)
+			}
+		}
+		if min(len(own), len(others)) < stragglerLeast {
+			continue
+		}
+		a, b := PercentilesOf(own).P50, PercentilesOf(others).P50
+		if a > max(times, stragglerTimes)*b {
+			times, found = a/b, &Straggler{Rank: rank, Median: time.Duration(a), Others: time.Duration(b)}
+		}
+	}
+	return found
+}
