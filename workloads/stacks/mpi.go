@@ -44,6 +44,9 @@ type mpi struct {
 	finalizes time.Duration
 	// died finds who a launcher says that ended the job: node, rank or neither.
 	died []*regexp.Regexp
+	// states are lines on the launcher's standard error that are not for people; died may
+	// find there what the launcher does not say otherwise.
+	states *regexp.Regexp
 }
 
 // osuColumns are those of the OSU micro-benchmarks with -f and -c.
@@ -76,9 +79,16 @@ func (m mpi) run(r *run) (table, error) {
 	if len(r.Step.Command) == 0 {
 		last.grace = m.finalizes
 	}
+	if m.states != nil {
+		last.aside = &aside{form: m.states}
+	}
 	output, err := r.outputUntil(&last, r.Nodes[0].Name, line...)
 	if err != nil {
-		return table{}, m.blame(r, err)
+		var states []byte
+		if last.aside != nil {
+			states = last.aside.taken
+		}
+		return table{}, m.blame(r, err, states)
 	}
 	if len(r.Step.Command) > 0 {
 		return table{sends: slices.Repeat([]units.Bytes{r.Step.Sends}, len(r.ranks))}, nil
@@ -168,13 +178,16 @@ func (m mpi) sends(r *run, t table) []units.Bytes {
 }
 
 // blame names the rank that a launcher says ended first.
-func (m mpi) blame(r *run, err error) error {
+func (m mpi) blame(r *run, err error, states []byte) error {
 	var exit *testbed.ExitError
 	if !errors.As(err, &exit) {
 		return err
 	}
 	for _, form := range m.died {
 		parts := form.FindSubmatch(exit.Stderr)
+		if parts == nil {
+			parts = form.FindSubmatch(states)
+		}
 		if parts == nil {
 			continue
 		}

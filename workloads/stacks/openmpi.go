@@ -25,16 +25,22 @@ var openMPI = adapter{
 			// A rank that waits yields its core: all nodes share the host's.
 			return []string{
 				"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--map-by", "slot",
-				"--mca", "plm_rsh_agent", rsh.Agent, "--mca", "mpi_yield_when_idle", "1", "--host", strings.Join(perNode, ","),
+				"--mca", "state_base_verbose", "1", "--mca", "plm_rsh_agent", rsh.Agent, "--mca", "mpi_yield_when_idle", "1", "--host", strings.Join(perNode, ","),
 			}
 		},
-		died: openMPIDied,
+		died:   openMPIDied,
+		states: openMPIStates,
 	}.run,
 }
 
 // openMPIDied is what mpirun says of a rank that a signal ended, and of one that ended
-// with another exit code than 0.
+// with another exit code than 0. Where that is before all of them run it says of none,
+// but for the states that it notes with state_base_verbose.
 var openMPIDied = []*regexp.Regexp{
 	regexp.MustCompile(`process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on signal`),
 	regexp.MustCompile(`Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]`),
+	regexp.MustCompile(`ACTIVATE PROC \[\[\d+,[1-9]\d*\],(?P<rank>\d+)\] STATE (?:ABORTED|CALLED ABORT|TERMINATED WITHOUT|EXITED WITH NON-ZERO|FAILED)`),
 }
+
+// openMPIStates are the states of jobs and processes, as mpirun and its daemons note them.
+var openMPIStates = regexp.MustCompile(`^\[\S+:\d+\] \[\[\d+,\d+\],\d+\] ACTIVATE (?:JOB|PROC) `)

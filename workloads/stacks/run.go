@@ -121,7 +121,13 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 	var said bytes.Buffer
 	last.end = func() { end(errLastWord) }
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(cmd.Stdout, last), io.MultiWriter(cmd.Stderr, &said)
+	if last.aside != nil {
+		last.aside.to, cmd.Stderr = cmd.Stderr, last.aside
+	}
 	err = cmd.Run()
+	if last.aside != nil {
+		last.aside.flush()
+	}
 	switch {
 	case r.ctx.Err() != nil:
 		return nil, context.Cause(r.ctx)
@@ -141,6 +147,7 @@ type lastWord struct {
 	grace   time.Duration // 0 is for ever
 	end     func()
 	timed   bool
+	aside   *aside // of what is printed on standard error, if not nil
 }
 
 // Write implements io.Writer.

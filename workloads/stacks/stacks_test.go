@@ -156,7 +156,7 @@ func TestMPIBlames(t *testing.T) {
 		{hydra, "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 31 RUNNING AT h1\n=   EXIT CODE: 9\n", "a rank in h1 ended: "},
 	} {
 		exit := &testbed.ExitError{Exit: nodes.Exit{Code: 1}, Node: "h0", Args: []string{"mpirun"}, Stderr: []byte(test.says)}
-		if err := test.m.blame(r, exit); !strings.HasPrefix(err.Error(), test.want) || !errors.Is(err, error(exit)) {
+		if err := test.m.blame(r, exit, nil); !strings.HasPrefix(err.Error(), test.want) || !errors.Is(err, error(exit)) {
 			t.Errorf("%q gives %v, want %q", test.says, err, test.want)
 		}
 	}
@@ -299,5 +299,30 @@ func TestFiguresAreColumns(t *testing.T) {
 				t.Errorf("%s has no column %q", a.kind, figure)
 			}
 		}
+	}
+}
+
+// mpirun does not say which rank exited before all of them ran, but for its states,
+// which nobody reads.
+func TestMPIBlamesByStates(t *testing.T) {
+	var log strings.Builder
+	a := &aside{form: openMPIStates, to: &log}
+	const says = "[h0:00017] [[48720,0],0] ACTIVATE PROC [[48720,1],0] STATE RUNNING AT x.c:1\nPrimary job  terminated normally\n" +
+		"[h0:00017] [[48720,0],0] ACTIVATE PROC [[48720,1],1] STATE EXITED WITH NON-ZERO STATUS AT y.c:352\n" +
+		"[h0:00017] [[48720,0],0] ACTIVATE PROC [[48720,0],1] STATE ABORTED AT z.c:1\nno end of line"
+	for _, b := range []byte(says) {
+		if _, err := a.Write([]byte{b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.flush()
+	if want := "Primary job  terminated normally\nno end of line"; log.String() != want {
+		t.Errorf("people read %q, want %q", log.String(), want)
+	}
+	ranks, there := ranksOn("h0", "h1")
+	r := &run{Job: Job{Nodes: there}, ranks: ranks}
+	exit := &testbed.ExitError{Exit: nodes.Exit{Code: 7}, Node: "h0", Args: []string{"mpirun"}, Stderr: []byte(log.String())}
+	if err := (mpi{died: openMPIDied}).blame(r, exit, a.taken); !strings.HasPrefix(err.Error(), "rank 1 (h1) ended: ") {
+		t.Errorf("got %v, want rank 1", err)
 	}
 }
