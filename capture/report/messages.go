@@ -14,8 +14,8 @@ type Messages struct {
 	Bytes     uint64 `json:"bytes"`
 	// PerSecond is how many were done in a second, of the time until the last one was.
 	PerSecond float64 `json:"per_second"`
-	// What Times are of, in seconds: each message, from when it was due until its sender
-	// knew that it had arrived; each block, from when it was sent, or asked for, until it had
+	// What Times are of, in seconds: each message, from when it was due, or in a closed loop
+	// sent, until its sender knew that it had arrived; each block, from when it was sent, or asked for, until it had
 	// arrived; or the time to first token of each request, from when it came until all of its
 	// cache had arrived.
 	What  string      `json:"what"`

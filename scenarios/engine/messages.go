@@ -45,7 +45,7 @@ func schedules(o *Options) (map[int]*flows.Schedule, error) {
 const mostMessageBytes = 1 << 30
 
 // sizesOf are those that messages have.
-func sizesOf(o *Options, m *spec.OpenMessages) (*flows.Sizes, error) {
+func sizesOf(o *Options, m *spec.Sizing) (*flows.Sizes, error) {
 	sizes := flows.Published[m.Sizes]
 	if m.File != "" {
 		name := besideFile(o, m.File)
@@ -64,14 +64,20 @@ func sizesOf(o *Options, m *spec.OpenMessages) (*flows.Sizes, error) {
 func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Schedule, error) {
 	var s *flows.Schedule
 	ranks, seed := len(options.Plan.Ranks), options.Plan.Seed
+	var sizes *flows.Sizes
 	var err error
+	if sizing := m.Sizing(); sizing != nil {
+		if sizes, err = sizesOf(options, sizing); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case m.Open != nil:
 		o := m.Open
-		var sizes *flows.Sizes
-		if sizes, err = sizesOf(options, o); err == nil {
-			s, err = flows.Open{Ranks: ranks, Count: o.Count, Sizes: sizes, Load: o.Load.Float(), Rate: rate, Seed: seed}.Schedule()
-		}
+		s, err = flows.Open{Ranks: ranks, Count: o.Count, Sizes: sizes, Load: o.Load.Float(), Rate: rate, Seed: seed}.Schedule()
+	case m.Closed != nil:
+		o := m.Closed
+		s, err = flows.Closed{Ranks: ranks, Count: o.Count, Sizes: sizes, Outstanding: o.Outstanding, Seed: seed}.Schedule()
 	case m.Cache != nil:
 		c := m.Cache
 		if c.Prefill >= ranks {
@@ -149,10 +155,10 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 		for request, done := range flows.Groups(schedule.Messages, sent) {
 			took = append(took, (done - schedule.Arrivals[request]).Seconds())
 		}
-	case m.Open != nil:
+	case m.Sizing() != nil:
 		made.What = "message"
 		if alone != nil {
-			for _, bin := range flows.Slowdowns(schedule.Messages, sent, sizeBins, func(m flows.Message) time.Duration { return alone(m.From, m.To, m.Bytes) }) {
+			for _, bin := range schedule.Slowdowns(sent, sizeBins, func(m flows.Message) time.Duration { return alone(m.From, m.To, m.Bytes) }) {
 				made.Slowdowns = append(made.Slowdowns, report.Slowdown{AtMost: uint64(bin.AtMost), Percentiles: report.Percentiles(bin.Percentiles)})
 			}
 		}

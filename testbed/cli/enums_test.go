@@ -149,17 +149,13 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			_, err := placement.Choose(p, value, 2, nil)
 			return err
 		},
-		"Messages.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
-		"OpenMessages.sizes": func(value string) error {
-			if flows.Published[value] == nil {
-				return fmt.Errorf("no sizes %s", value)
-			}
-			return nil
-		},
-		"Model.dtype":     only(spec.BF16, spec.FP16, spec.FP32),
-		"RoCE.repeat":     only(spec.RoCEGoBackN, spec.RoCESelective),
-		"RoCE.congestion": only(spec.RoCENone, spec.RoCEDCQCN),
-		"Workload.type":   known(func(value string) bool { return element.Type(value).Size() > 0 }),
+		"Messages.transport":   job(func(j *worker.Job, value string) { j.Transport = value }),
+		"OpenMessages.sizes":   known(func(value string) bool { return flows.Published[value] != nil }),
+		"ClosedMessages.sizes": known(func(value string) bool { return flows.Published[value] != nil }),
+		"Model.dtype":          only(spec.BF16, spec.FP16, spec.FP32),
+		"RoCE.repeat":          only(spec.RoCEGoBackN, spec.RoCESelective),
+		"RoCE.congestion":      only(spec.RoCENone, spec.RoCEDCQCN),
+		"Workload.type":        known(func(value string) bool { return element.Type(value).Size() > 0 }),
 		"Workload.op": known(func(value string) bool {
 			return element.Combiner(element.Float32, element.Op(value), element.Terms{A: 1, B: 1, Ranks: 2}) != nil
 		}),

@@ -13,6 +13,8 @@ type Messages struct {
 	Name string `yaml:"name" json:"name"`
 	// Open are messages of published sizes that come whatever became of those before.
 	Open *OpenMessages `yaml:"open,omitempty" json:"open,omitempty"`
+	// Closed are messages of such sizes of which each rank has so many on their way.
+	Closed *ClosedMessages `yaml:"closed,omitempty" json:"closed,omitempty"`
 	// Cache is the transfer of key-value caches in serving with prefill and decode apart.
 	Cache *CacheMessages `yaml:"cache,omitempty" json:"cache,omitempty"`
 	// Blocks are blocks that are written to storage and read from it, so many at a time.
@@ -27,9 +29,20 @@ type Messages struct {
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
-// OpenMessages come as a Poisson process at all ranks, each to any other rank.
-type OpenMessages struct {
-	// Sizes is where their sizes were measured: web-search (Alizadeh et al., DCTCP, 2010),
+// Sizing returns that of a Messages that has one, else nil.
+func (m *Messages) Sizing() *Sizing {
+	switch {
+	case m.Open != nil:
+		return &m.Open.Sizing
+	case m.Closed != nil:
+		return &m.Closed.Sizing
+	}
+	return nil
+}
+
+// Sizing is which sizes messages have.
+type Sizing struct {
+	// Sizes is where they were measured: web-search (Alizadeh et al., DCTCP, 2010),
 	// data-mining (Greenberg et al., VL2, 2009), hadoop (Roy et al., 2015) or storage
 	// (Alibaba's, 2019).
 	Sizes string `yaml:"sizes,omitempty" json:"sizes,omitempty" jsonschema:"enum=web-search,enum=data-mining,enum=hadoop,enum=storage"`
@@ -40,10 +53,23 @@ type OpenMessages struct {
 	// Scale is what sizes are multiplied with, such as 0.01 for links that are so much
 	// slower than those that they were measured on, or 1460 for sizes in packets. Default 1.
 	Scale units.Factor `yaml:"scale,omitempty" json:"scale,omitzero"`
-	// Load is the share of its link's rate that a rank sends on average.
-	Load units.Ratio `yaml:"load" json:"load"`
 	// Count is how many there are in all.
 	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000"`
+}
+
+// OpenMessages come as a Poisson process at all ranks, each to any other rank.
+type OpenMessages struct {
+	Sizing `yaml:",inline"`
+	// Load is the share of its link's rate that a rank sends on average.
+	Load units.Ratio `yaml:"load" json:"load"`
+}
+
+// ClosedMessages are sent by all ranks, each to any other rank, the next one when one of the
+// rank's has arrived.
+type ClosedMessages struct {
+	Sizing `yaml:",inline"`
+	// Outstanding is how many a rank has on their way at once. Default 1.
+	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
 }
 
 // CacheMessages are the layers of prompts' caches: ranks in front prefill, the others
@@ -91,6 +117,10 @@ func (m *Messages) setDefaults() {
 	if o := m.Open; o != nil {
 		o.Scale = cmp.Or(o.Scale, units.Factor{Num: 1, Den: 1})
 	}
+	if o := m.Closed; o != nil {
+		o.Scale = cmp.Or(o.Scale, units.Factor{Num: 1, Den: 1})
+		o.Outstanding = cmp.Or(o.Outstanding, 1)
+	}
 	if b := m.Blocks; b != nil {
 		b.Block = cmp.Or(b.Block, 4<<10)
 		b.Outstanding = cmp.Or(b.Outstanding, 8)
@@ -101,7 +131,7 @@ func (m *Messages) setDefaults() {
 func (c *checker) messages(at string, m *Messages, names map[string]string) {
 	c.unique(at+".name", m.Name, names)
 	c.positive(at+".timeout", uint64(m.Timeout), "a timeout of no time", "want a duration such as 2m")
-	c.exactlyOne(at, *m, "open", "cache", "blocks")
+	c.exactlyOne(at, *m, "open", "closed", "cache", "blocks")
 	c.carriage(at, m.Transport, &m.Carriage)
 	c.noPartialSums(at, &m.Carriage, "messages")
 	if o := m.Open; o != nil {
@@ -109,6 +139,9 @@ func (c *checker) messages(at string, m *Messages, names map[string]string) {
 		if o.Load.IsZero() && c.t.Source.Has(at+".open.load") {
 			c.report(at+".open.load", "a load of nothing", "want a share such as 40%")
 		}
+	}
+	if o := m.Closed; o != nil {
+		c.exactlyOne(at+".closed", *o, "sizes", "file")
 	}
 	if k := m.Cache; k != nil {
 		c.between(at+".cache.layer-bytes", k.LayerBytes, 1, 1<<30)

@@ -127,8 +127,8 @@ func makeSchema(t *testing.T) []byte {
 		"Traffic":      {"to", "shift", "pause"},
 		"Workload":     {"size", "sizes"},
 		"Training":     {"model", "trace"},
-		"Messages":     {"open", "cache", "blocks"},
-		"OpenMessages": {"sizes", "file"},
+		"Messages":     {"open", "closed", "cache", "blocks"},
+		"OpenMessages": {"sizes", "file"}, "ClosedMessages": {"sizes", "file"},
 	} {
 		for _, choice := range choices {
 			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf, &jsonschema.Schema{Required: []string{choice}})

@@ -1,5 +1,5 @@
 // Package flows is traffic that is no collective: messages whose sizes follow published
-// distributions and that come when they come (Open), key-value caches that move from
+// distributions and that come when they come (Open) or when others have gone (Closed), key-value caches that move from
 // prefill to decode nodes layer by layer as they are computed (Cache), and blocks of
 // storage that are written or read, so many outstanding at a time (Blocks).
 //
@@ -120,6 +120,30 @@ func (o Open) Schedule() (*Schedule, error) {
 		messages[i] = m
 	}
 	return &Schedule{Messages: messages}, nil
+}
+
+// Closed are messages of which each rank has so many on their way, whatever time they take: a
+// closed loop.
+type Closed struct {
+	Ranks, Count int
+	Sizes        *Sizes
+	Outstanding  int
+	Seed         uint64
+}
+
+// Schedule is of messages from all ranks in turn, each to any other one.
+func (c Closed) Schedule() (*Schedule, error) {
+	if c.Ranks < 2 || c.Outstanding < 1 {
+		return nil, fmt.Errorf("%d ranks with %d messages on their way: want at least 2, and 1", c.Ranks, c.Outstanding)
+	}
+	draw := rand.New(rand.NewPCG(c.Seed, 0))
+	s := &Schedule{Outstanding: c.Outstanding}
+	for i := range c.Count {
+		from := i % c.Ranks
+		to := (from + 1 + draw.IntN(c.Ranks-1)) % c.Ranks
+		s.Messages = append(s.Messages, Message{From: from, To: to, Bytes: c.Sizes.At(draw.Float64()), Group: i})
+	}
+	return s, nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

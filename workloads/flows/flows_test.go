@@ -97,6 +97,31 @@ func TestOpenLoop(t *testing.T) {
 	}
 }
 
+// TestClosedLoop holds that all ranks send as much, to all others, and no more than agreed at
+// once.
+func TestClosedLoop(t *testing.T) {
+	s, err := Closed{Ranks: 4, Count: 6000, Sizes: Published["storage"], Outstanding: 3, Seed: 1}.Schedule()
+	if err != nil || s.Outstanding != 3 || Check(s.Messages, 4) != nil {
+		t.Fatal(s.Outstanding, err)
+	}
+	var pairs [4][4]int
+	for _, m := range s.Messages {
+		pairs[m.From][m.To]++
+	}
+	for from, row := range pairs {
+		for to, count := range row {
+			if from != to && math.Abs(float64(count-500)) > 6*math.Sqrt(500) {
+				t.Errorf("%d messages from rank %d to rank %d", count, from, to)
+			}
+		}
+	}
+	for _, c := range []Closed{{Ranks: 1, Outstanding: 1}, {Ranks: 2}} {
+		if _, err := c.Schedule(); err == nil {
+			t.Errorf("%+v gives a schedule", c)
+		}
+	}
+}
+
 // TestCacheSchedule holds a schedule by hand: two requests at one prefill rank, of which
 // the second one waits.
 func TestCacheSchedule(t *testing.T) {
@@ -130,7 +155,7 @@ func TestCacheSchedule(t *testing.T) {
 func TestSlowdowns(t *testing.T) {
 	messages := []Message{{Bytes: 300, At: 10}, {Bytes: 100, At: 20}, {Bytes: 200, At: 30}, {Bytes: 400, At: 40}}
 	sent := []Sent{{Message: 0, Done: 10 + 600}, {Message: 1, Done: 20 + 100}, {Message: 2, Done: 30 + 600}, {Message: 3, Done: 40 + 400}}
-	bins := Slowdowns(messages, sent, 2, func(m Message) time.Duration { return time.Duration(m.Bytes) })
+	bins := (&Schedule{Messages: messages}).Slowdowns(sent, 2, func(m Message) time.Duration { return time.Duration(m.Bytes) })
 	if len(bins) != 2 || bins[0].AtMost != 200 || bins[0].P50 != 1 || bins[0].Most != 3 || bins[1].AtMost != 400 || bins[1].P50 != 1 || bins[1].P99 != 2 {
 		t.Errorf("slowdowns %+v", bins)
 	}

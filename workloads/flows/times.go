@@ -45,9 +45,10 @@ type Bin struct {
 }
 
 // Slowdowns divides messages by size into so many bins of equal count, and gives for each
-// how many times longer they took than alone: from when they were due, by the time that
-// the message would take where nothing else is sent.
-func Slowdowns(messages []Message, sent []Sent, bins int, alone func(Message) time.Duration) []Bin {
+// how many times longer they took than alone: by the time that the message would take where
+// nothing else is sent.
+func (s *Schedule) Slowdowns(sent []Sent, bins int, alone func(Message) time.Duration) []Bin {
+	messages := s.Messages
 	order := slices.Clone(sent)
 	slices.SortStableFunc(order, func(a, b Sent) int { return int(messages[a.Message].Bytes) - int(messages[b.Message].Bytes) })
 	var all []Bin
@@ -57,9 +58,8 @@ func Slowdowns(messages []Message, sent []Sent, bins int, alone func(Message) ti
 			continue
 		}
 		values := make([]float64, len(part))
-		for k, s := range part {
-			m := messages[s.Message]
-			values[k] = float64(s.Done-m.At) / float64(alone(m))
+		for k, m := range part {
+			values[k] = float64(s.Took(m)) / float64(alone(messages[m.Message]))
 		}
 		all = append(all, Bin{AtMost: messages[part[len(part)-1].Message].Bytes, Percentiles: PercentilesOf(values)})
 	}
