@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -57,6 +58,10 @@ that route. With --runtime netns nodes run the host's programs and want no engin
 a switch of its own, without delay. Links have the rate of testbeds, 1 Gbit/s, until
 the file says another, and the plan gives them their addresses.
 
+Paths of the topology are relative to its folder: binds are rewritten for where --out
+is, or for the current folder, and the variables of env-files are read. Ports that
+nodes publish, and the healthcheck that has to pass, are taken over, too.
+
 What is left out or changed stands on standard error, as file:line:column and why.
 FILE may be - for standard input.`,
 		Example: `  railbed import containerlab lab.clab.yml > lab.yaml
@@ -71,6 +76,19 @@ FILE may be - for standard input.`,
 			}
 			if o.Runtime != spec.Docker && o.Runtime != spec.Netns {
 				return usage("runtime %q: want docker or netns", o.Runtime)
+			}
+			folder := "."
+			if args[0] != "-" {
+				folder = filepath.Dir(args[0])
+			}
+			if o.Folder, err = wayBetween(filepath.Dir(flags.out), folder); err != nil {
+				return err
+			}
+			o.ReadFile = func(path string) ([]byte, error) {
+				if !filepath.IsAbs(path) {
+					path = filepath.Join(folder, path)
+				}
+				return spec.ReadText(path)
 			}
 			testbed, left, err := convert.FromContainerlab(name, text, o)
 			if err != nil {
@@ -88,6 +106,18 @@ FILE may be - for standard input.`,
 	cmd.Flags().StringVar(&o.Runtime, "runtime", spec.Docker, "the `RUNTIME` of nodes with an image: docker, or netns, which leaves the image out")
 	completeFlag(cmd, "runtime", oneOf(spec.Docker, spec.Netns))
 	return cmd
+}
+
+// wayBetween is a folder's path from another one.
+func wayBetween(from, to string) (string, error) {
+	from, err := filepath.Abs(from)
+	if err != nil {
+		return "", err
+	}
+	if to, err = filepath.Abs(to); err != nil {
+		return "", err
+	}
+	return filepath.Rel(from, to)
 }
 
 func newExportCommand(a *app) *cobra.Command {

@@ -1,9 +1,11 @@
 package convert
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -18,6 +20,7 @@ type lab struct {
 	kinds, groups map[string]*definition
 	nodes         []labNode
 	links         []labLink
+	mgmtSubnet    text
 }
 
 // text is a scalar and where it stands.
@@ -30,8 +33,16 @@ type text struct {
 // testbeds have no word for are noted when they are read.
 type definition struct {
 	kind, group, image, entrypoint, cmd, cpu, memory, restart, pull text
-	exec, binds, capabilities, devices                              []text
+	exec, binds, capabilities, devices, envFiles, ports             []text
 	env, sysctls, labels                                            []setting
+	health                                                          *labHealth
+}
+
+// labHealth is a healthcheck, with times in seconds.
+type labHealth struct {
+	at                                    place
+	test                                  []text
+	interval, timeout, retries, startsFor text
 }
 
 // setting is an entry of a mapping.
@@ -195,7 +206,14 @@ func readLab(file string, source []byte) (*lab, *notes, error) {
 	r := &reader{notes: notes{file: file}}
 	l := &lab{kinds: map[string]*definition{}, groups: map[string]*definition{}}
 	source = r.withoutVariables(source)
+	if err := r.problems.Err(); err != nil { // a file without its values may be no YAML
+		return nil, nil, err
+	}
 	root, err := spec.ParseTree(file, source)
+	if at := templated.FindIndex(source); err != nil && at != nil {
+		line := 1 + bytes.Count(source[:at[0]], []byte("\n"))
+		return nil, nil, spec.Problems{{File: file, Line: line, Column: 1, What: "the file is a template of Go's", Want: "want what containerlab makes of it with its variables"}}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,7 +224,7 @@ func readLab(file string, source []byte) (*lab, *notes, error) {
 		case "topology":
 			r.topology(value, l)
 		case "mgmt":
-			r.add(placeOf(keyNode), "nodes have no management network, railbed exec and shell reach them", "the management network is left out")
+			r.mgmt(value, l)
 		case "prefix", "settings", "debug":
 			r.add(placeOf(keyNode), "", "%s is left out", key)
 		default:
@@ -220,6 +238,20 @@ func readLab(file string, source []byte) (*lab, *notes, error) {
 		return nil, nil, err
 	}
 	return l, &r.notes, nil
+}
+
+// templated begins a line with an action of a template.
+var templated = regexp.MustCompile(`(?m)^\s*\{\{`)
+
+// mgmt reads the management network, of which testbeds have the addresses.
+func (r *reader) mgmt(n *yaml.Node, l *lab) {
+	r.mapping(n, "mgmt", func(key string, keyNode, value *yaml.Node) {
+		if key == "ipv4-subnet" || key == "ipv4_subnet" {
+			l.mgmtSubnet = r.scalar(value, "mgmt."+key)
+			return
+		}
+		r.add(placeOf(keyNode), "the network beside the fabric is the testbed's own", "left out: %s of mgmt", key)
+	})
 }
 
 func (r *reader) topology(n *yaml.Node, l *lab) {
@@ -261,29 +293,26 @@ var without = map[string]string{
 	"credentials":             "",
 	"dns":                     "nodes have a hosts file and no name server",
 	"enforce-startup-config":  "",
-	"env-files":               "write the variables into env",
 	"extras":                  "",
-	"healthcheck":             "an exec step of the testbed file can ask",
 	"hostname":                "a node's host name is its name",
 	"license":                 "",
 	"link-apply-mode":         "",
-	"mgmt-ipv4":               "nodes have no management network",
-	"mgmt-ipv6":               "nodes have no management network",
-	"mgmt_ipv4":               "nodes have no management network",
-	"mgmt_ipv6":               "nodes have no management network",
-	"network-mode":            "nodes have no network but the fabric",
+	"mgmt-ipv4":               "management: {} gives a node a network beside the fabric, with addresses of the plan",
+	"mgmt-ipv6":               "management: {} gives a node a network beside the fabric, with addresses of the plan",
+	"mgmt_ipv4":               "management: {} gives a node a network beside the fabric, with addresses of the plan",
+	"mgmt_ipv6":               "management: {} gives a node a network beside the fabric, with addresses of the plan",
+	"network-mode":            "a node has a network of its own",
 	"pid-mode":                "",
-	"ports":                   "nodes publish no ports on the host",
 	"position":                "",
 	"privileged":              "",
-	"publish":                 "nodes publish no ports on the host",
+	"publish":                 "ports publishes a port on the host",
 	"runtime":                 "",
 	"SANs":                    "",
 	"security-opts":           "",
 	"shm-size":                "",
-	"stages":                  "steps of the testbed file have an order",
+	"stages":                  "nodes start at once, and steps of the testbed file have an order",
 	"startup-config":          "",
-	"startup-delay":           "steps of the testbed file have times",
+	"startup-delay":           "nodes start at once, and steps of the testbed file have times",
 	"suppress-startup-config": "",
 	"tmpfs":                   "",
 	"type":                    "",
@@ -296,7 +325,7 @@ func (r *reader) definition(n *yaml.Node, called string) definition {
 	var d definition
 	scalars := map[string]*text{"kind": &d.kind, "group": &d.group, "image": &d.image, "entrypoint": &d.entrypoint, "cmd": &d.cmd, "cpu": &d.cpu, "memory": &d.memory,
 		"restart-policy": &d.restart, "image-pull-policy": &d.pull}
-	lists := map[string]*[]text{"exec": &d.exec, "binds": &d.binds, "cap-add": &d.capabilities, "devices": &d.devices}
+	lists := map[string]*[]text{"exec": &d.exec, "binds": &d.binds, "cap-add": &d.capabilities, "devices": &d.devices, "env-files": &d.envFiles, "ports": &d.ports}
 	mappings := map[string]*[]setting{"env": &d.env, "sysctls": &d.sysctls, "labels": &d.labels}
 	r.mapping(n, called, func(key string, keyNode, value *yaml.Node) {
 		at := called + "." + key
@@ -306,6 +335,8 @@ func (r *reader) definition(n *yaml.Node, called string) definition {
 			*into = r.texts(value, at)
 		} else if into, is := mappings[key]; is {
 			*into = r.settings(value, at)
+		} else if key == "healthcheck" {
+			d.health = r.health(value, at, placeOf(keyNode))
 		} else if key == "network-mode" && resolved(value).Value == "none" {
 			// As all nodes of testbeds have it.
 		} else if why, is := without[key]; is {
@@ -315,6 +346,24 @@ func (r *reader) definition(n *yaml.Node, called string) definition {
 		}
 	})
 	return d
+}
+
+func (r *reader) health(n *yaml.Node, called string, at place) *labHealth {
+	h := &labHealth{at: at}
+	numbers := map[string]*text{"interval": &h.interval, "timeout": &h.timeout, "retries": &h.retries, "start-period": &h.startsFor}
+	r.mapping(n, called, func(key string, keyNode, value *yaml.Node) {
+		if into, is := numbers[key]; is {
+			*into = r.scalar(value, called+"."+key)
+			if _, err := strconv.ParseUint(into.value, 10, 16); err != nil && into.value != "" {
+				r.wrong(value, "want a whole number", "%s of %s is %q", key, called, into.value)
+			}
+		} else if key == "test" {
+			h.test = r.texts(value, called+".test")
+		} else {
+			r.wrong(keyNode, "want test, interval, timeout, retries or start-period", "unknown key %q in %s", key, called)
+		}
+	})
+	return h
 }
 
 // link reads a link in either of containerlab's forms: with ends as texts, or

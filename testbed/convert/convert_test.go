@@ -35,7 +35,9 @@ func TestImport(t *testing.T) {
 		t.Fatal("no topologies", err)
 	}
 	for _, lab := range labs {
-		made, left, err := convert.FromContainerlab(filepath.Base(lab), read(t, lab), convert.Options{})
+		made, left, err := convert.FromContainerlab(filepath.Base(lab), read(t, lab), convert.Options{Folder: "labs", ReadFile: func(path string) ([]byte, error) {
+			return os.ReadFile(filepath.Join("testdata", path))
+		}})
 		if err != nil {
 			t.Errorf("%s: %v", lab, err)
 			continue
@@ -71,6 +73,9 @@ func planOf(t *testing.T, made *spec.Testbed) any {
 	}
 	for i := range p.Requires {
 		p.Requires[i].Where = ""
+	}
+	for name := range p.Containers {
+		p.Containers[name] = ""
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -185,6 +190,9 @@ func TestWrongTopologies(t *testing.T) {
 		{strings.ReplaceAll(two, "%s", "{endpoints: [a:e1, b:e1], labels: {railbed.link: '{rat: 1gbit}'}}"), `label railbed.link: unknown key "rat" in the file; did you mean "rate"?`},
 		{"topology: {nodes: {a: {image: ${IMAGE}}}}", "lab:1:31: variable IMAGE has no default here"},
 		{"topology: {defaults: &d {<<: *d}}", "no mapping, or one with too many aliases"},
+		{"topology: {nodes: {a: {image: 'x:${TAG}', kind: linux}}}\n: :", "lab:1:34: variable TAG has no default here"},
+		{"topology:\n  nodes:\n{{- range .nodes }}\n    a{{ . }}: {kind: linux}\n{{- end }}\n", "lab:3:1: the file is a template of Go's"},
+		{"topology: {nodes: {a: {kind: linux, healthcheck: {retries: many}}}}", `lab:1:60: retries of node a.healthcheck is "many"; want a whole number`},
 		{"a: b\n---\nc: d", "a second document starts here"},
 	} {
 		_, _, err := convert.FromContainerlab("lab", []byte(test.text), convert.Options{})

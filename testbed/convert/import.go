@@ -41,6 +41,7 @@ const (
 type importer struct {
 	*notes
 	lab        *lab
+	options    Options
 	runtime    string
 	forwarding bool
 	testbed    *spec.Testbed
@@ -54,6 +55,12 @@ type Options struct {
 	// Runtime is that of nodes with an image: spec.Docker, the default, or spec.Netns,
 	// which leaves the image out.
 	Runtime string
+	// Folder is the way from the folder of the made file to the topology's, to which paths
+	// of the topology are relative. Default: the same.
+	Folder string
+	// ReadFile reads a file that the topology names, by a path relative to it; nil
+	// reads none.
+	ReadFile func(path string) ([]byte, error)
 }
 
 // FromContainerlab makes a testbed of a topology of containerlab, which errors
@@ -78,7 +85,7 @@ func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spe
 // switches that route.
 func (l *lab) imported(found notes, o Options, forwarding bool) (*spec.Testbed, spec.Problems, error) {
 	found.all = slices.Clone(found.all)
-	i := &importer{notes: &found, lab: l, runtime: cmp.Or(o.Runtime, spec.Docker), forwarding: forwarding, nodes: map[string]definition{}, roles: map[string]role{},
+	i := &importer{notes: &found, lab: l, options: o, runtime: cmp.Or(o.Runtime, spec.Docker), forwarding: forwarding, nodes: map[string]definition{}, roles: map[string]role{},
 		names: names{taken: map[string]bool{}, given: map[string]string{}}, testbed: &spec.Testbed{}}
 	var problems spec.Problems
 	for _, step := range []func() spec.Problems{i.settle, i.addNodes, i.addLinks, i.addSettings} {
@@ -86,6 +93,7 @@ func (l *lab) imported(found notes, o Options, forwarding bool) (*spec.Testbed, 
 			return nil, nil, problems.Err()
 		}
 	}
+	i.addManagement()
 	i.addSteps()
 	made, err := i.finished()
 	if err != nil {
@@ -151,6 +159,7 @@ func (d definition) with(over definition) definition {
 		cpu: first(over.cpu, d.cpu), memory: first(over.memory, d.memory), restart: first(over.restart, d.restart), pull: first(over.pull, d.pull),
 		capabilities: slices.Concat(d.capabilities, over.capabilities), devices: slices.Concat(d.devices, over.devices),
 		exec: d.exec, binds: slices.Concat(d.binds, over.binds),
+		envFiles: slices.Concat(d.envFiles, over.envFiles), ports: slices.Concat(d.ports, over.ports), health: cmp.Or(over.health, d.health),
 		env: slices.Concat(d.env, over.env), sysctls: slices.Concat(d.sysctls, over.sysctls), labels: slices.Concat(d.labels, over.labels),
 	}
 	if len(over.exec) > 0 {

@@ -73,12 +73,15 @@ func (i *importer) leaveOut(d definition) {
 	for _, what := range []struct {
 		key string
 		at  []text
-	}{{"image", []text{d.image}}, {"entrypoint", []text{d.entrypoint}}, {"cmd", []text{d.cmd}}, {"cpu", []text{d.cpu}}, {"memory", []text{d.memory}}, {"exec", d.exec}, {"binds", d.binds}, {"cap-add", d.capabilities}, {"devices", d.devices}} {
+	}{{"image", []text{d.image}}, {"entrypoint", []text{d.entrypoint}}, {"cmd", []text{d.cmd}}, {"cpu", []text{d.cpu}}, {"memory", []text{d.memory}}, {"exec", d.exec}, {"binds", d.binds}, {"cap-add", d.capabilities}, {"devices", d.devices}, {"env-files", d.envFiles}, {"ports", d.ports}, {"restart-policy", []text{d.restart}}, {"image-pull-policy", []text{d.pull}}} {
 		for _, at := range what.at {
 			if at.value != "" {
 				i.add(at.at, why, "left out: %s of a switch", what.key)
 			}
 		}
+	}
+	if d.health != nil {
+		i.add(d.health.at, why, "left out: healthcheck of a switch")
 	}
 	for _, s := range slices.Concat(d.env, d.sysctls) {
 		i.add(s.keyAt, why, "left out: %s of a switch", s.key)
@@ -131,12 +134,8 @@ func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problem
 		}
 		node.Memory = memory
 	}
-	for _, s := range d.env {
-		if node.Env == nil {
-			node.Env = map[string]string{}
-		}
-		node.Env[s.key] = s.value.value
-	}
+	i.fillEnv(node, d)
+	i.publish(node, d.ports)
 	_, exported := label(d.labels, labelTestbed)
 	for _, s := range d.sysctls {
 		if own, is := ownSysctls[s.key]; exported && is && own == s.value.value {
@@ -164,7 +163,8 @@ func (i *importer) fillContainer(node *spec.Node, d definition) {
 		}
 		return // the label has the rest
 	}
-	if i.runtime != spec.Docker || d.image.value == "" {
+	// What containerlab does for an image of another kind is not done here.
+	if i.runtime != spec.Docker || d.image.value == "" || d.kind.value != kindLinux {
 		const why = "a node of runtime netns runs the host's programs, with its files"
 		for _, at := range []text{d.image, d.entrypoint, d.cmd, d.restart, d.pull} {
 			if at.value != "" {
@@ -174,8 +174,12 @@ func (i *importer) fillContainer(node *spec.Node, d definition) {
 		for _, at := range slices.Concat(d.binds, d.capabilities, d.devices) {
 			i.add(at.at, why, "%q is left out", at.value)
 		}
+		if d.health != nil {
+			i.add(d.health.at, why, "the healthcheck is left out")
+		}
 		return
 	}
+	i.addHealth(node, d.health)
 	node.Runtime, node.Image = spec.Docker, d.image.value
 	node.Entrypoint, node.Command = i.words(d.entrypoint), i.words(d.cmd)
 	for _, bind := range d.binds {
@@ -223,6 +227,10 @@ func (i *importer) bind(node *spec.Node, bind text) {
 	case len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw":
 		i.add(bind.at, "", "%q of bind %q is left out", parts[2], bind.value)
 		parts = parts[:2]
+	}
+	if parts[0] = i.hostPath(parts[0]); parts[0] == "" {
+		i.add(bind.at, "want a path from the topology's folder, or an absolute one", "bind %q is left out", bind.value)
+		return
 	}
 	node.Binds = append(node.Binds, strings.Join(parts, ":"))
 }
