@@ -60,6 +60,29 @@ func sizesOf(o *Options, m *spec.Sizing) (*flows.Sizes, error) {
 	return sizes.Scaled(m.Scale.Float()), nil
 }
 
+// cacheOf is the transfer of caches.
+func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
+	ranks := len(o.Plan.Ranks)
+	if c.Prefill >= ranks {
+		return nil, fmt.Errorf("%d ranks that prefill, of %d: want one at least to decode", c.Prefill, ranks)
+	}
+	cache := flows.Cache{
+		Ranks: ranks, Prefill: c.Prefill, Requests: c.Requests, PerSecond: c.PerSecond.Float(), TimeScale: c.TimeScale.Float(), Tokens: c.Tokens,
+		Layers: c.Layers, LayerTime: time.Duration(c.LayerTime), LayerBytes: c.LayerBytes, Whole: c.Whole, Seed: o.Plan.Seed,
+	}
+	if c.Trace != "" {
+		name := besideFile(o, c.Trace)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if cache.Trace, err = flows.ReadRequests(name, text); err != nil {
+			return nil, err
+		}
+	}
+	return cache.Schedule()
+}
+
 // scheduleOf is what the ranks send, at NICs of a rate. Errors are for people.
 func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Schedule, error) {
 	var s *flows.Schedule
@@ -79,14 +102,7 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 		o := m.Closed
 		s, err = flows.Closed{Ranks: ranks, Count: o.Count, Sizes: sizes, Outstanding: o.Outstanding, Seed: seed}.Schedule()
 	case m.Cache != nil:
-		c := m.Cache
-		if c.Prefill >= ranks {
-			return nil, fmt.Errorf("%d ranks that prefill, of %d: want one at least to decode", c.Prefill, ranks)
-		}
-		s, err = flows.Cache{
-			Ranks: ranks, Prefill: c.Prefill, Requests: c.Requests, PerSecond: c.PerSecond.Float(), Layers: c.Layers,
-			LayerTime: time.Duration(c.LayerTime), LayerBytes: c.LayerBytes, Whole: c.Whole, Seed: seed,
-		}.Schedule()
+		s, err = cacheOf(options, m.Cache)
 	default:
 		b := m.Blocks
 		if b.Servers >= ranks {

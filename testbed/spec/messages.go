@@ -77,10 +77,20 @@ type ClosedMessages struct {
 type CacheMessages struct {
 	// Prefill is how many ranks compute caches.
 	Prefill int `yaml:"prefill" json:"prefill" jsonschema:"minimum=1,maximum=65535"`
-	// Requests come as a Poisson process, PerSecond of them in a second.
-	Requests int `yaml:"requests" json:"requests" jsonschema:"minimum=1,maximum=10000"`
-	// PerSecond is how many requests come in a second on average.
-	PerSecond units.Factor `yaml:"per-second" json:"per-second"`
+	// Requests is how many come. Default: all of the trace, at most 10,000.
+	Requests int `yaml:"requests,omitempty" json:"requests,omitempty" jsonschema:"minimum=1,maximum=10000"`
+	// PerSecond is how many requests come in a second on average, as a Poisson process.
+	PerSecond units.Factor `yaml:"per-second,omitempty" json:"per-second,omitzero"`
+	// Trace is a file with when requests came and how many tokens their prompts had, in place
+	// of per-second: a .csv with TIMESTAMP and ContextTokens, as Azure's LLM inference traces,
+	// or Timestamp and Request tokens, as BurstGPT; or a .jsonl with timestamp and
+	// input_length, as Mooncake's. Its path counts from the file's folder.
+	Trace string `yaml:"trace,omitempty" json:"trace,omitempty"`
+	// TimeScale is what the trace's times are multiplied by. Default 1.
+	TimeScale units.Factor `yaml:"time-scale,omitempty" json:"time-scale,omitzero"`
+	// Tokens are those of a prompt that takes layer-time and gives layer-bytes; the prompts
+	// of a trace do in proportion to theirs. Default 1024.
+	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=16777216"`
 	// Layers is how many a model has.
 	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1000"`
 	// LayerTime is how long a rank computes one of a request.
@@ -107,6 +117,9 @@ type BlockMessages struct {
 	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
 }
 
+// mostRequests is how many a cache's prefill takes.
+const mostRequests = 10_000
+
 // FormulaMessages is that of the bytes of a Messages: what its schedule sends.
 const FormulaMessages = "messages"
 
@@ -120,6 +133,11 @@ func (m *Messages) setDefaults() {
 	if o := m.Closed; o != nil {
 		o.Scale = cmp.Or(o.Scale, units.Factor{Num: 1, Den: 1})
 		o.Outstanding = cmp.Or(o.Outstanding, 1)
+	}
+	if k := m.Cache; k != nil && k.Trace != "" {
+		k.Requests = cmp.Or(k.Requests, mostRequests)
+		k.TimeScale = cmp.Or(k.TimeScale, units.Factor{Num: 1, Den: 1})
+		k.Tokens = cmp.Or(k.Tokens, 1024)
 	}
 	if b := m.Blocks; b != nil {
 		b.Block = cmp.Or(b.Block, 4<<10)
@@ -144,6 +162,13 @@ func (c *checker) messages(at string, m *Messages, names map[string]string) {
 		c.exactlyOne(at+".closed", *o, "sizes", "file")
 	}
 	if k := m.Cache; k != nil {
+		c.exactlyOne(at+".cache", *k, "per-second", "trace")
+		switch {
+		case k.Trace == "" && k.Requests == 0 && !c.known(at+".cache.requests") && !c.broken(at+".cache"):
+			c.report(at+".cache", at+".cache does not say how many requests come", "add requests: a number")
+		case k.Trace == "" && (k.Tokens != 0 || k.TimeScale != units.Factor{}):
+			c.report(at+".cache", at+".cache has tokens or time-scale, and no trace", "remove them, or add trace: a file")
+		}
 		c.between(at+".cache.layer-bytes", k.LayerBytes, 1, 1<<30)
 	}
 	if b := m.Blocks; b != nil {

@@ -128,7 +128,7 @@ func makeSchema(t *testing.T) []byte {
 		"Workload":     {"size", "sizes"},
 		"Training":     {"model", "trace"},
 		"Messages":     {"open", "closed", "cache", "blocks"},
-		"OpenMessages": {"sizes", "file"}, "ClosedMessages": {"sizes", "file"},
+		"OpenMessages": {"sizes", "file"}, "ClosedMessages": {"sizes", "file"}, "CacheMessages": {"per-second", "trace"},
 	} {
 		for _, choice := range choices {
 			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf, &jsonschema.Schema{Required: []string{choice}})

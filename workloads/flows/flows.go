@@ -155,6 +155,11 @@ type Cache struct {
 	// Requests come as a Poisson process, so many in a second.
 	Requests  int
 	PerSecond float64
+	// Or they are those of a trace, at its times by TimeScale, at most Requests of them unless
+	// that is 0. Then what a prompt takes and gives is for Tokens, and others are in proportion.
+	Trace     []Request
+	TimeScale float64
+	Tokens    int
 	// A prompt takes LayerTime of its prefill rank for each of Layers, one request
 	// after the other, and gives LayerBytes for each.
 	Layers     int
@@ -165,29 +170,58 @@ type Cache struct {
 	Seed  uint64
 }
 
+// prompt is a request, with what it takes and gives for each layer.
+type prompt struct {
+	at, time time.Duration
+	bytes    units.Bytes
+}
+
+func (c Cache) prompts() []prompt {
+	var all []prompt
+	for _, r := range c.Trace {
+		if c.Requests > 0 && len(all) == c.Requests {
+			break
+		}
+		part := float64(r.Tokens) / float64(c.Tokens)
+		all = append(all, prompt{seconds(r.At.Seconds() * c.TimeScale), seconds(c.LayerTime.Seconds() * part), round(float64(c.LayerBytes) * part)})
+	}
+	if c.Trace != nil {
+		return all
+	}
+	draw := rand.New(rand.NewPCG(c.Seed, 0))
+	var at float64
+	for range c.Requests {
+		at += draw.ExpFloat64() / c.PerSecond
+		all = append(all, prompt{seconds(at), c.LayerTime, c.LayerBytes})
+	}
+	return all
+}
+
 // Schedule is of the layers of requests, which prefill and decode ranks take in turn.
 // Groups are numbers of requests.
 func (c Cache) Schedule() (*Schedule, error) {
 	decode := c.Ranks - c.Prefill
-	if c.Prefill < 1 || decode < 1 || !(c.PerSecond > 0) || c.Layers < 1 {
-		return nil, fmt.Errorf("%d prefill and %d decode ranks, %v requests a second of %d layers: want some of each", c.Prefill, decode, c.PerSecond, c.Layers)
+	switch {
+	case c.Prefill < 1 || decode < 1 || c.Layers < 1:
+		return nil, fmt.Errorf("%d prefill and %d decode ranks, requests of %d layers: want some of each", c.Prefill, decode, c.Layers)
+	case c.Trace == nil && !(c.PerSecond > 0):
+		return nil, fmt.Errorf("%v requests a second: want some", c.PerSecond)
+	case c.Trace != nil && (c.Tokens < 1 || !(c.TimeScale > 0)):
+		return nil, fmt.Errorf("a trace whose times are multiplied by %v, and %d tokens of a prompt: want more than nothing", c.TimeScale, c.Tokens)
 	}
-	draw := rand.New(rand.NewPCG(c.Seed, 0))
 	free := make([]time.Duration, c.Prefill)
-	var at float64
 	s := &Schedule{}
-	for r := range c.Requests {
-		at += draw.ExpFloat64() / c.PerSecond
-		s.Arrivals = append(s.Arrivals, seconds(at))
+	for r, p := range c.prompts() {
+		s.Arrivals = append(s.Arrivals, p.at)
 		by := r % c.Prefill
-		begin := max(s.Arrivals[r], free[by])
-		free[by] = begin + time.Duration(c.Layers)*c.LayerTime
+		begin := max(p.at, free[by])
+		free[by] = begin + time.Duration(c.Layers)*p.time
 		for layer := range c.Layers {
-			due := begin + time.Duration(layer+1)*c.LayerTime
+			due := begin + time.Duration(layer+1)*p.time
 			if c.Whole {
 				due = free[by]
 			}
-			s.Messages = append(s.Messages, Message{From: by, To: c.Prefill + r%decode, Bytes: c.LayerBytes, At: due, Group: r})
+			s.Messages = append(s.Messages, Message{From: by, To: c.Prefill + r%decode, Bytes: p.bytes, At: due, Group: r})
 		}
 	}
 	slices.SortStableFunc(s.Messages, func(a, b Message) int { return int(a.At - b.At) })

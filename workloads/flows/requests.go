@@ -1,0 +1,155 @@
+package flows
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Request is a prompt that came to a server of language models.
+type Request struct {
+	At     time.Duration // after the first one
+	Tokens int           // of the prompt
+}
+
+// Limits of a trace of requests.
+const (
+	mostRequests = 1 << 20
+	mostTokens   = 1 << 24
+	mostSeconds  = 1e9
+)
+
+// ReadRequests reads when prompts came and how long they were, by the ending of the name:
+// .csv has a line of names, of which count TIMESTAMP, a time of day or seconds, and
+// ContextTokens (Azure's LLM inference traces) or Request tokens (BurstGPT); and .jsonl, a
+// JSON value on each line, timestamp, in ms, and input_length (Mooncake). Times do not fall.
+// Errors tell the line.
+func ReadRequests(name string, text []byte) ([]Request, error) {
+	r := requests{name: name}
+	var err error
+	switch filepath.Ext(name) {
+	case ".csv":
+		err = r.csv(text)
+	case ".jsonl":
+		err = r.json(text)
+	default:
+		return nil, fmt.Errorf("%s: want a file that ends in .csv or .jsonl", name)
+	}
+	if err == nil && len(r.all) == 0 {
+		err = fmt.Errorf("%s: no request", name)
+	}
+	return r.all, err
+}
+
+type requests struct {
+	name  string
+	all   []Request
+	first float64 // time in seconds
+}
+
+func (r *requests) errorAt(line int, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s", r.name, line, fmt.Sprintf(format, args...))
+}
+
+// add takes in one that came at a time in seconds, from whatever they are counted.
+func (r *requests) add(line int, at, tokens float64) error {
+	if len(r.all) == 0 {
+		r.first = at
+	}
+	after := at - r.first
+	if !(after >= 0 && after < mostSeconds) || len(r.all) > 0 && seconds(after) < r.all[len(r.all)-1].At {
+		return r.errorAt(line, "a time before that of the request above, or years behind the first: want times that do not fall")
+	}
+	if !(tokens >= 1 && tokens <= mostTokens) || tokens != math.Trunc(tokens) {
+		return r.errorAt(line, "a prompt of %v tokens, want 1 to %d", tokens, mostTokens)
+	}
+	if len(r.all) == mostRequests {
+		return r.errorAt(line, "more than %d requests", mostRequests)
+	}
+	r.all = append(r.all, Request{At: seconds(after), Tokens: int(tokens)})
+	return nil
+}
+
+func (r *requests) csv(text []byte) error {
+	reader := csv.NewReader(bytes.NewReader(text))
+	reader.ReuseRecord, reader.TrimLeadingSpace = true, true
+	head, err := reader.Read()
+	if err != nil {
+		return r.errorAt(1, "no line of names: %v", err)
+	}
+	column := func(names ...string) int {
+		return slices.IndexFunc(head, func(h string) bool { return slices.Contains(names, strings.ToLower(strings.TrimSpace(h))) })
+	}
+	at, prompt := column("timestamp"), column("contexttokens", "request tokens")
+	if at < 0 || prompt < 0 {
+		return r.errorAt(1, "columns %.80q, want TIMESTAMP and ContextTokens, or Timestamp and Request tokens", strings.Join(head, ","))
+	}
+	for {
+		record, err := reader.Read()
+		var wrong *csv.ParseError
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.As(err, &wrong):
+			return r.errorAt(wrong.Line, "%v", wrong.Err)
+		case err != nil:
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		line, _ := reader.FieldPos(0)
+		when, err := timeOf(record[at])
+		if err != nil {
+			return r.errorAt(line, "%v", err)
+		}
+		tokens, err := strconv.ParseFloat(record[prompt], 64)
+		if err != nil {
+			return r.errorAt(line, "a prompt of %.40q tokens, want a number", record[prompt])
+		}
+		if err := r.add(line, when, tokens); err != nil {
+			return err
+		}
+	}
+}
+
+// timeOf is a time of day or a number, in seconds.
+func timeOf(text string) (float64, error) {
+	if v, err := strconv.ParseFloat(text, 64); err == nil {
+		return v, nil
+	}
+	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04:05Z07:00", time.RFC3339} {
+		if t, err := time.Parse(layout, text); err == nil { // fractions of seconds, too
+			return float64(t.Unix()) + float64(t.Nanosecond())/1e9, nil
+		}
+	}
+	return 0, fmt.Errorf("time %.40q, want seconds or one such as 2023-11-16 18:17:03.979", text)
+}
+
+func (r *requests) json(text []byte) error {
+	for i, line := range bytes.Split(text, []byte("\n")) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var v struct {
+			Timestamp *float64 `json:"timestamp"`
+			Tokens    *float64 `json:"input_length"`
+		}
+		if err := json.Unmarshal(line, &v); err != nil {
+			return r.errorAt(i+1, "%v", err)
+		}
+		if v.Timestamp == nil || v.Tokens == nil {
+			return r.errorAt(i+1, "no timestamp, in ms, or no input_length")
+		}
+		if err := r.add(i+1, *v.Timestamp/1e3, *v.Tokens); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package flows
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestReadRequests holds that the formats of public traces say the same.
+func TestReadRequests(t *testing.T) {
+	want := []Request{{0, 4808}, {2500 * time.Millisecond, 3180}, {2500 * time.Millisecond, 1}}
+	for name, text := range map[string]string{
+		"azure.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9700000,4808,10\r\n2023-11-16 18:17:06.4700000,3180,8\r\n2023-11-16 18:17:06.4700000,1,27",
+		"zone.csv":  "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.250000+00:00,4808,10\n2024-05-10 00:00:02.750000+00:00,3180,8\n2024-05-10 02:00:02.750000+02:00,1,8\n",
+		"burst.csv": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,4808,18,490,Conversation log\n7.5,\"GPT-4\",3180,230,1317,x\n7.5,a,1,1,2,x\n",
+		"mooncake.jsonl": `{"timestamp": 27482, "input_length": 4808, "output_length": 52, "hash_ids": [46, 47]}
+{"timestamp": 29982, "input_length": 3180, "output_length": 26, "hash_ids": [46]}
+
+{"timestamp": 29982, "input_length": 1, "output_length": 1, "hash_ids": []}`,
+	} {
+		got, err := ReadRequests(name, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range got {
+			got[i].At = got[i].At.Round(time.Microsecond) // seconds since 1970 have no more in 64 bits
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestWrongRequests holds that a trace that is none says where and why.
+func TestWrongRequests(t *testing.T) {
+	const head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"f.txt", "", "f.txt: want a file that ends in .csv or .jsonl"},
+		{"f.csv", "", "f.csv:1: no line of names"},
+		{"f.csv", head, "f.csv: no request"},
+		{"f.csv", "time,tokens\n1,2\n", `f.csv:1: columns "time,tokens", want TIMESTAMP`},
+		{"f.csv", head + "1,2,3\n2,3\n", "f.csv:3: wrong number of fields"},
+		{"f.csv", head + "soon,2,3\n", `f.csv:2: time "soon", want seconds`},
+		{"f.csv", head + "1,many,3\n", `f.csv:2: a prompt of "many" tokens`},
+		{"f.csv", head + "1,0,3\n", "f.csv:2: a prompt of 0 tokens, want 1 to"},
+		{"f.csv", head + "1,1.5,3\n", "f.csv:2: a prompt of 1.5 tokens"},
+		{"f.csv", head + "5,1,3\n4,1,3\n", "f.csv:3: a time before that of the request above"},
+		{"f.csv", head + "5,1,3\nNaN,1,3\n", "f.csv:3: a time before"},
+		{"f.csv", head + "5,1,3\n1e300,1,3\n", "f.csv:3: a time before that of the request above, or years"},
+		{"f.jsonl", "\n", "f.jsonl: no request"},
+		{"f.jsonl", "{\"timestamp\": 1, \"input_length\": 4}\n{]\n", "f.jsonl:2: invalid character"},
+		{"f.jsonl", `{"timestamp": 1}`, "f.jsonl:1: no timestamp, in ms, or no input_length"},
+	} {
+		if _, err := ReadRequests(c.name, []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %s", c.text, err, c.want)
+		}
+	}
+}
+
+// FuzzReadRequests holds that whatever is read is in order.
+func FuzzReadRequests(f *testing.F) {
+	f.Add([]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,4808,10\n7,1,2\n"))
+	f.Add([]byte(`{"timestamp": 27482, "input_length": 4808}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, name := range []string{"f.csv", "f.jsonl"} {
+			all, err := ReadRequests(name, text)
+			if err != nil {
+				continue
+			}
+			if all[0].At != 0 || !slices.IsSortedFunc(all, func(a, b Request) int { return int(a.At - b.At) }) {
+				t.Errorf("%s: %v", name, all)
+			}
+		}
+	})
+}
+
+// TestCacheOfRequests holds a schedule by hand: prompts of a trace take as long, and give as
+// much, as they have tokens.
+func TestCacheOfRequests(t *testing.T) {
+	c := Cache{
+		Ranks: 2, Prefill: 1, Layers: 2, LayerTime: 10 * time.Millisecond, LayerBytes: 1000, Tokens: 100, TimeScale: 0.5,
+		Trace: []Request{{0, 50}, {100 * time.Millisecond, 200}, {100 * time.Millisecond, 100}},
+	}
+	s, err := c.Schedule()
+	if err != nil || !slices.Equal(s.Arrivals, []time.Duration{0, 50 * time.Millisecond, 50 * time.Millisecond}) {
+		t.Fatal(s, err)
+	}
+	want := []Message{
+		{0, 1, 500, 5 * time.Millisecond, 0, 0}, {0, 1, 500, 10 * time.Millisecond, 0, 0},
+		{0, 1, 2000, 70 * time.Millisecond, 1, 0}, {0, 1, 2000, 90 * time.Millisecond, 1, 0},
+		{0, 1, 1000, 100 * time.Millisecond, 2, 0}, {0, 1, 1000, 110 * time.Millisecond, 2, 0},
+	}
+	if !slices.Equal(s.Messages, want) {
+		t.Errorf("%+v, want %+v", s.Messages, want)
+	}
+	c.Requests = 1
+	if s, err := c.Schedule(); err != nil || len(s.Messages) != 2 {
+		t.Errorf("of one request %v, %v", s, err)
+	}
+	c.Tokens = 0
+	if _, err := c.Schedule(); err == nil {
+		t.Error("a trace without the tokens of a layer's time gives a schedule")
+	}
+}
