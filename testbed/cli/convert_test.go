@@ -10,7 +10,7 @@ import (
 	"railbed/testbed/hosttest"
 )
 
-var limits = regexp.MustCompile(`(?m)^ *(cpu|memory): .*\n`)
+var limits = regexp.MustCompile(`(?m)^ *(cpu|memory|ports): .*\n`)
 
 // TestImportedLabRuns brings two topologies of containerlab up, one of bridges and
 // one that routes, and has their nodes reach each other; and what is exported and
@@ -28,7 +28,7 @@ func TestImportedLabRuns(t *testing.T) {
 		}
 		dir := t.TempDir()
 		lab := filepath.Join(dir, "lab.clab.yml")
-		// An ordinary user has no limits of cpu and memory.
+		// An ordinary user has no limits of cpu and memory, and no ports of the host.
 		if err := os.WriteFile(lab, limits.ReplaceAll(text, nil), 0o644); err != nil {
 			t.Fatal(err)
 		}

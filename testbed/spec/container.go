@@ -40,7 +40,7 @@ type Container struct {
 	Build string `yaml:"build,omitempty" json:"build,omitempty"`
 	// BuildNetwork is what RUN has in a Dockerfile: none (default), the engine's default
 	// network, or the host's.
-	BuildNetwork string `yaml:"build-network,omitempty" json:"build-network,omitempty" jsonschema:"enum=none,enum=default,enum=host"`
+	BuildNetwork string `yaml:"build-network,omitempty" json:"build_network,omitempty" jsonschema:"enum=none,enum=default,enum=host"`
 	// RootFS is a tar archive, relative to this file, of a container's root file system.
 	RootFS string `yaml:"rootfs,omitempty" json:"rootfs,omitempty"`
 	// Pull is when a container's image is fetched from its registry: missing (default),
