@@ -64,3 +64,28 @@ checks:
 		t.Errorf("%s: %s", c.Verdict, c.Summary)
 	}
 }
+
+// UCX moves its bytes through the memory of one node, and says how fast it was: the
+// packets say that nothing crossed.
+func TestRunThatStaysInMemory(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.OpenMPI, hosttest.UCX)
+	const steps = `steps:
+  - capture: {at: [nics], file: run.pcapng, snaplen: 338B}
+  - stack:
+      name: here
+      kind: openmpi
+      sends: 1MiB
+      timeout: 30s
+      command: [sh, -c, '[ $OMPI_COMM_WORLD_RANK = 0 ] || exit 0; export UCX_TLS=posix,self; unset UCX_NET_DEVICES; ucx_perftest >/dev/null & until ucx_perftest localhost -t tag_bw -s 65536 -n 32 -w 1; do sleep 0.1; done']
+checks:
+  - packets: {crossed: here}
+`
+	o := options(t, twoHosts+steps)
+	r := runAll(t, t.Context(), o)
+	if c := r.Checks[0]; c.Verdict != verdict.Fail || !strings.Contains(c.Summary, "of at least 1048576") {
+		t.Errorf("%s: %s", c.Verdict, c.Summary)
+	}
+	if said := readOut(t, o, "logs/h0/here.out"); !strings.Contains(said, "Final: ") {
+		t.Errorf("UCX said %q", said)
+	}
+}
