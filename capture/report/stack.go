@@ -31,6 +31,24 @@ type Stack struct {
 	// Figures are the columns that Costs are of: what the program's users look at.
 	Figures []string    `json:"figures,omitempty"`
 	Costs   []StackCost `json:"costs,omitempty"`
+	// Slow is the rank to which all others had the longer way; none stands out where it is
+	// left out.
+	Slow *FarRank `json:"slow,omitempty"`
+}
+
+// FarRank is a rank whose round trips take longer than others', by the kernels' account
+// of TCP connections. Times are seconds.
+type FarRank struct {
+	Rank int    `json:"rank"`
+	Node string `json:"node"`
+	// Trip is the least one to or from it, and Others the median of pairs without it.
+	Trip   float64 `json:"trip"`
+	Others float64 `json:"others"`
+}
+
+// String says who it is and by how much.
+func (s FarRank) String() string {
+	return fmt.Sprintf("rank %d (%s) is slow to reach: its least round trip takes %s, others' %s", s.Rank, s.Node, seconds(s.Trip), seconds(s.Others))
 }
 
 // StackCost is a figure in the other run and in this one.
@@ -162,6 +180,9 @@ func (s Stack) Cells(row StackRow) []string {
 func (t *textWriter) stacks(stacks []Stack) {
 	for _, s := range stacks {
 		t.printf("%s\n", s.Title())
+		if s.Slow != nil {
+			t.printf("%v\n", s.Slow)
+		}
 		if len(s.Columns) == 0 {
 			t.printf("\n")
 			continue

@@ -2,15 +2,17 @@ package stacks
 
 import (
 	"encoding/json"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"railbed/capture/report"
+	"railbed/testbed/plan"
 )
 
 // Whatever programs print, it is a table that a report can hold, or an error.
 func FuzzOutput(f *testing.F) {
-	for _, text := range []string{iperf3Says, redisSays, ucxSays, libfabricSays, osuSays, ddpSays, perftestSaysBandwidth, perftestSaysLatency} {
+	for _, text := range []string{iperf3Says, redisSays, ucxSays, libfabricSays, osuSays, ddpSays, perftestSaysBandwidth, perftestSaysLatency, ssSays} {
 		f.Add(text)
 	}
 	for figure, is := range map[string]string{"7211.54": redisSays, "12.59": ucxSays, "1.11": libfabricSays, "6533.19": osuSays, "33.736": ddpSays, "4.01": perftestSaysBandwidth, "4.719": redisSays} {
@@ -56,6 +58,13 @@ func FuzzOutput(f *testing.F) {
 		whole("perftest", perftestBandwidth, rows, err)
 		rows, err = one(parsePerftest("p", text, perftestLatency, true))
 		whole("perftest", perftestLatency, rows, err)
+		trips := newTrips([]*plan.Node{{Name: "h1", Loopbacks: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}})
+		trips.read("h0", text)
+		for pair, took := range trips.least {
+			if pair != [2]string{"h0", "h1"} || took < 0 {
+				t.Errorf("trips: %v takes %v", pair, took)
+			}
+		}
 		waitedFor(nil, map[string]string{"h0": text})
 	})
 }

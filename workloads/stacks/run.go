@@ -37,6 +37,7 @@ type run struct {
 	testbed  *testbed.Testbed
 	ranks    []plan.Rank // of the nodes
 	commands map[string]string
+	trips    *trips
 
 	ctx     context.Context
 	kill    context.CancelCauseFunc
@@ -49,7 +50,7 @@ type run struct {
 type logs struct{ out, err io.Writer }
 
 func newRun(ctx context.Context, tb *testbed.Testbed, job Job, commands map[string]string) *run {
-	r := &run{Job: job, testbed: tb, commands: commands, logs: map[string]logs{}}
+	r := &run{Job: job, testbed: tb, commands: commands, logs: map[string]logs{}, trips: newTrips(job.Nodes)}
 	// What waits for whom can be seen as long as all of it is there.
 	r.ctx, r.kill = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { r.kill(r.stuck(context.Cause(ctx))) })
@@ -58,6 +59,14 @@ func newRun(ctx context.Context, tb *testbed.Testbed, job Job, commands map[stri
 		if slices.ContainsFunc(job.Nodes, func(n *plan.Node) bool { return n.Name == rank.Node }) {
 			r.ranks = append(r.ranks, rank)
 		}
+	}
+	if len(job.Nodes) > 2 { // of two none can be told to be the slow one
+		looked := make(chan struct{})
+		go func() {
+			defer close(looked)
+			r.watchTrips(r.ctx)
+		}()
+		r.closers = append(r.closers, func() { <-looked })
 	}
 	return r
 }
@@ -307,7 +316,12 @@ func (r *run) stuck(reason error) error {
 	if err != nil {
 		return reason
 	}
-	if text := waitedFor(r.ranks, states); text != "" {
+	text := waitedFor(r.ranks, states)
+	if len(r.Nodes) > 2 {
+		r.lookAtTrips(ctx)
+		text = strings.TrimPrefix(text+r.slowText(), "; ")
+	}
+	if text != "" {
 		return fmt.Errorf("%w: %s", reason, text)
 	}
 	return reason

@@ -1,0 +1,133 @@
+package stacks
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/testbed/plan"
+)
+
+const (
+	// firstLook is when connections are looked at first; the next time is twice as late.
+	firstLook = 400 * time.Millisecond
+	// A rank is slow whose least round trip takes slowTimes that of the others, and
+	// slowBy more: an emulated hop takes some 0.1 ms, on a busy machine several times that.
+	slowTimes = 2
+	slowBy    = time.Millisecond
+)
+
+// trips are the least round trips between nodes, by the kernels' account of their TCP
+// connections. It is safe for concurrent use.
+type trips struct {
+	mu    sync.Mutex
+	least map[[2]string]time.Duration // by pair, in order
+	nodes map[netip.Addr]string
+}
+
+func newTrips(nodes []*plan.Node) *trips {
+	t := &trips{least: map[[2]string]time.Duration{}, nodes: map[netip.Addr]string{}}
+	for _, n := range nodes {
+		for _, own := range n.Loopbacks {
+			t.nodes[own.Addr()] = n.Name
+		}
+		for _, nic := range n.NICs {
+			for _, own := range nic.Addrs {
+				t.nodes[own.Addr()] = n.Name
+			}
+		}
+	}
+	return t
+}
+
+// read takes in what ss printed in a node: a line for each connection.
+func (t *trips) read(node, said string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, line := range lines(said) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		peer, err := netip.ParseAddrPort(fields[4])
+		other := t.nodes[peer.Addr().Unmap()]
+		if err != nil || other == "" || other == node {
+			continue
+		}
+		for _, field := range fields[5:] {
+			value, found := strings.CutPrefix(field, "minrtt:")
+			if !found {
+				continue
+			}
+			if ms, err := figure(value); err == nil {
+				pair := [2]string{min(node, other), max(node, other)}
+				took := time.Duration(ms * float64(time.Millisecond))
+				if least, known := t.least[pair]; !known || took < least {
+					t.least[pair] = took
+				}
+			}
+		}
+	}
+}
+
+// slow is the rank whose round trips all take longer than those among the others; nil
+// where none stands out, or too little was seen.
+func (t *trips) slow(ranks []plan.Rank) *report.FarRank {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var slowest *report.FarRank
+	for i, rank := range ranks {
+		var own, others []time.Duration
+		for pair, took := range t.least {
+			if slices.Contains(pair[:], rank.Node) {
+				own = append(own, took)
+			} else {
+				others = append(others, took)
+			}
+		}
+		if len(own) == 0 || len(others) < 2 {
+			continue
+		}
+		slices.Sort(others)
+		least, usual := slices.Min(own), others[len(others)/2]
+		if least >= slowTimes*usual && least-usual >= slowBy && (slowest == nil || least.Seconds() > slowest.Trip) {
+			slowest = &report.FarRank{Rank: i, Node: rank.Node, Trip: least.Seconds(), Others: usual.Seconds()}
+		}
+	}
+	return slowest
+}
+
+// watchTrips looks at the connections of all nodes, ever more seldom, until ctx ends.
+// Where a node has no ss nothing is known.
+func (r *run) watchTrips(ctx context.Context) {
+	for wait := firstLook; ; wait *= 2 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		r.lookAtTrips(ctx)
+	}
+}
+
+func (r *run) lookAtTrips(ctx context.Context) {
+	for _, node := range r.Nodes {
+		said, err := r.testbed.Node(node.Name).Command(ctx, "ss", "-tinHO").Output()
+		if err == nil {
+			r.trips.read(node.Name, string(said))
+		}
+	}
+}
+
+// slowText is slow in words, behind a separator; empty where no rank stands out.
+func (r *run) slowText() string {
+	if slow := r.trips.slow(r.ranks); slow != nil {
+		return fmt.Sprintf("; %v", slow)
+	}
+	return ""
+}
