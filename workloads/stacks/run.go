@@ -195,7 +195,8 @@ func (r *run) put(node, path string, content []byte) error {
 }
 
 // serve starts a program that lasts as long as the run, and waits until it listens on
-// a TCP port. A server that ends by itself before then is an error.
+// a TCP port. A server that ends by itself before then is an error, and one that a
+// signal ends later is the end of the run: clients may wait for it for ever.
 func (r *run) serve(node string, port int, args ...string) error {
 	// It is ended by close, which waits for that: some programs write over their
 	// environment, and with it what they are known by.
@@ -228,6 +229,12 @@ func (r *run) serve(node string, port int, args ...string) error {
 		if r.ctx.Err() != nil {
 			return fmt.Errorf("%s in %s does not listen on TCP port %d: %w", args[0], node, port, context.Cause(r.ctx))
 		}
+		go func() {
+			var exit *testbed.ExitError
+			if err := <-ended; errors.As(err, &exit) && exit.Signal != 0 {
+				r.kill(fmt.Errorf("a server ended: %w", exit))
+			}
+		}()
 		return err
 	case err := <-ended:
 		cancel()
@@ -317,6 +324,9 @@ func (r *run) stuck(reason error) error {
 		return reason
 	}
 	text := waitedFor(r.ranks, states)
+	if text == "" {
+		text = r.stopped(ctx)
+	}
 	if len(r.Nodes) > 2 {
 		r.lookAtTrips(ctx)
 		text = strings.TrimPrefix(text+r.slowText(), "; ")
@@ -325,6 +335,19 @@ func (r *run) stuck(reason error) error {
 		return fmt.Errorf("%w: %s", reason, text)
 	}
 	return reason
+}
+
+// stopped names programs of the nodes that a signal has stopped: a server that writes
+// over its environment is known by nothing else.
+func (r *run) stopped(ctx context.Context) string {
+	var words []string
+	for _, node := range r.Nodes {
+		output, _ := r.testbed.Node(node.Name).Command(ctx, "sh", "-c", `sed -n 's/^[0-9]* (\(.*\)) T .*/\1/p' /proc/[0-9]*/stat 2>/dev/null; true`).Output()
+		for name := range strings.Lines(string(output)) {
+			words = append(words, fmt.Sprintf("%s (%s) is stopped", strings.TrimSpace(name), node.Name))
+		}
+	}
+	return strings.Join(words, "; ")
 }
 
 func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }

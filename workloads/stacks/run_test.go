@@ -103,3 +103,37 @@ func TestProgramsThatAreNotThere(t *testing.T) {
 		t.Errorf("a server that ends: %v", err)
 	}
 }
+
+// A server that is killed ends the run, and one that is stopped is named when the run's
+// time is over.
+func TestServersThatEnd(t *testing.T) {
+	tb := up(t)
+	hosttest.Need(t, hosttest.Redis)
+	for _, test := range []struct {
+		signal string
+		limit  time.Duration
+		want   string
+	}{
+		{"KILL", time.Minute, "a server ended: redis-server in h0: signal 9 (killed)"},
+		{"STOP", 2 * time.Second, "out of time: redis-server (h0) is stopped"},
+	} {
+		job := Job{
+			Step: &spec.Stack{Name: "server", Kind: spec.Redis, Size: 1 << 10, Iterations: 10_000_000},
+			Plan: tb.Plan(), Log: func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil },
+		}
+		for i := range job.Plan.Nodes {
+			job.Nodes = append(job.Nodes, &job.Plan.Nodes[i])
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), test.limit, errors.New("out of time"))
+		defer cancel()
+		go func() {
+			const script = `until pidof redis-server >/dev/null && grep -q ':18EB .* 01 ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done; kill -$1 $(pidof redis-server)`
+			if err := tb.Node("h0").Command(ctx, "sh", "-c", script, "end", test.signal).Run(); err != nil {
+				t.Errorf("%s: %v", test.signal, err)
+			}
+		}()
+		if result, err := Run(ctx, tb, job); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: got %+v, %v; want %q", test.signal, result, err, test.want)
+		}
+	}
+}
