@@ -47,8 +47,10 @@ const (
 // comm_tag and pg_name. comm_size is what an Operation's Bytes are. Computation takes its
 // duration_micros, nodes of memory and metadata take none. Collectives are among all ranks, or
 // those of the group that pg_name names. Nodes become tasks in the order of their
-// dependencies, of those that are ready the lowest id first; messages from one rank to
-// another of the same tag must come in one order at both. Errors name the byte.
+// dependencies, of those that are ready the lowest id first. A message goes when its sender's
+// turn has come, and its receiver's node is done when that has and the message has come, as in
+// ASTRA-sim; messages from one rank to another of the same tag must stand in one order at
+// both. Errors name the byte.
 func ReadChakra(files []File, groups map[string][]int, o Options) (*training.Program, error) {
 	if len(files) == 0 || o.Ranks != 0 && o.Ranks != len(files) {
 		return nil, fmt.Errorf("%d execution traces, want one for each of %d ranks", len(files), o.Ranks)
@@ -258,9 +260,16 @@ func (c *chakra) tasks(b *training.Builder) error {
 		if err != nil {
 			return err
 		}
+		var after []int
 		for _, id := range node.after {
-			made.After = append(made.After, task[id])
+			after = append(after, task[id])
 		}
+		if node.kind == nodeReceive && len(after) > 0 && made.Kind == training.Exchange {
+			// A message goes when its sender sends it, whether anybody waits for it yet.
+			after = append(after, b.Add(c.rank, made))
+			made = training.Task{Name: made.Name, Kind: training.Delay}
+		}
+		made.After = after
 		task[node.id] = b.Add(c.rank, made)
 		for _, i := range node.before {
 			if c.nodes[i].waits--; c.nodes[i].waits == 0 {

@@ -1,10 +1,12 @@
 package trace
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -13,6 +15,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"railbed/workloads/training"
 )
 
 // et is the part of Chakra's et_def.proto that the tests need, by its numbers, so that
@@ -100,6 +104,39 @@ func TestChakra(t *testing.T) {
 	}
 	if send := p.Operations[p.Tasks[0][2].Operation]; send.Channel != 4 || !slices.Equal(send.Ranks, []int{0, 1}) {
 		t.Errorf("%+v, want tag 4 from 0 to 1", send)
+	}
+}
+
+// Ranks that all send before they receive, as in collectives that are written out, do not wait
+// for each other for good: it takes two steps of a ring, of which each has computed before.
+func TestChakraRing(t *testing.T) {
+	const ranks = 3
+	var files []File
+	for rank := range ranks {
+		var nodes []string
+		for step := range 2 {
+			send := fmt.Sprintf(`id: %d type: 5 data_deps: [%s] attr { name: "comm_dst" int32_val: %d } attr { name: "comm_size" uint64_val: 4000 }`, 3*step, map[bool]string{true: "", false: "2"}[step == 0], (rank+1)%ranks)
+			receive := fmt.Sprintf(`id: %d type: 6 data_deps: %d attr { name: "comm_src" int32_val: %d } attr { name: "comm_size" uint64_val: 4000 }`, 3*step+1, 3*step, (rank+ranks-1)%ranks)
+			nodes = append(nodes, send, receive, fmt.Sprintf(`id: %d type: 4 duration_micros: 250 data_deps: %d`, 3*step+2, 3*step+1))
+		}
+		files = append(files, File{fmt.Sprintf("f.%d.et", rank), encoded(t, append([]string{metadata}, nodes...)...)})
+	}
+	p, err := ReadChakra(files, nil, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans, err := p.Predict(func(*training.Operation) time.Duration { return 100 * time.Microsecond })
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, times := p.Times(spans)
+	if want := 700 * time.Microsecond; whole != want || p.Sent(1) != 8000 {
+		t.Errorf("it takes %v and sends %d bytes, want %v and 8000", whole, p.Sent(1), want)
+	}
+	for rank, got := range times {
+		if want := (training.Times{Compute: 500 * time.Microsecond, Exposed: 200 * time.Microsecond}); got != want {
+			t.Errorf("rank %d: %+v, want %+v", rank, got, want)
+		}
 	}
 }
 
