@@ -151,8 +151,9 @@ func (p *Program) scale(bytes, times units.Factor) {
 	for i := range p.Operations {
 		o := &p.Operations[i]
 		scaled := uint64(bytes.Times(units.Bytes(o.Bytes)))
-		if o.Bytes > 0 {
-			o.Bytes = max(scaled, ElementSize) / ElementSize * ElementSize
+		if o.Bytes > 0 && scaled != o.Bytes {
+			each := ElementSize * uint64(len(o.Ranks)) // so that all have equal parts
+			o.Bytes = max(scaled, each) / each * each
 		}
 	}
 	for _, tasks := range p.Tasks {
