@@ -2,10 +2,14 @@ package convert
 
 import (
 	"fmt"
+	"strings"
 
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 )
+
+// beside is the network of nodes that have one beside the fabric.
+const beside = "management"
 
 // ToCompose makes a Compose file of a testbed and its plan: a service for each
 // node, and a network for each part of the fabric in which NICs reach each other.
@@ -14,6 +18,7 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 	e := newExporter(t, p, image)
 	parts, names := e.parts()
 	var services mapping
+	managed := false
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		service := e.service(n.Name)
@@ -37,11 +42,21 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 				joined = append(joined, part)
 			}
 		}
+		if made := e.testbed.NodeFor(n.Name); made.Management != nil {
+			joined = append(joined, beside)
+			if !made.Management.Internet {
+				e.note(fmt.Sprintf("nodes[%q]", n.Name), "a network of Compose that publishes ports leads everywhere", "node %s reaches what the host reaches", n.Name)
+			}
+			managed = true
+		}
 		services = append(services, entry{n.Name, append(service, entry{"networks", joined})})
 	}
 	var networks mapping
 	for _, name := range names {
 		networks = append(networks, entry{name, mapping{{"driver", "bridge"}, {"internal", true}}})
+	}
+	if managed {
+		networks = append(networks, entry{beside, mapping{{"driver", "bridge"}}})
 	}
 	e.note("fabric", "Compose has networks and nothing between them", "the switches, and rates, delays and addresses of %d links, are left out", len(p.Links))
 	e.leaveSteps(false)
@@ -52,13 +67,18 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 // service is what a node is made of, in Compose's words.
 func (e *exporter) service(name string) mapping {
 	made := e.testbed.NodeFor(name)
-	if made.Runtime != spec.Docker || made.Image == "" {
-		if made.Runtime != spec.Netns {
-			e.note(fmt.Sprintf("nodes[%q]", name), "", "node %s is a container of image %s, not of runtime %s", name, e.image, made.Runtime)
-		}
-		return mapping{{"image", e.image}, {"hostname", name}, {"command", []string{"sleep", "infinity"}}, {"init", true}, {"cap_add", []string{netAdmin, "NET_RAW"}}}
+	var ports mapping
+	if made.Management != nil && len(made.Management.Publish) > 0 {
+		ports = mapping{{"ports", made.Management.Publish}}
 	}
-	service := mapping{{"image", made.Image}, {"hostname", name}}
+	if made.Runtime != spec.Docker || made.Image == "" && made.Build == "" {
+		e.standsIn(made, name)
+		return append(mapping{{"image", e.image}, {"hostname", name}, {"command", []string{"sleep", "infinity"}}, {"init", true}, {"cap_add", []string{netAdmin, "NET_RAW"}}}, ports...)
+	}
+	service := append(mapping{{"image", made.Image}, {"hostname", name}}, ports...)
+	if made.Build != "" {
+		service[0] = entry{"build", made.Build}
+	}
 	if made.Idle {
 		made.Entrypoint = []string{"sleep", "infinity"}
 	}
@@ -70,8 +90,26 @@ func (e *exporter) service(name string) mapping {
 			service = append(service, entry{e.key, e.list})
 		}
 	}
-	if made.Restart != "" {
-		service = append(service, entry{"restart", made.Restart})
+	for _, e := range []entry{{"restart", made.Restart}, {"pull_policy", made.Pull}} {
+		if e.value != "" {
+			service = append(service, e)
+		}
+	}
+	if made.Health != nil {
+		interval, retries := healthOf(made.Health)
+		every := fmt.Sprintf("%ds", interval)
+		service = append(service, entry{"healthcheck", mapping{{"test", append([]string{"CMD"}, made.Health.Command...)}, {"interval", every}, {"timeout", every}, {"retries", retries}}})
+	}
+	var limits mapping
+	for _, l := range settings(made.Ulimits) {
+		soft, hard, both := strings.Cut(l.value.(string), ":")
+		if !both {
+			hard = soft
+		}
+		limits = append(limits, entry{l.key, mapping{{"soft", soft}, {"hard", hard}}})
+	}
+	if limits != nil {
+		service = append(service, entry{"ulimits", limits})
 	}
 	return service
 }

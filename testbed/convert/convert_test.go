@@ -170,6 +170,58 @@ checks:
 	}
 }
 
+// TestExportOfContainers has what nodes of runtime docker are made of in both files'
+// words.
+func TestExportOfContainers(t *testing.T) {
+	const file = `name: t
+fabric: {topology: single-switch, params: {hosts: 3}}
+nodes:
+  h0:
+    runtime: docker
+    image: a/b:1
+    pull: never
+    ulimits: {nofile: "1024:2048"}
+    health: {command: [/ready], interval: 1500ms, timeout: 20s}
+    management: {publish: ["8080:80"]}
+  h1: {runtime: docker, build: ./here}
+`
+	made, err := spec.Decode("t.yaml", []byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Compile(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		export func(*spec.Testbed, *plan.Plan, string) ([]byte, spec.Problems, error)
+		has    []string
+		told   []string
+	}{
+		"containerlab": {convert.ToContainerlab,
+			[]string{"ports:\n      - 8080:80", "image-pull-policy: Never", "healthcheck:\n        test:\n        - CMD\n        - /ready\n        interval: 2\n        timeout: 2\n        retries: 5", "type: veth\n    endpoints:\n    - node: h0\n      interface: eth0"},
+			[]string{"t.yaml:4:3: ulimits of node h0 stand in a label", "t.yaml:11:3: node h1 is a container of image example/image, not of what its file makes it from"}},
+		"compose": {convert.ToCompose,
+			[]string{"ports:\n    - 8080:80", "pull_policy: never", "interval: 2s\n      timeout: 2s\n      retries: 5", "nofile:\n        soft: '1024'\n        hard: '2048'", "- fabric0\n    - management", "management:\n    driver: bridge", "build: ./here"},
+			[]string{"t.yaml:4:3: node h0 reaches what the host reaches"}},
+	} {
+		text, left, err := test.export(made, p, "example/image")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range test.has {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s: no %q in\n%s", name, want, text)
+			}
+		}
+		for _, want := range test.told {
+			if !strings.Contains(left.Error(), want) {
+				t.Errorf("%s: no %q in\n%v", name, want, left)
+			}
+		}
+	}
+}
+
 func TestWrongTopologies(t *testing.T) {
 	two := "topology: {nodes: {a: {kind: linux}, b: {kind: linux}}, links: [%s]}"
 	for _, test := range []struct{ text, want string }{

@@ -1,12 +1,14 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -192,7 +194,15 @@ func (e *exporter) nodes() (mapping, error) {
 			return nil, err
 		}
 		made := e.testbed.NodeFor(n.Name)
-		node := append(mapping{{"kind", kindLinux}, {"network-mode", "none"}}, e.container(made, n.Name)...)
+		node := mapping{{"kind", kindLinux}}
+		if made.Management != nil {
+			if len(made.Management.Publish) > 0 {
+				node = append(node, entry{"ports", made.Management.Publish})
+			}
+		} else {
+			node = append(node, entry{"network-mode", "none"})
+		}
+		node = append(node, e.container(made, n.Name)...)
 		if len(n.Env) > 0 {
 			node = append(node, entry{"env", settings(n.Env)})
 		}
@@ -238,9 +248,7 @@ func (e *exporter) nodes() (mapping, error) {
 func (e *exporter) container(made spec.Node, name string) mapping {
 	path := fmt.Sprintf("nodes[%q]", name)
 	if made.Runtime != spec.Docker || made.Image == "" {
-		if made.Runtime != spec.Netns {
-			e.note(path, "", "node %s is a container of image %s, not of runtime %s", name, e.image, made.Runtime)
-		}
+		e.standsIn(made, name)
 		return mapping{{"image", e.image}}
 	}
 	c := mapping{{"image", made.Image}}
@@ -266,7 +274,38 @@ func (e *exporter) container(made spec.Node, name string) mapping {
 	if made.Restart != "" {
 		c = append(c, entry{"restart-policy", made.Restart})
 	}
+	if made.Pull != "" {
+		c = append(c, entry{"image-pull-policy", map[string]string{spec.PullMissing: "IfNotPresent", spec.PullNever: "Never", spec.PullAlways: "Always"}[made.Pull]})
+	}
+	if made.Health != nil {
+		interval, retries := healthOf(made.Health)
+		c = append(c, entry{"healthcheck", mapping{{"test", append([]string{"CMD"}, made.Health.Command...)}, {"interval", interval}, {"timeout", interval}, {"retries", retries}}})
+	}
+	if len(made.Ulimits) > 0 {
+		e.note(path, "", "ulimits of node %s stand in a label", name)
+	}
 	return c
+}
+
+// standsIn notes that a node becomes a container of the image for nodes that have none.
+func (e *exporter) standsIn(made spec.Node, name string) {
+	path := fmt.Sprintf("nodes[%q]", name)
+	switch made.Runtime {
+	case spec.Netns:
+	case spec.Docker:
+		e.note(path, "", "node %s is a container of image %s, not of what its file makes it from", name, e.image)
+	default:
+		e.note(path, "", "node %s is a container of image %s, not of runtime %s", name, e.image, made.Runtime)
+	}
+}
+
+// healthOf is how many seconds are between two checks of a healthcheck, which are also
+// what one may take, and how many may fail until it has had its time.
+func healthOf(h *spec.Health) (interval, retries int) {
+	const whole, most = 30 * time.Second, 500 * time.Millisecond // as files have it by default
+	between, patience := cmp.Or(time.Duration(h.Interval), most), cmp.Or(time.Duration(h.Timeout), whole)
+	interval = int((between + time.Second - 1) / time.Second)
+	return interval, max(1, int(patience/time.Second)/(2*interval))
 }
 
 // setupOf is the command that gives a container what the plan gives its node or
@@ -332,7 +371,8 @@ func (e *exporter) links() ([]mapping, error) {
 				"what link %s does to packets stands in a label", l.Name)
 		}
 		all = append(all, mapping{
-			{"endpoints", []string{l.A.Node + ":" + l.A.Port, l.B.Node + ":" + l.B.Port}}, {"mtu", l.MTU}, {"labels", labels},
+			// The short form, with ends as texts, has no labels.
+			{"type", "veth"}, {"endpoints", []mapping{{{"node", l.A.Node}, {"interface", l.A.Port}}, {{"node", l.B.Node}, {"interface", l.B.Port}}}}, {"mtu", l.MTU}, {"labels", labels},
 		})
 	}
 	e.note("fabric.links", "", "rates of links stand in labels")
