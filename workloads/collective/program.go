@@ -17,7 +17,18 @@ type Program struct {
 	data     Data
 	slices   int // of each chunk, of which each runs on its own
 	scratch  int // elements of scratch memory
+	// eager is that nobody asks for leave to send: see eagerBytes.
+	eager bool
 }
+
+// eagerBytes is up to how long a buffer messages go without leave of their receivers, where
+// each rank receives from all to whom it sends: whoever has an operation's message of a rank
+// knows that this one is done with the operation before. So there are two places for each
+// message, in turn, from which data are copied where they could have landed in position.
+const eagerBytes = 16 << 10
+
+// eagerTurn is the bit of immediate data that says which of the two places a message is in.
+const eagerTurn = 1 << 19
 
 // Data is what an operation is done on.
 type Data struct {
@@ -94,7 +105,43 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 		}
 		p.slices = 1 // several chunks have one slice together only where that is all of them
 	}
+	p.eager = d.Count*d.Type.Size() <= eagerBytes && s.Kind != schedule.Barrier && p.mutual()
 	return p, nil
+}
+
+// mutual says that all ranks receive from those to whom they send, and that numbers of
+// messages leave a bit.
+func (p *Program) mutual() bool {
+	sends := map[[2]int]bool{}
+	for rank := range p.schedule.Ranks {
+		if p.slices*p.steps(rank) >= eagerTurn {
+			return false
+		}
+		for _, t := range p.schedule.Ranks[rank] {
+			for i := range t.Steps {
+				if t.Steps[i].Op == schedule.Send {
+					sends[[2]int{rank, t.Steps[i].Peer}] = true
+				}
+			}
+		}
+	}
+	for pair := range sends {
+		if !sends[[2]int{pair[1], pair[0]}] {
+			return false
+		}
+	}
+	return true
+}
+
+// direct says that the message of a step lands where it belongs.
+func (p *Program) direct(rank int, mode Mode, at schedule.At) bool {
+	return !p.eager && p.plans[mode].Direct[rank][at.Thread][at.Step]
+}
+
+// turn is how many elements behind a message's place in a rank's work memory the other one is.
+func (p *Program) turn(rank int, mode Mode) int {
+	_, length := p.landings(rank, mode)
+	return length - p.scratch
 }
 
 // Data is what the program was made for, defaults filled in.
@@ -222,6 +269,9 @@ func (p *Program) WorkLen(rank int) int {
 	most := 0
 	for _, mode := range p.modes() {
 		_, length := p.landings(rank, mode)
+		if p.eager {
+			length += p.turn(rank, mode)
+		}
 		most = max(most, length)
 	}
 	return most
@@ -236,7 +286,7 @@ func (p *Program) landings(rank int, mode Mode) (at []int, length int) {
 			for i := range t.Steps {
 				step := &t.Steps[i]
 				at = append(at, length)
-				if takes(step) && !p.plans[mode].Direct[rank][thread][i] {
+				if takes(step) && !p.direct(rank, mode, schedule.At{Thread: thread, Step: i}) {
 					from, to := p.target(step, slice)
 					length += to - from
 				}
@@ -299,7 +349,7 @@ func (p *Program) place(rank int, mode Mode, b schedule.Buffer, from, to int) pl
 // lands is where a message lands that a step of a rank takes; landing is where it would in
 // work memory.
 func (p *Program) lands(rank int, mode Mode, at schedule.At, from, to, landing int) place {
-	if p.plans[mode].Direct[rank][at.Thread][at.Step] {
+	if p.direct(rank, mode, at) {
 		return p.place(rank, mode, p.schedule.Ranks[rank][at.Thread].Steps[at.Step].Target, from, to)
 	}
 	return place{schedule.Scratch, landing, landing + to - from}

@@ -50,7 +50,8 @@ type Runner struct {
 	behind  [][]int // by step, the steps that are done after it
 	modes   [2]modeSteps
 	peers   []runnerPeer
-	current uint32 // operations begun
+	current uint32                  // operations begun
+	early   []transports.Completion // messages of the next one, where these are eager
 	run     progress
 }
 
@@ -65,10 +66,11 @@ type modeSteps struct {
 type action struct {
 	op                     schedule.Op
 	source, landed, target []byte
+	turned                 []byte        // where it lands in every second operation, of eager messages
 	combine                []combination // of a Combine
 	message                bool          // it has one: it is not a slice without elements
 	peer                   int
-	offset                 uint64
+	offset, turn           uint64 // turn is what is added in every second operation
 	remote                 []byte
 	imm                    uint32
 }
@@ -219,7 +221,11 @@ func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others 
 		from, to := p.target(step, slice)
 		a.target = r.memory(p.place(rank, mode, step.Target, from, to))
 		if takes(step) {
-			a.landed = r.memory(p.lands(rank, mode, at, from, to, own[slice*r.steps+p.number(rank, at)]))
+			lands := p.lands(rank, mode, at, from, to, own[slice*r.steps+p.number(rank, at)])
+			if a.landed = r.memory(lands); p.eager {
+				turn := p.turn(rank, mode)
+				a.turned = r.memory(place{lands.buffer, lands.from + turn, lands.to + turn})
+			}
 		}
 		if step.Op == schedule.Combine || step.Op == schedule.Accumulate {
 			a.combine = p.combinations(rank, mode, slice, at)
@@ -236,6 +242,9 @@ func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others 
 			from, to := p.target(&p.schedule.Ranks[step.Peer][other.Thread].Steps[other.Step], slice)
 			lands := p.lands(step.Peer, mode, other, from, to, others[step.Peer][number])
 			a.remote, a.offset = r.config.Handles[step.Peer].of(lands.buffer), uint64(lands.from*p.data.Type.Size())
+			if p.eager {
+				a.turn = uint64(p.turn(step.Peer, mode) * p.data.Type.Size())
+			}
 		}
 	}
 	return a
@@ -264,7 +273,9 @@ func (r *Runner) Run(ctx context.Context, mode Mode) (Traffic, error) {
 	if !slices.Contains(r.config.Program.modes(), mode) {
 		return Traffic{}, fmt.Errorf("%s by %s %v: it is for out of place alone", r.config.Program.schedule.Kind, r.config.Program.schedule.Algorithm, mode)
 	}
-	r.begin(mode)
+	if err := r.begin(mode); err != nil {
+		return r.run.traffic, err
+	}
 	r.work()
 	for r.run.left > 0 || r.run.outstanding > 0 {
 		err := r.driver.turn(ctx, r.handle)
@@ -276,7 +287,8 @@ func (r *Runner) Run(ctx context.Context, mode Mode) (Traffic, error) {
 	return r.run.traffic, nil
 }
 
-func (r *Runner) begin(mode Mode) {
+func (r *Runner) begin(mode Mode) error {
+	first := r.current == 0
 	r.current = (r.current + 1) &^ clearToSend
 	r.driver.pending = r.driver.pending[:0]
 	o := &r.run
@@ -287,6 +299,19 @@ func (r *Runner) begin(mode Mode) {
 		if o.waits[i] == 0 {
 			o.ready = append(o.ready, i)
 		}
+	}
+	if r.config.Program.eager && !first {
+		for _, rank := range r.takers {
+			r.peers[rank].cleared = r.current
+		}
+		came := r.early
+		r.early = r.early[:0]
+		for _, c := range came {
+			if err := r.receive(r.rankOf[c.Peer], c); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	// A rank that is ready says so also where there is nothing for it, and no word of an
 	// operation may be left when that ends.
@@ -300,6 +325,23 @@ func (r *Runner) begin(mode Mode) {
 		o.outstanding++
 		r.driver.pending = append(r.driver.pending, transports.Request{ID: leaveID, Op: transports.OpWriteImm, Peer: r.config.Peers[rank], Imm: clearToSend | r.current})
 	}
+	return nil
+}
+
+// turn is the bit of eager messages of the current operation.
+func (r *Runner) turn() uint32 {
+	if !r.config.Program.eager {
+		return 0
+	}
+	return r.current & 1 * eagerTurn
+}
+
+// landed is where the message of a step is.
+func (r *Runner) landed(a *action) []byte {
+	if r.turn() != 0 {
+		return a.turned
+	}
+	return a.landed
 }
 
 // work does what can be done.
@@ -324,12 +366,13 @@ func (r *Runner) do(i int) {
 			r.release(i-step, r.run.mode.unsent[step])
 		}
 	case schedule.Receive:
-		if len(a.target) > 0 && &a.landed[0] != &a.target[0] {
-			copy(a.target, a.landed)
+		if landed := r.landed(a); len(a.target) > 0 && &landed[0] != &a.target[0] {
+			copy(a.target, landed)
 		}
 	case schedule.Combine:
+		landed := r.landed(a)
 		for _, c := range a.combine {
-			c.combine(a.target[c.from:c.to], a.landed[c.from:c.to], a.source[c.from:c.to])
+			c.combine(a.target[c.from:c.to], landed[c.from:c.to], a.source[c.from:c.to])
 		}
 	case schedule.Accumulate:
 		for _, c := range a.combine {
@@ -357,7 +400,10 @@ func (r *Runner) send(i int, a *action) {
 	r.run.outstanding++
 	request := transports.Request{
 		ID: uint64(i), Op: transports.OpWriteImm, Peer: r.config.Peers[a.peer],
-		Local: a.source, Remote: a.remote, Offset: a.offset, Imm: a.imm,
+		Local: a.source, Remote: a.remote, Offset: a.offset, Imm: a.imm | r.turn(),
+	}
+	if r.turn() != 0 {
+		request.Offset += a.turn
 	}
 	if peer := &r.peers[a.peer]; !reached(peer.cleared, r.current) {
 		peer.held = append(peer.held, request)
@@ -381,6 +427,12 @@ func (r *Runner) handle(c transports.Completion) error {
 		return fmt.Errorf("%w: from peer %d, which is no rank", errUnexpected, c.Peer)
 	case c.Imm&clearToSend != 0:
 		return r.clear(rank, c.Imm&^clearToSend)
+	case r.config.Program.eager && c.Imm&eagerTurn != r.turn():
+		if len(r.early) >= len(r.run.came) {
+			return fmt.Errorf("%w: number %d from rank %d, of an operation too far ahead", errUnexpected, c.Imm, rank)
+		}
+		r.early = append(r.early, c)
+		return nil
 	}
 	return r.receive(rank, c)
 }
@@ -404,7 +456,7 @@ func (r *Runner) clear(rank int, sequence uint32) error {
 
 // receive takes the message of a step.
 func (r *Runner) receive(rank int, c transports.Completion) error {
-	i := int(c.Imm)
+	i := int(c.Imm &^ r.turn())
 	if i >= len(r.run.came) || r.run.came[i] {
 		return fmt.Errorf("%w: number %d of %d from rank %d, or a second time", errUnexpected, i, len(r.run.came), rank)
 	}
