@@ -88,6 +88,9 @@ func (c *container) send(asked *request, id *uint64, files ...*os.File) (answers
 		err = errDied
 	default:
 		err = channel.send(asked, files...)
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, os.ErrClosed) {
+			err = errDied // which is noticed at once
+		}
 	}
 	if err != nil {
 		c.forget(*id)

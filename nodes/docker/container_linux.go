@@ -413,6 +413,10 @@ func (c *container) listenTo(channel *packets, gone chan struct{}) {
 			}
 			break
 		}
+		if said.Stopping {
+			c.tell(Stopping, "the container was asked to stop, by docker stop or by its engine's end")
+			continue
+		}
 		c.mu.Lock()
 		to := c.waiting[said.ID]
 		c.mu.Unlock()

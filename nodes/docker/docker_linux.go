@@ -35,6 +35,7 @@ import (
 
 	"railbed/fabric/kernel"
 	"railbed/nodes"
+	"railbed/testbed/rundir"
 	"railbed/testbed/verdict"
 )
 
@@ -183,6 +184,12 @@ func (r *Runtime) Close() error {
 	for _, image := range images {
 		errs = append(errs, r.removeImage(image))
 	}
+	// What was being made when a request ended early. The run directory's own sweep does
+	// not wait for an engine that restarts.
+	errs = append(errs, r.insist(func(context.Context) error {
+		_, err := Sweep(r.Host(), r.options.RunDir, false)
+		return err
+	}))
 	return errors.Join(append(errs, r.client.Close())...)
 }
 
@@ -220,7 +227,7 @@ func (r *Runtime) insist(do func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 		err := ignoreMissing(do(ctx))
 		cancel()
-		if !client.IsErrConnectionFailed(err) {
+		if !client.IsErrConnectionFailed(err) && !errors.Is(err, rundir.ErrEngineAway) {
 			if err == nil || tries >= refusals {
 				return err
 			}

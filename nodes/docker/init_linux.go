@@ -88,6 +88,7 @@ func (in *inside) stopWhenAsked() {
 	signal.Notify(asked, unix.SIGTERM, unix.SIGINT)
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGPIPE) // and dropped
 	<-asked
+	_ = in.channel.send(answer{Stopping: true}) // before the programs' ends are told
 	_ = syscall.Kill(-1, syscall.SIGTERM)
 	for deadline := time.Now().Add(stopGrace); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if count, err := countProcesses(); err == nil && count == 0 {

@@ -15,6 +15,7 @@ import (
 
 // Kinds of events.
 const (
+	Stopping   = "container.stopping" // as asked from outside
 	Died       = "container.died"
 	Ended      = "container.ended" // of its entry point, with another code than 0
 	Completed  = "container.completed"
@@ -83,7 +84,7 @@ func (c *container) inspected() (how string, failed bool) {
 		state, err := c.runtime.client.ContainerInspect(ctx, c.id)
 		switch {
 		case err != nil:
-			return oneLine("the engine says: " + err.Error()), true
+			return "the container ended, and its engine does not say how: " + oneLine(err.Error()), true
 		case state.State == nil || state.State.Running && time.Now().Before(deadline):
 			time.Sleep(10 * time.Millisecond) // it has not noticed yet
 			continue

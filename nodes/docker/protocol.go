@@ -62,6 +62,8 @@ type answer struct {
 	Count    int         `json:"count,omitempty"`
 	Error    string      `json:"error,omitempty"`
 	NotFound bool        `json:"not_found,omitempty"`
+	// Stopping says, of no request, that the container was asked to stop from outside.
+	Stopping bool `json:"stopping,omitempty"`
 }
 
 // refusal is an error of the other side.

@@ -28,7 +28,7 @@ func (r *run) containers(ctx context.Context, tb *testbed.Testbed) error {
 	err := tb.Events(ctx, false, func(e supervisor.Event) error {
 		line := fmt.Sprintf("%s: %s", e.Subject, e.Detail)
 		switch e.Kind {
-		case docker.Died, docker.Ended, docker.EngineLost:
+		case docker.Stopping, docker.Died, docker.Ended, docker.EngineLost:
 			ended[e.Subject] = line
 		case docker.Restarted:
 			delete(ended, e.Subject)

@@ -54,6 +54,26 @@ steps:
 			}
 		}
 	})
+	t.Run("container is stopped", func(t *testing.T) {
+		o := file(t, "steps:\n  - exec: {nodes: [h0], command: [sleep, \"1000\"], timeout: 2m}\n")
+		stopped := make(chan error, 1)
+		o.Progress = func(u Update) {
+			if strings.HasPrefix(u.Phase, "[1/1] exec") {
+				go func() {
+					_, err := engine.Docker("stop", "railbed-"+o.Plan.Name+"-h0")
+					stopped <- err
+				}()
+			}
+		}
+		r := runAll(t, t.Context(), o)
+		if err := <-stopped; err != nil {
+			t.Fatal(err)
+		}
+		const wanted = "h0: the container was asked to stop, by docker stop or by its engine's end"
+		if r.Verdict != verdict.Fail || !strings.Contains(r.Reason, "step exec sleep 1000: ") || len(r.Containers) == 0 || r.Containers[0] != wanted {
+			t.Errorf("%s: %s; containers %q, want %q", r.Verdict, r.Reason, r.Containers, wanted)
+		}
+	})
 	t.Run("engine crashes", func(t *testing.T) {
 		o := file(t, "steps:\n  - exec: {nodes: [h0], command: [sleep, \"1000\"], timeout: 2m}\n")
 		crashed := make(chan error, 1)

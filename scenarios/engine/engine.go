@@ -27,6 +27,7 @@ import (
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/rundir"
 	"railbed/testbed/spec"
+	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective/schedule"
@@ -323,8 +324,9 @@ func (r *run) stepChanged(index int, step report.Step) {
 func (r *run) conclude(ctx context.Context, err error) {
 	rep := r.report
 	rep.Reason = ""
-	if err == nil {
-		err = r.steps
+	after := err
+	if r.steps != nil {
+		err = r.steps // which came first
 	}
 	verdicts := []verdict.Verdict{stepVerdict(err)}
 	for _, check := range rep.Checks {
@@ -343,6 +345,10 @@ func (r *run) conclude(ctx context.Context, err error) {
 	}
 	if rep.Verdict != verdict.Pass {
 		rep.Reason = r.reason(ctx, err)
+		if after != nil && r.steps != nil && rep.Verdict == stepVerdict(r.steps) && ctx.Err() == nil {
+			first, _, _ := strings.Cut(after.Error(), "\n")
+			rep.Reason += "; then " + strings.TrimSuffix(first, "; its log ends:")
+		}
 	}
 	if rep.Verdict == verdict.Overloaded {
 		rep.Reason += overruled(rep, err)
@@ -412,8 +418,7 @@ func (r *run) reasonOf(err error) string {
 func answers(tb *testbed.Testbed) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
-	_, err := tb.Inspect(ctx)
-	return err == nil
+	return tb.Events(ctx, false, func(supervisor.Event) error { return nil }) == nil
 }
 
 func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.report.WriteJSON) }
