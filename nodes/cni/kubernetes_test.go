@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -74,6 +76,20 @@ func TestKubernetes(t *testing.T) {
 	}
 	if _, err := libcni.ConfListFromBytes([]byte(network.Spec.Config)); err != nil {
 		t.Error(err)
+	}
+	rails := manifests(t, "rails.yaml")
+	for i, asked := range strings.Split(rails[2].Metadata.Annotations["k8s.v1.cni.cncf.io/networks"], ", ") {
+		list, err := NewList("1.0.0", asked, Listed{Testbed: "cluster", Directory: "/run/railbed/cluster", Group: fmt.Sprint("*:eth", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got List
+		if err := json.Unmarshal([]byte(rails[i].Spec.Config), &got); err != nil || rails[i].Metadata.Name != asked {
+			t.Errorf("%s: %v", rails[i].Metadata.Name, err)
+		}
+		if diff := cmp.Diff(*list, got); diff != "" {
+			t.Error(diff)
+		}
 	}
 	install := manifests(t, "install.yaml")[0]
 	first := install.Spec.Template.Spec.InitContainers[0]
