@@ -205,8 +205,33 @@ func (a *app) printState(s *supervisor.State) {
 	}
 	switches.Render()
 	fmt.Fprintln(a.stdout)
+	a.printRouting(s.Routing)
 	a.printLinks(s)
 	a.printQueues(s)
+}
+
+// reactionsShown is how many of the routers' latest reactions are printed.
+const reactionsShown = 8
+
+// printRouting shows what routers' daemons did lately, and which of them have ended.
+func (a *app) printRouting(r *supervisor.RoutingState) {
+	if r == nil {
+		return
+	}
+	for _, end := range r.Ended {
+		fmt.Fprintf(a.stdout, "%s of %s ended at %s: %s\n", end.Daemon, end.Switch, end.At.Local().Format(time.DateTime), end.How)
+	}
+	latest := r.Reactions[max(0, len(r.Reactions)-reactionsShown):]
+	if len(latest) > 0 {
+		t := a.newTable("ROUTERS FOLLOW", "AT", "ROUTES CHANGED", "IN ROUTERS", "CONVERGED AFTER")
+		for _, one := range latest {
+			t.AppendRow([]any{strings.Join(one.To, ", "), one.At.Local().Format(time.DateTime), one.Routes, one.Routers, one.Last.Round(time.Microsecond)})
+		}
+		t.Render()
+	}
+	if len(r.Ended)+len(latest) > 0 {
+		fmt.Fprintln(a.stdout)
+	}
 }
 
 // printContainers shows which containers of other runtimes have nodes.

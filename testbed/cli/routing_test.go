@@ -41,6 +41,13 @@ func TestRoutersWithDaemons(t *testing.T) {
 			t.Fatal("nobody tells that a daemon has ended")
 		}
 	}
+	must(t, "link", "down", "leaf1--spine1", "--testbed", name)
+	shown := must(t, "inspect", name).stdout
+	for _, want := range []string{"bgpd of spine1 ended at ", ": signal 9 (killed)", "ROUTERS FOLLOW", "leaf1--spine1 down "} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("inspect says nothing of %q:\n%s", want, shown)
+		}
+	}
 	if after, _ := os.ReadDir("/var/tmp/frr"); len(after) != len(before) {
 		t.Errorf("/var/tmp/frr had %d entries and has %d", len(before), len(after))
 	}
