@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"railbed/fabric/clock"
 	"railbed/testbed/spec"
 )
 
@@ -23,7 +24,7 @@ type flowOutage struct {
 	flow           *Flow
 	waits          bool  // for an arrival
 	since, left    int64 // the first departure since the last arrival, and the last one
-	longest        int64
+	longest, began int64 // the longest outage, and its first departure
 	sent, received uint64
 }
 
@@ -56,10 +57,15 @@ func (k *Outage) Packet(p *Packet) {
 		f.left = p.Time
 	case In:
 		f.received++
-		if f.waits {
-			f.longest = max(f.longest, p.Time-f.since)
-		}
+		f.until(p.Time)
 		f.waits = false
+	}
+}
+
+// until takes in that nothing arrived up to a moment.
+func (f *flowOutage) until(at int64) {
+	if f.waits && at-f.since > f.longest {
+		f.longest, f.began = at-f.since, f.since
 	}
 }
 
@@ -77,9 +83,7 @@ func (k *Outage) Result() Result {
 		}
 		flows++
 		sent, received = sent+f.sent, received+f.received
-		if f.waits {
-			f.longest = max(f.longest, f.left-f.since)
-		}
+		f.until(f.left)
 		if f.longest > worst.longest || worst.flow == nil {
 			worst = f
 		}
@@ -88,11 +92,18 @@ func (k *Outage) Result() Result {
 	case received == 0:
 		unclear = append(unclear, "no datagram was seen to leave one node and to arrive at another")
 	default:
-		took := time.Duration(worst.longest)
+		virtual := clock.Dilation(k.capture.Dilation)
+		took := virtual.Passed(time.Duration(worst.longest))
 		r.Measured["longest"], r.Measured["flows"], r.Measured["lost"] = took.Seconds(), float64(flows), float64(int64(sent)-int64(received))
-		r.Summary = fmt.Sprintf("the longest outage of %d flows was %s, of %s > %s; %d of %d datagrams did not arrive",
-			flows, took.Round(10*time.Microsecond), worst.flow.Src, worst.flow.Dst, int64(sent)-int64(received), sent)
-		if !k.longest.Holds(float64(worst.longest)) {
+		from := ""
+		if worst.longest > 0 {
+			began := virtual.Passed(time.Duration(worst.began - k.capture.First))
+			r.Measured["began"] = began.Seconds()
+			from = fmt.Sprintf(", from %s of the recording on", began.Round(time.Millisecond))
+		}
+		r.Summary = fmt.Sprintf("the longest outage of %d flows was %s, of %s > %s%s; %d of %d datagrams did not arrive",
+			flows, took.Round(10*time.Microsecond), worst.flow.Src, worst.flow.Dst, from, int64(sent)-int64(received), sent)
+		if !k.longest.Holds(float64(took)) {
 			line := fmt.Sprintf("the longest outage took %s, want %s", took.Round(10*time.Microsecond), k.longest)
 			if k.capture.lossy(taps) {
 				unclear = append(unclear, line)

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"railbed/testbed/spec"
@@ -39,4 +40,29 @@ func TestOutage(t *testing.T) {
 	// What never comes again is cut off until the sender ends.
 	judgeScene(t, played(func(n int) bool { return n >= 60 }), outage(""), fail, "took 39ms")
 	judgeScene(t, played(never), outage("h1"), unclear, "no datagram")
+}
+
+// An outage is in the testbed's time, and says when it began.
+func TestOutageIsInVirtualTime(t *testing.T) {
+	longest, err := spec.ParseBound("<= 20ms", spec.DurationBound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const millisecond = 1_000_000
+	out, in := &Tap{Name: "h0:eth0", Node: "h0", NIC: true}, &Tap{Name: "h1:eth0", Node: "h1", NIC: true}
+	k := NewOutage(Selection{}, &longest)
+	c := &Capture{Dilation: 4, First: start, Last: start + 400*millisecond, End: start + 400*millisecond, Taps: []*Tap{out, in}}
+	k.Begin(c)
+	flow := &Flow{Proto: protocolUDP, Src: netip.MustParseAddrPort("10.0.0.1:7000"), Dst: netip.MustParseAddrPort("10.0.0.2:17000")}
+	for n := range int64(100) {
+		at := start + n*4*millisecond
+		k.Packet(&Packet{Flow: flow, Tap: out, Direction: Out, Time: at})
+		if n < 40 || n >= 55 {
+			k.Packet(&Packet{Flow: flow, Tap: in, Direction: In, Time: at})
+		}
+	}
+	r := k.Result()
+	if r.Measured["longest"] != 0.015 || r.Measured["began"] != 0.04 || !strings.Contains(r.Summary, "was 15ms, of 10.0.0.1:7000 > 10.0.0.2:17000, from 40ms of the recording on; 15 of 100 ") || r.Verdict == fail {
+		t.Errorf("%s: %s, %v", r.Verdict, r.Summary, r.Measured)
+	}
 }
