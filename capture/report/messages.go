@@ -12,7 +12,8 @@ type Messages struct {
 	Transport string `json:"transport"`
 	Count     int    `json:"count"`
 	Bytes     uint64 `json:"bytes"`
-	// PerSecond is how many were done in a second, of the time until the last one was.
+	// PerSecond is how many of those of Times were done in a second, of the time until the
+	// last one was.
 	PerSecond float64 `json:"per_second"`
 	// What Times are of, in seconds: each message, from when it was due, or in a closed loop
 	// sent, until its sender knew that it had arrived; each block, from when it was sent, or asked for, until it had

@@ -164,7 +164,7 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 		made.Slow = &report.SlowRank{Rank: slow.Rank, Node: r.PerRank[slow.Rank].Node, Median: slow.Median.Seconds(), Others: slow.Others.Seconds()}
 	}
 	perSecond := func(count int) float64 { return float64(count) / max(last.Seconds(), 1e-9) }
-	made.Count, made.PerSecond = len(sent), perSecond(len(sent))
+	made.Count = len(sent)
 	switch {
 	case m.Cache != nil:
 		made.What, took = "time to first token", nil
@@ -189,6 +189,7 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 			}
 		}
 	}
+	made.PerSecond = perSecond(len(took))
 	made.Times = report.Percentiles(flows.PercentilesOf(took))
 	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong}, messages: made}
 	done.traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
