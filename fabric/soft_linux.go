@@ -304,7 +304,7 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 		return err
 	}
 	for _, end := range []plan.End{l.A, l.B} {
-		if way := f.soft.foreign[end]; way != nil {
+		if way := f.soft.foreign[end]; way != nil && l.down == up {
 			if err := way.setCarrier(ctx, end, up); err != nil {
 				return err
 			}

@@ -277,7 +277,7 @@ func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
 	}
 	ns, err := w.enter()
 	if err != nil {
-		return nil //nolint:nilerr // the carrier is set; that it cannot be seen is not its failure
+		return nil // the carrier is set; that it cannot be seen is not its failure
 	}
 	defer ns.Close()
 	for deadline := time.Now().Add(carrierPatience); ; {

@@ -124,15 +124,20 @@ func wants(t *testing.T, err error, code uint, says string) {
 	}
 }
 
-// attached are the nodes that are taken, with the containers that have them.
-func attached(t *testing.T, name string) map[string]string {
+// stateOf is a testbed's, as inspect shows it.
+func stateOf(t *testing.T, name string) (state supervisor.State) {
 	t.Helper()
-	var state supervisor.State
 	if err := json.Unmarshal([]byte(must(t, "inspect", name, "-o", "json").stdout), &state); err != nil {
 		t.Fatal(err)
 	}
+	return state
+}
+
+// attached are the nodes that are taken, with the containers that have them.
+func attached(t *testing.T, name string) map[string]string {
+	t.Helper()
 	taken := map[string]string{}
-	for _, p := range state.CNI {
+	for _, p := range stateOf(t, name).CNI {
 		if p.Attached != nil {
 			taken[p.Node] = p.Attached.Container
 		}

@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"railbed/testbed/hosttest"
-	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
 )
 
@@ -56,12 +54,8 @@ func TestCNILinks(t *testing.T) {
 	must(t, "inspect", name, "--verify")
 
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		var state supervisor.State
-		if err := json.Unmarshal([]byte(must(t, "inspect", name, "-o", "json").stdout), &state); err != nil {
-			t.Fatal(err)
-		}
 		seen := uint64(0)
-		for _, n := range state.Soft.NICs {
+		for _, n := range stateOf(t, name).Soft.NICs {
 			if n.Node == "h1" {
 				seen = n.Arrivals.Frames
 			}

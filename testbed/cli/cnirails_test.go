@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"railbed/testbed/hosttest"
-	"railbed/testbed/supervisor"
 )
 
 // railsFile has three servers with a NIC on each of two rails, two of which are somebody
@@ -22,12 +20,8 @@ func railsFile(name string) string {
 // holders are the containers' interfaces by the NICs that they have.
 func holders(t *testing.T, name string) map[string]string {
 	t.Helper()
-	var state supervisor.State
-	if err := json.Unmarshal([]byte(must(t, "inspect", name, "-o", "json").stdout), &state); err != nil {
-		t.Fatal(err)
-	}
 	have := map[string]string{}
-	for _, p := range state.CNI {
+	for _, p := range stateOf(t, name).CNI {
 		if p.Attached != nil {
 			have[p.Node+":"+p.NIC] = p.Attached.Container + ":" + p.Attached.Interface
 		}
