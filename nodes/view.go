@@ -12,8 +12,20 @@ import (
 	"railbed/testbed/plan"
 )
 
-// NoResolver is a node's /etc/resolv.conf.
+// NoResolver is the /etc/resolv.conf of a node without name servers.
 const NoResolver = "# no name server is reachable from an emulated node\n"
+
+// Resolver is the /etc/resolv.conf of a node.
+func Resolver(n plan.Node) string {
+	if n.Management == nil || len(n.Management.DNS) == 0 {
+		return NoResolver
+	}
+	var servers strings.Builder
+	for _, address := range n.Management.DNS {
+		servers.WriteString("nameserver " + address + "\n")
+	}
+	return servers.String()
+}
 
 // BootID is a node's own boot id, made of its machine id.
 func BootID(machine string) string {

@@ -34,8 +34,7 @@ func CheckHost(p *plan.Plan, testbedOf func(pid int) string) error {
 		}
 		for _, published := range n.Management.Publish {
 			if err := taken(published); err != nil {
-				errs = append(errs, refused(m.Where[published.String()], "publish "+published.String()+" for "+n.Name,
-					whoHas(published, err, testbedOf), "publish another port, or end what has this one"))
+				errs = append(errs, refusedPort(m, published, n.Name, whoHas(published, err, testbedOf)))
 			}
 		}
 	}

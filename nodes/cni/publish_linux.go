@@ -2,7 +2,6 @@ package cni
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 )
 
@@ -46,9 +46,14 @@ func (m *Management) publish(p spec.Published, node string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%s: publish port %d of %s: %w", m.plan.Where[p.String()], p.NodePort, node, err)
+		return refusedPort(m.plan, p, node, err.Error())
 	}
 	return nil
+}
+
+// refusedPort is of a port of the host's that cannot be had.
+func refusedPort(m *plan.Management, p spec.Published, node, reason string) error {
+	return refused(m.Where[p.String()], "publish "+p.String()+" for "+node, reason, "publish another port, or end what has this one")
 }
 
 func (m *Management) accept(listener net.Listener, to string) {

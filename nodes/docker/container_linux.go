@@ -260,7 +260,7 @@ func enableIPv6(namespace *kernel.Namespace) error {
 func (c *container) begin(ctx context.Context) error {
 	id := c.config.Node.MachineID + "\n"
 	_, err := c.ask(ctx, request{Configure: &configuration{Files: map[string]string{
-		"/etc/hosts": nodes.HostsFile(c.config.Hosts), "/etc/resolv.conf": nodes.NoResolver, "/etc/machine-id": id,
+		"/etc/hosts": nodes.HostsFile(c.config.Hosts), "/etc/resolv.conf": nodes.Resolver(c.config.Node), "/etc/machine-id": id,
 	}}})
 	if err != nil {
 		return fmt.Errorf("configure container: %w", err)

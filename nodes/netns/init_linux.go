@@ -29,10 +29,11 @@ type initConfig struct {
 	Hostname  string
 	MachineID string
 	Hosts     string
+	Resolver  string
 }
 
 func initConfigOf(config nodes.Config) initConfig {
-	return initConfig{Hostname: config.Node.Name, MachineID: config.Node.MachineID, Hosts: nodes.HostsFile(config.Hosts)}
+	return initConfig{Hostname: config.Node.Name, MachineID: config.Node.MachineID, Hosts: nodes.HostsFile(config.Hosts), Resolver: nodes.Resolver(config.Node)}
 }
 
 // Main is the node's init: PID 1 of the node's PID namespace. It builds the
@@ -97,7 +98,7 @@ func overlayFiles(config initConfig) error {
 		"/etc/hostname":                   config.Hostname + "\n",
 		"/etc/machine-id":                 config.MachineID + "\n",
 		"/var/lib/dbus/machine-id":        config.MachineID + "\n",
-		"/etc/resolv.conf":                nodes.NoResolver,
+		"/etc/resolv.conf":                config.Resolver,
 		"/proc/sys/kernel/random/boot_id": nodes.BootID(config.MachineID),
 	} {
 		// A symlink (resolv.conf often is one, into /run) is followed, and

@@ -244,7 +244,7 @@ name: cli-inet
 fabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}}
 nodes:
   "h[0-1]": {management: {internet: true}}
-  h1: {runtime: docker, rootfs: %s, restart: always, management: {internet: true, publish: ["18080:80"]}}
+  h1: {runtime: docker, rootfs: %s, restart: always, management: {internet: true, dns: [198.51.100.2, "2001:db8::53"], publish: ["18080:80"]}}
   h2: {management: {}}
 `, root)
 	file := writeFile(t, text)
@@ -259,7 +259,7 @@ nodes:
 	second := writeFile(t, `
 name: cli-inet2
 fabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}}
-nodes: {"h[0-1]": {management: {internet: true}}, h2: {management: {}}}
+nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h2: {management: {}}}
 `)
 	for name, file := range map[string]string{"cli-inet": file, "cli-inet2": second} {
 		got := host.railbed(t, "up", file)
@@ -283,6 +283,11 @@ nodes: {"h[0-1]": {management: {internet: true}}, h2: {management: {}}}
 	for _, testbed := range []string{"cli-inet", "cli-inet2"} {
 		for node, reaches := range map[string]bool{"h0": true, "h1": true, "h2": false, "h3": false} {
 			ping(testbed, node, "198.51.100.2", reaches)
+		}
+	}
+	for testbed, want := range map[string]string{"cli-inet": "nameserver 198.51.100.2\nnameserver 2001:db8::53\n", "cli-inet2": "nameserver 198.51.100.2\n"} {
+		if got := must(t, "exec", "h1", "-t", testbed, "--", "busybox", "cat", "/etc/resolv.conf").stdout; got != want {
+			t.Errorf("h1 of %s asks %q, want %q", testbed, got, want)
 		}
 	}
 	ping("cli-inet", "h1", "h3", true) // by the fabric, as before

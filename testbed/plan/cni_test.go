@@ -27,6 +27,10 @@ var wrongCNIFiles = []wrongFile{
 		`f:5:43: "0:80" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`,
 		`f:5:51: "1:2/sctp" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`,
 		`f:5:63: "70000:1" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`}},
+	{"name servers that are none", leafSpineFile(`nodes: {h0: {management: {dns: [here, 192.0.2.1, 192.0.2.2, "2001:db8::1", "fe80::1%eth0"]}}}`), []string{
+		`f:5:33: name server "here"; want an address such as 192.0.2.53`,
+		`f:5:61: 5 name servers; want at most 3`,
+		`f:5:76: name server "fe80::1%eth0"; want an address such as 192.0.2.53`}},
 	{"no room beside the fabric", leafSpineFile("addressing: {management4: 192.0.2.0/30}", "nodes: {default: {management: {}}}"), []string{
 		`f:5:27: 192.0.2.0/30 has no address left for node h0 beside the fabric; want a shorter prefix`}},
 	{"steps in containers", leafSpineFile("nodes: {h3: {runtime: cni}}", "steps:", "  - exec: {nodes: [h0, h3], command: [ls]}", "  - traffic: {name: t, from: [h0], to: [\"h*\"], size: 1KB, rate: 1mbit, for: 1s}"), []string{

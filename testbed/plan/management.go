@@ -34,6 +34,8 @@ type ManagementNIC struct {
 	Publish []spec.Published `json:"publish,omitempty"`
 	// Internet is whether the node reaches what the host reaches.
 	Internet bool `json:"internet,omitempty"`
+	// DNS are the name servers that it asks.
+	DNS []string `json:"dns,omitempty"`
 }
 
 // DrawManagement is the subnet of a testbed whose file names none: of two on a host the
@@ -88,7 +90,7 @@ func (c *compiler) addManagement() {
 			c.once("addressing.management4", "want a shorter prefix", "%s has no address left for node %s beside the fabric", subnet, n.Name)
 			return
 		}
-		n.Management = &ManagementNIC{Addr: netip.PrefixFrom(at(next), subnet.Bits()), Internet: settings.Internet}
+		n.Management = &ManagementNIC{Addr: netip.PrefixFrom(at(next), subnet.Bits()), Internet: settings.Internet, DNS: settings.DNS}
 		next++
 		if settings.Internet {
 			c.plan.Management.Where["internet"] = cmp.Or(c.plan.Management.Where["internet"], place(path+".internet"))

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -32,7 +33,13 @@ type Management struct {
 	// Internet has the node reach what the host reaches, as a host behind it: with the
 	// host's address, and by IPv4. The host must forward (net.ipv4.ip_forward).
 	Internet bool `yaml:"internet,omitempty" json:"internet,omitempty"`
+	// DNS are addresses of name servers that the node asks, at most three, beside the
+	// fabric where they are not on it. Default: none.
+	DNS []string `yaml:"dns,omitempty" json:"dns,omitempty"`
 }
+
+// mostDNS is how many name servers are asked (resolv.conf(5)).
+const mostDNS = 3
 
 // String is the entry as it reads best: "8080/udp".
 func (p Published) String() string { return fmt.Sprintf("%d/%s", p.HostPort, p.Protocol) }
@@ -65,7 +72,7 @@ func ParsePublished(text string) (p Published, err error) {
 	return p, nil
 }
 
-// management checks the form of published ports.
+// management checks the form of published ports and name servers.
 func (c *checker) management(at string, m *Management) {
 	if m == nil {
 		return
@@ -73,6 +80,14 @@ func (c *checker) management(at string, m *Management) {
 	for i, text := range m.Publish {
 		if _, err := ParsePublished(text); err != nil {
 			c.report(fmt.Sprintf("%s.publish[%d]", at, i), err.Error(), `want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`)
+		}
+	}
+	for i, text := range m.DNS {
+		path := fmt.Sprintf("%s.dns[%d]", at, i)
+		if address, err := netip.ParseAddr(text); err != nil || address.Zone() != "" {
+			c.report(path, fmt.Sprintf("name server %q", clipped(text)), "want an address such as 192.0.2.53")
+		} else if i == mostDNS {
+			c.report(path, fmt.Sprintf("%d name servers", len(m.DNS)), fmt.Sprintf("want at most %d", mostDNS))
 		}
 	}
 }
