@@ -71,6 +71,17 @@ func nodeNames(p *plan.Plan) (names []string) {
 	return names
 }
 
+// programNames are where programs run: nodes, and routers with daemons.
+func programNames(p *plan.Plan) []string {
+	names := nodeNames(p)
+	for _, sw := range p.Switches {
+		if sw.Routing != nil {
+			names = append(names, sw.Name)
+		}
+	}
+	return names
+}
+
 func linkNames(p *plan.Plan) (names []string) {
 	for _, l := range p.Links {
 		names = append(names, l.Name)

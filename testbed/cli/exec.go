@@ -46,7 +46,7 @@ stays until the testbed's end.`,
 		Example: `  railbed exec h0 -- ping -c1 h7
   railbed exec h0 -e UCX_TLS=tcp -- ucx_perftest -t tag_bw`,
 		Args:              rangeArgs(2, -1),
-		ValidArgsFunction: inTurn(ofTestbed(&name, nodeNames), completeAnyFile),
+		ValidArgsFunction: inTurn(ofTestbed(&name, programNames), completeAnyFile),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
@@ -77,7 +77,7 @@ func newShellCommand(a *app) *cobra.Command {
 exit or Ctrl-D, and when this command does.`,
 		Example:           "  railbed shell h0",
 		Args:              exactArgs(1),
-		ValidArgsFunction: inTurn(ofTestbed(&name, nodeNames), completeAnyFile),
+		ValidArgsFunction: inTurn(ofTestbed(&name, programNames), completeAnyFile),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {

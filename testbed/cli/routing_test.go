@@ -24,6 +24,12 @@ func TestRoutersWithDaemons(t *testing.T) {
 	if got := in("leaf1", "vtysh", "-c", "show bgp neighbors"); !strings.Contains(got, "remote AS 4200000002") || !strings.Contains(got, "BGP state = Established") {
 		t.Errorf("leaf1 says of its neighbours:\n%s", got)
 	}
+	if got := must(t, "__complete", "exec", "--testbed", name, "").stdout; !strings.HasPrefix(got, "h0\nh1\nleaf1\nleaf2\nspine1\n") {
+		t.Errorf("exec completes %q, want nodes and routers", got)
+	}
+	if got := in("h0", "railbed", "rsh", "leaf1", "vtysh -c 'show version'"); !strings.Contains(got, "FRRouting") {
+		t.Errorf("vtysh in leaf1 says %q to h0", got)
+	}
 	route := in("leaf1", "ip", "route", "show", "proto", "bgp")
 	first := strings.Fields(route)[0]
 	in("leaf1", "ip", "route", "del", first)

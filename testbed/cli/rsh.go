@@ -46,5 +46,5 @@ func completeInside(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.S
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return nodeNames(tb.Plan()), cobra.ShellCompDirectiveNoFileComp
+	return programNames(tb.Plan()), cobra.ShellCompDirectiveNoFileComp
 }
