@@ -5,7 +5,7 @@ const Auto = "auto"
 
 // Up to how many bytes what is chosen: see Choose.
 const (
-	autoShort    = 8 << 10
+	autoShort    = 16 << 10
 	autoPair     = 32 << 10
 	autoTree     = 64 << 10 // for each rank
 	autoTreeFrom = 8        // ranks
@@ -15,10 +15,10 @@ const (
 // each node has as many ranks as the others, and more than one. Where rounds are what takes the
 // time it is that with the fewest, beyond it the one that sends the least:
 //
-//   - an all-reduce up to 8 KiB, or 32 KiB of two ranks, by recursive-doubling, in log2(n)
+//   - an all-reduce up to 16 KiB, or 32 KiB of two ranks, by recursive-doubling, in log2(n)
 //     rounds instead of 2(n-1); from eight ranks on up to 64 KiB for each rank by tree, in two
 //     times the depth of a tree; then by ring, or hierarchical where there are rails;
-//   - a broadcast and a reduce up to 8 KiB by binomial, then by ring, which is a pipeline;
+//   - a broadcast and a reduce up to 16 KiB by binomial, then by ring, which is a pipeline;
 //   - an all-gather and a reduce-scatter hierarchical where there are rails, or by ring.
 //
 // The numbers are where times over TCP cross on two cores (BENCHMARKS.md, All-reduce).
