@@ -37,7 +37,8 @@ func newExecCommand(a *app) *cobra.Command {
 		Long: `Run a command in a node with this terminal's input and output, and exit with its
 exit code: 127 when the node has no such program, 128 and the signal's number when
 a signal ended it. A node sees the host's programs and files, and has a network,
-a /tmp and processes of its own.
+a /tmp and processes of its own. In a container the command runs as the image's USER
+and in its WORKDIR.
 
 Ctrl-C and other signals go to the command; a second one ends it. The end of railbed
 exec is the end of the command: it and its process group get SIGHUP and SIGTERM, and
@@ -56,11 +57,14 @@ stays until the testbed's end.`,
 			defer cancel()
 			command := tb.Node(args[0]).Command(ctx, args[1], args[2:]...)
 			command.Dir, command.Env = dir, append(a.environment(), env...)
+			if n := tb.Plan().Node(args[0]); n != nil && n.Container != nil && !cmd.Flags().Changed("workdir") {
+				command.Dir = "" // the image's
+			}
 			return a.attach(command, tty, cancel)
 		},
 	}
 	cmd.Flags().SetInterspersed(true)
-	cmd.Flags().StringVarP(&dir, "workdir", "w", workingDirectory(), "working directory `DIR` in the node; / when the node does not see it")
+	cmd.Flags().StringVarP(&dir, "workdir", "w", workingDirectory(), "working directory `DIR` in the node; / when the node does not see it; in a container the image's")
 	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "`NAME=VALUE` for the command's environment; may be repeated; of yours only TERM, LANG, TZ and their like are passed on")
 	completeFlag(cmd, "workdir", completeDirs)
 	cmd.Flags().BoolVar(&tty, "tty", false, "give the command a terminal, as a shell or an editor needs")

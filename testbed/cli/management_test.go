@@ -290,6 +290,13 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h2: {mana
 			t.Errorf("h1 of %s asks %q, want %q", testbed, got, want)
 		}
 	}
+	for _, test := range []struct{ want, args string }{{"/", "exec h1 -t cli-inet"}, {"/usr", "exec h1 -t cli-inet -w /usr"}, {"/tmp", "exec h0 -t cli-inet"}} {
+		cmd := command(append(strings.Fields(test.args), "--", "busybox", "pwd")...)
+		cmd.Dir = "/tmp" // which is in each
+		if got, err := cmd.Output(); err != nil || string(got) != test.want+"\n" {
+			t.Errorf("%s begins in %q, %v; want %s", test.args, got, err, test.want)
+		}
+	}
 	ping("cli-inet", "h1", "h3", true) // by the fabric, as before
 	ping("cli-inet", "h0", "10.128.0.5", true)
 	must(t, "inspect", "cli-inet", "--verify")
