@@ -291,7 +291,7 @@ var without = map[string]string{
 	"config":                  "",
 	"cpu-set":                 "cpu: limits a node without a set of its own",
 	"credentials":             "",
-	"dns":                     "nodes have a hosts file and no name server",
+	"dns":                     "nodes have a hosts file, and management: {dns: [ADDRESS]} gives one name servers",
 	"enforce-startup-config":  "",
 	"extras":                  "",
 	"hostname":                "a node's host name is its name",
