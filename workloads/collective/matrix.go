@@ -70,7 +70,7 @@ func Skewed(ranks, count, skew int, seed uint64) Matrix {
 }
 
 // Sends is how many elements a rank sends to others.
-func (m Matrix) Sends(rank int) int { return m.input(rank, len(m)) - m[rank][rank] }
+func (m Matrix) Sends(rank int) int { return m.SendsIn(rank, Channel{}) }
 
 // SendsIn is how many of them it sends in a channel.
 func (m Matrix) SendsIn(rank int, c Channel) (elements int) {
