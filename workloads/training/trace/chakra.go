@@ -44,8 +44,9 @@ const (
 // ReadChakra reads execution traces of Chakra, one of each rank: the metadata and then the
 // nodes, each message behind its length as a varint. Of a node count its id, type,
 // dependencies and duration, and of its attributes comm_type, comm_size, comm_src, comm_dst,
-// comm_tag and pg_name. comm_size is what an Operation's Bytes are. Computation takes its
-// duration_micros, nodes of memory and metadata take none. Collectives are among all ranks, or
+// comm_tag and pg_name. comm_size is what an Operation's Bytes are, but of an all-gather what
+// one rank gives, as in ASTRA-sim. Computation takes its duration_micros, nodes of memory and
+// metadata take none. Collectives are among all ranks, or
 // those of the group that pg_name names. Nodes become tasks in the order of their
 // dependencies, of those that are ready the lowest id first. A message goes when its sender's
 // turn has come, and its receiver's node is done when that has and the message has come, as in
@@ -293,6 +294,9 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 	}
 	switch node.kind {
 	case nodeCompute:
+		if operations := node.numbers["num_ops"]; node.micros == 0 && operations > 0 {
+			return t, c.errorAt(node.offset, "node %d computes %d num_ops in no time, want a duration_micros", node.id, operations)
+		}
 		t.Kind, t.Time = training.Compute, time.Duration(node.micros)*time.Microsecond
 		return t, nil
 	case nodeSend, nodeReceive:
@@ -314,6 +318,11 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 		var err error
 		if operation.Group, operation.Ranks, err = c.group(node); err != nil {
 			return t, err
+		}
+		if kind == schedule.AllGather {
+			if operation.Bytes *= uint64(len(operation.Ranks)); operation.Bytes > maxSize { // 2^50 times 2^12 at most
+				return t, c.errorAt(node.offset, "node %d gathers %d bytes from %d ranks, want at most %d", node.id, operation.Bytes, len(operation.Ranks), uint64(maxSize))
+			}
 		}
 	default: // of memory, or metadata
 		return t, nil

@@ -107,6 +107,22 @@ func TestChakra(t *testing.T) {
 	}
 }
 
+// TestChakraAllGather holds that comm_size is what one rank gives, as ASTRA-sim has it: each
+// of a ring sends that n-1 times.
+func TestChakraAllGather(t *testing.T) {
+	var files []File
+	for rank := range 4 {
+		files = append(files, File{fmt.Sprintf("f.%d.et", rank), encoded(t, metadata, `id: 1 type: 7 attr { name: "comm_type" int64_val: 2 } attr { name: "comm_size" int64_val: 4096 }`)})
+	}
+	p, err := ReadChakra(files, nil, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Sent(2); got != 3*4096 {
+		t.Errorf("a rank sends %d bytes, want 3 times 4096", got)
+	}
+}
+
 // Ranks that all send before they receive, as in collectives that are written out, do not wait
 // for each other for good: it takes two steps of a ring, of which each has computed before.
 func TestChakraRing(t *testing.T) {
@@ -160,6 +176,8 @@ func TestWrongChakra(t *testing.T) {
 		{"no value", append(slices.Clone(good), 2, 0x10, 0xff), len(good) + 1, "no value of field 2: unexpected EOF"},
 		{"no type", replaced("type: 7", "type: 9"), -1, "a node of type 9, want 1 to 7"},
 		{"twice", replaced("id: 3", "id: 7"), start, "node 7 is there twice"},
+		{"large together", encoded(t, metadata, `id: 3 type: 7 attr { name: "comm_type" int64_val: 2 } attr { name: "comm_size" int64_val: 1125899906842624 } attr { name: "pg_name" string_val: "two" }`), -1, "node 3 gathers 2251799813685248 bytes from 2 ranks, want at most"},
+		{"no duration", encoded(t, metadata, `id: 7 type: 4 attr { name: "num_ops" int64_val: 5 }`), len(encoded(t, metadata)) + 1, "node 7 computes 5 num_ops in no time, want a duration_micros"},
 		{"nobody", replaced("data_deps: 7", "data_deps: 8"), start, "node 3 depends on node 8, which is not there"},
 		{"itself", replaced("data_deps: 7", "data_deps: 3"), start, "node 3 depends on itself"},
 		{"gather", replaced("int64_val: 0", "int64_val: 3"), start, "node 3 is a collective of comm_type 3"},
@@ -170,7 +188,7 @@ func TestWrongChakra(t *testing.T) {
 		{"to itself", replaced("type: 7", "type: 5"), start, "node 3 of rank 0 sends to or receives from rank 0"},
 		{"long", encoded(t, metadata, strings.Replace(compute, "250", "3600000001", 1)), -1, "a duration of 3600000001 us"},
 	} {
-		_, err := ReadChakra([]File{{"f.et", c.content}}, map[string][]int{"pair": {0}}, Options{})
+		_, err := ReadChakra([]File{{"f.et", c.content}}, map[string][]int{"pair": {0}, "two": {0, 1}}, Options{})
 		if err == nil {
 			t.Errorf("%s: it is taken", c.name)
 			continue
