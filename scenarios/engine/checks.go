@@ -286,7 +286,7 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 			found = append(found, fmt.Sprintf("%d bytes of messages are wrong", done.Wrong))
 		case done.Wrong > 0 && done.Learning != nil:
 			c.Verdict = verdict.Fail
-			found = append(found, fmt.Sprintf("ranks had other weights than rank 0 after an iteration %d times", done.Wrong))
+			found = append(found, fmt.Sprintf("%d times a rank had other weights than rank 0 after an iteration, or an element of the first or last sum of gradients was not that of all ranks'", done.Wrong))
 		case done.Wrong > 0 && done.Kind == spec.Barrier:
 			c.Verdict = verdict.Fail
 			found = append(found, fmt.Sprintf("a rank ended before all had begun %d times", done.Wrong))

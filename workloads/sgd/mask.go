@@ -62,12 +62,10 @@ func (m *Mask) Seal(step int, gradient []float32, sealed []int32) (clipped int, 
 		return 0, fmt.Errorf("seal step %d: key streams up to step %d have been used", step, m.sealed-1)
 	}
 	m.sealed = step + 1
-	most := math.Floor(math.MaxInt32 / float64(m.ranks))
 	for i, g := range gradient {
-		v := math.RoundToEven(float64(g) * (1 << fraction))
-		if !(math.Abs(v) <= most) {
+		v, over := m.Fixed(g)
+		if over {
 			clipped++
-			v = math.Copysign(most, v)
 		}
 		sealed[i] = int32(v)
 	}
@@ -78,11 +76,24 @@ func (m *Mask) Seal(step int, gradient []float32, sealed []int32) (clipped int, 
 	return clipped, nil
 }
 
+// Fixed is the whole number that stands for an element, and whether that is another one
+// because the element is too large.
+func (m *Mask) Fixed(g float32) (v float64, clipped bool) {
+	most := math.Floor(math.MaxInt32 / float64(m.ranks))
+	if v = math.RoundToEven(float64(g) * (1 << fraction)); math.Abs(v) <= most {
+		return v, false
+	}
+	return math.Copysign(most, v), true
+}
+
+// Float is the element that a whole number, or a sum of these, stands for.
+func Float(v int32) float32 { return float32(v) / (1 << fraction) }
+
 // Open gives the sum of all ranks' gradients of a step from that of what they sealed.
 func (m *Mask) Open(step int, sum []int32, into []float32) {
 	m.add(m.sum, step, sum, -1)
 	for i, v := range sum {
-		into[i] = float32(v) / (1 << fraction)
+		into[i] = Float(v)
 	}
 }
 

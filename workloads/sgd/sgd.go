@@ -84,8 +84,13 @@ func New(c Config, rank int) *Replica {
 // Gradient computes the mean gradient of the step's samples of this rank, and their mean
 // loss: cross-entropy in nats. into has Parameters elements.
 func (r *Replica) Gradient(step int, into []float32) (loss float64) {
+	return r.GradientOf(r.rank, step, into)
+}
+
+// GradientOf is what Gradient is at another rank that has the same weights.
+func (r *Replica) GradientOf(rank, step int, into []float32) (loss float64) {
 	clear(into)
-	draw := rand.New(rand.NewPCG(r.config.Seed, sampleStream(r.rank, step)))
+	draw := rand.New(rand.NewPCG(r.config.Seed, sampleStream(rank, step)))
 	for range r.config.Batch {
 		s := newSample(draw)
 		loss += r.backward(&s, into)

@@ -104,4 +104,7 @@ func (s *sender) check(id operationID, _ []collective.Loss) (wrong, short uint64
 	return uint64(s.player.Wrong(id.Index)), 0
 }
 
-func (s *sender) tell(done *operationDone) { done.Sent = s.sent }
+func (s *sender) tell(done *operationDone) error {
+	done.Sent = s.sent
+	return nil
+}

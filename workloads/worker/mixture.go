@@ -214,7 +214,8 @@ func (m *mixture) check(operationID, []collective.Loss) (wrong, short uint64) {
 	return wrong + m.experts.WrongDispatched(m.memory[dispatch].output), 0
 }
 
-func (m *mixture) tell(done *operationDone) {
+func (m *mixture) tell(done *operationDone) error {
 	step := m.step
 	done.MoE = &step
+	return nil
 }

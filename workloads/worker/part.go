@@ -22,7 +22,9 @@ type part interface {
 }
 
 // teller is a part that has more to say of an operation.
-type teller interface{ tell(done *operationDone) }
+type teller interface {
+	tell(done *operationDone) error
+}
 
 // buffers are a rank's memory, and what it is for where that is a program.
 type buffers struct {

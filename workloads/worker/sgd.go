@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -26,6 +27,8 @@ type Learning struct {
 	// Clipped is how many elements of gradients were too large to be encrypted as they
 	// were, over all ranks and iterations.
 	Clipped uint64 `json:"clipped,omitempty"`
+
+	differed bool // ranks have had other weights than rank 0
 }
 
 // learningStep is what a rank says of an iteration.
@@ -35,23 +38,29 @@ type learningStep struct {
 	Clipped  uint64  `json:"clipped,omitempty"`
 	Held     float64 `json:"held,omitempty"`
 	Accuracy float64 `json:"accuracy,omitempty"`
+	// Unlike counts the elements of the sum of gradients that are not that of all ranks',
+	// at rank 0 in the first and the last iteration.
+	Unlike uint64 `json:"unlike,omitempty"`
 }
 
 // add takes in what all ranks say of an iteration, and returns how many have other weights
-// than rank 0.
-func (l *Learning) add(ranks []operationDone) (different uint64) {
+// than rank 0, or, if none ever had, how many elements of the sum of gradients are wrong.
+func (l *Learning) add(ranks []operationDone) (wrong uint64) {
 	var loss float64
 	first := ranks[0].SGD
 	for _, done := range ranks {
 		loss += done.SGD.Loss / float64(len(ranks))
 		l.Clipped += done.SGD.Clipped
 		if done.SGD.Digest != first.Digest {
-			different++
+			wrong++
 		}
+	}
+	if l.differed = l.differed || wrong > 0; !l.differed { // else rank 0 does not know others' gradients
+		wrong = first.Unlike
 	}
 	l.Loss = append(l.Loss, loss)
 	l.Held, l.Accuracy = first.Held, first.Accuracy
-	return different
+	return wrong
 }
 
 // learn sets what follows from SGD.
@@ -78,7 +87,7 @@ func (j *Job) learn(problem func(format string, args ...any)) {
 type learning struct {
 	part
 	memory         buffers
-	ranks          int
+	rank, ranks    int
 	last           int // iteration
 	replica        *sgd.Replica
 	codec          sgd.Codec // nil: none
@@ -87,7 +96,7 @@ type learning struct {
 	sealed         []int32
 	isLost         []bool
 	step           learningStep
-	err            error // of fill
+	err            error // of fill or check
 }
 
 // learn makes the data of a part gradients.
@@ -96,7 +105,7 @@ func (w *rank) learn(p part, b buffers) (part, error) {
 	config := c.SGD.Config(c.Seed)
 	n := config.Parameters()
 	t := &learning{
-		part: p, memory: b, ranks: c.Ranks, last: len(c.rounds()) - 1, replica: sgd.New(config, c.Rank), codec: c.SGD.Codec(),
+		part: p, memory: b, rank: c.Rank, ranks: c.Ranks, last: len(c.rounds()) - 1, replica: sgd.New(config, c.Rank), codec: c.SGD.Codec(),
 		gradient: make([]float32, n), mean: make([]float32, n), isLost: make([]bool, n),
 	}
 	if c.SGD.Exchange == spec.ExchangeEncrypted {
@@ -113,7 +122,9 @@ func (w *rank) learn(p part, b buffers) (part, error) {
 // fill computes the gradient and makes the collective's input of it.
 func (t *learning) fill(id operationID) {
 	t.step = learningStep{Loss: t.replica.Gradient(id.Index, t.gradient)}
+	t.finite(id, "its loss", t.step.Loss)
 	switch {
+	case t.err != nil:
 	case t.codec != nil:
 		t.codec.Encode(t.gradient, t.memory.input)
 	case t.mask != nil:
@@ -137,14 +148,28 @@ func (t *learning) operate(ctx context.Context, id operationID) (collective.Traf
 	return t.part.operate(ctx, id)
 }
 
-func (t *learning) tell(done *operationDone) {
+// finite notes that the training has diverged where a number is none.
+func (t *learning) finite(id operationID, what string, number float64) {
+	if math.IsNaN(number) || math.IsInf(number, 0) {
+		t.err = fmt.Errorf("the training diverged at step %d: %s is not finite", id.Index, what)
+	}
+}
+
+func (t *learning) tell(done *operationDone) error {
 	step := t.step
 	done.SGD = &step
+	return t.err
 }
 
 // check goes the step. Nothing is wrong here: whether all ranks have the same weights is
-// seen where all their digests are.
+// seen where all their digests are, and there the sum that rank 0 has is judged.
 func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
+	clear(t.isLost)
+	for _, l := range lost {
+		for i := l.From; i < l.To && i < len(t.isLost); i++ {
+			t.isLost[i] = true
+		}
+	}
 	switch output := t.memory.output; {
 	case t.codec != nil:
 		t.codec.Decode(output, t.mean)
@@ -158,6 +183,9 @@ func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short u
 			t.mean[i] = math.Float32frombits(binary.NativeEndian.Uint32(output[4*i:]))
 		}
 	}
+	if t.rank == 0 && t.codec == nil && (id.Index == 0 || id.Index == t.last) {
+		t.step.Unlike = t.unlike(id.Index)
+	}
 	by := 1 / float32(t.ranks)
 	for i := range t.mean {
 		t.mean[i] *= by
@@ -166,12 +194,7 @@ func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short u
 	t.step.Digest = t.replica.Digest()
 	if id.Index == t.last {
 		t.step.Held, t.step.Accuracy = t.replica.Evaluate()
-	}
-	clear(t.isLost)
-	for _, l := range lost {
-		for i := l.From; i < l.To && i < len(t.isLost); i++ {
-			t.isLost[i] = true
-		}
+		t.finite(id, "the loss of what it did not learn from", t.step.Held)
 	}
 	for _, lost := range t.isLost {
 		if lost {
@@ -179,4 +202,32 @@ func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short u
 		}
 	}
 	return 0, short
+}
+
+// unlike counts the elements of mean, not yet divided, that are not the sum of all ranks'
+// gradients, which it computes: of fixed-point numbers to the last bit, of others within what
+// adding them up in any order can lose. Of elements that were lost it says nothing.
+func (t *learning) unlike(step int) (count uint64) {
+	sum, size := make([]float64, len(t.mean)), make([]float64, len(t.mean))
+	for rank := range t.ranks {
+		t.replica.GradientOf(rank, step, t.gradient)
+		for i, g := range t.gradient {
+			v := float64(g)
+			if t.mask != nil {
+				v, _ = t.mask.Fixed(g)
+			}
+			sum[i] += v
+			size[i] += math.Abs(v)
+		}
+	}
+	for i, got := range t.mean {
+		want, off := sum[i], float64(t.ranks)*size[i]*0x1p-23 // twice the bound of Higham, "Accuracy and Stability", 4.2
+		if t.mask != nil {
+			want, off = float64(sgd.Float(int32(sum[i]))), 0
+		}
+		if !t.isLost[i] && !(math.Abs(float64(got)-want) <= off) {
+			count++
+		}
+	}
+	return count
 }

@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"railbed/fabric/units"
@@ -78,6 +80,42 @@ func TestOtherWeightsAreCounted(t *testing.T) {
 	result, err := Run(t.Context(), sgdJob(3, 5, TCP, spec.SGD{}), l, nil)
 	if err != nil || result.Wrong() != 3 {
 		t.Errorf("%v: %d ranks had other weights, summed over iterations: want 3", err, result.Wrong())
+	}
+}
+
+// TestWrongSumsAreCounted damages an element of the sum alike at all ranks, in the first and
+// in the last iteration: they go on with the same weights.
+func TestWrongSumsAreCounted(t *testing.T) {
+	for _, exchange := range []string{spec.ExchangeWhole, spec.ExchangeEncrypted} {
+		l := goroutines{hooks: hooks{afterOperation: func(_ int, id operationID, result []byte) {
+			if id.Index != 1 {
+				element := result[4*(5+id.Index):]
+				value := binary.NativeEndian.Uint32(element) + 1
+				if exchange == spec.ExchangeWhole {
+					value = math.Float32bits(1)
+				}
+				binary.NativeEndian.PutUint32(element, value)
+			}
+		}}}
+		result, err := Run(t.Context(), sgdJob(3, 3, TCP, spec.SGD{Exchange: exchange}), l, nil)
+		if err != nil || result.Wrong() != 2 || result.Operations[0].Wrong != 1 || result.Operations[2].Wrong != 1 {
+			t.Errorf("%s: %v: %d elements of sums are wrong, want 2", exchange, err, result.Wrong())
+		}
+	}
+}
+
+// TestDivergedSGD holds that a training whose weights grow without end says so, in the step
+// that finds it or behind the last one.
+func TestDivergedSGD(t *testing.T) {
+	for iterations, want := range map[int]string{
+		9: "the training diverged at step 1: its loss is not finite",
+		1: "the training diverged at step 0: the loss of what it did not learn from is not finite",
+	} {
+		j := sgdJob(2, iterations, TCP, spec.SGD{})
+		j.SGD.Hidden, j.SGD.Rate = []int{16, 16, 16}, units.Factor{Num: 1 << 60, Den: 1}
+		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 

@@ -43,8 +43,9 @@ type player struct {
 	waited     time.Duration // of it, for other ranks or its own device
 }
 
-func (p *player) tell(done *operationDone) {
+func (p *player) tell(done *operationDone) error {
 	done.Spans, done.Groups, done.Waited = p.spans, p.groups, p.waited
+	return nil
 }
 
 // newPlayer makes a rank's memory.

@@ -295,7 +295,9 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 		done.Wrong, done.Short = p.check(id, lost)
 	}
 	if p, more := p.(teller); more {
-		p.tell(done)
+		if err := p.tell(done); err != nil {
+			return err
+		}
 	}
 	return w.send(message{Done: done})
 }
