@@ -38,6 +38,10 @@ const (
 	MaxOperations = 2048
 	MaxTasks      = 1 << 20 // of all ranks
 	MaxBytes      = 1 << 30 // of an operation
+	// MaxRankBytes and MaxJobBytes are of all operations of a rank, and of all ranks: each
+	// has buffers of its own, for input and output and some to work in.
+	MaxRankBytes = 4 << 30
+	MaxJobBytes  = 16 << 30
 )
 
 // maxTime is the longest that a task computes.
@@ -279,8 +283,34 @@ func (p *Program) Check() error {
 			}
 		}
 	}
+	if err := p.checkMemory(); err != nil {
+		return fmt.Errorf("check program: %w", err)
+	}
 	_, err := p.Predict(func(*Operation) time.Duration { return 0 })
 	return err
+}
+
+// checkMemory holds that the operations together are not too large.
+func (p *Program) checkMemory() error {
+	ranks, all := make([]uint64, len(p.Tasks)), uint64(0)
+	for i := range p.Operations {
+		for _, rank := range p.Operations[i].Ranks {
+			ranks[rank] += p.Operations[i].Bytes
+			all += p.Operations[i].Bytes
+		}
+	}
+	most := slices.Max(ranks)
+	if err := fits(fmt.Sprintf("rank %d has", slices.Index(ranks, most)), most, MaxRankBytes); err != nil {
+		return err
+	}
+	return fits("all ranks have", all, MaxJobBytes)
+}
+
+func fits(who string, bytes, most uint64) error {
+	if bytes <= most {
+		return nil
+	}
+	return fmt.Errorf("%s buffers of %v for exchanges, want at most %v: 1/%d of this bytes-scale fits", who, units.Bytes(bytes), units.Bytes(most), (bytes+most-1)/most)
 }
 
 func (p *Program) checkOperation(o *Operation) error {
