@@ -39,8 +39,8 @@ const (
 //   - pp: b s h to the next stage in forward, and back in backward, with sp divided by tp;
 //     stages follow 1F1B (Narayanan et al., "PipeDream", 2019, without stale weights).
 //   - dp: gradients, an all-reduce; with ZeRO 1 and 2 a reduce-scatter, and an all-gather
-//     of parameters at the end, and with 3 instead all-gathers of each layer's before its
-//     forward and its backward (Rajbhandari et al., "ZeRO", 2020, section 7). They are
+//     of parameters at the end, and with 3 instead all-gathers of each layer's, the
+//     embedding's and the logits' before their forward and their backward (Rajbhandari et al., "ZeRO", 2020, section 7). They are
 //     reduced bucket by bucket as soon as they are complete: in the last micro-batch, and
 //     from stage 2 on, which keeps no gradients of others, in each.
 //   - ep: b s h times top-k to the experts and back, two all-to-alls a layer in each
@@ -76,6 +76,7 @@ type stage struct {
 	computation Task
 	operations  float64 // floating-point ones of it
 	last        int     // the latest task of computation, -1 at first
+	gathered    [2]int  // what was the latest at the gather before the latest one with other computation, and at that
 	buckets     [2]bucket
 	reduced     []int // exchanges of gradients
 }
@@ -88,7 +89,7 @@ type bucket struct {
 }
 
 func newStage(m *spec.Model, b *Builder, rank int) *stage {
-	s := &stage{m: m, builder: b, rank: rank, tp: rank % m.TP, dp: rank / m.TP % m.DP, pp: rank / (m.TP * m.DP), last: -1}
+	s := &stage{m: m, builder: b, rank: rank, tp: rank % m.TP, dp: rank / m.TP % m.DP, pp: rank / (m.TP * m.DP), last: -1, gathered: [2]int{-1, -1}}
 	for i := range m.TP {
 		s.tensor = append(s.tensor, s.at(i, s.dp, s.pp))
 	}
@@ -260,21 +261,21 @@ func (s *stage) transfer(name string, from, to int) {
 	s.exchange(name, PipelineParallel, Transfer, pair, bytes, s.computation.After...)
 }
 
-// gather gets a layer's parameters where stage 3 of ZeRO has them partitioned. That of the
-// next layer goes on while this one is computed.
-func (s *stage) gather(name string) {
+// gather gets a layer's parameters, or others, where stage 3 of ZeRO has them partitioned.
+// That of the next layer goes on while this one is computed.
+func (s *stage) gather(name string, shared, experts uint64) {
 	if s.m.ZeRO < 3 {
 		return
 	}
-	shared, experts := s.weights()
+	if s.flush(); s.last != s.gathered[1] {
+		s.gathered = [2]int{s.gathered[1], s.last}
+	}
 	for _, part := range []bucket{{DataParallel, s.data, shared}, {ExpertData, s.same, experts}} {
 		if len(part.ranks) < 2 || part.bytes == 0 {
 			continue
 		}
-		before := s.last // the layer before this one has been flushed by the name of this one
-		s.flush()
 		t := Task{Name: name, Kind: Exchange, Operation: s.operation(part.group, schedule.AllGather, part.ranks, part.bytes)}
-		if before >= 0 {
+		if before := s.gathered[0]; before >= 0 {
 			t.After = []int{before}
 		}
 		s.tasks = append(s.tasks, t)
@@ -288,16 +289,19 @@ func (s *stage) forward(micro int) {
 	if !s.first() {
 		s.transfer(name, s.pp-1, s.pp)
 	} else if s.m.Vocabulary > 0 {
+		s.gather(name, s.embedding(), 0)
 		s.shut(name)
 	}
+	shared, experts := s.weights()
 	for range s.m.Layers / s.m.PP {
-		s.gather(name)
+		s.gather(name, shared, experts)
 		s.layer(name, 1)
 	}
 	switch {
 	case !s.final():
 		s.transfer(name, s.pp, s.pp+1)
 	case s.m.Vocabulary > 0:
+		s.gather(name, s.embedding(), 0)
 		s.open(name)
 		s.compute(name, s.logits())
 	}
@@ -309,19 +313,21 @@ func (s *stage) backward(micro int, last bool) {
 	if !s.final() {
 		s.transfer(name, s.pp+1, s.pp)
 	} else if s.m.Vocabulary > 0 {
+		s.gather(name, s.embedding(), 0)
 		s.compute(name, 2*s.logits())
 		s.shut(name)
 		s.gradients(name, s.embedding(), 0, reduce)
 	}
+	shared, experts := s.weights()
 	for range s.m.Layers / s.m.PP {
-		s.gather(name)
+		s.gather(name, shared, experts)
 		s.layer(name, 2)
-		shared, experts := s.weights()
 		s.gradients(name, shared, experts, reduce)
 	}
 	if !s.first() {
 		s.transfer(name, s.pp, s.pp-1)
 	} else if s.m.Vocabulary > 0 {
+		s.gather(name, s.embedding(), 0)
 		s.open(name)
 		s.gradients(name, s.embedding(), 0, reduce)
 	}

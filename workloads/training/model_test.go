@@ -55,6 +55,9 @@ func TestVolumesAreThePapers(t *testing.T) {
 		{"ZeRO 1", func(m *spec.Model) { m.DP, m.ZeRO = 4, 1 }, 3, map[string]uint64{"dp": 8 * layer * 2 * 3 / 4}},
 		{"ZeRO 2 reduces in each micro-batch", func(m *spec.Model) { m.DP, m.ZeRO, m.GlobalBatch = 4, 2, 8 }, 3, map[string]uint64{"dp": 8 * layer * (2 + 1) * 3 / 4}},
 		{"ZeRO 3", func(m *spec.Model) { m.DP, m.ZeRO = 4, 3 }, 1, map[string]uint64{"dp": 8 * layer * 3 * 3 / 4}},
+		{"ZeRO 3, vocabulary", func(m *spec.Model) { m.DP, m.ZeRO, m.Vocabulary = 4, 3, 1000 }, 1, map[string]uint64{"dp": (8*layer + 2*1000*64*2) * 3 * 3 / 4}},
+		{"ZeRO 3, first stage", func(m *spec.Model) { m.DP, m.PP, m.ZeRO, m.Vocabulary = 4, 2, 3, 1000 }, 1, map[string]uint64{"pp": bsh, "dp": (4*layer + 1000*64*2) * 3 * 3 / 4}},
+		{"ZeRO 3, last stage", func(m *spec.Model) { m.DP, m.PP, m.ZeRO, m.Vocabulary = 4, 2, 3, 1000 }, 6, map[string]uint64{"pp": bsh, "dp": (4*layer + 1000*64*2) * 3 * 3 / 4}},
 		{"tensor parallel", func(m *spec.Model) { m.TP = 4 }, 2, map[string]uint64{"tp": 8 * 4 * bsh * 2 * 3 / 4}},
 		{"sequence parallel", func(m *spec.Model) { m.TP, m.SP = 4, true }, 2, map[string]uint64{"tp": 8 * 8 * bsh * 3 / 4}},
 		{"first stage", func(m *spec.Model) { m.PP, m.GlobalBatch = 4, 6 }, 0, map[string]uint64{"pp": 6 * bsh}},
@@ -164,6 +167,28 @@ func TestPrefetch(t *testing.T) {
 	if least := computed(p, 0) + time.Microsecond; whole < least || whole > least+2*time.Microsecond {
 		t.Errorf("an iteration takes %v, want little above %v: gathers overlap", whole, least)
 	}
+	// So do those of the vocabulary, which are in no layer, and of experts, although tokens are
+	// on their way between two computations.
+	for name, change := range map[string]func(*spec.Model){
+		"vocabulary": func(m *spec.Model) { m.DP, m.ZeRO, m.Vocabulary = 2, 3, 1000 },
+		"experts":    func(m *spec.Model) { m.DP, m.ZeRO, m.EP, m.Experts = 4, 3, 2, 4 },
+	} {
+		_, p := compile(t, change)
+		cost := func(o *Operation) time.Duration {
+			if o.Kind == schedule.AllGather {
+				return time.Microsecond
+			}
+			return 0
+		}
+		all, err := p.Predict(cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, _ := p.Times(all)
+		if least := computed(p, 0); whole > least+2*time.Microsecond {
+			t.Errorf("%s: an iteration takes %v, want at most 2us above %v: gathers overlap", name, whole, least)
+		}
+	}
 }
 
 // Whoever waits in a circle is found before anything runs, and named.
@@ -203,6 +228,34 @@ func TestCheckFindsWhatStops(t *testing.T) {
 	} {
 		if (&Program{Operations: []Operation{o}, Tasks: make([][]Task, 2)}).Check() == nil {
 			t.Errorf("%v is taken", o)
+		}
+	}
+}
+
+// A job that needs more memory than there may be is refused, with what would fit.
+func TestCheckBoundsMemory(t *testing.T) {
+	for _, c := range []struct {
+		ranks, operations int
+		want              string
+	}{
+		{2, 5, "rank 0 has buffers of 5GiB for exchanges, want at most 4GiB: 1/2 of this bytes-scale fits"},
+		{8, 4, "all ranks have buffers of 32GiB for exchanges, want at most 16GiB: 1/2 of this bytes-scale fits"},
+	} {
+		b := NewBuilder(c.ranks)
+		var ranks []int
+		for rank := range c.ranks {
+			ranks = append(ranks, rank)
+		}
+		for i := range c.operations {
+			for rank := range c.ranks {
+				b.Add(rank, Task{Name: "x", Kind: Exchange, Operation: b.Operation(Operation{"a", i, schedule.AllReduce, ranks, MaxBytes})})
+			}
+		}
+		if _, err := b.Done(Scale{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+		if _, err := b.Done(Scale{Bytes: units.Factor{Num: 1, Den: 2}}); err != nil {
+			t.Errorf("by the factor that fits: %v", err)
 		}
 	}
 }
