@@ -20,6 +20,9 @@ type Training struct {
 	Iterations []float64 `json:"iterations"`
 	// Ideal is how long one would take if communication took no time.
 	Ideal float64 `json:"ideal"`
+	// OtherClocks says that ranks have clocks that are not this host's, so that nothing is
+	// known of times.
+	OtherClocks bool `json:"other_clocks,omitempty"`
 	// Wrong counts the elements of results of exchanges that were not what they must be,
 	// over all ranks and iterations.
 	Wrong   uint64         `json:"wrong"`
@@ -137,6 +140,9 @@ func (t *textWriter) trainings(jobs []Training) {
 	}
 	t.table(rows)
 	for i := range jobs {
+		if jobs[i].OtherClocks {
+			t.printf("%s: ranks have clocks that are not this host's, and its times say nothing\n\n", jobs[i].Name)
+		}
 		t.conduct(jobs[i].Name, &jobs[i].Conduct)
 	}
 }

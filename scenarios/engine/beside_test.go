@@ -37,3 +37,32 @@ func TestBesideByNumbers(t *testing.T) {
 		}
 	}
 }
+
+// Of a training job whose ranks have other clocks no figure is judged, alone or beside another.
+func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
+	own := report.Training{Iterations: []float64{1}}
+	other := own
+	other.OtherClocks = true
+	done := map[string]*finished{"own": {training: &own}, "other": {training: &other}}
+	workload := func(name string) *finished { return done[name] }
+	for _, c := range []struct {
+		name, iteration, beside string
+		want                    verdict.Verdict
+	}{
+		{"own", "<= 2s", "", verdict.Pass}, {"own", "<= 2s", "own", verdict.Pass},
+		{"other", "<= 2s", "", verdict.Inconclusive}, {"other", "", "own", verdict.Inconclusive}, {"own", "", "other", verdict.Inconclusive},
+	} {
+		var check report.Check
+		w := &spec.WorkloadCheck{Name: c.name, Iteration: c.iteration}
+		if c.beside != "" {
+			w.Beside = &spec.Beside{Workload: c.beside, Iteration: "<= 100%"}
+		}
+		judgeWorkload(&check, w, workload, nil)
+		if w.Beside != nil {
+			judgeBeside(&check, w, workload, nil)
+		}
+		if check.Verdict != c.want {
+			t.Errorf("%+v: %s %q", c, check.Verdict, check.Summary)
+		}
+	}
+}

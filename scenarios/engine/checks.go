@@ -82,6 +82,11 @@ func (f *finished) figure(name string) (value float64, there bool) {
 	return f.BusBW, name == "busbw" && f.training == nil && f.messages == nil
 }
 
+// otherClocks says that nothing is known of the times of a training job.
+func (f *finished) otherClocks() bool {
+	return f != nil && f.training != nil && f.training.OtherClocks
+}
+
 func (e *evidence) workload(name string) *finished {
 	for i := range e.workloads {
 		if e.workloads[i].Name == name {
@@ -344,6 +349,13 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished, f *rep
 			continue
 		}
 		value, there := done.figure(k.Name)
+		if k.Timed && done.otherClocks() {
+			if c.Verdict == verdict.Pass {
+				c.Verdict = verdict.Inconclusive
+			}
+			found = append(found, "ranks have clocks that are not this host's, and nobody knows its "+k.Name)
+			continue
+		}
 		if !there {
 			c.Verdict = verdict.Fail
 			found = append(found, "it has no "+k.Name)
@@ -394,7 +406,7 @@ func judgePart(c *report.Check, name, want, beside string, done, other *finished
 	bound, err := spec.ParseBound(want, spec.BesideBound)
 	own, _ := done.figure(name)
 	others, _ := other.figure(name)
-	if err != nil || others == 0 || own == 0 {
+	if err != nil || others == 0 || own == 0 || done.otherClocks() || other.otherClocks() {
 		c.Summary = strings.TrimPrefix(fmt.Sprintf("%s; workload %s gave nothing to compare with", c.Summary, beside), "; ")
 		if c.Verdict == verdict.Pass {
 			c.Verdict = verdict.Inconclusive

@@ -154,6 +154,7 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 		}
 		made.Iterations = append(made.Iterations, o.Time.Seconds())
 		iterations += o.Time
+		made.OtherClocks = made.OtherClocks || o.OtherClocks
 		for rank, times := range o.Ranks {
 			sums[rank].Compute += times.Compute
 			sums[rank].Exposed += times.Exposed

@@ -273,12 +273,13 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 	if err != nil {
 		return err
 	}
+	ended := time.Now()
 	o.Time = c.job.average().of(times) / time.Duration(r.count)
 	if c.job.Kind == Barrier && r.check {
-		o.judgeBarrier(dones, released, time.Now())
+		o.judgeBarrier(dones, released, ended)
 	}
 	if c.job.Training != nil {
-		result.addIteration(c.job, &o, dones)
+		result.addIteration(c.job, &o, dones, released, ended)
 	}
 	if c.job.Messages != nil {
 		for _, d := range dones {

@@ -36,6 +36,9 @@ type Operation struct {
 	// operation alone, when its tasks were under way.
 	Ranks []training.Times  `json:"ranks,omitempty"`
 	Spans [][]training.Span `json:"spans,omitempty"`
+	// OtherClocks says that ranks of a training job have clocks that are not the
+	// coordinator's, so that Time, Ranks and Spans say nothing.
+	OtherClocks bool `json:"other_clocks,omitempty"`
 }
 
 // Flow is one connection of a rank. Payload flows from the connecting to the

@@ -288,14 +288,15 @@ func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uin
 }
 
 // addIteration divides the time of an iteration, from the first rank's begin on, and adds what
-// ranks sent. Times are the testbed's.
-func (r *Result) addIteration(job Job, o *Operation, dones []operationDone) {
+// ranks sent. Times are the testbed's. It was between two moments of this host's clock.
+func (r *Result) addIteration(job Job, o *Operation, dones []operationDone, released, ended time.Time) {
 	if n := len(r.Operations); n > 0 {
 		r.Operations[n-1].Spans = nil // that of the latest is enough
 	}
 	by := clock.Dilation(job.Dilation)
 	o.Spans = make([][]training.Span, len(dones))
 	for rank, d := range dones {
+		o.OtherClocks = o.OtherClocks || !d.within(released, ended, clockMargin)
 		late := by.Passed(time.Duration(d.Start - o.Start.UnixNano()))
 		for _, s := range d.Spans {
 			o.Spans[rank] = append(o.Spans[rank], training.Span{Start: late + s.Start, End: late + s.End})

@@ -104,6 +104,21 @@ func TestTrainingCountsWrongElements(t *testing.T) {
 	}
 }
 
+// Times of ranks that began before they could, or ended behind the end, are not known.
+func TestTrainingTimesOfOtherClocks(t *testing.T) {
+	released := time.Unix(100, 0)
+	ended := released.Add(time.Second)
+	for begun, want := range map[time.Duration]bool{-time.Hour: true, -2 * time.Millisecond: true, 0: false, 100 * time.Millisecond: false, 200 * time.Millisecond: true} {
+		j := Job{Training: &training.Program{Tasks: make([][]training.Task, 2)}}
+		r := &Result{PerRank: make([]RankResult, 2)}
+		o := &Operation{Start: released}
+		r.addIteration(j, o, []operationDone{{Start: released.UnixNano()}, {Start: released.Add(begun).UnixNano(), Time: 900 * time.Millisecond}}, released, ended)
+		if o.OtherClocks != want {
+			t.Errorf("a rank that began %v after it could in a second, for 900 ms, has another clock: %v, want %v", begun, o.OtherClocks, want)
+		}
+	}
+}
+
 // A rank that is slow is named, and none where none is.
 func TestTrainingNamesWhoIsSlow(t *testing.T) {
 	j := trainingJob(t, TCP, func(m *spec.Model) { m.DP, m.TP, m.TFLOPS = 2, 2, units.Factor{Num: 1, Den: 1000} })
