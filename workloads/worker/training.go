@@ -167,7 +167,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 	return &scheduled{[]*collective.Runner{runner}, pattern}, err
 }
 
-// pattern is the data of a place among so many ranks, the same for all operations.
+// pattern is the data of a place among so many ranks, of which each operation has another part.
 func (p *player) pattern(c collective.PatternConfig) (pattern *collective.Pattern, err error) {
 	if p.patterns[c] == nil {
 		p.patterns[c], err = collective.NewPattern(c)
@@ -175,11 +175,18 @@ func (p *player) pattern(c collective.PatternConfig) (pattern *collective.Patter
 	return p.patterns[c], err
 }
 
+// of is an iteration as an operation of the program has it, so that no two of them have the
+// same data.
+func (p *player) of(id operationID, operation int) operationID {
+	id.Index = id.Index*len(p.operations) + operation
+	return id
+}
+
 // fill implements part: an operation has the same input each time in an iteration.
 func (p *player) fill(id operationID) {
-	for _, o := range p.operations {
+	for i, o := range p.operations {
 		if o != nil {
-			o.fill(id)
+			o.fill(p.of(id, i))
 		}
 	}
 }
@@ -278,9 +285,9 @@ func (p *player) lost() []collective.Loss { return nil }
 
 // check implements part.
 func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
-	for _, o := range p.operations {
+	for i, o := range p.operations {
 		if o != nil {
-			bad, _ := o.check(id, lost)
+			bad, _ := o.check(p.of(id, i), lost)
 			wrong += bad
 		}
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"railbed/fabric/units"
 	"railbed/testbed/spec"
 	"railbed/transports"
+	"railbed/workloads/collective"
 	"railbed/workloads/training"
 )
 
@@ -101,6 +103,34 @@ func TestTrainingCountsWrongElements(t *testing.T) {
 	}}}, nil)
 	if err != nil || result.Wrong() != 1 || result.Operations[2].Wrong != 1 {
 		t.Errorf("%v, %+v, want one wrong element", err, result)
+	}
+}
+
+// filled is a part that remembers its data's numbers.
+type filled struct {
+	part
+	filled, checked []int
+}
+
+func (f *filled) fill(id operationID) { f.filled = append(f.filled, id.Index) }
+
+func (f *filled) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
+	f.checked = append(f.checked, id.Index)
+	return 0, 0
+}
+
+// No two operations of a training job have the same data, nor does one in two iterations.
+func TestTrainingDataDiffer(t *testing.T) {
+	a, b := &filled{}, &filled{}
+	p := &player{operations: []part{a, nil, b}}
+	for i := range 3 {
+		p.fill(operationID{Index: i})
+		p.check(operationID{Index: i}, nil)
+	}
+	all := slices.Concat(a.filled, b.filled)
+	slices.Sort(all)
+	if len(slices.Compact(all)) != 6 || !slices.Equal(a.filled, a.checked) || !slices.Equal(b.filled, b.checked) {
+		t.Errorf("filled as %v and %v, checked as %v and %v", a.filled, b.filled, a.checked, b.checked)
 	}
 }
 
