@@ -31,15 +31,16 @@ type PatternConfig struct {
 //
 //   - For a sum: whole numbers from 1 on, whose sum over all ranks has no more digits
 //     than the type has: 24 bits of a float32, 8 of a bfloat16. So there are at most 255
-//     ranks of bfloat16 and 2,047 of half.
+//     ranks of bfloat16 and 2,047 of half. Of many ranks all but some have nothing at a
+//     place, so that the others have more than a few numbers to choose from.
 //   - For an average of floating-point numbers: such as become whole numbers like that
-//     when they are multiplied by the rounded 1/n. There are none for 150 and 166 ranks of
-//     bfloat16, and some numbers of ranks of half from 869 on.
+//     when they are multiplied by the rounded 1/n.
 //   - For a maximum or minimum: whole numbers of both signs.
 //   - Where nothing is combined: any bits but zeros.
 type Pattern struct {
 	config   PatternConfig
 	limit    uint64    // values are drawn from so many
+	every    int       // of so many neighbours one has a value at a place; up to 1 means all
 	before   []float64 // of an average of floating-point numbers: of value i what becomes i+1; 0 is nothing
 	own      []byte
 	expected []byte
@@ -72,6 +73,9 @@ func newData(c PatternConfig) (*Pattern, error) {
 	return p, nil
 }
 
+// fewValues are too few to tell data of one place from those of another.
+const fewValues = 8
+
 // values finds what the data can be drawn from.
 func (c PatternConfig) values() (*Pattern, error) {
 	c.Type, c.Op = cmp.Or(c.Type, element.Float32), cmp.Or(c.Op, element.Sum)
@@ -79,7 +83,10 @@ func (c PatternConfig) values() (*Pattern, error) {
 	most := uint64(1)<<c.Type.Digits() - 1
 	switch p.limit = most; c.Op {
 	case element.Sum, element.Average:
-		p.limit = most / uint64(c.Ranks)
+		if p.limit = most / uint64(c.Ranks); p.limit > 0 && p.limit < fewValues {
+			p.every = (fewValues*c.Ranks + int(most) - 1) / int(most)
+			p.limit = most / uint64((c.Ranks+p.every-1)/p.every)
+		}
 	}
 	if c.Type.Size() == 0 || p.limit == 0 || c.Op == element.Average && c.Type != element.Int32 && !p.weigh() {
 		return nil, fmt.Errorf("make data of type %s: there are no numbers of which the %s of %d ranks is exact in any order", c.Type, c.Op, c.Ranks)
@@ -111,6 +118,9 @@ func (p *Pattern) weigh() (found bool) {
 
 // draw is a rank's value at a place, and what an average counts of it.
 func (p *Pattern) draw(rank, place int) (value, counts float64) {
+	if p.every > 1 && (rank+place)%p.every != 0 {
+		return 0, 0
+	}
 	random := mix(uint64(rank)<<32 | uint64(place))
 	high, _ := bits.Mul64(random, p.limit)
 	switch {

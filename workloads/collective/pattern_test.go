@@ -8,8 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"railbed/workloads/collective/element"
 )
 
@@ -123,21 +121,42 @@ func TestPatternLimits(t *testing.T) {
 			}
 		}
 	}
-	none := map[element.Type][]int{}
-	for _, kind := range []element.Type{element.Float32, element.BFloat16, element.Float16} {
-		for ranks := 1; ranks < min(1<<kind.Digits(), 1100); ranks++ {
-			p := &Pattern{config: PatternConfig{Ranks: ranks, Type: kind}, limit: (1<<kind.Digits() - 1) / uint64(ranks)}
-			if p.limit = min(p.limit, 64); !p.weigh() {
-				none[kind] = append(none[kind], ranks)
+	for _, kind := range []element.Type{element.BFloat16, element.Float16} {
+		for ranks := 1; ranks < 1<<kind.Digits(); ranks++ {
+			p, err := PatternConfig{Ranks: ranks, Type: kind, Op: element.Average}.values()
+			if err != nil || p.limit < fewValues-1 {
+				t.Errorf("%s average of %d ranks: %v, %+v", kind, ranks, err, p)
 			}
 		}
 	}
-	want := map[element.Type][]int{element.BFloat16: {150, 166}, element.Float16: {869, 905, 922, 931, 939, 997, 1052}}
-	if diff := cmp.Diff(want, none); diff != "" {
-		t.Errorf("ranks without data for an average (-want +got):\n%s", diff)
-	}
 	if _, err := NewPattern(PatternConfig{Ranks: 2, Type: "double"}); err == nil {
 		t.Error("there are data of a type that there is not")
+	}
+}
+
+// TestPatternOfManyRanks holds that data of many ranks still tell places
+// and ranks apart, although a sum of them has few digits.
+func TestPatternOfManyRanks(t *testing.T) {
+	const count, iteration = 4000, 1
+	order := make([]int, 128)
+	for i := range order {
+		order[i] = i
+	}
+	var c PatternConfig
+	var right []byte
+	var p *Pattern
+	for _, c = range []PatternConfig{{Ranks: 64, Type: element.BFloat16, Op: element.Average}, {Ranks: 128, Type: element.BFloat16, Op: element.Sum}} {
+		right, p = fold(t, c, order[:c.Ranks], iteration, count), newPattern(t, c)
+		if wrong := p.Wrong(right, iteration, 0); wrong != 0 {
+			t.Errorf("%+v: %d of %d elements are wrong", c, wrong, count)
+		}
+	}
+	missing := fold(t, c, order[1:], iteration, count)
+	if wrong := p.Wrong(missing, iteration, 0); wrong < count/10 {
+		t.Errorf("without rank 0 %d of %d elements are wrong, want one in four", wrong, count)
+	}
+	if wrong := p.Wrong(right[2*1024:], iteration, 0); wrong < (count-1024)*9/10 {
+		t.Errorf("of another place %d of %d elements are wrong, want nearly all", wrong, count-1024)
 	}
 }
 
