@@ -199,10 +199,11 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 	if err != nil || len(left) != 3 { // and the image
 		t.Errorf("left %q, error %v; want two containers and their image", left, err)
 	}
-	// A container whose testbed has no directory any more, and two that are not ours.
+	// A container whose testbed has no directory any more, and three that are not ours.
+	mark := []string{"--label=" + docker.LabelTestbed + "=x", "--label=" + docker.LabelNode + "=h1", "--label=" + docker.LabelRunDir + "=/nonexistent/x"}
 	for name, labels := range map[string][]string{
-		"orphan": {"--label=" + docker.LabelTestbed + "=x", "--label=" + docker.LabelRunDir + "=/nonexistent/x"},
-		"other":  {"--label=" + docker.LabelTestbed + "=x"}, "railbed-x-h0": nil,
+		"railbed-x-h1": mark, "users": mark, // of an image that was committed of one of ours
+		"other": {"--label=" + docker.LabelTestbed + "=x"}, "railbed-x-h0": nil,
 	} {
 		image, err := engine.Docker("images", "-q")
 		if err != nil {
@@ -214,11 +215,11 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 	}
 	for _, dryRun := range []bool{true, false} {
 		swept, err := testbed.SweepContainers(dryRun)
-		if err != nil || len(swept) != 1 || !slices.Equal(swept[0].Removed, []string{"container orphan"}) {
+		if err != nil || len(swept) != 1 || !slices.Equal(swept[0].Removed, []string{"container railbed-x-h1"}) {
 			t.Errorf("swept %+v, error %v; want the orphan", swept, err)
 		}
 	}
-	if out, err := engine.Docker("rm", "other", "railbed-x-h0"); err != nil {
+	if out, err := engine.Docker("rm", "other", "users", "railbed-x-h0"); err != nil {
 		t.Errorf("what is not ours: %s, %v", out, err)
 	}
 	if _, err := rundir.Sweep(rundir.SweepOptions{}); err != nil {

@@ -53,7 +53,7 @@ func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*k
 	digest := fnv.New32a()
 	digest.Write([]byte(p.Name))
 	m = &Management{
-		whole: p, plan: p.Management, dir: dir, home: host, name: fmt.Sprintf("rb%08x", digest.Sum32()), ports: ports{conns: map[io.Closer]bool{}},
+		whole: p, plan: p.Management, dir: dir, home: host, name: fmt.Sprintf("rb%08x", digest.Sum32()), ports: ports{conns: map[io.Closer]bool{}, dials: make(chan struct{}, dialsMost), closed: make(chan struct{})},
 	}
 	defer func() {
 		if err != nil {

@@ -3,9 +3,11 @@ package cni
 import (
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -23,6 +25,8 @@ type ports struct {
 	open      sync.WaitGroup
 	mu        sync.Mutex
 	conns     map[io.Closer]bool // nil when they are closed
+	dials     chan struct{}      // one for each node that is dialled
+	closed    chan struct{}
 }
 
 // publish has a port of the host's, on all of its addresses, lead to the port that
@@ -73,6 +77,10 @@ func (m *Management) accept(listener net.Listener, to string) {
 // dialTime is how long a node may take to accept a connection.
 const dialTime = 10 * time.Second
 
+// dialsMost is how many nodes are dialled at once. Each occupies a thread, of which a
+// program has 10,000, and a node may leave everybody unanswered.
+const dialsMost = 256
+
 // dial opens a connection in the bridge's namespace.
 func (m *Management) dial(network, address string) (conn net.Conn, err error) {
 	err = m.ns.Do(func() (err error) {
@@ -85,15 +93,25 @@ func (m *Management) dial(network, address string) (conn net.Conn, err error) {
 // relay carries bytes both ways until both have ended.
 func (m *Management) relay(from net.Conn, address string) {
 	defer from.Close()
+	if !m.ports.keep(from) {
+		return
+	}
+	defer m.ports.forget(from)
+	select {
+	case m.ports.dials <- struct{}{}:
+	case <-m.ports.closed:
+		return
+	}
 	to, err := m.dial("tcp", address)
+	<-m.ports.dials
 	if err != nil {
 		return // nobody listens in the node
 	}
 	defer to.Close()
-	if !m.ports.keep(from, to) {
+	if !m.ports.keep(to) {
 		return
 	}
-	defer m.ports.forget(from, to)
+	defer m.ports.forget(to)
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 		both.Go(func() {
@@ -144,7 +162,11 @@ func (m *Management) relayDatagrams(socket *net.UDPConn, to string) {
 		local string
 	}
 	var mu sync.Mutex // guards peers
-	peers := map[key]net.Conn{}
+	type known struct {
+		conn  net.Conn
+		heard time.Time
+	}
+	peers := map[key]*known{}
 	data, about := make([]byte, datagramMost), make([]byte, 128)
 	for {
 		n, aboutLen, _, peer, err := socket.ReadMsgUDPAddrPort(data, about)
@@ -157,29 +179,38 @@ func (m *Management) relayDatagrams(socket *net.UDPConn, to string) {
 		back := sourceOf(about[:aboutLen])
 		k := key{peer, string(back)}
 		mu.Lock()
-		conn, many := peers[k], len(peers) >= peersMost
+		p := peers[k]
 		mu.Unlock()
-		if conn == nil {
-			if many {
+		if p == nil {
+			conn, err := m.dial("udp", to)
+			if err != nil || !m.ports.keep(conn) {
 				continue
 			}
-			if conn, err = m.dial("udp", to); err != nil || !m.ports.keep(conn) {
-				continue
-			}
+			p = &known{conn: conn}
 			mu.Lock()
-			peers[k] = conn
+			if len(peers) >= peersMost { // whom nothing was heard of for longest goes
+				quietest := slices.MinFunc(slices.Collect(maps.Keys(peers)), func(a, b key) int { return peers[a].heard.Compare(peers[b].heard) })
+				peers[quietest].conn.Close()
+				delete(peers, quietest)
+			}
+			peers[k] = p
 			mu.Unlock()
 			m.ports.open.Go(func() {
 				answer(socket, conn, peer, back)
 				mu.Lock()
-				delete(peers, k)
+				if peers[k] == p {
+					delete(peers, k)
+				}
 				mu.Unlock()
 				m.ports.forget(conn)
 				conn.Close()
 			})
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(quietTime))
-		_, _ = conn.Write(data[:n]) // a datagram may be lost
+		mu.Lock()
+		p.heard = time.Now()
+		mu.Unlock()
+		_ = p.conn.SetReadDeadline(time.Now().Add(quietTime))
+		_, _ = p.conn.Write(data[:n]) // a datagram may be lost
 	}
 }
 
@@ -252,9 +283,14 @@ func (p *ports) close() error {
 	}
 	p.mu.Lock()
 	for conn := range p.conns {
-		errs = append(errs, conn.Close())
+		if err := conn.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
-	p.conns = nil
+	if p.conns != nil {
+		p.conns = nil
+		close(p.closed)
+	}
 	p.mu.Unlock()
 	p.open.Wait()
 	return errors.Join(errs...)

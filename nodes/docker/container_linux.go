@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,13 +50,16 @@ type container struct {
 	gone    chan struct{} // closed when the channel has ended
 	// lastPause is the one before the latest restart, doubled.
 	lastPause time.Duration
+	paused    time.Time // when it began
 
 	ending sync.Once
 	ended  error
 }
 
 // name is what docker ps shows.
-func (c *container) name() string { return "railbed-" + c.config.Testbed + "-" + c.config.Node.Name }
+func (c *container) name() string { return containerName(c.config.Testbed, c.config.Node.Name) }
+
+func containerName(testbed, node string) string { return "railbed-" + testbed + "-" + node }
 
 // socket is the path on the host of what the first process connects to.
 func (c *container) socket() string {
@@ -232,6 +237,11 @@ func (c *container) giveBootID(mounts *os.File) error {
 			return fmt.Errorf("clone mount of %s: %w", path, err)
 		}
 		defer unix.Close(file)
+		// Its owner in the container is the host's root. Linux has the call from 5.12 on.
+		err = unix.MountSetattr(file, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+		if err != nil && !errors.Is(err, unix.ENOSYS) {
+			return fmt.Errorf("make mount of %s read-only: %w", path, err)
+		}
 		if err := unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("enter mount namespace of the container: %w", err)
 		}
@@ -258,10 +268,11 @@ func enableIPv6(namespace *kernel.Namespace) error {
 // begin tells the container what it is, runs its entry point, and waits until it is
 // healthy.
 func (c *container) begin(ctx context.Context) error {
-	id := c.config.Node.MachineID + "\n"
-	_, err := c.ask(ctx, request{Configure: &configuration{Files: map[string]string{
-		"/etc/hosts": nodes.HostsFile(c.config.Hosts), "/etc/resolv.conf": nodes.Resolver(c.config.Node), "/etc/machine-id": id,
-	}}})
+	files := map[string]string{
+		"/etc/hosts": nodes.HostsFile(c.config.Hosts), "/etc/resolv.conf": nodes.Resolver(c.config.Node), "/etc/machine-id": c.config.Node.MachineID + "\n",
+	}
+	maps.DeleteFunc(files, func(path, _ string) bool { return c.bound(path) })
+	_, err := c.ask(ctx, request{Configure: &configuration{Files: files}})
 	if err != nil {
 		return fmt.Errorf("configure container: %w", err)
 	}
@@ -269,6 +280,14 @@ func (c *container) begin(ctx context.Context) error {
 		return err
 	}
 	return c.healthy(ctx)
+}
+
+// bound says whether a path of the container is the host's, by a bind of the file.
+func (c *container) bound(path string) bool {
+	return slices.ContainsFunc(c.config.Node.Container.Binds, func(bind string) bool {
+		target := filepath.Clean(strings.Split(bind, ":")[1])
+		return path == target || strings.HasPrefix(path, target+"/")
+	})
 }
 
 // startEntrypoint starts what the container is for, if anything.
@@ -310,6 +329,9 @@ func (c *container) entrypoint() []string {
 func (c *container) healthy(ctx context.Context) error {
 	settings := c.config.Node.Container
 	limit := healthTime
+	if h := c.image.health; h != nil {
+		limit += h.StartPeriod
+	}
 	if settings.Health != nil && settings.Health.Timeout != 0 {
 		limit = time.Duration(settings.Health.Timeout)
 	}

@@ -50,6 +50,9 @@ func (c *buildContext) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(c.FS, name)
 	var failed error
 	entries = slices.DeleteFunc(entries, func(entry fs.DirEntry) bool {
+		if entry.Type() == fs.ModeSocket {
+			return true // archives have none, and docker build leaves them out
+		}
 		inner := path.Join(name, entry.Name())
 		ignored, err := c.ignored.MatchesOrParentMatches(inner)
 		failed = errors.Join(failed, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/build"
+	containerapi "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 
 	"railbed/nodes"
@@ -33,6 +34,7 @@ type resolved struct {
 	entrypoint, command []string
 	env                 map[string]string
 	dir, user           string
+	health              *containerapi.HealthConfig // nil is no check
 }
 
 // resolve sees to it that a node's image is there, once for all nodes that have the
@@ -74,6 +76,9 @@ func (r *Runtime) provide(ctx context.Context, config nodes.Config, into *resolv
 	into.env = map[string]string{}
 	if c := inspected.Config; c != nil {
 		into.entrypoint, into.command, into.dir, into.user = c.Entrypoint, c.Cmd, c.WorkingDir, c.User
+		if h := c.Healthcheck; h != nil && len(h.Test) > 0 && h.Test[0] != "NONE" {
+			into.health = &containerapi.HealthConfig{Test: h.Test, Timeout: h.Timeout, StartPeriod: h.StartPeriod, Retries: h.Retries}
+		}
 		for _, entry := range c.Env {
 			if name, value, ok := strings.Cut(entry, "="); ok {
 				into.env[name] = value

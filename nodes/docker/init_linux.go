@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -267,12 +268,12 @@ type account struct {
 // the same of a group.
 func accountOf(text string) (account, error) {
 	name, group, _ := strings.Cut(text, ":")
-	if name == "" || name == "root" || name == "0" {
+	if group == "" && (name == "" || name == "root" || name == "0") {
 		return account{}, nil
 	}
 	credential := &syscall.Credential{}
 	home := ""
-	found, err := user.Lookup(name)
+	found, err := user.Lookup(cmp.Or(name, "root"))
 	if err != nil {
 		found, err = user.LookupId(name)
 	}

@@ -45,8 +45,11 @@ func (c *container) restarts(failed bool) bool {
 // pause waits before a restart.
 func (c *container) pause() (proceed bool) {
 	c.mu.Lock()
+	if time.Since(c.paused) > c.lastPause+lastPause {
+		c.lastPause = 0 // it ran for a while
+	}
 	pause := max(c.lastPause, firstPause)
-	c.lastPause = min(2*pause, lastPause)
+	c.lastPause, c.paused = min(2*pause, lastPause), time.Now()
 	c.mu.Unlock()
 	select {
 	case <-c.life.Done():
@@ -67,12 +70,17 @@ func (c *container) lost() {
 		return
 	}
 	for c.pause() {
-		err := c.revive()
-		if err == nil {
+		runs, err := c.revive()
+		switch {
+		case err == nil:
 			c.tell(Restarted, "the container runs again, with its links")
-			return
+		case runs:
+			c.tell(Died, "the container runs again, but: "+err.Error())
+		default:
+			c.tell(Died, "start it again: "+err.Error())
+			continue
 		}
-		c.tell(Died, "start it again: "+err.Error())
+		return
 	}
 }
 
@@ -97,23 +105,24 @@ func (c *container) inspected() (how string, failed bool) {
 	}
 }
 
-// revive starts the container again, whose links then move into its new namespace.
-func (c *container) revive() error {
+// revive starts the container again, whose links then move into its new namespace. It
+// runs from then on, whatever comes after, which has limits of its own.
+func (c *container) revive() (runs bool, err error) {
 	ctx, cancel := context.WithTimeout(c.life, removeTime)
 	defer cancel()
 	listener, err := c.listen()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer listener.Close()
 	namespace, err := c.run(ctx, listener)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := errors.Join(c.runtime.options.Revive(ctx, c.config.Node.Name, namespace), namespace.Close()); err != nil {
-		return err
+		return true, err
 	}
-	return c.begin(ctx)
+	return true, c.begin(c.life)
 }
 
 // watchEntrypoint starts the entry point again, as long as the file wants it so.

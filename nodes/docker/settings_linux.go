@@ -26,6 +26,8 @@ var usual = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_B
 // settings are the container's, as the engine wants them.
 func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) {
 	node, labels := c.config.Node, c.runtime.labels(c.config)
+	// An image's own would come along, and make an image that is committed one of the testbed.
+	labels[LabelImageTestbed], labels[LabelImageRunDir] = "", ""
 	config := &containerapi.Config{
 		Image: c.image.id, Hostname: node.Name, Labels: labels, User: "0",
 		Entrypoint: strslice.StrSlice(c.runtime.program.entrypoint), Cmd: strslice.StrSlice{},
@@ -37,7 +39,14 @@ func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) 
 	}
 	if health := node.Container.Health; health != nil {
 		config.Healthcheck = healthcheck(health)
+	} else if c.image.health != nil {
+		// Engines try for the first time after an interval, which is 30 s by default.
+		own := *c.image.health
+		own.Interval = healthInterval
+		config.Healthcheck = &own
 	}
+	// The first process passes this on; images may name one that it does not know.
+	config.StopSignal = "SIGTERM"
 	host := &containerapi.HostConfig{
 		NetworkMode: "none", IpcMode: "private", Mounts: c.mounts(),
 		CapDrop: strslice.StrSlice{"ALL"}, CapAdd: append(append(strslice.StrSlice{}, usual...), node.Container.Capabilities...),

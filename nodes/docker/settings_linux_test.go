@@ -3,9 +3,11 @@ package docker
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,7 +57,9 @@ func closed(t *testing.T, node nodes.Node) {
 func settingsHold(t *testing.T, r *Runtime, base spec.Container) {
 	shared := t.TempDir()
 	mustWrite(t, filepath.Join(shared, "f"), "host's")
-	base.Binds = []string{shared + ":/rw", shared + ":/ro:ro"}
+	hosts := filepath.Join(t.TempDir(), "hosts")
+	mustWrite(t, hosts, "127.0.0.1 users\n")
+	base.Binds = []string{shared + ":/rw", shared + ":/ro:ro", hosts + ":/etc/hosts", hosts + ":/etc/machine-id:ro"}
 	base.Capabilities, base.Devices = []string{"SYS_NICE"}, []string{"/dev/null:/dev/other:rw"}
 	base.Ulimits = map[string]string{"nofile": "100:200"}
 	node, err := tryNode(t, r, plan.Node{Name: "s", Container: &base, CPU: 0.5, Memory: 64 << 20, Env: map[string]string{"COLOUR": "red"}})
@@ -65,9 +69,11 @@ func settingsHold(t *testing.T, r *Runtime, base spec.Container) {
 	defer closed(t, node)
 	for script, want := range map[string]string{
 		"cat /ro/f; echo node >/rw/g; (echo x >/ro/h) 2>&1 | grep -o Read-only": "host'sRead-only",
-		"ulimit -Sn; ulimit -Hn": "100\n200",
-		"echo $COLOUR":           "red",
-		"ls /dev/other":          "/dev/other",
+		"ulimit -Sn; ulimit -Hn":         "100\n200",
+		"echo $COLOUR":                   "red",
+		"ls /dev/other":                  "/dev/other",
+		"cat /etc/hosts /etc/machine-id": "127.0.0.1 users\n127.0.0.1 users",
+		"echo x 2>&1 >/proc/sys/kernel/random/boot_id | grep -o Read-only": "Read-only",
 		// CHOWN 0, DAC_OVERRIDE 1, FOWNER 3, FSETID 4, KILL 5, SETGID 6, SETUID 7,
 		// NET_BIND_SERVICE 10, NET_RAW 13, and SYS_NICE 23 (capability.h).
 		"grep CapBnd /proc/self/status | cut -f2": "00000000008024fb",
@@ -78,6 +84,9 @@ func settingsHold(t *testing.T, r *Runtime, base spec.Container) {
 	}
 	if got, err := os.ReadFile(filepath.Join(shared, "g")); err != nil || string(got) != "node\n" {
 		t.Errorf("the bind has %q, %v", got, err)
+	}
+	if got, err := os.ReadFile(hosts); err != nil || string(got) != "127.0.0.1 users\n" {
+		t.Errorf("the hosts file of a bind is %q, %v", got, err)
 	}
 	c := node.(*container)
 	state, err := r.client.ContainerInspect(t.Context(), c.id)
@@ -96,7 +105,7 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	mustWrite(t, filepath.Join(folder, "root.tar"), string(archive))
 	mustWrite(t, filepath.Join(folder, "Dockerfile"),
 		"FROM scratch\nADD root.tar /\nCOPY . /copied\nRUN readlink /proc/self/ns/net >/network\n"+
-			"ENV SIZE=large\nWORKDIR /usr\nUSER nobody\nENTRYPOINT [\"sh\", \"-c\"]\nCMD [\"id -u; pwd; echo $SIZE\"]\n")
+			"ENV SIZE=large\nWORKDIR /usr\nUSER nobody\nSTOPSIGNAL SIGQUIT\nHEALTHCHECK --interval=10m CMD ls /copied\nENTRYPOINT [\"sh\", \"-c\"]\nCMD [\"id -u; pwd; echo $SIZE\"]\n")
 	mustWrite(t, filepath.Join(folder, ".dockerignore"), "# all but one\n*\n!root.tar\n!kept\nkept/**/*.log\n!kept/in/this.log\n")
 	for _, name := range []string{"secret", "left/a", "kept/b", "kept/c.log", "kept/in/d.log", "kept/in/this.log"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), 0o755); err != nil {
@@ -107,6 +116,11 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	if err := os.Symlink("b", filepath.Join(folder, "kept/link")); err != nil {
 		t.Fatal(err)
 	}
+	socket, err := net.Listen("unix", filepath.Join(folder, "kept/socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
 	own, err := New(t.Context(), Options{RunDir: t.TempDir(), Base: folder})
 	if err != nil {
 		t.Fatal(err)
@@ -153,6 +167,17 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	}
 	if after, err := engine.Docker("images", "-aq"); err != nil || after != before {
 		t.Errorf("images %q before and %q after, %v", before, after, err)
+	}
+}
+
+func TestAccounts(t *testing.T) {
+	for text, want := range map[string]*syscall.Credential{
+		"": nil, "root": nil, "0": nil, "0:5": {Gid: 5}, ":5": {Gid: 5}, "65000": {Uid: 65000}, "65000:5": {Uid: 65000, Gid: 5},
+	} {
+		got, err := accountOf(text)
+		if err != nil || (got.credential == nil) != (want == nil) || want != nil && (got.credential.Uid != want.Uid || got.credential.Gid != want.Gid) {
+			t.Errorf("%q: %+v, %v; want %+v", text, got.credential, err, want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -44,6 +45,9 @@ func Sweep(host, runDir string, dryRun bool) (removed []string, err error) {
 	}
 	var errs []error
 	for _, c := range containers {
+		if !ours(c) {
+			continue
+		}
 		if !dryRun {
 			err := engine.ContainerRemove(ctx, c.ID, containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
 			if err = ignoreMissing(err); err != nil {
@@ -96,11 +100,17 @@ func Marked() (host string, testbeds map[string]string, err error) {
 	}
 	testbeds = map[string]string{}
 	for _, c := range containers {
+		if !ours(c) {
+			continue
+		}
 		testbeds[c.Labels[LabelRunDir]] = c.Labels[LabelTestbed]
 	}
 	marked = filters.NewArgs(filters.Arg("label", LabelImageRunDir), filters.Arg("label", LabelImageTestbed))
 	images, err := engine.ImageList(ctx, image.ListOptions{Filters: marked})
 	for _, i := range images {
+		if i.Labels[LabelImageRunDir] == "" {
+			continue // committed of a container, by a user
+		}
 		testbeds[i.Labels[LabelImageRunDir]] = i.Labels[LabelImageTestbed]
 	}
 	for _, c := range containers {
@@ -109,6 +119,12 @@ func Marked() (host string, testbeds map[string]string, err error) {
 		}
 	}
 	return engine.DaemonHost(), testbeds, err
+}
+
+// ours says whether a container has the name that its labels give, and not only labels:
+// these come along into images that users commit, and from there into containers.
+func ours(c containerapi.Summary) bool {
+	return slices.Contains(c.Names, "/"+containerName(c.Labels[LabelTestbed], c.Labels[LabelNode]))
 }
 
 // sweepTime bounds the removal of what one testbed left.

@@ -178,6 +178,9 @@ func (a *app) printConversion(text []byte, left spec.Problems, flags conversionF
 	if flags.strict && len(left) > 0 {
 		failed = &exitError{Code: verdict.ExitUsage, Err: errors.New("something is left out, and --strict forbids that")}
 	}
+	if failed != nil {
+		text = nil
+	}
 	if a.output != "json" {
 		for _, p := range left {
 			fmt.Fprintln(a.stderr, p)

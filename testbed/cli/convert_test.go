@@ -40,6 +40,9 @@ func TestImportedLabRuns(t *testing.T) {
 		if strict := do(t, "import", "containerlab", lab, "--strict"); strict.code != 2 || strict.stdout != "" {
 			t.Errorf("--strict: exit %d, %q", strict.code, strict.stdout)
 		}
+		if strict := do(t, "import", "containerlab", lab, "--strict", "-o", "json"); strict.code != 2 || !strings.Contains(strict.stdout, `"file": ""`) {
+			t.Errorf("--strict -o json: exit %d, %q", strict.code, strict.stdout)
+		}
 		must(t, "up", file)
 		got := do(t, "exec", test.from, "--testbed", test.name, "--", "ping", "-c1", "-W2", test.to)
 		must(t, "down", test.name)

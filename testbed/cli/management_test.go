@@ -362,30 +362,31 @@ func collects(t *testing.T, engine *dockertest.Engine, root, dead, alive string)
 	for end := time.Now().Add(10 * time.Second); docker("ps", "-q") != "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 	}
 	image := docker("import", root) // for others: theirs is gc's
-	label := func(dir string) []string {
-		return []string{"--label", "io.railbed.testbed=x", "--label", "io.railbed.boot=earlier", "--label", "io.railbed.run-dir=" + dir}
+	label := func(node, dir string) []string {
+		return []string{"--label", "io.railbed.testbed=x", "--label", "io.railbed.node=" + node, "--label", "io.railbed.boot=earlier", "--label", "io.railbed.run-dir=" + dir}
 	}
 	dirs, err := rundir.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, args := range map[string][]string{
-		"orphan":     append(label("/nonexistent/x"), image, "true"),
-		"unlabelled": {image, "true"},
-		"living":     append(label(filepath.Join(dirs, alive)), image, "true"),
+		"railbed-x-orphan": append(label("orphan", "/nonexistent/x"), image, "true"),
+		"unlabelled":       {image, "true"},
+		"railbed-x-living": append(label("living", filepath.Join(dirs, alive)), image, "true"),
 	} {
 		docker(append([]string{"create", "--name", name}, args...)...)
 	}
-	docker(append([]string{"run", "-d", "--network", "none", "--name", "elsewhere"}, append(label("/nonexistent/y"), image, "busybox", "sleep", "1000")...)...)
+	docker(append([]string{"run", "-d", "--network", "none", "--name", "railbed-x-elsewhere"}, append(label("elsewhere", "/nonexistent/y"), image, "busybox", "sleep", "1000")...)...)
 	for _, name := range strings.Fields(docker("images", "-q", "--filter", "label=io.railbed.image.testbed="+dead)) {
 		docker("create", "--name", "users", name, "true") // whose image goes, but not it
 	}
-	names := func() string {
-		return strings.Join(slices.Sorted(slices.Values(strings.Fields(docker("ps", "-a", "--format", "{{.Names}}")))), " ")
+	sorted := func(names string) string {
+		return strings.Join(slices.Sorted(slices.Values(strings.Fields(names))), " ")
 	}
-	const ours, others = "orphan railbed-cli-inet-h1", "elsewhere living unlabelled users"
+	names := func() string { return sorted(docker("ps", "-a", "--format", "{{.Names}}")) }
+	const ours, others = "railbed-cli-inet-h1 railbed-x-orphan", "railbed-x-elsewhere railbed-x-living unlabelled users"
 	for _, args := range [][]string{{"gc", "--dry-run"}, {"gc"}} {
-		if got := names(); got != "elsewhere living "+ours+" unlabelled users" {
+		if got := names(); got != sorted(ours+" "+others) {
 			t.Errorf("containers %s before %v", got, args)
 		}
 		got := must(t, args...)

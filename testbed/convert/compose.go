@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"railbed/testbed/plan"
@@ -23,7 +24,7 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 		n := &p.Nodes[i]
 		service := e.service(n.Name)
 		if len(n.Env) > 0 {
-			service = append(service, entry{"environment", settings(n.Env)})
+			service = append(service, entry{"environment", variables(n.Env)})
 		}
 		if len(n.Sysctls) > 0 {
 			service = append(service, entry{"sysctls", settings(n.Sysctls)})
@@ -85,9 +86,9 @@ func (e *exporter) service(name string) mapping {
 	for _, e := range []struct {
 		key  string
 		list []string
-	}{{"entrypoint", made.Entrypoint}, {"command", made.Command}, {"volumes", made.Binds}, {"cap_add", made.Capabilities}, {"devices", made.Devices}} {
+	}{{"entrypoint", made.Entrypoint}, {"command", made.Command}, {"volumes", relative(made.Binds)}, {"cap_add", made.Capabilities}, {"devices", made.Devices}} {
 		if len(e.list) > 0 {
-			service = append(service, entry{e.key, e.list})
+			service = append(service, entry{e.key, literal(e.list)})
 		}
 	}
 	for _, e := range []entry{{"restart", made.Restart}, {"pull_policy", made.Pull}} {
@@ -98,7 +99,7 @@ func (e *exporter) service(name string) mapping {
 	if made.Health != nil {
 		interval, retries := healthOf(made.Health)
 		every := fmt.Sprintf("%ds", interval)
-		service = append(service, entry{"healthcheck", mapping{{"test", append([]string{"CMD"}, made.Health.Command...)}, {"interval", every}, {"timeout", every}, {"retries", retries}}})
+		service = append(service, entry{"healthcheck", mapping{{"test", append([]string{"CMD"}, literal(made.Health.Command)...)}, {"interval", every}, {"timeout", every}, {"retries", retries}}})
 	}
 	var limits mapping
 	for _, l := range settings(made.Ulimits) {
@@ -112,6 +113,35 @@ func (e *exporter) service(name string) mapping {
 		service = append(service, entry{"ulimits", limits})
 	}
 	return service
+}
+
+// literal is text in which Compose shall put no variables.
+func literal(list []string) []string {
+	all := make([]string, len(list))
+	for i, text := range list {
+		all[i] = strings.ReplaceAll(text, "$", "$$")
+	}
+	return all
+}
+
+// variables are a service's, likewise.
+func variables(m map[string]string) mapping {
+	all := settings(m)
+	for i, v := range all {
+		all[i].value = literal([]string{v.value.(string)})[0]
+	}
+	return all
+}
+
+// relative is binds whose sources are files also to Compose, to which a bare name is a volume's.
+func relative(binds []string) []string {
+	all := slices.Clone(binds)
+	for i, bind := range all {
+		if !strings.HasPrefix(bind, "/") && !strings.HasPrefix(bind, ".") {
+			all[i] = "./" + bind
+		}
+	}
+	return all
 }
 
 // parts gives each link the name of the network that it is in, by what the

@@ -183,6 +183,9 @@ nodes:
     ulimits: {nofile: "1024:2048"}
     health: {command: [/ready], interval: 1500ms, timeout: 20s}
     management: {publish: ["8080:80"]}
+    command: [sh, -c, "echo $SIZE"]
+    binds: ["shared:/x"]
+    env: {P: a$b}
   h1: {runtime: docker, build: ./here}
 `
 	made, err := spec.Decode("t.yaml", []byte(file))
@@ -200,9 +203,9 @@ nodes:
 	}{
 		"containerlab": {convert.ToContainerlab,
 			[]string{"ports:\n      - 8080:80", "image-pull-policy: Never", "healthcheck:\n        test:\n        - CMD\n        - /ready\n        interval: 2\n        timeout: 2\n        retries: 5", "type: veth\n    endpoints:\n    - node: h0\n      interface: eth0"},
-			[]string{"t.yaml:4:3: ulimits of node h0 stand in a label", "t.yaml:11:3: node h1 is a container of image example/image, not of what its file makes it from"}},
+			[]string{"t.yaml:4:3: ulimits of node h0 stand in a label", "t.yaml:14:3: node h1 is a container of image example/image, not of what its file makes it from"}},
 		"compose": {convert.ToCompose,
-			[]string{"ports:\n    - 8080:80", "pull_policy: never", "interval: 2s\n      timeout: 2s\n      retries: 5", "nofile:\n        soft: '1024'\n        hard: '2048'", "- fabric0\n    - management", "management:\n    driver: bridge", "build: ./here"},
+			[]string{"ports:\n    - 8080:80", "pull_policy: never", "interval: 2s\n      timeout: 2s\n      retries: 5", "nofile:\n        soft: '1024'\n        hard: '2048'", "- fabric0\n    - management", "management:\n    driver: bridge", "build: ./here", "- echo $$SIZE", "- ./shared:/x", "P: a$$b"},
 			[]string{"t.yaml:4:3: node h0 reaches what the host reaches"}},
 	} {
 		text, left, err := test.export(made, p, "example/image")

@@ -43,11 +43,7 @@ func (d Dir) Report() string { return filepath.Join(d.Path, reportName) }
 // WriteReport writes Report whole or not at all: who writes it may die meanwhile,
 // which is what it is for.
 func (d Dir) WriteReport(text []byte) error {
-	fresh := d.Report() + ".new"
-	if err := os.WriteFile(fresh, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(fresh, d.Report())
+	return writeWhole(d.Report(), text)
 }
 
 // Aborted is what is kept of a testbed whose supervisor ended without taking it
@@ -152,6 +148,15 @@ func (d Dir) keepLocked() (string, error) {
 		return "", fmt.Errorf("keep report: %w", err)
 	}
 	return dir, nil
+}
+
+// writeWhole writes a file in one step, in the place of one that is there.
+func writeWhole(path string, text []byte) error {
+	fresh := path + ".new"
+	if err := os.WriteFile(fresh, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(fresh, path)
 }
 
 // keepTail moves a file of the given size, or the lines at its end when it is

@@ -416,7 +416,7 @@ func (d Dir) Publish(record Published) (taken []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(d.Path, publishedName), text, 0o600); err != nil {
+	if err := writeWhole(filepath.Join(d.Path, publishedName), text); err != nil {
 		return nil, fmt.Errorf("record published names: %w", err)
 	}
 	if record.MadeDir != "" {
