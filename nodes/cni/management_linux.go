@@ -288,22 +288,30 @@ func (m *Management) runtimeOf(n *plan.Node, ns *kernel.Namespace) *libcni.Runti
 	}
 }
 
-// joinUplink makes the host's link a port of the bridge, behind which everything else is.
+// joinUplink leads from the bridge to the host, behind which everything else is. The
+// host's link is no port of the bridge: what nodes send to the host is routed here, where
+// one that takes the bridge's address, which the host lets out, is dropped as a martian.
 func (m *Management) joinUplink(conn *kernel.Conn) error {
-	bridge, err := indexOf(conn, bridgeName)
-	if err != nil {
-		return err
-	}
 	port, err := indexOf(conn, uplink)
 	if err != nil {
 		return err
 	}
 	batch := kernel.NewBatch("", nil)
-	batch.SetMasterUp(uplink, port, bridge, bridgeName)
+	batch.SetUp(uplink, port, true)
+	batch.AddAddress(uplink, port, netip.PrefixFrom(m.plan.Gateway, m.plan.Gateway.BitLen()))
+	batch.AddRoute(kernel.Route{Dst: netip.PrefixFrom(m.plan.Host, m.plan.Host.BitLen()), Src: m.plan.Gateway, Hops: []kernel.NextHop{{Index: port, Dev: uplink}}})
 	batch.AddRoute(kernel.Route{
-		Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Hops: []kernel.NextHop{{Via: m.plan.Host, Index: bridge, Dev: bridgeName}},
+		Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Hops: []kernel.NextHop{{Via: m.plan.Host, Index: port, Dev: uplink}},
 	})
-	return conn.Do(batch)
+	if err := conn.Do(batch); err != nil {
+		return err
+	}
+	// Both sides take the other one for a neighbour.
+	var settings []kernel.Sysctl
+	for _, dev := range []string{bridgeName, uplink} {
+		settings = append(settings, kernel.Sysctl{Path: "net/ipv4/conf/" + dev + "/proxy_arp", Value: "1"}, kernel.Sysctl{Path: "net/ipv4/neigh/" + dev + "/proxy_delay", Value: "0"})
+	}
+	return kernel.SetSysctls(settings)
 }
 
 // Close ends the network, and returns when it is gone. Nodes' NICs go with the namespace

@@ -314,6 +314,14 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h2: {mana
 			t.Errorf("the outside reaches what is behind the host: %s", got)
 		}
 	}
+	// Nor does what it sends in the bridge's name get out.
+	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "addr", "add", network.Gateway.String()+"/32", "dev", plan.ManagementName)
+	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "replace", "198.51.100.0/24", "via", network.Host.String(), "src", network.Gateway.String())
+	heard := outside.must(t, "grep", "^Icmp: [0-9]", "/proc/net/snmp")
+	ping("cli-inet", "h2", "198.51.100.2", false)
+	if now := outside.must(t, "grep", "^Icmp: [0-9]", "/proc/net/snmp"); now != heard {
+		t.Errorf("the outside had %q, and has %q: it heard a node that was to stay in", heard, now)
+	}
 	// A container that runs again has its NIC again.
 	if _, err := engine.Docker("kill", "railbed-cli-inet-h1"); err != nil {
 		t.Fatal(err)
