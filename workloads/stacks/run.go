@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"railbed/fabric/units"
@@ -42,6 +43,7 @@ type run struct {
 	ctx     context.Context
 	kill    context.CancelCauseFunc
 	closers []func()
+	serves  atomic.Bool // a program listens, by serve
 
 	mu   sync.Mutex
 	logs map[string]logs
@@ -133,7 +135,12 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 	if last.aside != nil {
 		last.aside.to, cmd.Stderr = cmd.Stderr, last.aside
 	}
-	err = cmd.Run()
+	if err = cmd.Run(); err != nil && r.serves.Load() && context.Cause(ctx) != errLastWord {
+		select { // that its server ended is told a moment later
+		case <-r.ctx.Done():
+		case <-time.After(serverGrace):
+		}
+	}
 	if last.aside != nil {
 		last.aside.flush()
 	}
@@ -145,6 +152,9 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 	}
 	return last.printed.Bytes(), failure(err, slices.Concat(last.printed.Bytes(), said.Bytes()))
 }
+
+// serverGrace is how long who failed may be ahead of the end of the server that it used.
+const serverGrace = 500 * time.Millisecond
 
 // errLastWord is the cause with which a program ends that had said all.
 var errLastWord = errors.New("the program had said its last word")
@@ -229,6 +239,7 @@ func (r *run) serve(node string, port int, args ...string) error {
 		if r.ctx.Err() != nil {
 			return fmt.Errorf("%s in %s does not listen on TCP port %d: %w", args[0], node, port, context.Cause(r.ctx))
 		}
+		r.serves.Store(true)
 		go func() {
 			var exit *testbed.ExitError
 			if err := <-ended; errors.As(err, &exit) && exit.Signal != 0 {
