@@ -111,6 +111,21 @@ func TestStreamAgainstMap(t *testing.T) {
 	}
 }
 
+// What a connection lacks is not forgotten when another one has its ports.
+func TestStreamRemembersHolesOfTheConnectionBefore(t *testing.T) {
+	s := new(stream)
+	s.add(100, 0, true)
+	s.add(101, 10, false)
+	s.add(131, 10, false) // 20 bytes are missing
+	s.add(100, 0, true)   // the SYN again
+	s.add(5000, 0, true)
+	s.add(5001, 10, false)
+	s.add(5014, 10, false) // 3 more
+	if s.unseen() != 23 || s.fresh != 40 {
+		t.Errorf("%d bytes unseen and %d seen, want 23 and 40", s.unseen(), s.fresh)
+	}
+}
+
 // TestMeterAgainstPackets compares what a meter has of each interval with a sum over
 // all packets.
 func TestMeterAgainstPackets(t *testing.T) {

@@ -13,6 +13,7 @@ type stream struct {
 	// without wrapping; holes are parts in between that were not seen.
 	low, next int64
 	holes     []hole
+	before    int64 // bytes of holes of connections before this one
 	overflow  bool
 	fresh     uint64
 	repeated  uint64
@@ -27,6 +28,7 @@ func (s *stream) add(sequence uint32, length int, syn bool) {
 			return // the SYN again
 		}
 		// A new connection on the same ports begins anew.
+		s.before = s.unseen()
 		s.started, s.synced, s.initial = true, true, sequence
 		s.holes = s.holes[:0]
 		s.next = int64(sequence) + 1
@@ -98,7 +100,8 @@ func (s *stream) fill(from, to int64) (filled int64) {
 }
 
 // unseen is the bytes within the stream that were never seen.
-func (s *stream) unseen() (bytes int64) {
+func (s *stream) unseen() int64 {
+	bytes := s.before
 	for _, h := range s.holes {
 		bytes += h.to - h.from
 	}
