@@ -16,6 +16,10 @@ func TestOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	const millisecond = 1_000_000
+	atLeast, err := spec.ParseBound(">= 70ms", spec.DurationBound)
+	if err != nil {
+		t.Fatal(err)
+	}
 	played := func(missing func(n int) bool) *scene {
 		s := softScene(t, softFile)
 		s.sightings, s.now = nil, start
@@ -40,6 +44,20 @@ func TestOutage(t *testing.T) {
 	// What never comes again is cut off until the sender ends.
 	judgeScene(t, played(func(n int) bool { return n >= 60 }), outage(""), fail, "took 39ms")
 	judgeScene(t, played(never), outage("h1"), unclear, "no datagram")
+
+	// What never came at all has an outage that is as long as anybody likes.
+	short := played(never)
+	src, dst := &short.plan.Nodes[0], &short.plan.Nodes[2]
+	for range 2 {
+		short.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7002), dst: netip.AddrPortFrom(loopback(dst), 17000), datagram: make([]byte, 100)})
+		id := short.ids
+		short.remove(func(k sighting) bool { return k.id == id && k.tap == dst.Name+":eth0" })
+	}
+	judgeScene(t, short, outage(""), unclear, ":7002 > "+loopback(dst).String()+":17000: none of 2 datagrams arrived")
+	judgeScene(t, short, NewOutage(Selection{}, &atLeast), unclear, "none of 2 datagrams arrived")
+	all := func(int) bool { return true }
+	judgeScene(t, played(all), outage(""), fail, "took 99ms")
+	judgeScene(t, played(all), NewOutage(Selection{}, &atLeast), pass, "was 99ms")
 }
 
 // An outage is in the testbed's time, and says when it began.
