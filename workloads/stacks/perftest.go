@@ -15,7 +15,7 @@ var perftest = adapter{
 	kind:    "perftest",
 	tools:   []tool{{names: []string{"ib_write_bw"}, debian: "perftest"}},
 	version: []string{"ib_write_bw", "--version"}, says: `Version: `, least: "4.5",
-	metric:  metric{name: "BW average", unit: "MB/s"},
+	metric:  metric{name: "BW average", unit: "MiB/s"}, // its MB are 2^20 bytes
 	figures: []string{"BW average[MB/sec]"},
 	run:     runPerftest,
 }

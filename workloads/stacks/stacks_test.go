@@ -3,10 +3,12 @@ package stacks
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"railbed/capture/report"
 	"railbed/fabric/units"
 	"railbed/nodes"
 	"railbed/testbed"
@@ -279,6 +281,31 @@ func TestParsePerftest(t *testing.T) {
 	for _, text := range []string{"", perftestSaysLatency, strings.Replace(perftestSaysBandwidth, "4.01", "", 1), " #bytes     #iterations\n"} {
 		if row, err := parsePerftest("h1 > h0", text, perftestBandwidth, false); err == nil {
 			t.Errorf("%q is read as %+v", text, row)
+		}
+	}
+}
+
+// The metric is in the unit that the program's own messages in a second tell.
+func TestUnitsOfMetrics(t *testing.T) {
+	const message = 64 << 10
+	pairs, err := parsePerftest("h1 > h0", perftestSaysBandwidth, perftestBandwidth, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tags, err := parseUCX("h1 > h0", ucxSays)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		metric metric
+		row    report.StackRow
+		rate   string
+		scale  float64
+	}{{perftest.metric, pairs, pairs.Cells[5], 1e6}, {ucx.metric, tags, tags.Cells[8], 1}} {
+		rate, err := figure(c.rate)
+		unit := map[string]float64{"MB/s": 1e6, "MiB/s": 1 << 20}[c.metric.unit]
+		if got := c.row.Value * unit / message; err != nil || math.Abs(got/(rate*c.scale)-1) > 0.02 {
+			t.Errorf("%s: %v %s are %.1f messages in a second, and the program says %v (%v)", c.metric.name, c.row.Value, c.metric.unit, got, rate*c.scale, err)
 		}
 	}
 }

@@ -15,7 +15,7 @@ var ucx = adapter{
 	kind:    "ucx",
 	tools:   []tool{{names: []string{"ucx_perftest"}, debian: "ucx-utils"}, {names: []string{"ucx_info"}, debian: "ucx-utils"}},
 	version: []string{"ucx_info", "-v"}, says: `(?i:version)[= ]`, least: "1.10",
-	metric:  metric{name: "bandwidth", unit: "MB/s"},
+	metric:  metric{name: "bandwidth", unit: "MiB/s"}, // its MB are 2^20 bytes
 	figures: []string{"50.0%ile (usec)", "overall (MB/s)"},
 	run:     runUCX,
 }
