@@ -1,10 +1,16 @@
 package verify
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/verdict"
+	"railbed/transports/infiniband"
+	"railbed/transports/wire"
 )
 
 // The bytes of a run crossed its ranks' links, or the check says whose did not.
@@ -70,5 +76,102 @@ func TestCrossed(t *testing.T) {
 				t.Errorf("want %s and %q, got %s", test.want, test.says, r)
 			}
 		})
+	}
+}
+
+// What others sent beside a run does not stand for what the run kept to itself.
+func TestCrossedBesideOthers(t *testing.T) {
+	const port = 17000
+	for _, test := range []struct {
+		name  string
+		to    func(p *plan.Plan) netip.Addr
+		spoil func(*Crossing)
+		want  verdict.Verdict
+		says  string
+	}{
+		{"of the run, for all that is known", nil, func(*Crossing) {}, pass, ""},
+		{"a step of traffic", nil, func(c *Crossing) { c.Datagrams = []uint16{port} }, fail, "rank 1 (h1:eth0): 0 bytes"},
+		{"to a switch", func(p *plan.Plan) netip.Addr { return p.Switches[0].Loopbacks[0].Addr() }, func(*Crossing) {}, fail, "rank 1 (h1:eth0): 0 bytes"},
+		{"to a node without ranks", nil, func(c *Crossing) { c.Ranks = c.Ranks[:2] }, fail, "rank 1 (h1:eth0): 0 bytes"},
+		{"a program", nil, func(c *Crossing) { c.Beside = []string{"exec x"} }, unclear, "may be that of exec x"},
+		{"a program, and the run too little", nil, func(c *Crossing) { c.Beside, c.Datagrams = []string{"exec x"}, []uint16{port} }, fail, "rank 1 (h1:eth0): 0 bytes"},
+		{"a program, by a NIC of no rank", nil, func(c *Crossing) { c.Beside, c.Ranks[1].NIC = []string{"exec x"}, "eth1" }, unclear, "which is no rank's"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newScene(t)
+			s.ring(4)
+			s.remove(func(k sighting) bool { return k.tap == "h1:eth0" && k.out && isData(k) })
+			from, to := s.workload.Ranks[1], s.workload.Ranks[2].Addr
+			if test.to != nil {
+				to = test.to(s.plan)
+			}
+			for range int(from.Expected)/segment + 1 {
+				s.send(from.Node, from.NIC, tcp{src: addrPort(from, 20000), dst: netip.AddrPortFrom(to, port), datagram: make([]byte, segment)})
+			}
+			c := s.workload.Crossing()
+			test.spoil(&c)
+			results, _ := s.run(NewCrossed(c))
+			if r := results[0]; r.Verdict != test.want || !strings.Contains(r.String(), test.says) {
+				t.Errorf("want %s and %q, got %s", test.want, test.says, r)
+			}
+		})
+	}
+	s := newScene(t)
+	s.ring(4)
+	c := s.workload.Crossing()
+	c.Others = []Workload{s.workload} // its packets are another's
+	judgeScene(t, s, NewCrossed(c), fail, "0 bytes of payload left")
+}
+
+// Without the cluster nobody knows which addresses are the other nodes'.
+func TestCrossedWithoutThePlan(t *testing.T) {
+	p := plantest.Compile(t, clusterFile)
+	tap := &Tap{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}
+	c := Crossing{To: start, Ranks: []CrossingRank{{Node: "h1", NIC: "eth0", Sends: 900}}}
+	sent := &Packet{Flow: &Flow{Proto: protoUDP, Src: addrPort(Rank{Addr: p.Ranks[1].Addr4}, 1), Dst: addrPort(Rank{Addr: p.Ranks[2].Addr4}, 2)}, Tap: tap, Direction: Out, Time: start, Payload: 1000}
+	for sends, want := range map[int]verdict.Verdict{900: unclear, 1100: fail} {
+		c.Ranks[0].Sends = units.Bytes(sends)
+		k := NewCrossed(c)
+		k.Begin(&Capture{Taps: []*Tap{tap}})
+		k.Packet(sent)
+		if r := k.Result(); r.Verdict != want {
+			t.Errorf("1,000 bytes of %d: %s", sends, r)
+		}
+	}
+}
+
+// Datagrams that say that they are the same again count once.
+func TestCrossedCountsOnce(t *testing.T) {
+	p := plantest.Compile(t, clusterFile)
+	tap := &Tap{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}
+	k := NewCrossed(Crossing{To: start, Ranks: []CrossingRank{{Node: "h1", NIC: "eth0", Sends: 1}, {Node: "h2"}}})
+	k.Begin(&Capture{Plan: p, Taps: []*Tap{tap}})
+	packet := func(port uint16) *Packet {
+		return &Packet{Flow: &Flow{Proto: protoUDP, Src: addrPort(Rank{Addr: p.Ranks[1].Addr4}, 1), Dst: addrPort(Rank{Addr: p.Ranks[2].Addr4}, int(port))}, Tap: tap, Direction: Out, Time: start, Payload: 100}
+	}
+	for _, psn := range []uint32{0xFFFFFF, 0, 1, 0xFFFFFF, 0, 1, 2} { // four
+		roce := packet(infiniband.Port)
+		roce.RoCE = &RoCE{Payload: 80}
+		roce.RoCE.BTH.Opcode, roce.RoCE.BTH.PSN = infiniband.WriteMiddle, infiniband.PSN(psn)
+		k.Packet(roce)
+	}
+	for _, psn := range []uint32{7, 8, 7, 9, 8} { // three
+		rd := packet(wire.PortRD)
+		rd.RD = &RD{RDBase: wire.RDBase{Type: wire.RDData, PSN: psn}}
+		k.Packet(rd)
+	}
+	if r := k.Result(); r.Measured["h1:eth0 bytes"] != 700 {
+		t.Errorf("%v bytes, want 700", r.Measured)
+	}
+}
+
+// Where bytes for ranks of the same node are counted, it is not known how many leave.
+func TestCrossingOfRanksOfOneNode(t *testing.T) {
+	w := Workload{Ranks: []Rank{{Node: "h0", Expected: 9}, {Node: "h0", Expected: 9}, {Node: "h1", Expected: 9}}}
+	for across, want := range map[bool]units.Bytes{true: 9, false: 0} {
+		w.Across = across
+		if got := w.Crossing().Ranks[0].Sends; got != want {
+			t.Errorf("across %v: %d bytes, want %d", across, got, want)
+		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 type evidence struct {
 	workloads []finished
 	stacks    []stacks.Result
+	steps     []report.Step // of the file, in its order
 	captures  []report.Capture
 	fidelity  *report.Fidelity
 	// drops are the packets that each switch's own queues counted as dropped.
@@ -127,7 +128,7 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, o
 		case check.Workload != nil:
 			judgeWorkload(c, check.Workload, e.workload, e.fidelity)
 		case check.Packets != nil:
-			made, err := verify.New(check.Packets, e.sources())
+			made, err := verify.New(check.Packets, e.sources(file, p))
 			if err != nil {
 				c.Verdict, c.Summary = verdict.Inconclusive, err.Error()
 				continue
@@ -223,13 +224,17 @@ func checkName(check spec.Check) string {
 }
 
 // sources are what checks of packets need beside the packets.
-func (e *evidence) sources() verify.Sources {
-	return verify.Sources{Drops: e.drops, Crossing: e.crossing, Traffic: func(name string) (verify.Workload, error) {
-		if done := e.workload(name); done != nil {
-			return done.traffic, nil
-		}
-		return verify.Workload{}, fmt.Errorf("workload %s did not come to its end", name)
-	}}
+func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
+	return verify.Sources{
+		Drops:    e.drops,
+		Crossing: func(name string) (verify.Crossing, error) { return e.crossing(name, file, p) },
+		Traffic: func(name string) (verify.Workload, error) {
+			if done := e.workload(name); done != nil {
+				return done.traffic, nil
+			}
+			return verify.Workload{}, fmt.Errorf("workload %s did not come to its end", name)
+		},
+	}
 }
 
 // takeResult takes over what a check of packets found.

@@ -260,8 +260,8 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	defer done()
 	captures, captureErr := s.stopCaptures()
 	look.heldUp = s.sourcesHeldUp()
-	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops()}
-	r.report.Steps, r.report.Captures, r.report.Fidelity = line.report(), captures, r.evidence.fidelity
+	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, steps: line.report(), keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops()}
+	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	for _, w := range r.evidence.workloads {
 		switch {
 		case w.training != nil:

@@ -63,9 +63,11 @@ func (s *session) traffic(ctx context.Context, index int, t *spec.Traffic) error
 func (s *session) dilation() clock.Dilation { return clock.Dilation(s.plan.Dilation) }
 
 // matching are the nodes that any of some patterns names, in the plan's order.
-func (s *session) matching(patterns []string) (found []*plan.Node) {
-	for i := range s.plan.Nodes {
-		node := &s.plan.Nodes[i]
+func (s *session) matching(patterns []string) []*plan.Node { return matching(s.plan, patterns) }
+
+func matching(p *plan.Plan, patterns []string) (found []*plan.Node) {
+	for i := range p.Nodes {
+		node := &p.Nodes[i]
 		if slices.ContainsFunc(patterns, func(pattern string) bool { return spec.Match(pattern, node.Name) }) {
 			found = append(found, node)
 		}
