@@ -22,6 +22,7 @@ func TestStoppedSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(state.PID, syscall.SIGCONT)
+	time.Sleep(50 * time.Millisecond) // threads that run stop a moment later
 	defer testbed.SetAnswerTimeout(200 * time.Millisecond)()
 	for what, ask := range map[string]func() error{
 		"inspect": func() error { _, err := tb.Inspect(t.Context()); return err },
