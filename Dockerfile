@@ -2,7 +2,7 @@
 # virtual machine with Linux, and for hosts on which nothing is to be installed.
 #
 #     docker build -t railbed .
-#     docker run --rm -v "$PWD/out:/work/out" --cap-add SYS_ADMIN --cap-add NET_ADMIN \
+#     docker run --rm -v "$PWD/out:/railbed/out" --cap-add SYS_ADMIN --cap-add NET_ADMIN \
 #         --cap-add SYS_NICE --security-opt apparmor=unconfined railbed
 #
 # The README says what each is for. scripts/image makes it without a registry.
@@ -23,6 +23,6 @@ RUN apt-get update \
 	&& rm -rf /var/lib/apt/lists/*
 COPY --from=build /src/bin/railbed /usr/local/bin/railbed
 COPY scenarios /usr/share/railbed/scenarios
-WORKDIR /work
+WORKDIR /railbed
 ENTRYPOINT ["railbed"]
 CMD ["run", "/usr/share/railbed/scenarios/quickstart.yaml", "--out", "out/quickstart"]

@@ -33,7 +33,7 @@ func TestRailbedInAContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(out string, options ...string) (string, error) {
-		args := append([]string{"run", "--rm", "--network", "none", "-v", results + ":/work/out"}, options...)
+		args := append([]string{"run", "--rm", "--network", "none", "-v", results + ":/railbed/out"}, options...)
 		return docker(append(args, "railbed", "run", "/usr/share/railbed/scenarios/two-hosts.yaml", "--out", "out/"+out)...)
 	}
 	for name, options := range map[string][]string{
