@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -53,7 +52,7 @@ func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*k
 	digest := fnv.New32a()
 	digest.Write([]byte(p.Name))
 	m = &Management{
-		whole: p, plan: p.Management, dir: dir, home: host, name: fmt.Sprintf("rb%08x", digest.Sum32()), ports: ports{conns: map[io.Closer]bool{}, dials: make(chan struct{}, dialsMost), closed: make(chan struct{})},
+		whole: p, plan: p.Management, dir: dir, home: host, name: fmt.Sprintf("rb%08x", digest.Sum32()), ports: newPorts(),
 	}
 	defer func() {
 		if err != nil {

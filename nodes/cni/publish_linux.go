@@ -29,6 +29,10 @@ type ports struct {
 	closed    chan struct{}
 }
 
+func newPorts() ports {
+	return ports{conns: map[io.Closer]bool{}, dials: make(chan struct{}, dialsMost), closed: make(chan struct{})}
+}
+
 // publish has a port of the host's, on all of its addresses, lead to the port that
 // portmap gives a node at the bridge: portmap's own rules are in the bridge's namespace.
 func (m *Management) publish(p spec.Published, node string) error {

@@ -342,7 +342,7 @@ func (c *container) healthy(ctx context.Context) error {
 			return err
 		}
 		// Podman says of one without a check that it is starting.
-		if state.State == nil || state.State.Health == nil || !checked(state.Config) || state.State.Health.Status == containerapi.Healthy {
+		if state.State == nil || state.State.Health == nil || state.Config == nil || !checks(state.Config.Healthcheck) || state.State.Health.Status == containerapi.Healthy {
 			return nil
 		}
 		if !state.State.Running {
@@ -363,8 +363,9 @@ func (c *container) healthy(ctx context.Context) error {
 	}
 }
 
-func checked(c *containerapi.Config) bool {
-	return c != nil && c.Healthcheck != nil && len(c.Healthcheck.Test) > 0 && c.Healthcheck.Test[0] != "NONE"
+// checks says whether there is a check of health, and not the word for none.
+func checks(h *containerapi.HealthConfig) bool {
+	return h != nil && len(h.Test) > 0 && h.Test[0] != "NONE"
 }
 
 const (

@@ -76,8 +76,8 @@ func (r *Runtime) provide(ctx context.Context, config nodes.Config, into *resolv
 	into.env = map[string]string{}
 	if c := inspected.Config; c != nil {
 		into.entrypoint, into.command, into.dir, into.user = c.Entrypoint, c.Cmd, c.WorkingDir, c.User
-		if h := c.Healthcheck; h != nil && len(h.Test) > 0 && h.Test[0] != "NONE" {
-			into.health = &containerapi.HealthConfig{Test: h.Test, Timeout: h.Timeout, StartPeriod: h.StartPeriod, Retries: h.Retries}
+		if checks(c.Healthcheck) {
+			into.health = c.Healthcheck
 		}
 		for _, entry := range c.Env {
 			if name, value, ok := strings.Cut(entry, "="); ok {

@@ -24,7 +24,11 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 		n := &p.Nodes[i]
 		service := e.service(n.Name)
 		if len(n.Env) > 0 {
-			service = append(service, entry{"environment", variables(n.Env)})
+			variables := settings(n.Env)
+			for i, v := range variables {
+				variables[i].value = literal(v.value.(string))
+			}
+			service = append(service, entry{"environment", variables})
 		}
 		if len(n.Sysctls) > 0 {
 			service = append(service, entry{"sysctls", settings(n.Sysctls)})
@@ -88,7 +92,7 @@ func (e *exporter) service(name string) mapping {
 		list []string
 	}{{"entrypoint", made.Entrypoint}, {"command", made.Command}, {"volumes", relative(made.Binds)}, {"cap_add", made.Capabilities}, {"devices", made.Devices}} {
 		if len(e.list) > 0 {
-			service = append(service, entry{e.key, literal(e.list)})
+			service = append(service, entry{e.key, literals(e.list)})
 		}
 	}
 	for _, e := range []entry{{"restart", made.Restart}, {"pull_policy", made.Pull}} {
@@ -99,7 +103,7 @@ func (e *exporter) service(name string) mapping {
 	if made.Health != nil {
 		interval, retries := healthOf(made.Health)
 		every := fmt.Sprintf("%ds", interval)
-		service = append(service, entry{"healthcheck", mapping{{"test", append([]string{"CMD"}, literal(made.Health.Command)...)}, {"interval", every}, {"timeout", every}, {"retries", retries}}})
+		service = append(service, entry{"healthcheck", mapping{{"test", append([]string{"CMD"}, literals(made.Health.Command)...)}, {"interval", every}, {"timeout", every}, {"retries", retries}}})
 	}
 	var limits mapping
 	for _, l := range settings(made.Ulimits) {
@@ -116,19 +120,12 @@ func (e *exporter) service(name string) mapping {
 }
 
 // literal is text in which Compose shall put no variables.
-func literal(list []string) []string {
-	all := make([]string, len(list))
-	for i, text := range list {
-		all[i] = strings.ReplaceAll(text, "$", "$$")
-	}
-	return all
-}
+func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// variables are a service's, likewise.
-func variables(m map[string]string) mapping {
-	all := settings(m)
-	for i, v := range all {
-		all[i].value = literal([]string{v.value.(string)})[0]
+func literals(list []string) []string {
+	all := slices.Clone(list)
+	for i, text := range all {
+		all[i] = literal(text)
 	}
 	return all
 }
