@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -81,6 +82,7 @@ func TestBytesOfCollectives(t *testing.T) {
 				t.Errorf("%d ranks: %s: %s %s %v", ranks, c.Name, c.Verdict, c.Summary, o.File.Checks[i])
 			}
 		}
+		wantQueuePairsOfTheirOwn(t, held)
 		if ranks != 5 {
 			continue
 		}
@@ -101,5 +103,33 @@ func TestBytesOfCollectives(t *testing.T) {
 				t.Errorf("with another formula: %s: %s %s", c.Name, c.Verdict, c.Summary)
 			}
 		}
+	}
+}
+
+// wantQueuePairsOfTheirOwn holds that no queue pair's number at an address is of two workloads.
+func wantQueuePairsOfTheirOwn(t *testing.T, held *evidence) {
+	t.Helper()
+	type block struct {
+		addr  netip.Addr
+		first uint32
+	}
+	owners, next := map[block]string{}, map[netip.Addr]uint32{}
+	for _, w := range held.workloads {
+		for _, rank := range w.traffic.Ranks {
+			if rank.QueuePairs == nil {
+				continue
+			}
+			at := block{rank.Addr, rank.QueuePairs.First}
+			if owner, met := owners[at]; met {
+				t.Errorf("%s has the queue pairs of %s at %v", w.traffic.Name, owner, rank.Addr)
+			}
+			if owners[at] = w.traffic.Name; at.first <= next[at.addr] { // any would not be in order
+				t.Errorf("%s has queue pairs from %d on, after %d", w.traffic.Name, at.first, next[at.addr])
+			}
+			next[at.addr] = at.first
+		}
+	}
+	if len(owners) == 0 {
+		t.Error("no queue pairs")
 	}
 }

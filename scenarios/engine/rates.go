@@ -97,7 +97,7 @@ func (s *session) job(index int, name, transport string) worker.Job {
 	c := carriedBy(s.plan, index, step, s.trainings[index], s.schedules[index])
 	return worker.Job{
 		Name: name, Ranks: c.plan.Ranks, Transport: transport, Family: c.Version(), RD: c.RD, RoCE: c.RoCE, Rates: s.rates[index], Secret: s.secretOf(c.RD), RoundTrip: c.roundTrip(),
-		BasePort: s.basePort(ordinal), Ordinal: ordinal, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, c.plan.Ranks),
+		BasePort: s.basePort(ordinal), Ordinal: ordinal + 1, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, c.plan.Ranks),
 	}
 }
 

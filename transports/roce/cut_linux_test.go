@@ -30,7 +30,7 @@ func newCutting(t *testing.T, at string) *cutting {
 	c := &cutting{T: t}
 	addr := netip.MustParseAddr(at)
 	for _, s := range []**socket{&c.from, &c.to} {
-		one, err := openSocket(addr, "", defaultDSCP, 1024)
+		one, err := openSocket(addr, "", defaultDSCP, 1024, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestInterfaceDown(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
 	}
-	s, err := openSocket(netip.MustParseAddr("127.0.0.1"), "lo", defaultDSCP, 1024)
+	s, err := openSocket(netip.MustParseAddr("127.0.0.1"), "lo", defaultDSCP, 1024, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

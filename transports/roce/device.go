@@ -31,6 +31,8 @@ type DeviceConfig struct {
 	Clock *clock.Clock
 	// DSCP is that of all packets but CNPs, which have 48. Default 26.
 	DSCP uint8
+
+	block uint32 // see Config.Block
 }
 
 // Device is a RoCEv2 port whose queue pairs belong to its user, as verbs have them:

@@ -71,7 +71,7 @@ func (d *driver) open(c *DeviceConfig, life uint64, timeout cm.Config, host cm.H
 		return fmt.Errorf("MTU %d, want at least %d", c.MTU, infiniband.LeastLinkMTU)
 	}
 	d.clock, d.lines, d.regions = c.Clock, map[infiniband.QPN]*line{}, map[uint32]*region{}
-	if d.socket, err = openSocket(c.Addr, c.NIC, c.DSCP, d.mtu); err != nil {
+	if d.socket, err = openSocket(c.Addr, c.NIC, c.DSCP, d.mtu, c.block); err != nil {
 		return err
 	}
 	timeout.Addr, timeout.GUID, timeout.Shared = c.Addr, life, true

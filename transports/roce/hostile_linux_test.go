@@ -28,7 +28,7 @@ type villain struct {
 func newVillain(t testing.TB, at string) *villain {
 	t.Helper()
 	addr := netip.MustParseAddr(at)
-	d, err := openSocket(addr, "", defaultDSCP, 1024)
+	d, err := openSocket(addr, "", defaultDSCP, 1024, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

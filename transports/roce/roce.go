@@ -81,6 +81,11 @@ type Config struct {
 	Overhead int
 	// DSCP is that of all packets but CNPs, which have 48. Default 26.
 	DSCP uint8
+	// Block is which 4,096 of the 2^24 numbers of queue pairs the endpoint takes, from 1
+	// on and counted modulo 4,095, or the next that are free: endpoints of which one
+	// follows the other at an address have numbers of their own in a recording only where
+	// somebody tells them apart. Default: any.
+	Block uint32
 }
 
 // Endpoint implements transports.Endpoint. Make one with Open.
@@ -125,7 +130,7 @@ func Open(config Config) (*Endpoint, error) {
 	}
 	e.driver.advance, e.driver.report, e.driver.gaveUp = e.advancePeers, e.reportDone, e.failAll
 	life := random()
-	at := DeviceConfig{Addr: config.Addr, NIC: config.Device, MTU: config.MTU, Clock: config.Clock, DSCP: config.DSCP}
+	at := DeviceConfig{Addr: config.Addr, NIC: config.Device, MTU: config.MTU, Clock: config.Clock, DSCP: config.DSCP, block: config.Block}
 	if err := e.open(&at, life, cm.Config{Timeout: config.Timeout}, managed{e}); err != nil {
 		return nil, fmt.Errorf("open roce endpoint on %v: %w", config.Addr, err)
 	}

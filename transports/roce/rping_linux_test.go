@@ -127,7 +127,7 @@ type pinger struct {
 func newPinger(t testing.TB, ns *kernel.Namespace, addr netip.Addr) *pinger {
 	p := &pinger{TB: t, clock: clock.New(1), psn: 0xFFFFFE, regions: map[uint32]*queuepair.Region{}}
 	if err := ns.Do(func() (err error) {
-		p.socket, err = openSocket(addr, "", defaultDSCP, 1024)
+		p.socket, err = openSocket(addr, "", defaultDSCP, 1024, 0)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -46,10 +46,10 @@ type socket struct {
 	badICRC atomic.Uint64
 }
 
-// openSocket takes a block of queue pairs at the address, for packets with so much
-// payload. It needs the right to open raw and packet sockets (CAP_NET_RAW).
-func openSocket(addr netip.Addr, nic string, dscp uint8, mtu int) (s *socket, err error) {
-	s = &socket{addr: addr, dscp: dscp, raw: -1, quiet: -1, claim: -1}
+// openSocket takes a block of queue pairs at the address, the given one or else the next
+// that is free, for packets with so much payload. It needs the right to open raw and packet sockets (CAP_NET_RAW).
+func openSocket(addr netip.Addr, nic string, dscp uint8, mtu int, block uint32) (s *socket, err error) {
+	s = &socket{addr: addr, dscp: dscp, block: block, raw: -1, quiet: -1, claim: -1}
 	for i := range s.out.senders {
 		s.out.senders[i].fd = -1
 	}
@@ -106,13 +106,17 @@ func (s *socket) name(port int) unix.Sockaddr {
 }
 
 // take finds a block that nobody has in this network: an abstract name of a unix
-// socket belongs to a network, and goes with its process.
+// socket belongs to a network, and goes with its process. Where none is asked for, it is
+// any.
 func (s *socket) take() (err error) {
 	if s.claim, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open unix socket: %w", err)
 	}
-	for range 100 {
-		s.block = 1 + rand.Uint32N(blocks-1)
+	asked := s.block
+	for n := range uint32(100) {
+		if s.block = 1 + (asked+n-1)%(blocks-1); asked == 0 {
+			s.block = 1 + rand.Uint32N(blocks-1)
+		}
 		err = unix.Bind(s.claim, &unix.SockaddrUnix{Name: fmt.Sprintf("@railbed-roce-%v-%d", s.addr, s.block)})
 		if !errors.Is(err, unix.EADDRINUSE) {
 			break

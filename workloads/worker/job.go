@@ -89,7 +89,9 @@ type Job struct {
 	// an address have blocks of wire.PortRD instead.
 	BasePort int
 	// Ordinal tells jobs of one testbed apart that run at once over rd, which has
-	// blocks for 16 ranks of an address.
+	// blocks for 16 ranks of an address, and all that run over roce in a recording, whose
+	// queue pairs have numbers of their own then: 255 of up to 16 ranks of an address. 0 has
+	// any numbers.
 	Ordinal int
 	// Training is what a job of that kind does; its operations have sizes of their own.
 	Training *training.Program
@@ -351,7 +353,21 @@ func SendsOf(p *plan.Plan, ranks []plan.Rank) []plan.Direction {
 
 // slot is the block of rd's ports that rank i has on its address.
 func (j Job) slot(i int) int {
-	ranks, before := 0, 0
+	ranks, before := j.sharing(i)
+	return (j.Ordinal*ranks + before) % rdSlots
+}
+
+// block is that of roce's queue pairs, which no other job has: there are 4,095. 0 is any.
+func (j Job) block(i int) uint32 {
+	if j.Ordinal == 0 {
+		return 0
+	}
+	ranks, before := j.sharing(i)
+	return 1 + uint32(j.Ordinal*max(ranks, rdSlots)+before)
+}
+
+// sharing is how many ranks the address of rank i has, and how many of these are before it.
+func (j Job) sharing(i int) (ranks, before int) {
 	for k, r := range j.Ranks {
 		if j.addr(r) == j.addr(j.Ranks[i]) {
 			ranks++
@@ -360,7 +376,7 @@ func (j Job) slot(i int) int {
 			}
 		}
 	}
-	return (j.Ordinal*ranks + before) % rdSlots
+	return ranks, before
 }
 
 // config is what the worker of rank i is told.
@@ -423,7 +439,7 @@ func (j Job) config(i int) *workerConfig {
 		return c
 	}
 	if j.Transport == RoCE {
-		c.Port, c.Dilation, c.RoCE = infiniband.Port, j.Dilation, j.RoCE
+		c.Port, c.Dilation, c.RoCE, c.Block = infiniband.Port, j.Dilation, j.RoCE, j.block(i)
 		if i < len(j.Sends) {
 			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
 		}

@@ -99,6 +99,7 @@ type workerConfig struct {
 	// RD and RoCE are for these transports, and Rate and Overhead of the link, and
 	// Dilation, for both.
 	RoCE     *spec.RoCE       `json:"roce,omitempty"`
+	Block    uint32           `json:"block,omitempty"` // of queue pairs, of roce
 	RD       *spec.RD         `json:"rd,omitempty"`
 	Secret   privacy.Material `json:"secret,omitempty"` // of rd, where it encrypts
 	Rate     units.Rate       `json:"rate,omitempty"`

@@ -15,7 +15,7 @@ import (
 
 // openRoCE is open for reliable connections of RoCEv2.
 func openRoCE(c *workerConfig) (endpoint, error) {
-	config := roce.Config{Addr: c.Addr, Device: c.device(), PeerTimeout: time.Duration(c.PeerTimeout), Clock: clock.New(c.Dilation)}
+	config := roce.Config{Addr: c.Addr, Device: c.device(), PeerTimeout: time.Duration(c.PeerTimeout), Clock: clock.New(c.Dilation), Block: c.Block}
 	if c.NIC != "" {
 		nic, err := net.InterfaceByName(c.NIC)
 		if err != nil {
