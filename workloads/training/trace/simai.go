@@ -23,14 +23,17 @@ import (
 // collective of the weights' gradient going on while the next layers are computed. The first
 // two collectives are among tensor parallel ranks, the third among data parallel ones, or
 // those that a suffix names: _EP, those that share the experts, and _DP_EP, those that have
-// the same ones. Ranks are numbered as training.Compile does. Pipelines and recomputation are
-// refused: a file of them has the layers of one stage.
+// the same ones. Ranks are numbered as training.Compile does. Recomputation is refused.
+//
+// Of a pipeline (pp above 1) the file has one stage, and every stage does what it says, as in
+// SimAI, which counts a message of pp_comm bytes for each micro-batch and virtual stage, there
+// and back: these are sent (see pipeline).
 func ReadSimAI(name string, text []byte, o Options) (*training.Program, error) {
 	all := lines(text)
 	if len(all) < 2 {
 		return nil, lineError(name, len(all)+1, "the file ends; want a line with the kind of the job, and one with the number of layers")
 	}
-	s := &simai{name: name, tp: 1, ep: 1, world: o.Ranks}
+	s := &simai{name: name, tp: 1, ep: 1, pp: 1, virtual: 1, micros: 1, world: o.Ranks}
 	if err := s.header(all[0], o); err != nil {
 		return nil, err
 	}
@@ -53,24 +56,41 @@ func ReadSimAI(name string, text []byte, o Options) (*training.Program, error) {
 	if len(s.layers) != layers {
 		return nil, lineError(name, len(all), "the file ends after %d layers, want the %d that line 2 says", len(s.layers), layers)
 	}
-	if tasks := s.world * layers * 6; tasks > training.MaxTasks {
+	each := 6 // tasks of a layer
+	if s.pp > 1 {
+		if err := s.split(); err != nil {
+			return nil, err
+		}
+		each += 4 // messages of a virtual stage, which has a layer at least
+	}
+	if tasks := s.world * layers * each; tasks > training.MaxTasks {
 		return nil, lineError(name, 2, "%d layers on %d ranks are up to %d tasks, want at most %d", layers, s.world, tasks, training.MaxTasks)
 	}
 	b := training.NewBuilder(s.world)
 	for rank := range s.world {
-		s.rank(b, rank)
+		r := s.rank(b, rank)
+		if s.pp > 1 {
+			r.pipeline()
+			continue
+		}
+		r.forward("", s.layers)
+		r.backward("", s.layers)
 	}
 	return o.done(name, b)
 }
 
 type simai struct {
-	name          string
-	tp, ep, world int
-	layers        []simaiLayer
+	name              string
+	tp, ep, pp, world int
+	virtual, micros   int    // virtual stages of a rank, and micro-batches
+	message           uint64 // from stage to stage, in bytes
+	layers            []simaiLayer
+	pieces            simaiPieces // of a pipeline
 }
 
 // simaiLayer has the parts forward, input gradient and weight gradient.
 type simaiLayer struct {
+	line  int
 	name  string
 	parts [3]simaiPart
 }
@@ -90,37 +110,48 @@ func (s *simai) number(line int, what, word string, least, most int) (int, error
 	return n, nil
 }
 
+// size is a number of bytes, of which AICB writes quotients with a fraction that SimAI leaves
+// out.
+func (s *simai) size(what, word string) (uint64, error) {
+	n, err := strconv.ParseFloat(word, 64)
+	if err != nil || !(n >= 0 && n <= maxSize) {
+		return 0, lineError(s.name, 1, "%s is %s, want bytes", what, shown(word))
+	}
+	return uint64(n), nil
+}
+
 // header reads the first line.
 func (s *simai) header(words []string, o Options) error {
 	if len(words) == 0 || !slices.Contains([]string{"HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO"}, words[0]) {
 		return lineError(s.name, 1, "the kind of the job is %s, want HYBRID_TRANSFORMER_FWD_IN_BCKWD, HYBRID_TRANSFORMER or MICRO", shown(strings.Join(words[:min(1, len(words))], "")))
 	}
 	gpus := 0
-	read := map[string]*int{"model_parallel_NPU_group": &s.tp, "ep": &s.ep, "expert_parallel_npu_group": &s.ep, "all_gpus": &gpus}
+	read := map[string]*int{
+		"model_parallel_NPU_group": &s.tp, "ep": &s.ep, "expert_parallel_npu_group": &s.ep, "pp": &s.pp, "all_gpus": &gpus,
+		"vpp": &s.virtual, "ga": &s.micros,
+	}
 	for i := 1; i < len(words); i += 2 {
 		key := strings.TrimSuffix(words[i], ":")
 		if i+1 == len(words) {
 			return lineError(s.name, 1, "%s has no value", shown(key))
 		}
-		most := training.MaxRanks
-		switch key {
-		case "model_parallel_NPU_group", "ep", "expert_parallel_npu_group", "all_gpus":
-			n, err := s.number(1, key, words[i+1], 1, most)
-			if err != nil {
-				return err
-			}
-			*read[key] = n
-		case "pp":
-			if words[i+1] != "1" {
-				return lineError(s.name, 1, "a pipeline of %s stages, of which the file has one: want pp: 1", shown(words[i+1]))
-			}
+		var err error
+		switch value := words[i+1]; key {
+		case "model_parallel_NPU_group", "ep", "expert_parallel_npu_group", "pp", "all_gpus":
+			*read[key], err = s.number(1, key, value, 1, training.MaxRanks)
+		case "vpp", "ga":
+			*read[key], err = s.number(1, key, value, 0, 1<<16)
+		case "pp_comm":
+			s.message, err = s.size(key, value)
 		case "checkpoints", "checkpoint_initiates":
-			if words[i+1] != "0" {
-				return lineError(s.name, 1, "%s: %s, and recomputation is not played: want 0", key, shown(words[i+1]))
+			if value != "0" {
+				err = lineError(s.name, 1, "%s: %s, and recomputation is not played: want 0", key, shown(value))
 			}
-		case "vpp", "ga", "pp_comm":
 		default:
-			return lineError(s.name, 1, "%s is not known; want model_parallel_NPU_group, ep, pp, vpp, ga, all_gpus, checkpoints, checkpoint_initiates or pp_comm", shown(key))
+			err = lineError(s.name, 1, "%s is not known; want model_parallel_NPU_group, ep, pp, vpp, ga, all_gpus, checkpoints, checkpoint_initiates or pp_comm", shown(key))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if s.world == 0 {
@@ -129,8 +160,12 @@ func (s *simai) header(words []string, o Options) error {
 	switch {
 	case s.world == 0:
 		return lineError(s.name, 1, "the file has no all_gpus; say how many ranks the job has")
-	case s.world > training.MaxRanks || s.world%s.tp != 0 || s.world/s.tp%s.ep != 0:
-		return lineError(s.name, 1, "%d ranks with model_parallel_NPU_group %d and ep %d, want a multiple of both, up to %d", s.world, s.tp, s.ep, training.MaxRanks)
+	case s.world > training.MaxRanks || s.world%s.tp != 0 || s.world/s.tp%s.pp != 0 || s.world/s.tp/s.pp%s.ep != 0:
+		return lineError(s.name, 1, "%d ranks with model_parallel_NPU_group %d, ep %d and pp %d, want a multiple of their product, up to %d", s.world, s.tp, s.ep, s.pp, training.MaxRanks)
+	case s.pp > 1 && (s.micros == 0 || s.virtual == 0):
+		return lineError(s.name, 1, "a pipeline of %d stages with ga %d and vpp %d, want micro-batches and virtual stages", s.pp, s.micros, s.virtual)
+	case s.pp > 1 && s.message == 0:
+		return lineError(s.name, 1, "a pipeline of %d stages whose pp_comm is 0, want the bytes of a message between stages", s.pp)
 	}
 	return nil
 }
@@ -146,7 +181,7 @@ func (s *simai) layer(line int, words []string) error {
 	if len(words) != 12 {
 		return lineError(s.name, line, "a layer of %d words, want 12", len(words))
 	}
-	l := simaiLayer{name: words[0]}
+	l := simaiLayer{line: line, name: words[0]}
 	for i := range l.parts {
 		part, of := &l.parts[i], words[2+3*i:]
 		ns, err := strconv.ParseUint(of[0], 10, 63)
@@ -184,9 +219,10 @@ func (s *simai) layer(line int, words []string) error {
 
 // group are the ranks with which one is in a group.
 func (s *simai) group(rank int, group string) (ranks []int) {
-	tp, dp := rank%s.tp, rank/s.tp
-	for other := range s.world {
-		t, d := other%s.tp, other/s.tp
+	each := s.world / s.pp // ranks of a stage
+	tp, dp := rank%s.tp, rank%each/s.tp
+	for other := rank / each * each; other < (rank/each+1)*each; other++ {
+		t, d := other%s.tp, other%each/s.tp
 		var in bool
 		switch group {
 		case training.TensorParallel:
@@ -205,31 +241,49 @@ func (s *simai) group(rank int, group string) (ranks []int) {
 	return ranks
 }
 
-// rank adds the tasks of one.
-func (s *simai) rank(b *training.Builder, rank int) {
-	groups := map[string][]int{}
+// simaiRank adds the tasks of one rank.
+type simaiRank struct {
+	*simai
+	builder *training.Builder
+	rank    int
+	groups  map[string][]int
+	awaited []int // by the next computation
+	last    int   // computation, -1 at first
+}
+
+func (s *simai) rank(b *training.Builder, rank int) *simaiRank {
+	r := &simaiRank{simai: s, builder: b, rank: rank, groups: map[string][]int{}, last: -1}
 	for _, group := range []string{training.TensorParallel, training.DataParallel, training.ExpertParallel, training.ExpertData} {
-		groups[group] = s.group(rank, group)
+		r.groups[group] = s.group(rank, group)
 	}
-	var awaited []int // by the next computation
-	part := func(name string, p *simaiPart, wait bool) {
-		last := b.Add(rank, training.Task{Name: name, Kind: training.Compute, Time: p.time, After: awaited})
-		awaited = nil
-		ranks := groups[p.group]
-		if p.kind == "" || len(ranks) < 2 {
-			return
-		}
-		operation := b.Operation(training.Operation{Group: p.group, Kind: p.kind, Ranks: ranks, Bytes: p.bytes})
-		task := b.Add(rank, training.Task{Name: name, Kind: training.Exchange, Operation: operation, After: []int{last}})
-		if wait {
-			awaited = []int{task}
-		}
+	return r
+}
+
+// part adds a computation and its collective, for which the next one may wait.
+func (r *simaiRank) part(name string, p *simaiPart, wait bool) {
+	r.last = r.builder.Add(r.rank, training.Task{Name: name, Kind: training.Compute, Time: p.time, After: r.awaited})
+	r.awaited = nil
+	ranks := r.groups[p.group]
+	if p.kind == "" || len(ranks) < 2 {
+		return
 	}
-	for i := range s.layers {
-		part("forward "+s.layers[i].name, &s.layers[i].parts[0], true)
+	operation := r.builder.Operation(training.Operation{Group: p.group, Kind: p.kind, Ranks: ranks, Bytes: p.bytes})
+	task := r.builder.Add(r.rank, training.Task{Name: name, Kind: training.Exchange, Operation: operation, After: []int{r.last}})
+	if wait {
+		r.awaited = []int{task}
 	}
-	for i := len(s.layers) - 1; i >= 0; i-- {
-		part("backward "+s.layers[i].name, &s.layers[i].parts[1], true)
-		part("gradient "+s.layers[i].name, &s.layers[i].parts[2], false)
+}
+
+// forward and backward add layers; what is said of them stands behind their names.
+func (r *simaiRank) forward(of string, layers []simaiLayer) {
+	for i := range layers {
+		r.part("forward "+layers[i].name+of, &layers[i].parts[0], true)
+	}
+}
+
+func (r *simaiRank) backward(of string, layers []simaiLayer) {
+	for i := len(layers) - 1; i >= 0; i-- {
+		r.part("backward "+layers[i].name+of, &layers[i].parts[1], true)
+		r.part("gradient "+layers[i].name+of, &layers[i].parts[2], false)
 	}
 }

@@ -78,10 +78,9 @@ func TestWrongSimAI(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "f.txt:1: the file ends"},
 		{"DATA\n1\n" + layer, `f.txt:1: the kind of the job is "DATA", want HYBRID_TRANSFORMER_FWD_IN_BCKWD`},
-		{strings.Replace(simaiHead, "pp: 1", "pp: 4", 1) + "1\n" + layer, `f.txt:1: a pipeline of "4" stages`},
 		{strings.Replace(simaiHead, "checkpoints: 0", "checkpoints: 2", 1) + "1\n" + layer, "f.txt:1: checkpoints: \"2\", and recomputation is not played"},
 		{strings.Replace(simaiHead, "vpp", "speed", 1) + "1\n" + layer, `f.txt:1: "speed" is not known; want model_parallel_NPU_group`},
-		{strings.Replace(simaiHead, "ep: 1", "ep: 3", 1) + "1\n" + layer, "f.txt:1: 4 ranks with model_parallel_NPU_group 2 and ep 3"},
+		{strings.Replace(simaiHead, "ep: 1", "ep: 3", 1) + "1\n" + layer, "f.txt:1: 4 ranks with model_parallel_NPU_group 2, ep 3 and pp 1"},
 		{strings.Replace(simaiHead, "all_gpus: 4", "all_gpus: many", 1) + "1\n" + layer, `f.txt:1: all_gpus is "many", want a whole number from 1 to 4096`},
 		{strings.Replace(simaiHead, "all_gpus: 4 ", "", 1) + "1\n" + layer, "f.txt:1: the file has no all_gpus"},
 		{strings.TrimSuffix(simaiHead, " 0\n") + "\n1\n" + layer, `f.txt:1: "pp_comm" has no value`},
@@ -212,6 +211,7 @@ func TestRead(t *testing.T) {
 
 func FuzzSimAI(f *testing.F) {
 	f.Add([]byte(simaiFile))
+	f.Add([]byte(pipelineFile(1, 2, 2, 2, 2)))
 	f.Fuzz(func(t *testing.T, text []byte) { checkRead(t)(ReadSimAI("f.txt", text, Options{Ranks: 4})) })
 }
 
