@@ -10,16 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"railbed/capture/report"
 	"railbed/fabric/clock"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
 	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/msccl"
 	"railbed/workloads/collective/perf"
@@ -50,9 +47,10 @@ type collectiveOptions struct {
 	from, to, step               string
 	sizes                        worker.Range // made of these
 	iterations, warmup, checks   int
-	root, average, timeout       int
+	average, timeout, cycles     int
 	channels                     int
-	datatype, operation          string
+	datatype, operation, root    string // or all
+	stamps                       string // 0 or 1
 	others                       []otherOption
 }
 
@@ -64,15 +62,14 @@ type otherOption struct {
 
 func newCollectiveCommand(a *app) *cobra.Command {
 	o := &collectiveOptions{others: []otherOption{
+		{name: "nthreads", fallback: "1", why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
 		{name: "ngpus", short: "g", fallback: "1", why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
 		{name: "agg_iters", short: "m", fallback: "1", why: "operations are not put together"},
-		{name: "run_cycles", short: "N", fallback: "1", why: "run the command again"},
 		{name: "parallel_init", short: "p", fallback: "0", why: "ranks are processes and start at the same time anyway"},
 		{name: "blocking", short: "z", fallback: "0", why: "each operation is waited for"},
 		{name: "stream_null", short: "y", fallback: "0", why: "there are no streams"},
 		{name: "cudagraph", short: "G", fallback: "0", why: "there are no graphs"},
 		{name: "report_cputime", short: "C", fallback: "0", why: "operations are done when their calls return"},
-		{name: "report_timestamps", short: "S", fallback: "0", why: "--output json has when each round began"},
 		{name: "output_file", short: "J", fallback: "", why: "want --output json"},
 		{name: "local_register", short: "R", fallback: "1", why: "buffers are always registered"},
 		{name: "cta_policy", short: "x", fallback: "0", why: "there is no GPU"},
@@ -101,9 +98,12 @@ rank's result in -c further operations with other data. Times are those of the t
 clock.
 
 Options are those of nccl-tests but for -t, the testbed; -o is the operation, and the
-output's format is --output. What has no meaning here is refused, except with the value
-that nccl-tests has by default. The exit code is 1 when an element was wrong.`,
+output's format is --output. As there, -d all, -o all and -r all (or -1) run everything with
+each type, with each operation and from each root, roots within operations within types, and
+mean nothing to a collective that has none. What has no meaning here is refused, except with
+the value that nccl-tests has by default. The exit code is 1 when an element was wrong.`,
 		Example: `  railbed collective all_reduce -b 8 -e 64M -f 2 -n 20 -w 5 -c 1
+  railbed collective reduce -b 1M -d half -o all -r -1 -n 5
   railbed collective alltoall --nodes 'h[0-3]' --transport roce -b 1M -e 1M --output json
   railbed collective all_reduce --algorithm msccl --file all-pairs.xml -b 1M -e 16M -f 2`,
 		Args:      exactArgs(1),
@@ -142,11 +142,15 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	f.IntVarP(&o.iterations, "iters", "n", 20, "`NUMBER` of operations that are timed, of each size and mode")
 	f.IntVarP(&o.warmup, "warmup_iters", "w", 1, "`NUMBER` of operations before them, of each size and mode")
 	f.IntVarP(&o.checks, "check", "c", 1, "`NUMBER` of operations after them whose results are looked at; 0: none")
-	f.StringVarP(&o.datatype, "datatype", "d", string(element.Float32), "`TYPE` of an element: "+strings.Join(wordsOf(element.Types()), ", "))
-	completeFlag(cmd, "datatype", oneOf(wordsOf(element.Types())...))
-	f.StringVarP(&o.operation, "op", "o", string(element.Sum), "`OPERATION` that reduces: "+strings.Join(wordsOf(element.Ops()), ", "))
-	completeFlag(cmd, "op", oneOf(wordsOf(element.Ops())...))
-	f.IntVarP(&o.root, "root", "r", 0, "`RANK` from which a broadcast comes and to which a reduce goes")
+	f.StringVarP(&o.datatype, "datatype", "d", string(element.Float32), "`TYPE` of an element: "+strings.Join(wordsOf(element.Types()), ", ")+" or all")
+	completeFlag(cmd, "datatype", oneOf(append(wordsOf(ncclTypes), all)...))
+	f.StringVarP(&o.operation, "op", "o", string(element.Sum), "`OPERATION` that reduces: "+strings.Join(wordsOf(element.Ops()), ", ")+" or all")
+	completeFlag(cmd, "op", oneOf(append(wordsOf(element.Ops()), all)...))
+	f.StringVarP(&o.root, "root", "r", "0", "`RANK` from which a broadcast comes and to which a reduce goes, or all")
+	completeFlag(cmd, "root", oneOf("0", all))
+	f.IntVarP(&o.cycles, "run_cycles", "N", 1, "`NUMBER` of times that all sizes are gone through")
+	f.StringVarP(&o.stamps, "report_timestamps", "S", "0", "`1`: the time of day stands after each row")
+	completeFlag(cmd, "report_timestamps", oneOf("0", "1"))
 	f.IntVarP(&o.average, "average", "a", 1, "whose time counts, `NUMBER`: 0 rank 0's, 1 the mean, 2 the shortest, 3 the longest")
 	f.IntVarP(&o.timeout, "timeout", "T", 0, "`SECONDS` after which the command gives up (default never)")
 	for i := range o.others {
@@ -174,72 +178,6 @@ func algorithms() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// job is what the options ask for on a testbed.
-func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
-	job := worker.Job{
-		Name: name, Algorithm: o.algorithm, Transport: o.transport, Root: o.root, Iterations: o.iterations, Warmup: o.warmup,
-		Seed: p.Seed, Dilation: p.Dilation, Timeout: time.Duration(o.timeout) * time.Second,
-	}
-	if err := setKind(&job, name); err != nil {
-		return job, err
-	}
-	var problems []error
-	for _, other := range o.others {
-		if other.value != other.fallback && other.value != "" && other.value != "0" {
-			problems = append(problems, fmt.Errorf("-%s (--%s) %s: %s", other.short, other.name, other.value, other.why))
-		}
-	}
-	job.Type, job.Op = element.Type(o.datatype), element.Op(o.operation)
-	if !slices.Contains(element.Types(), job.Type) {
-		problems = append(problems, fmt.Errorf("-d %s: want one of %s", o.datatype, strings.Join(wordsOf(element.Types()), ", ")))
-	}
-	if !slices.Contains(element.Ops(), job.Op) {
-		problems = append(problems, fmt.Errorf("-o %s: want one of %s; the output's format is --output", o.operation, strings.Join(wordsOf(element.Ops()), ", ")))
-	}
-	if o.iterations < 1 {
-		problems = append(problems, fmt.Errorf("-n %d: want at least 1", o.iterations))
-	}
-	averages := []worker.Average{worker.FirstRank, worker.MeanRank, worker.Fastest, worker.Slowest}
-	if o.average < 0 || o.average >= len(averages) {
-		return job, errors.Join(append(problems, fmt.Errorf("-a %d: want 0 to %d", o.average, len(averages)-1))...)
-	}
-	if o.timeout == 0 {
-		job.Timeout = 1000 * time.Hour
-	}
-	switch o.family {
-	case "4", "6":
-		job.Family = int(o.family[0] - '0')
-	default:
-		problems = append(problems, fmt.Errorf("--ip %s: want 4 or 6", o.family))
-	}
-	var err error
-	if job.Ranks, err = ranksOf(p, o.nodes); err != nil || len(problems) > 0 {
-		return job, errors.Join(append(problems, err)...)
-	}
-	job.Sends = worker.SendsOf(p, job.Ranks)
-	if o.channels < 0 {
-		problems = append(problems, fmt.Errorf("--channels %d: want at least 1", o.channels))
-	}
-	job.Channels = worker.Channels(p, job.Ranks, max(o.channels, 0))
-	job.ChannelSends = worker.SendsOf(p, job.Channels)
-	if err := o.parseSizes(); err != nil {
-		return job, errors.Join(append(problems, err)...)
-	}
-	sizes, err := o.sizes.Sizes(job.Kind, len(job.Ranks), job.Type)
-	job.Sweep = &worker.Sweep{Sizes: sizes, Checks: o.checks, Average: averages[o.average]}
-	job.InPlace = job.Kind != worker.AllToAll && job.Kind != worker.Barrier
-	if err == nil {
-		err = o.readAlgorithm(&job)
-	}
-	if o.algorithm == spec.InNetwork && err == nil {
-		job.Aggregator, err = worker.FindAggregator(p, job.Ranks)
-		if o.transport == worker.TCP { // which is the flag's default
-			job.Transport = worker.InSwitch
-		}
-	}
-	return job, errors.Join(append(problems, err)...)
 }
 
 // setKind sets a job's kind by its name, and the algorithm where none is asked for.
@@ -338,71 +276,10 @@ func parseNCCLSize(text string) (units.Bytes, error) {
 	return units.Bytes(value), nil
 }
 
-// collective runs and prints.
-func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) error {
-	tb, err := openTestbed(cmd.Context(), o.testbed)
-	if err != nil {
-		return err
-	}
-	p := tb.Plan()
-	job, err := o.job(name, p)
-	if err != nil {
-		return &exitError{Code: verdict.ExitUsage, Err: err}
-	}
-	out := a.stdout
-	if a.output == "json" {
-		out = io.Discard
-	}
-	printer := ncclPrinter{options: o, job: &job, plan: p, out: out, table: perf.NewTable(out)}
-	nodes := worker.NewNodes(cmd.Context(), tb, func(string) (io.Writer, io.Writer, error) { return a.stderr, a.stderr, nil })
-	var result *worker.Result
-	if job.Aggregator != nil {
-		err = job.Aggregator.Begin(cmd.Context(), tb)
-	}
-	if err == nil {
-		result, err = worker.Run(cmd.Context(), job, nodes, printer.progress)
-	}
-	nodes.Close()
-	if errors.Is(err, worker.ErrJob) {
-		return &exitError{Code: verdict.ExitUsage, Err: err}
-	}
-	if err != nil {
-		return err
-	}
-	if err := printer.table.Close(job.Name); err != nil {
-		return err
-	}
-	straggler := result.Straggler()
-	if straggler != nil {
-		fmt.Fprintln(a.stderr, "railbed:", straggler)
-	}
-	for i := range result.Rows {
-		result.Rows[i] = result.Rows[i].Virtual(clock.Dilation(p.Dilation))
-	}
-	if a.output == "json" {
-		if err := a.printJSON(CollectiveReport{Result: result, Average: printer.table.Average(), Wrong: result.Wrong(), Straggler: straggler}); err != nil {
-			return err
-		}
-	}
-	if wrong := result.Wrong(); wrong > 0 {
-		return fmt.Errorf("%d elements were wrong", wrong)
-	}
-	return nil
-}
-
-// CollectiveReport is what railbed collective prints with --output json.
-type CollectiveReport struct {
-	*worker.Result
-	Average float64 `json:"avg_busbw_gb_s"` // of all rows and modes
-	Wrong   uint64  `json:"wrong"`          // elements, over all ranks and rows
-	// Straggler is the rank for which the others waited, where one stands out.
-	Straggler *report.Straggler `json:"straggler,omitempty"`
-}
-
 // ncclPrinter prints the table while rows come.
 type ncclPrinter struct {
 	options *collectiveOptions
-	job     *worker.Job
+	job     worker.Job // the first one
 	plan    *plan.Plan
 	out     io.Writer
 	table   *perf.Table

@@ -1,18 +1,22 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"railbed/testbed/cli"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/verdict"
 )
 
 // ncclRow is a row as scripts that read the tables of nccl-tests take it apart.
-var ncclRow = regexp.MustCompile(`^ +(\d+) +(\d+) +(float|half|int32) +(sum|max|none) +(-1|\d+) +([\d.]+) +[\d.]+ +[\d.]+ +(\d+|N/A) +([\d.]+|N/A) +[\d.N/A]+ +[\d.N/A]+ +(\d+|N/A)$`)
+var ncclRow = regexp.MustCompile(`^ +(\d+) +(\d+) +(float|half|int32|bfloat16) +(sum|max|min|avg|none) +(-1|\d+) +([\d.]+) +[\d.]+ +[\d.]+ +(\d+|N/A) +([\d.]+|N/A) +[\d.N/A]+ +[\d.N/A]+ +(\d+|N/A)$`)
 
 // TestCollective runs the command of users of nccl-tests on three nodes.
 func TestCollective(t *testing.T) {
@@ -73,8 +77,9 @@ func TestCollective(t *testing.T) {
 	for args, want := range map[string]string{
 		"gather":                                            "all_gather, reduce_scatter",
 		"all_reduce -g 2":                                   "-g (--ngpus) 2: a rank is a process of its own",
-		"all_reduce -d float8":                              "-d float8: want one of float, bfloat16",
+		"all_reduce -d float8":                              "-d float8: want one of int32, half, float, bfloat16, or all",
 		"all_reduce -o json":                                "--output",
+		"all_reduce -o prod":                                "-o prod: want one of sum, max, min, avg, or all",
 		"all_reduce -b 1X":                                  "-b 1X: want a number of bytes",
 		"all_reduce -b 2M -e 1M":                            "sizes from 2MiB to 1MiB",
 		"all_reduce -a 4":                                   "-a 4: want 0 to 3",
@@ -89,7 +94,13 @@ func TestCollective(t *testing.T) {
 		"all_reduce --algorithm in-network --transport rd":  "want algorithm in-network over in-switch",
 		"barrier --channels 2":                              "in 2 channels: want one of [], and",
 		"all_reduce --channels -1":                          "--channels -1",
-		"broadcast -r 3":                                    "root 3 of 3",
+		"broadcast -r 3":                                    "-r 3: want a rank, 0 to 2, or all",
+		"reduce -r -2":                                      "-r -2: want",
+		"reduce -N 0":                                       "-N 0: want at least 1",
+		"all_reduce -t 1":                                   "-t is the testbed here",
+		"all_reduce -S yes":                                 "-S yes: want 0 or 1",
+		"all_reduce --nthreads 2":                           "--nthreads 2: a rank is",
+		"all_reduce --algorithm in-network -d all":          "a switch makes sums of float and int32",
 		"all_reduce --algorithm msccl":                      "and a file",
 		"all_reduce --file " + ring:                         "and a file",
 		"all_reduce -b 12K --algorithm msccl --file no.xml": "no.xml",
@@ -100,6 +111,64 @@ func TestCollective(t *testing.T) {
 		got := do(t, append([]string{"collective", "-t", name}, strings.Fields(args)...)...)
 		if got.code != verdict.ExitUsage || !strings.Contains(got.stderr, want) || got.stdout != "" {
 			t.Errorf("%s: exit %d, %q, want %d and %q", args, got.code, got.stderr, verdict.ExitUsage, want)
+		}
+	}
+}
+
+// TestCollectiveOfAll: types, operations and roots in the order of nccl-tests, of which a
+// collective has those that mean something to it, and one table over all.
+func TestCollectiveOfAll(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const name = "cli-collective-all"
+	must(t, "up", writeFile(t, twoHosts(name)))
+	t.Cleanup(func() { must(t, "down", name) })
+	for args, want := range map[string][]string{
+		"reduce -b 1K -e 2K -f 2 -n 1 -d int32 -o all -r -1": {
+			"1024 int32 sum 0", "2048 int32 sum 0", "1024 int32 sum 1", "2048 int32 sum 1",
+			"1024 int32 max 0", "2048 int32 max 0", "1024 int32 max 1", "2048 int32 max 1",
+			"1024 int32 min 0", "2048 int32 min 0", "1024 int32 min 1", "2048 int32 min 1",
+			"1024 int32 avg 0", "2048 int32 avg 0", "1024 int32 avg 1", "2048 int32 avg 1",
+		},
+		"broadcast -b 1K -n 1 -d all -o all -r all -c 0": {
+			"1024 int32 none 0", "1024 int32 none 1", "1024 half none 0", "1024 half none 1",
+			"1024 float none 0", "1024 float none 1", "1024 bfloat16 none 0", "1024 bfloat16 none 1",
+		},
+		"all_reduce -b 1K -n 1 -d all -r all --transport rd": {"1024 int32 sum -1", "1024 half sum -1", "1024 float sum -1", "1024 bfloat16 sum -1"},
+		"barrier -n 1 -d all -o all -r all":                  {"0 float none -1"},
+		"all_gather -b 1K -e 2K -f 2 -n 1 -o all -N 2 -S 1":  {"1024 float none -1", "2048 float none -1", "1024 float none -1", "2048 float none -1"},
+	} {
+		printed := must(t, append([]string{"collective", "-t", name}, strings.Fields(args)...)...).stdout
+		var rows []string
+		for line := range strings.Lines(printed) {
+			if f := strings.Fields(line); f[0] != "#" && len(f) > 4 {
+				rows = append(rows, strings.Join([]string{f[0], f[2], f[3], f[4]}, " "))
+				if stamp := strings.TrimRight(line[max(0, len(line)-20):], "\n"); strings.Contains(args, "-S 1") {
+					if at, err := time.ParseInLocation(time.DateTime, stamp, time.Local); err != nil || time.Since(at) > time.Hour {
+						t.Errorf("%s: the row %q ends with %q, %v", args, line, stamp, err)
+					}
+				}
+			}
+		}
+		if !slices.Equal(rows, want) {
+			t.Errorf("%s: rows %q, want %q", args, rows, want)
+		}
+		for _, once := range []string{"# Using devices", "out-of-place", "# Avg bus bandwidth", "# Algorithm: "} {
+			if n := strings.Count(printed, once); n != 1 {
+				t.Errorf("%s: %d times %q in\n%s", args, n, once, printed)
+			}
+		}
+	}
+	var document cli.CollectiveReport
+	printed := must(t, strings.Fields("collective reduce -b 1K -n 1 -w 0 -o all -r all --output json -t "+name)...).stdout
+	if err := json.Unmarshal([]byte(printed), &document); err != nil {
+		t.Fatal(err)
+	}
+	if len(document.Rows) != 8 || len(document.Runs) != 8 || document.Name != "reduce" || document.Ranks != 2 {
+		t.Fatalf("the document has %d rows of %d runs: %s", len(document.Rows), len(document.Runs), printed)
+	}
+	for i, run := range document.Runs {
+		if len(run.Rows) != 1 || run.Rows[0].Root != i%2 || run.Rows[0].Root != document.Rows[i].Root || run.Rows[0].RedOp != document.Rows[i].RedOp || len(run.PerRank) != 2 {
+			t.Errorf("run %d: %+v", i, run)
 		}
 	}
 }

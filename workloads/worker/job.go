@@ -233,6 +233,12 @@ func (j Job) withDefaults() (Job, error) {
 	return j, nil
 }
 
+// Check says why there can be no such job, as Run does.
+func (j Job) Check() error {
+	_, err := j.withDefaults()
+	return err
+}
+
 // checkRates looks at the rates of a job with control: offline.
 func (j Job) checkRates(problem func(format string, args ...any)) {
 	if !j.offline() {

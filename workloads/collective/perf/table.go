@@ -87,6 +87,9 @@ type Device struct {
 // Table prints results as nccl-tests 2.19 prints them (src/util.cu), to one writer. Errors
 // of that are the caller's to look for.
 type Table struct {
+	// Clock is the time of day that stands after each row; nil: none does.
+	Clock func() time.Time
+
 	out       *bufio.Writer
 	bandwidth float64
 	measures  int
@@ -107,10 +110,14 @@ func (t *Table) Devices(devices []Device) error {
 
 // Header prints the heads of the columns.
 func (t *Table) Header() error {
-	const columns = "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s \n"
+	const columns = "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %*s\n"
+	width, title, format := 0, "", ""
+	if t.Clock != nil {
+		width, title, format = len(time.DateTime), "timestamp", "%Y-%m-%d %H:%M:%S"
+	}
 	fmt.Fprintf(t.out, "#\n# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place          \n", "", "", "", "", "")
-	fmt.Fprintf(t.out, columns, "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
-	fmt.Fprintf(t.out, columns, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "")
+	fmt.Fprintf(t.out, columns, "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", width, title)
+	fmt.Fprintf(t.out, columns, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", width, format)
 	return t.out.Flush()
 }
 
@@ -130,6 +137,9 @@ func (t *Table) Row(row *Row) error {
 		t.bandwidth += m.BusBW
 		t.measures++
 		t.wrong += m.Wrong
+	}
+	if t.Clock != nil {
+		fmt.Fprintf(t.out, "%21s", t.Clock().Format(time.DateTime))
 	}
 	fmt.Fprintln(t.out)
 	return t.out.Flush()

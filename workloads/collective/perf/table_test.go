@@ -74,3 +74,23 @@ func TestAllToAllMeasure(t *testing.T) {
 		}
 	}
 }
+
+// TestTableWithTimes: with a clock the lines are those of nccl-tests with -S 1.
+func TestTableWithTimes(t *testing.T) {
+	const want = `#
+#                                                              out-of-place                       in-place          
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong           timestamp
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)           %Y-%m-%d %H:%M:%S
+           8             2     float     sum       0    12.00    1.00    1.00       0    12.00    1.00    1.00       0  2026-11-23 04:05:06
+`
+	m := Measure{Time: 12, AlgBW: 1, BusBW: 1}
+	var got strings.Builder
+	table := NewTable(&got)
+	table.Clock = func() time.Time { return time.Date(2026, 11, 23, 4, 5, 6, 7, time.UTC) }
+	if err := errors.Join(table.Header(), table.Row(&Row{Size: 8, Count: 2, Type: "float", RedOp: "sum", OutOfPlace: m, InPlace: &m})); err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != want {
+		t.Errorf("table:\n%swant:\n%s", got.String(), want)
+	}
+}
