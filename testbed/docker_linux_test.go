@@ -195,7 +195,7 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 		}
 		return err
 	})
-	left, err := docker.Sweep(engine.Host, dir.Path, true)
+	left, err := docker.Sweep(engine.Host, dir.Path, rundir.Patience, true)
 	if err != nil || len(left) != 3 { // and the image
 		t.Errorf("left %q, error %v; want two containers and their image", left, err)
 	}

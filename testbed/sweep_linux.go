@@ -19,7 +19,7 @@ func SweepContainers(dryRun bool) ([]rundir.Swept, error) {
 		if _, statErr := os.Lstat(dir); !errors.Is(statErr, fs.ErrNotExist) {
 			continue
 		}
-		removed, sweepErr := docker.Sweep(host, dir, dryRun)
+		removed, sweepErr := docker.Sweep(host, dir, rundir.Patience, dryRun)
 		err = errors.Join(err, sweepErr)
 		all = append(all, rundir.Swept{Name: name, Removed: removed})
 	}

@@ -187,7 +187,7 @@ func (r *Runtime) Close() error {
 	// What was being made when a request ended early. The run directory's own sweep does
 	// not wait for an engine that restarts.
 	errs = append(errs, r.insist(func(context.Context) error {
-		_, err := Sweep(r.Host(), r.options.RunDir, false)
+		_, err := Sweep(r.Host(), r.options.RunDir, removeTime, false)
 		return err
 	}))
 	return errors.Join(append(errs, r.client.Close())...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	containerapi "github.com/docker/docker/api/types/container"
@@ -25,57 +26,99 @@ func (r *Runtime) Host() string {
 }
 
 // Sweep removes the containers and images in an engine that carry the mark of a run
-// directory, and returns what they are called; with dryRun it only tells. It is for
+// directory, and returns what they are called; with dryRun it only tells. An engine that
+// has not answered in the time for each request is asked nothing more. It is for
 // directories whose testbed is dead.
-func Sweep(host, runDir string, dryRun bool) (removed []string, err error) {
+func Sweep(host, runDir string, wait time.Duration, dryRun bool) (removed []string, err error) {
 	engine, err := client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation())
 	if err != nil {
 		return nil, err
 	}
 	defer engine.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
-	defer cancel()
+	s := sweeping{engine: engine, wait: wait, dryRun: dryRun}
 	marked := filters.NewArgs(filters.Arg("label", LabelRunDir+"="+runDir), filters.Arg("label", LabelTestbed))
-	containers, err := engine.ContainerList(ctx, containerapi.ListOptions{All: true, Filters: marked})
-	if client.IsErrConnectionFailed(err) {
-		return nil, fmt.Errorf("list containers of %s: %w", host, rundir.ErrEngineAway)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list containers of %s: %w", host, err)
-	}
-	var errs []error
+	var containers []containerapi.Summary
+	err = s.ask("list containers", func(ctx context.Context) (err error) {
+		containers, err = engine.ContainerList(ctx, containerapi.ListOptions{All: true, Filters: marked})
+		return err
+	})
 	for _, c := range containers {
-		if !ours(c) {
-			continue
+		if ours(c) {
+			name := strings.TrimPrefix(strings.Join(c.Names, " "), "/")
+			err = errors.Join(err, s.remove("container "+name, func(ctx context.Context) error { return removeContainer(ctx, engine, c.ID) }))
 		}
-		if !dryRun {
-			err := engine.ContainerRemove(ctx, c.ID, containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
-			if err = ignoreMissing(err); err != nil {
-				errs = append(errs, fmt.Errorf("remove container %s: %w", strings.Join(c.Names, " "), err))
-				continue
-			}
-		}
-		removed = append(removed, "container "+strings.TrimPrefix(strings.Join(c.Names, " "), "/"))
 	}
 	marked = filters.NewArgs(filters.Arg("label", LabelImageRunDir+"="+runDir), filters.Arg("label", LabelImageTestbed))
-	images, err := engine.ImageList(ctx, image.ListOptions{Filters: marked})
-	if err != nil {
-		return removed, errors.Join(append(errs, fmt.Errorf("list images of %s: %w", host, err))...)
-	}
+	var images []image.Summary
+	err = errors.Join(err, s.ask("list images", func(ctx context.Context) (err error) {
+		images, err = engine.ImageList(ctx, image.ListOptions{Filters: marked})
+		return err
+	}))
 	for _, i := range images {
-		if !dryRun {
+		imageErr := s.remove("image "+i.ID, func(ctx context.Context) error {
 			_, err := engine.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
-			if errdefs.IsConflict(err) {
-				continue // somebody's container runs it, after which it is gc's
-			}
-			if err = ignoreMissing(err); err != nil {
-				errs = append(errs, fmt.Errorf("remove image %s: %w", i.ID, err))
-				continue
-			}
+			return err
+		})
+		if !errdefs.IsConflict(imageErr) { // somebody's container runs it, after which it is gc's
+			err = errors.Join(err, imageErr)
 		}
-		removed = append(removed, "image "+i.ID)
 	}
-	return removed, errors.Join(errs...)
+	return s.removed, err
+}
+
+// removeContainer waits for a removal that is under way, which the engine refuses to begin.
+func removeContainer(ctx context.Context, engine *client.Client, id string) error {
+	for {
+		err := engine.ContainerRemove(ctx, id, containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
+		if !errdefs.IsConflict(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(healthTick):
+		}
+	}
+}
+
+// sweeping is a sweep that is under way.
+type sweeping struct {
+	engine  *client.Client
+	wait    time.Duration
+	dryRun  bool
+	away    bool
+	removed []string
+}
+
+// ask asks the engine for something, unless it is away.
+func (s *sweeping) ask(what string, do func(context.Context) error) error {
+	if s.away {
+		return nil // which was said
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.wait)
+	defer cancel()
+	err := do(ctx)
+	if err == nil {
+		return nil
+	}
+	if client.IsErrConnectionFailed(err) || ctx.Err() != nil {
+		s.away = true
+		err = rundir.ErrEngineAway
+	}
+	return fmt.Errorf("%s of %s: %w", what, s.engine.DaemonHost(), err)
+}
+
+// remove removes something, and notes it.
+func (s *sweeping) remove(what string, do func(context.Context) error) error {
+	if !s.dryRun {
+		if err := ignoreMissing(s.ask("remove "+what, do)); err != nil {
+			return err
+		}
+	}
+	if !s.away {
+		s.removed = append(s.removed, what)
+	}
+	return nil
 }
 
 // Marked are the run directories that containers and images in an engine are marked
@@ -126,6 +169,3 @@ func Marked() (host string, testbeds map[string]string, err error) {
 func ours(c containerapi.Summary) bool {
 	return slices.Contains(c.Names, "/"+containerName(c.Labels[LabelTestbed], c.Labels[LabelNode]))
 }
-
-// sweepTime bounds the removal of what one testbed left.
-const sweepTime = 6 * removeTime

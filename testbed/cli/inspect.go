@@ -63,7 +63,7 @@ once. With -o json each testbed has a state: %q, %q or %q.`,
 		Example: "  railbed ls\n  railbed ls -o json | jq -r '.[] | select(.state == \"up\") | .name'",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.sweep(rundir.SweepOptions{Try: true})
+			a.sweep(rundir.SweepOptions{Try: true, Patience: besides})
 			names, err := testbed.Testbeds()
 			if err != nil {
 				return err
@@ -162,7 +162,7 @@ several are up.`,
 		Args:              rangeArgs(0, 1),
 		ValidArgsFunction: completeTestbeds,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.sweep(rundir.SweepOptions{Try: true})
+			a.sweep(rundir.SweepOptions{Try: true, Patience: besides})
 			tb, err := openTestbed(cmd.Context(), strings.Join(args, ""))
 			if err != nil {
 				return err
@@ -340,6 +340,9 @@ func (a *app) printSwept(swept []rundir.Swept, dryRun bool) error {
 	for _, testbed := range swept {
 		for _, path := range testbed.Removed {
 			fmt.Fprintf(a.stdout, "%s: %s %s\n", testbed.Name, verb, path)
+		}
+		for _, what := range testbed.Left {
+			fmt.Fprintf(a.stderr, "railbed: warning: %s: left behind: %s; gc removes it once it does\n", testbed.Name, what)
 		}
 		a.printKept(testbed)
 	}

@@ -77,7 +77,7 @@ func (a *app) runOptions(path, name, out string) (engine.Options, error) {
 }
 
 func (a *app) run(ctx context.Context, o engine.Options) error {
-	a.sweep(rundir.SweepOptions{})
+	a.sweep(rundir.SweepOptions{Patience: besides})
 	defer a.onInterrupt("taking "+o.Plan.Name+" down and writing the results", a.killStarted)()
 	if a.trace {
 		o.Trace = func(line string) { fmt.Fprintln(a.stderr, line) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -67,6 +68,9 @@ func isTerminal(w any) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
+
+// besides is the patience of commands that are for something else than to sweep.
+const besides = time.Second
 
 // sweep removes the remains of dead testbeds beside a command that makes, ends
 // or shows some, and says where their logs are now. What it cannot remove is

@@ -56,7 +56,7 @@ Ctrl-C undoes what was made, a second one kills it; a repair is completed.`,
 }
 
 func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
-	a.sweep(rundir.SweepOptions{})
+	a.sweep(rundir.SweepOptions{Patience: besides})
 	defer a.onInterrupt("undoing what was made of "+p.Name, a.killStarted)()
 	start := time.Now()
 	line := newProgressLine(a.stderr)

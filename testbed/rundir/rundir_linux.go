@@ -14,11 +14,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/testbed/verdict"
 )
 
 // ErrRunning is returned by Claim when the name belongs to a live testbed.
@@ -29,7 +30,10 @@ const (
 	lockName      = "lock"
 	logName       = "supervisor.log"
 	publishedName = "published.json"
-	// rootLockName serialises claims and sweeps under one root directory.
+	// sweepName is the lock of whoever removes what a dead testbed left.
+	sweepName = "sweep.lock"
+	// rootLockName serialises claims and the decisions of sweeps under one root
+	// directory. Nobody waits for anything but files while he holds it.
 	rootLockName = ".lock"
 )
 
@@ -104,28 +108,50 @@ func List() ([]Dir, error) {
 
 // Claim makes the run directory of a new testbed and returns its lock, to be
 // handed to the supervisor. The remains of a dead testbed of the same name are
-// swept first, and its log kept.
+// swept first, and its log kept; where that is under way Claim waits for it.
 func Claim(name string) (Dir, *os.File, error) {
 	dir, err := Of(name)
 	if err != nil {
 		return Dir{}, nil, err
 	}
-	release, err := lockRoot(filepath.Dir(dir.Path))
+	for deadline := time.Now().Add(Patience + time.Second); ; {
+		lock, remains, err := dir.claim()
+		switch {
+		case errors.Is(err, errSwept) && time.Now().Before(deadline):
+			time.Sleep(sweptTick)
+			continue
+		case err == nil && remains != nil:
+			_, err = remains.finish(SweepOptions{}, map[string]bool{})
+		}
+		if errors.Is(err, errSwept) || errors.Is(err, ErrEngineAway) {
+			err = &verdict.UnsupportedError{
+				Feature: "testbed name " + name, Reason: err.Error(), Remedy: "railbed gc forgets what is left of the dead testbed; or take another --name",
+			}
+		}
+		if err != nil {
+			return Dir{}, nil, fmt.Errorf("claim testbed name %s: %w", name, err)
+		}
+		if lock != nil {
+			return dir, lock, nil
+		}
+	}
+}
+
+// claim makes the directory, or takes over what is left of a dead testbed.
+func (d Dir) claim() (lock *os.File, remains *remains, err error) {
+	release, err := lockRoot(filepath.Dir(d.Path))
 	if err != nil {
-		return Dir{}, nil, err
+		return nil, nil, err
 	}
 	defer release()
-	if _, err := dir.sweepLocked(true); err != nil {
-		return Dir{}, nil, fmt.Errorf("claim testbed name %s: %w", name, err)
+	if remains, err = d.takeLocked(); remains != nil || err != nil {
+		return nil, remains, err
 	}
-	if err := os.Mkdir(dir.Path, 0o700); err != nil {
-		return Dir{}, nil, fmt.Errorf("claim testbed name %s: %w", name, err)
+	if err := os.Mkdir(d.Path, 0o700); err != nil {
+		return nil, nil, err
 	}
-	lock, err := dir.tryLock(os.O_CREATE)
-	if err != nil {
-		return Dir{}, nil, fmt.Errorf("claim testbed name %s: %w", name, err)
-	}
-	return dir, lock, nil
+	lock, err = lockFile(filepath.Join(d.Path, lockName), os.O_CREATE)
+	return lock, nil, err
 }
 
 // Running reports whether a supervisor holds the directory.
@@ -156,17 +182,17 @@ func (d Dir) WaitGone(timeout time.Duration) error {
 	return nil
 }
 
-// tryLock takes the directory's lock, an open file description lock: it lives
+// lockFile takes the lock of a file, an open file description lock: it lives
 // as long as the last process that inherited the file (fcntl(2), Linux 3.15).
-func (d Dir) tryLock(create int) (*os.File, error) {
-	file, err := os.OpenFile(filepath.Join(d.Path, lockName), os.O_RDWR|create, 0o600)
+func lockFile(path string, create int) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|create, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	lock := wholeFile()
 	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-		err = fmt.Errorf("%s: %w", d.Name, ErrRunning)
+		err = errHeld
 	}
 	if err != nil {
 		file.Close()
@@ -174,6 +200,9 @@ func (d Dir) tryLock(create int) (*os.File, error) {
 	}
 	return file, nil
 }
+
+// errHeld says that somebody has a lock.
+var errHeld = errors.New("somebody else holds the lock")
 
 // lockRoot waits for the root lock.
 func lockRoot(root string) (release func() error, err error) { return flockRoot(root, unix.LOCK_EX) }
@@ -190,140 +219,23 @@ func flockRoot(root string, how int) (release func() error, err error) {
 	return file.Close, nil
 }
 
-// Swept is what the sweep of one dead testbed removed.
-type Swept struct {
-	Name    string   `json:"name"`
-	Removed []string `json:"removed"`
-	// Kept is the directory in which its log and report are now, if they are
-	// kept.
-	Kept string `json:"kept,omitempty"`
-}
-
-// SweepOptions are the options of Sweep. The zero value keeps logs and waits
-// for others that sweep.
-type SweepOptions struct {
-	// DryRun only tells.
-	DryRun bool
-	// Forget keeps nothing of dead testbeds, nor what was kept of earlier ones.
-	Forget bool
-	// Try leaves the work to whoever is at it, instead of waiting.
-	Try bool
-}
-
-// Sweep removes what dead testbeds of the calling user left behind: only
-// names, cgroups and files that their supervisors recorded as their own. Their
-// logs and reports are kept, within the bounds of this package. Where nothing
-// is to be done it costs a look at each testbed's lock.
-func Sweep(o SweepOptions) ([]Swept, error) {
-	root, err := Root()
-	if err != nil {
-		return nil, err
-	}
-	dirs, err := o.dead(root)
-	if err != nil || dirs == nil {
-		return nil, err
-	}
-	how := unix.LOCK_EX
-	if o.Try {
-		how |= unix.LOCK_NB
-	}
-	release, err := flockRoot(root, how)
-	if o.Try && errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	var all []Swept
-	var failures error
-	for _, dir := range dirs {
-		if o.DryRun {
-			all = append(all, Swept{Name: dir.Name, Removed: dir.remains()})
-			continue
-		}
-		swept, err := dir.sweepLocked(!o.Forget)
-		if err != nil && !errors.Is(err, ErrRunning) {
-			failures = errors.Join(failures, fmt.Errorf("sweep %s: %w", dir.Name, err))
-		}
-		if err == nil && swept != nil {
-			all = append(all, *swept)
-		}
-	}
-	gone, err := trimLocked(root, o.Forget, o.DryRun)
-	for _, aborted := range gone {
-		all = append(all, Swept{Name: aborted.Name, Removed: []string{aborted.Dir}})
-	}
-	return all, errors.Join(failures, err)
-}
-
-// dead are the directories that nobody seems to hold: one that is being claimed
-// looks like it, too, until the root lock is held. It is nil when a sweep has
-// nothing to do.
-func (o SweepOptions) dead(root string) ([]Dir, error) {
-	dirs, err := List()
-	if err != nil {
-		return nil, err
-	}
-	kept, err := listAborted(root)
-	if err != nil {
-		return nil, err
-	}
-	var dead []Dir
-	for _, dir := range dirs {
-		if !dir.Running() {
-			dead = append(dead, dir)
-		}
-	}
-	if dead == nil && (o.Forget && len(kept) > 0 || len(beyondBounds(kept, time.Now())) > 0) {
-		dead = []Dir{}
-	}
-	return dead, nil
-}
-
-// sweepLocked removes the directory of a dead testbed and what it published;
-// with keep its log and report are kept elsewhere. It needs the root lock. No
-// directory is no error.
-func (d Dir) sweepLocked(keep bool) (*Swept, error) {
-	if _, err := os.Lstat(d.Path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	lock, err := d.tryLock(0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist): // died between mkdir and lock, which the root lock excludes for the living
-	case err != nil:
-		return nil, err
-	default:
-		defer lock.Close()
-	}
-	swept := &Swept{Name: d.Name, Removed: d.remains()}
-	if err := d.unpublish(!keep); err != nil {
-		return nil, err
-	}
-	if keep {
-		if swept.Kept, err = d.keepLocked(); err != nil {
-			return nil, err
-		}
-	}
-	return swept, d.removeFilesLocked()
-}
-
 // Remove removes everything that the testbed recorded and then the directory
 // itself, which stays, with the record, when something could not be removed.
 // The caller holds the directory's lock.
 func (d Dir) Remove() error {
+	record, err := d.published()
+	if err != nil {
+		return err
+	}
+	if _, err := d.removeSlowly(record, Patience); err != nil {
+		return err
+	}
 	release, err := lockRoot(filepath.Dir(d.Path))
 	if err != nil {
 		return err
 	}
 	defer release()
-	return d.removeLocked()
-}
-
-// removeLocked needs the root lock: what testbeds share, one of them must not
-// remove while another one makes it.
-func (d Dir) removeLocked() error {
-	if err := d.unpublish(false); err != nil {
+	if _, err := record.unlinkLocked(); err != nil {
 		return err
 	}
 	return d.removeFilesLocked()
@@ -348,24 +260,6 @@ func (d Dir) removeFilesLocked() error {
 		return err
 	}
 	return os.RemoveAll(d.Path)
-}
-
-func (d Dir) remains() []string {
-	record, _ := d.published()
-	var remains []string
-	for _, link := range record.Links {
-		if link.ours() {
-			remains = append(remains, link.Path)
-		}
-	}
-	if record.Containers != "" {
-		containers, err := removeContainers(record.Containers, d.Path, true)
-		if err != nil {
-			containers = []string{"containers of " + record.Containers}
-		}
-		remains = append(remains, containers...)
-	}
-	return append(append(remains, record.Cgroups...), d.Path)
 }
 
 // SharedCgroup is the directory below each cgroup hierarchy that all testbeds
@@ -451,32 +345,4 @@ func (d Dir) published() (Published, error) {
 		return Published{}, nil
 	}
 	return record, nil
-}
-
-// unpublish removes what was recorded; with forget without containers whose engine
-// is away.
-func (d Dir) unpublish(forget bool) error {
-	record, failures := d.published()
-	for _, link := range record.Links {
-		if link.ours() {
-			failures = errors.Join(failures, os.Remove(link.Path))
-		}
-	}
-	if record.Containers != "" {
-		_, err := removeContainers(record.Containers, d.Path, false)
-		if forget && errors.Is(err, ErrEngineAway) {
-			err = nil
-		}
-		failures = errors.Join(failures, err)
-	}
-	for _, cgroup := range slices.Backward(record.Cgroups) {
-		failures = errors.Join(failures, removeCgroup(cgroup))
-	}
-	if record.MadeDir != "" {
-		// Somebody else's names may be in it by now; then it stays.
-		if err := unix.Rmdir(record.MadeDir); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOENT) {
-			failures = errors.Join(failures, fmt.Errorf("remove %s: %w", record.MadeDir, err))
-		}
-	}
-	return failures
 }

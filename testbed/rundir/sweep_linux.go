@@ -1,0 +1,289 @@
+package rundir
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Swept is what the sweep of one dead testbed removed.
+type Swept struct {
+	Name    string   `json:"name"`
+	Removed []string `json:"removed"`
+	// Kept is the directory in which its log and report are now, if they are
+	// kept.
+	Kept string `json:"kept,omitempty"`
+	// Left is what a sweep that forgets could not remove, and does not know any more.
+	Left []string `json:"left,omitempty"`
+}
+
+// SweepOptions are the options of Sweep. The zero value keeps logs and waits
+// for others that sweep.
+type SweepOptions struct {
+	// DryRun only tells.
+	DryRun bool
+	// Forget keeps nothing of dead testbeds, nor what was kept of earlier ones.
+	Forget bool
+	// Try leaves the work to whoever is at it, instead of waiting.
+	Try bool
+	// Patience is how long an engine may take for each answer, until what it has is
+	// left to a later sweep. Default Patience.
+	Patience time.Duration
+}
+
+// Patience is how long an engine may take for an answer, that is not stopped or hangs.
+const Patience = 10 * time.Second
+
+func (o SweepOptions) patience() time.Duration { return cmp.Or(o.Patience, Patience) }
+
+// Sweep removes what dead testbeds of the calling user left behind: only
+// names, cgroups and files that their supervisors recorded as their own. Their
+// logs and reports are kept, within the bounds of this package. Where nothing
+// is to be done it costs a look at each testbed's lock.
+//
+// What is dead is decided and taken over under the root lock, but removed without: an
+// engine that hangs keeps nobody from claiming another name. Whoever dies meanwhile
+// leaves the record, for the next one.
+func Sweep(o SweepOptions) ([]Swept, error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := o.dead(root)
+	if err != nil || dirs == nil {
+		return nil, err
+	}
+	var all []Swept
+	if o.DryRun {
+		for _, dir := range dirs {
+			all = append(all, Swept{Name: dir.Name, Removed: dir.remains(o.patience())})
+		}
+		return o.trim(root, all, nil)
+	}
+	taken, err := o.take(root, dirs)
+	if o.Try && errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, nil
+	}
+	away := map[string]bool{}
+	for _, remains := range taken {
+		swept, sweepErr := remains.finish(o, away)
+		if sweepErr != nil {
+			err = errors.Join(err, fmt.Errorf("sweep %s: %w", remains.dir.Name, sweepErr))
+		} else {
+			all = append(all, *swept)
+		}
+	}
+	return o.trim(root, all, err)
+}
+
+// trim adds what is kept no longer to what was swept.
+func (o SweepOptions) trim(root string, all []Swept, failures error) ([]Swept, error) {
+	release, err := lockRoot(root)
+	if err != nil {
+		return all, errors.Join(failures, err)
+	}
+	defer release()
+	gone, err := trimLocked(root, o.Forget, o.DryRun)
+	for _, aborted := range gone {
+		all = append(all, Swept{Name: aborted.Name, Removed: []string{aborted.Dir}})
+	}
+	return all, errors.Join(failures, err)
+}
+
+// dead are the directories that nobody seems to hold: one that is being claimed
+// looks like it, too, until the root lock is held. It is nil when a sweep has
+// nothing to do.
+func (o SweepOptions) dead(root string) ([]Dir, error) {
+	dirs, err := List()
+	if err != nil {
+		return nil, err
+	}
+	kept, err := listAborted(root)
+	if err != nil {
+		return nil, err
+	}
+	var dead []Dir
+	for _, dir := range dirs {
+		if !dir.Running() {
+			dead = append(dead, dir)
+		}
+	}
+	if dead == nil && (o.Forget && len(kept) > 0 || len(beyondBounds(kept, time.Now())) > 0) {
+		dead = []Dir{}
+	}
+	return dead, nil
+}
+
+// take takes over what is dead of some directories. Those that somebody else sweeps
+// are waited for where nothing shall be left, and else left to him.
+func (o SweepOptions) take(root string, dirs []Dir) (taken []*remains, failures error) {
+	how := unix.LOCK_EX
+	if o.Try {
+		how |= unix.LOCK_NB
+	}
+	for deadline := time.Now().Add(o.patience() + time.Second); ; time.Sleep(sweptTick) {
+		release, err := flockRoot(root, how)
+		if err != nil {
+			return taken, errors.Join(failures, err)
+		}
+		var others []Dir
+		for _, dir := range dirs {
+			one, err := dir.takeLocked()
+			switch {
+			case one != nil:
+				taken = append(taken, one)
+			case errors.Is(err, errSwept):
+				others = append(others, dir)
+			case err != nil && !errors.Is(err, ErrRunning):
+				failures = errors.Join(failures, fmt.Errorf("sweep %s: %w", dir.Name, err))
+			}
+		}
+		failures = errors.Join(failures, release())
+		if len(others) == 0 || !o.Forget {
+			return taken, failures
+		}
+		if time.Now().After(deadline) {
+			return taken, errors.Join(failures, fmt.Errorf("sweep %s: %w", others[0].Name, errSwept))
+		}
+		dirs = others
+	}
+}
+
+// sweptTick is how often it is asked whether somebody else's sweep is over.
+const sweptTick = 20 * time.Millisecond
+
+// errSwept says that somebody else removes what a dead testbed left.
+var errSwept = errors.New("another railbed is removing what is left of this dead testbed, and waits for its engine")
+
+// remains are a dead testbed's directory, with the lock of who sweeps it, and what is
+// recorded there.
+type remains struct {
+	dir    Dir
+	lock   *os.File
+	record Published
+	// unlinked are the links that are removed already.
+	unlinked []string
+}
+
+// takeLocked takes over the directory of a dead testbed, and removes its links. It needs
+// the root lock. No directory gives nil.
+func (d Dir) takeLocked() (*remains, error) {
+	if _, err := os.Lstat(d.Path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	lock, err := lockFile(filepath.Join(d.Path, lockName), 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // died between mkdir and lock, which the root lock excludes for the living
+	case errors.Is(err, errHeld):
+		return nil, fmt.Errorf("%s: %w", d.Name, ErrRunning)
+	case err != nil:
+		return nil, err
+	default:
+		lock.Close() // whoever wants it needs the root lock, and then asks for ours
+	}
+	r := &remains{dir: d}
+	if r.lock, err = lockFile(filepath.Join(d.Path, sweepName), os.O_CREATE); errors.Is(err, errHeld) {
+		return nil, errSwept
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.record, err = d.published(); err == nil {
+		r.unlinked, err = r.record.unlinkLocked()
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.lock.Close())
+	}
+	return r, nil
+}
+
+// finish removes what was taken over. Away are engines that have not answered in this
+// sweep, which are not asked again.
+func (r *remains) finish(o SweepOptions, away map[string]bool) (swept *Swept, err error) {
+	defer func() { err = errors.Join(err, r.lock.Close()) }()
+	swept = &Swept{Name: r.dir.Name, Removed: r.unlinked}
+	wait := o.patience()
+	if away[r.record.Containers] {
+		wait = 0
+	}
+	removed, err := r.dir.removeSlowly(r.record, wait)
+	if errors.Is(err, ErrEngineAway) {
+		away[r.record.Containers] = true
+		if o.Forget {
+			swept.Left, err = []string{err.Error()}, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	swept.Removed = append(append(swept.Removed, removed...), r.dir.Path)
+	release, err := lockRoot(filepath.Dir(r.dir.Path))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if !o.Forget {
+		if swept.Kept, err = r.dir.keepLocked(); err != nil {
+			return nil, err
+		}
+	}
+	return swept, r.dir.removeFilesLocked()
+}
+
+// removeSlowly removes what others may take their time with: processes that end, and
+// engines, for each answer at most as long as given.
+func (d Dir) removeSlowly(record Published, wait time.Duration) (removed []string, failures error) {
+	for _, cgroup := range slices.Backward(record.Cgroups) {
+		failures = errors.Join(failures, removeCgroup(cgroup))
+	}
+	removed = slices.Clone(record.Cgroups)
+	if record.Containers != "" {
+		containers, err := removeContainers(record.Containers, d.Path, wait, false)
+		removed, failures = append(removed, containers...), errors.Join(failures, err)
+	}
+	return removed, failures
+}
+
+// remains are what a sweep would remove.
+func (d Dir) remains(wait time.Duration) []string {
+	record, _ := d.published()
+	var remains []string
+	for _, link := range record.Links {
+		if link.ours() {
+			remains = append(remains, link.Path)
+		}
+	}
+	if record.Containers != "" {
+		containers, err := removeContainers(record.Containers, d.Path, wait, true)
+		if err != nil {
+			containers = []string{"containers of " + record.Containers}
+		}
+		remains = append(remains, containers...)
+	}
+	return append(append(remains, record.Cgroups...), d.Path)
+}
+
+// unlinkLocked removes the links that are as recorded, and the directory that was made
+// for them. It needs the root lock: what testbeds share, one of them must not remove
+// while another one makes it.
+func (p Published) unlinkLocked() (removed []string, failures error) {
+	for _, link := range p.Links {
+		if link.ours() {
+			removed, failures = append(removed, link.Path), errors.Join(failures, os.Remove(link.Path))
+		}
+	}
+	if p.MadeDir != "" {
+		// Somebody else's names may be in it by now; then it stays.
+		if err := unix.Rmdir(p.MadeDir); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOENT) {
+			failures = errors.Join(failures, fmt.Errorf("remove %s: %w", p.MadeDir, err))
+		}
+	}
+	return removed, failures
+}
