@@ -29,6 +29,7 @@ type Messages struct {
 	// Slow is the rank whose messages took long; none stands out where it is left out.
 	Slow *SlowRank `json:"slow,omitempty"`
 	Conduct
+	LeftOut
 }
 
 // SlowRank is a rank from and to which messages took long, in seconds.
@@ -96,6 +97,7 @@ func (t *textWriter) messages(all []Messages) {
 		if all[i].Slow != nil {
 			t.printf("%s: %v\n\n", all[i].Name, all[i].Slow)
 		}
+		t.leftOut(all[i].Name, all[i].LeftOut)
 		t.conduct(all[i].Name, &all[i].Conduct)
 	}
 }

@@ -148,6 +148,14 @@ type Step struct {
 	Logs []string `json:"logs,omitempty"`
 }
 
+// LeftOut is bytes of messages that a transport was allowed to leave out.
+type LeftOut struct {
+	// Missing is how many never came, warm-ups included, and MayMiss how many may be left
+	// out; what they leave of the result is what Wrong judges by.
+	Missing uint64 `json:"missing,omitempty"`
+	MayMiss uint64 `json:"may_miss,omitempty"`
+}
+
 // Workload is a collective's result in the words of nccl-tests.
 type Workload struct {
 	Name      string `json:"name"`
@@ -175,11 +183,7 @@ type Workload struct {
 	// Wrong counts the elements that were not what they must be, over all
 	// ranks and iterations.
 	Wrong uint64 `json:"wrong"`
-	// Missing is how many bytes of partial sums never came, warm-ups included, and
-	// MayMiss how many may be left out; what they leave of the sums is what Wrong
-	// judges by.
-	Missing uint64 `json:"missing,omitempty"`
-	MayMiss uint64 `json:"may_miss,omitempty"`
+	LeftOut
 	// Sent are the payload bytes that each rank says it handed to its
 	// transport, warm-ups included; indexed by rank.
 	Sent []uint64 `json:"sent,omitempty"`

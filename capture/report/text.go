@@ -174,6 +174,13 @@ func (t *textWriter) workloads(workloads []Workload) {
 	}
 }
 
+// leftOut says what was, where something may be.
+func (t *textWriter) leftOut(name string, l LeftOut) {
+	if l.MayMiss > 0 {
+		t.printf("%s: %d bytes were lost and left out, of %d that may be\n\n", name, l.Missing, l.MayMiss)
+	}
+}
+
 func (t *textWriter) conduct(name string, c *Conduct) {
 	if c.Straggler != nil {
 		t.printf("%s: %v\n\n", name, c.Straggler)

@@ -28,6 +28,7 @@ type Training struct {
 	Wrong   uint64         `json:"wrong"`
 	PerRank []TrainingRank `json:"per_rank"`
 	Conduct
+	LeftOut
 	// Bars are the tasks of the last iteration, by rank; of large jobs the first ranks'.
 	Bars [][]TrainingBar `json:"bars,omitempty"`
 }
@@ -143,6 +144,7 @@ func (t *textWriter) trainings(jobs []Training) {
 		if jobs[i].OtherClocks {
 			t.printf("%s: ranks have clocks that are not this host's, and its times say nothing\n\n", jobs[i].Name)
 		}
+		t.leftOut(jobs[i].Name, jobs[i].LeftOut)
 		t.conduct(jobs[i].Name, &jobs[i].Conduct)
 	}
 }

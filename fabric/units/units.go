@@ -261,6 +261,9 @@ func fraction(text string) (*big.Rat, bool) {
 // IsZero reports whether the ratio is zero or not set.
 func (r Ratio) IsZero() bool { return r.Num == 0 }
 
+// Of is the share of n bytes, rounded down, and at most all of them.
+func (r Ratio) Of(n Bytes) Bytes { return min(Factor(r).Times(n), n) }
+
 // Float is the nearest float64, for printing and plots only.
 func (r Ratio) Float() float64 {
 	if r.IsZero() {

@@ -273,6 +273,22 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 // endpoint send again, in a run that was not faithful.
 const pauseSpurious = 0.01
 
+// judgeLeftOut judges what is right but for what never came.
+func judgeLeftOut(c *report.Check, done *finished) string {
+	what, right := "partial sums", fmt.Sprintf("every element of %d ranks is right but for", done.Ranks)
+	switch {
+	case done.messages != nil:
+		what, right = "messages", fmt.Sprintf("every byte of %d messages is right but for", done.messages.Count)
+	case done.Learning != nil:
+		right = fmt.Sprintf("all %d ranks have the same weights after each of %d iterations, without", done.Ranks, done.Iterations)
+	}
+	if done.Missing > done.MayMiss {
+		c.Verdict = verdict.Fail
+		return fmt.Sprintf("%d bytes of %s never came, of %d that may be left out", done.Missing, what, done.MayMiss)
+	}
+	return fmt.Sprintf("%s %d bytes of %s that never came, as told, of %d that may be left out", right, done.Missing, what, done.MayMiss)
+}
+
 func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished, f *report.Fidelity) {
 	done := workload(w.Name)
 	if done == nil {
@@ -303,15 +319,8 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 		case done.Wrong > 0:
 			c.Verdict = verdict.Fail
 			found = append(found, fmt.Sprintf("%d elements are wrong", done.Wrong))
-		case done.Missing > done.MayMiss:
-			c.Verdict = verdict.Fail
-			found = append(found, fmt.Sprintf("%d bytes of partial sums never came, of %d that may be left out", done.Missing, done.MayMiss))
-		case done.MayMiss > 0 && done.Learning != nil:
-			found = append(found, fmt.Sprintf("all %d ranks have the same weights after each of %d iterations, without %d bytes of partial sums, of %d that may be left out",
-				done.Ranks, done.Iterations, done.Missing, done.MayMiss))
-		case done.MayMiss > 0:
-			found = append(found, fmt.Sprintf("every element of %d ranks is right but for %d bytes of partial sums that never came, as told, of %d that may be left out",
-				done.Ranks, done.Missing, done.MayMiss))
+		case done.Missing > done.MayMiss, done.MayMiss > 0:
+			found = append(found, judgeLeftOut(c, done))
 		case done.messages != nil:
 			found = append(found, fmt.Sprintf("every byte of %d messages is right", done.messages.Count))
 		case done.Mixture != nil:

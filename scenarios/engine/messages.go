@@ -113,6 +113,9 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 	if err != nil {
 		return nil, err
 	}
+	if m.RD != nil {
+		s.Droppable = m.RD.Droppable
+	}
 	if total := s.Bytes(); total > mostMessageBytes {
 		return nil, fmt.Errorf("%v in all: want at most %v, fewer or smaller messages", total, units.Bytes(mostMessageBytes))
 	}
@@ -191,10 +194,16 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	}
 	made.PerSecond = perSecond(len(took))
 	made.Times = report.Percentiles(flows.PercentilesOf(took))
-	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong}, messages: made}
+	made.Missing = r.Missing()
+	for i := range schedule.Messages {
+		made.MayMiss += uint64(schedule.MayMiss(i))
+	}
+	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong, LeftOut: made.LeftOut}, messages: made}
 	done.traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
 	for rank := range r.PerRank {
-		done.traffic.Ranks = append(done.traffic.Ranks, judgedRank(r.Transport, &r.PerRank[rank], schedule.Sent(rank)))
+		judged := judgedRank(r.Transport, &r.PerRank[rank], schedule.Sent(rank))
+		judged.Missing = left(&m.Carriage, &r.PerRank[rank])
+		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
 	return done
 }

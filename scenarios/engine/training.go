@@ -46,6 +46,10 @@ func trainings(o *Options) (map[int]trainingJob, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(at), ErrTraining, err)
 		}
+		if t.MayDrop() && program.MayMiss(t.RD.Droppable) == 0 {
+			return nil, fmt.Errorf("%v: %w: droppable bytes of a job without sums of gradients of groups %s or %s: remove it",
+				o.File.Source.Pos(at+".rd.droppable"), ErrTraining, training.DataParallel, training.ExpertData)
+		}
 		chosen := t.Ranks
 		if len(chosen) == 0 {
 			if chosen, err = placement.Choose(o.Plan, t.Placement, len(program.Tasks), taken); err != nil {
@@ -161,9 +165,12 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 			sums[rank].Idle += times.Idle
 		}
 	}
-	done := finished{Workload: report.Workload{Name: t.Name, Ranks: r.Ranks, Wrong: made.Wrong}, training: made}
-	done.traffic = verify.Workload{Name: t.Name, Pattern: verify.Pairs, Pairs: program.Pairs()}
 	runs := uint64(t.Warmup + t.Iterations)
+	if made.Missing = r.Missing(); t.MayDrop() {
+		made.MayMiss = runs * program.MayMiss(t.RD.Droppable)
+	}
+	done := finished{Workload: report.Workload{Name: t.Name, Ranks: r.Ranks, Wrong: made.Wrong, LeftOut: made.LeftOut}, training: made}
+	done.traffic = verify.Workload{Name: t.Name, Pattern: verify.Pairs, Pairs: program.Pairs()}
 	for rank, result := range r.PerRank {
 		whole := iterations.Seconds()
 		one := report.TrainingRank{Rank: rank, Node: result.Node, NIC: result.NIC}
@@ -174,7 +181,9 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 			one.Groups = append(one.Groups, report.TrainingGroup{Group: v.Group, Expected: v.Bytes * runs, Sent: result.Groups[v.Group]})
 		}
 		made.PerRank = append(made.PerRank, one)
-		done.traffic.Ranks = append(done.traffic.Ranks, judgedRank(r.Transport, &r.PerRank[rank], units.Bytes(program.Sent(rank)*runs)))
+		judged := judgedRank(r.Transport, &r.PerRank[rank], units.Bytes(program.Sent(rank)*runs))
+		judged.Missing = left(&t.Carriage, &r.PerRank[rank])
+		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
 	made.Bars = bars(program, r.Operations[len(r.Operations)-1].Spans)
 	return done

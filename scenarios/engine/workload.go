@@ -126,7 +126,8 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 			Name: w.Name, Kind: w.Kind, Algorithm: r.Algorithm, File: w.File, Transport: r.Transport, Ranks: r.Ranks,
 			Bytes: row.Size, Count: uint64(row.Count), Type: row.Type, RedOp: row.RedOp,
 			Warmup: w.Warmup, Iterations: w.Iterations,
-			Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(), Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size),
+			Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(),
+			LeftOut: report.LeftOut{Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size)},
 		},
 		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern, Across: across(w, p)},
 	}
@@ -149,9 +150,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 			continue
 		}
 		judged := judgedRank(r.Transport, &rank, expected(&ran, rank.Rank, p, algorithm))
-		if w.RD != nil && !w.RD.Droppable.IsZero() {
-			judged.Missing = &rank.Payload.Missing
-		}
+		judged.Missing = left(&w.Carriage, &rank)
 		if w.Kind == spec.Barrier {
 			judged.Empty = barrierMessages(r.Transport, r.Ranks, operations(w, algorithm))
 		}
@@ -289,6 +288,14 @@ func sendsIn(w *spec.Workload, size units.Bytes, operations, rank, ranks int, se
 	}
 	from, to := channel.Part(0, int(size)/each)
 	return sends(w, units.Bytes((to-from)*each), operations, rank, ranks, seed)
+}
+
+// left is what a rank says never came to it, where something may be left out.
+func left(c *spec.Carriage, rank *worker.RankResult) *uint64 {
+	if !c.MayDrop() {
+		return nil
+	}
+	return &rank.Payload.Missing
 }
 
 // mayMiss is how many bytes of partial sums a workload may leave out: of the

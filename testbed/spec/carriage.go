@@ -23,15 +23,18 @@ func (c *Carriage) Version() int {
 	return 4
 }
 
+// MayDrop says that the transport may leave something out.
+func (c *Carriage) MayDrop() bool { return c.RD != nil && !c.RD.Droppable.IsZero() }
+
 // carriage checks settings against the transport that they are for.
 func (c *checker) carriage(at, transport string, s *Carriage) {
 	c.rd(at+".rd", transport, s.RD)
 	c.roce(at+".roce", transport, s.RoCE)
 }
 
-// noPartialSums refuses what leaves some of them out, of what has none or needs all.
-func (c *checker) noPartialSums(at string, s *Carriage, of string) {
-	if s.RD != nil && !s.RD.Droppable.IsZero() {
-		c.reportKey(at+".rd.droppable", "droppable partial sums of "+of, "remove it, or take a workload of kind: "+AllReduce+" or "+KindSGD)
+// nothingDroppable refuses to leave something out of what is needed whole.
+func (c *checker) nothingDroppable(at string, s *Carriage, of, instead string) {
+	if s.MayDrop() {
+		c.reportKey(at+".rd.droppable", "droppable bytes of "+of, "remove it, or take "+instead)
 	}
 }

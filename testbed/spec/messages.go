@@ -151,7 +151,9 @@ func (c *checker) messages(at string, m *Messages, names map[string]string) {
 	c.positive(at+".timeout", uint64(m.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.exactlyOne(at, *m, "open", "closed", "cache", "blocks")
 	c.carriage(at, m.Transport, &m.Carriage)
-	c.noPartialSums(at, &m.Carriage, "messages")
+	if m.Blocks != nil {
+		c.nothingDroppable(at, &m.Carriage, "blocks, which are stored whole", "open, closed or cache")
+	}
 	if o := m.Open; o != nil {
 		c.exactlyOne(at+".open", *o, "sizes", "file")
 		if o.Load.IsZero() && c.t.Source.Has(at+".open.load") {

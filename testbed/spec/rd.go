@@ -25,9 +25,10 @@ type RD struct {
 	// Grain is how many packets in a row take one path: 1 sprays each packet;
 	// more can leave in one system call. Default 4.
 	Grain int `yaml:"grain,omitempty" json:"grain,omitempty" jsonschema:"minimum=1,maximum=64"`
-	// Droppable is the share of each message with partial sums that need not come:
-	// what is lost of it is not sent again, and missing in the sum. Results come
-	// whole. Packets are left out whole: 2% of a message of 256 KiB, the longest,
+	// Droppable is the share of each message that need not come: what is lost of it is
+	// not sent again, and the receiver knows what is missing. Of an all-reduce that is of
+	// messages with partial sums, and results come whole; of a training job of those sums
+	// of gradients among data parallel ranks. Packets are left out whole: 2% of a message of 256 KiB, the longest,
 	// are one of 4 KiB, and of one of 128 KiB none. Default 0.
 	Droppable units.Ratio `yaml:"droppable,omitempty" json:"droppable,omitzero"`
 	// Encrypt encrypts and authenticates every packet, and what ranks and an arbiter

@@ -183,7 +183,9 @@ func (c *checker) training(at string, t *Training, names map[string]string) {
 	c.positive(at+".timeout", uint64(t.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.exactlyOne(at, *t, "model", "trace")
 	c.carriage(at, t.Transport, &t.Carriage)
-	c.noPartialSums(at, &t.Carriage, "a training job")
+	if t.Model != nil && t.Model.ZeRO > 0 {
+		c.nothingDroppable(at, &t.Carriage, "gradients that are scattered", "zero: 0, whose gradients are summed")
+	}
 	if t.Placement != "" && len(t.Ranks) > 0 {
 		c.report(at+".placement", "a placement of ranks that are given", "remove it, or ranks")
 	}

@@ -1,8 +1,7 @@
 package collective
 
 import (
-	"math/bits"
-
+	"railbed/fabric/units"
 	"railbed/transports"
 )
 
@@ -12,6 +11,8 @@ type Loss struct {
 	Rank int `json:"rank"`
 	From int `json:"from"`
 	To   int `json:"to"`
+	// Operation is which of several that share a job it was.
+	Operation int `json:"operation,omitempty"`
 }
 
 // Lost is what the latest operation lost at this rank. It is good until the next
@@ -20,16 +21,10 @@ func (r *Ring) Lost() []Loss { return r.run.lost }
 
 // droppable is how many bytes of a message may be missing, rounded down.
 func (r *Ring) droppable(step, size int) int {
-	share := r.config.Droppable
-	if step >= r.config.Ranks-1 || share.IsZero() {
+	if step >= r.config.Ranks-1 {
 		return 0
 	}
-	high, low := bits.Mul64(uint64(size), share.Num)
-	if high >= share.Den {
-		return size // a share above 1
-	}
-	most, _ := bits.Div64(high, low, share.Den)
-	return min(int(most), size)
+	return int(r.config.Droppable.Of(units.Bytes(size)))
 }
 
 // lose notes the elements of a slice, which begins at from, that did not come whole,

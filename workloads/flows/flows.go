@@ -28,6 +28,9 @@ type Schedule struct {
 	// posted when an earlier one is done, whenever it was due (a closed loop). 0 is any
 	// number, each when it is due.
 	Outstanding int `json:"outstanding,omitempty"`
+	// Droppable is the share of each message's bytes that the transport may leave out, where
+	// it can say which.
+	Droppable units.Ratio `json:"droppable,omitzero"`
 	// Arrivals are when requests came, by group.
 	Arrivals []time.Duration `json:"-"`
 }
@@ -43,6 +46,9 @@ func (s *Schedule) Bytes() (sum units.Bytes) {
 	}
 	return sum
 }
+
+// MayMiss is how many bytes of a message may be left out.
+func (s *Schedule) MayMiss(i int) units.Bytes { return s.Droppable.Of(s.Messages[i].Bytes) }
 
 // Pairs are the ranks of which one sends to the other.
 func (s *Schedule) Pairs() [][2]int {

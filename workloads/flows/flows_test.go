@@ -249,7 +249,7 @@ func playAll(t *testing.T, all []*Player) []Sent {
 	}
 	for i, p := range all {
 		group.Go(func() (err error) {
-			sent[i], err = p.Play(t.Context())
+			sent[i], _, err = p.Play(t.Context())
 			return err
 		})
 	}
@@ -257,6 +257,32 @@ func playAll(t *testing.T, all []*Player) []Sent {
 		t.Fatal(err)
 	}
 	return slices.Concat(sent...)
+}
+
+// Bytes in a hole that was told may be as they were before, or have come; others may not, and a
+// message may not lack more than is allowed.
+func TestHoles(t *testing.T) {
+	s := &Schedule{Messages: []Message{{From: 0, To: 1, Bytes: 1000}, {From: 0, To: 1, Bytes: 10}}, Droppable: units.Ratio{Num: 1, Den: 50}}
+	all := players(t, 2, s)
+	playAll(t, all)
+	p := all[1]
+	p.holes[0] = []transports.Hole{{Offset: 100, Bytes: 20}}
+	clear(p.config.Input[p.memory.to[0]+100:][:15])
+	if wrong := p.Wrong(3); wrong != 0 {
+		t.Errorf("%d bytes beside the hole are wrong", wrong)
+	}
+	p.config.Input[p.memory.to[0]+99] ^= 1
+	p.config.Input[p.memory.to[0]+119] ^= 1
+	if wrong := p.Wrong(3); wrong != 2 {
+		t.Errorf("%d bytes are wrong, want those before the hole and in it", wrong)
+	}
+	if got := []units.Bytes{s.MayMiss(0), s.MayMiss(1)}; got[0] != 20 || got[1] != 0 {
+		t.Errorf("messages may lack %v", got)
+	}
+	taken := &taken{play: &play{Player: p}, came: make([]bool, 2)}
+	if err := taken.take(&transports.Completion{Op: transports.OpReceive, Bytes: 979, Missing: 21}, 0); err == nil {
+		t.Error("a message that lacks 21 bytes, of 20, was taken")
+	}
 }
 
 // TestPlay holds that all messages come whole, none before it was due, and that a damaged
@@ -373,12 +399,12 @@ func TestPlayEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	all := players(t, 2, &Schedule{Messages: messages})
 	time.AfterFunc(20*time.Millisecond, cancel)
-	if _, err := all[0].Play(ctx); err == nil {
+	if _, _, err := all[0].Play(ctx); err == nil {
 		t.Error("a player whose context ended played on")
 	}
 	all = players(t, 2, &Schedule{Messages: messages})
 	time.AfterFunc(20*time.Millisecond, func() { all[0].config.Endpoint.Close() })
-	if _, err := all[1].Play(t.Context()); err == nil {
+	if _, _, err := all[1].Play(t.Context()); err == nil {
 		t.Error("a player whose peer ended played on")
 	}
 }

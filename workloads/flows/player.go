@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,11 +53,15 @@ type Player struct {
 	answers  int   // the others
 	expected int   // from other ranks
 	rankOf   map[transports.Peer]int
+	holes    [][]transports.Hole // of the messages of the latest round, by message
 }
 
 // NewPlayer returns a player. The endpoint is its own while it plays.
 func NewPlayer(c PlayerConfig) (*Player, error) {
-	p := &Player{config: c, memory: Layout(c.Schedule.Messages, len(c.Peers)), rankOf: make(map[transports.Peer]int)}
+	p := &Player{
+		config: c, memory: Layout(c.Schedule.Messages, len(c.Peers)), rankOf: make(map[transports.Peer]int),
+		holes: make([][]transports.Hole, len(c.Schedule.Messages)),
+	}
 	if out, in := p.memory.Output[c.Rank], p.memory.Input[c.Rank]; len(c.Output) != out || len(c.Input) != in {
 		return nil, fmt.Errorf("memory of %d and %d bytes: want %d to send from and %d to get", len(c.Output), len(c.Input), out, in)
 	}
@@ -89,16 +94,34 @@ func (p *Player) Fill(round int) {
 		pattern(p.config.Output[p.memory.from[i]:][:p.config.Schedule.Messages[i].Bytes], i, round, fill)
 	}
 	clear(p.config.Input)
+	clear(p.holes)
 }
 
-// Wrong counts the bytes that came and are not what was sent.
+// Wrong counts the bytes that came and are not what was sent. Where a hole was told, some may
+// have come, and others are as they were before.
 func (p *Player) Wrong(round int) (wrong int) {
 	for i, m := range p.config.Schedule.Messages {
-		if m.To == p.config.Rank {
-			wrong += pattern(p.config.Input[p.memory.to[i]:][:m.Bytes], i, round, differ)
+		if m.To != p.config.Rank {
+			continue
+		}
+		input := p.config.Input[p.memory.to[i]:][:m.Bytes]
+		if len(p.holes[i]) == 0 {
+			wrong += pattern(input, i, round, differ)
+			continue
+		}
+		want := make([]byte, len(input))
+		pattern(want, i, round, fill)
+		for at, b := range input {
+			if b != want[at] && (b != 0 || !inHole(p.holes[i], at)) {
+				wrong++
+			}
 		}
 	}
 	return wrong
+}
+
+func inHole(holes []transports.Hole, at int) bool {
+	return slices.ContainsFunc(holes, func(h transports.Hole) bool { return at >= h.Offset && at < h.Offset+h.Bytes })
 }
 
 // pattern goes over a message's bytes by what they should be.
@@ -130,8 +153,9 @@ func differ(b []byte, want uint64) (wrong int) {
 }
 
 // Play sends this rank's messages, each when it is due, and answers, and returns when all are
-// done and all of others' have come. The start is now.
-func (p *Player) Play(ctx context.Context) ([]Sent, error) {
+// done and all of others' have come. The start is now. Missing is how many bytes were left out
+// of what came.
+func (p *Player) Play(ctx context.Context) (sent []Sent, missing uint64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	run := &play{
@@ -149,13 +173,13 @@ func (p *Player) Play(ctx context.Context) ([]Sent, error) {
 			}
 		})
 	}
-	sent, err := run.poll(ctx)
+	sent, missing, err = run.poll(ctx)
 	cancel(err)
 	posting.Wait()
 	if cause := context.Cause(ctx); err != nil && errors.Is(err, context.Canceled) {
 		err = cause
 	}
-	return sent, err
+	return sent, missing, err
 }
 
 // play is a schedule that is being played.
@@ -211,6 +235,7 @@ func (p *play) post(ctx context.Context, i int, room <-chan struct{}) error {
 	request := []transports.Request{{
 		ID: uint64(i), Op: transports.OpWriteImm, Peer: p.config.Peers[m.To], Imm: uint32(i),
 		Local: p.config.Output[p.memory.from[i]:][:m.Bytes], Remote: p.config.Inputs[m.To], Offset: uint64(p.memory.to[i]),
+		Droppable: int(p.config.Schedule.MayMiss(i)),
 	}}
 	for {
 		n, err := p.config.Endpoint.Post(ctx, request)
@@ -229,21 +254,21 @@ func (p *play) post(ctx context.Context, i int, room <-chan struct{}) error {
 }
 
 // poll takes what the endpoint tells until all is done.
-func (p *play) poll(ctx context.Context) ([]Sent, error) {
+func (p *play) poll(ctx context.Context) ([]Sent, uint64, error) {
 	t := taken{play: p, sent: make([]Sent, 0, len(p.own)), came: make([]bool, len(p.config.Schedule.Messages))}
 	var batch [64]transports.Completion
 	for len(t.sent) < len(p.own) || t.received < p.expected {
 		n := p.config.Endpoint.Poll(batch[:])
 		if n == 0 {
 			if err := p.config.Endpoint.Wait(ctx); err != nil {
-				return t.sent, err
+				return t.sent, t.missing, err
 			}
 			continue
 		}
 		now := time.Since(p.start)
 		for i := range batch[:n] {
 			if err := t.take(&batch[i], now); err != nil {
-				return t.sent, err
+				return t.sent, t.missing, err
 			}
 		}
 		for _, room := range []chan struct{}{p.room, p.roomToAnswer} {
@@ -253,7 +278,7 @@ func (p *play) poll(ctx context.Context) ([]Sent, error) {
 			}
 		}
 	}
-	return t.sent, nil
+	return t.sent, t.missing, nil
 }
 
 // taken is what the endpoint has told.
@@ -261,6 +286,7 @@ type taken struct {
 	*play
 	sent     []Sent
 	received int
+	missing  uint64 // bytes
 	came     []bool // by message
 }
 
@@ -271,9 +297,10 @@ func (t *taken) take(c *transports.Completion, now time.Duration) error {
 		return fmt.Errorf("rank %d: %w", t.rankOf[c.Peer], c.Err)
 	case c.Op == transports.OpReceive:
 		i := int(c.Imm)
-		if i >= len(t.came) || t.came[i] || messages[i].To != t.config.Rank || c.Bytes != int(messages[i].Bytes) {
-			return fmt.Errorf("rank %d sent %d bytes as message %d, which is not for this rank now", t.rankOf[c.Peer], c.Bytes, c.Imm)
+		if i >= len(t.came) || t.came[i] || messages[i].To != t.config.Rank || c.Bytes+c.Missing != int(messages[i].Bytes) || c.Missing > int(t.config.Schedule.MayMiss(i)) {
+			return fmt.Errorf("rank %d sent %d bytes, %d missing, as message %d, which is not for this rank now", t.rankOf[c.Peer], c.Bytes, c.Missing, c.Imm)
 		}
+		t.holes[i], t.missing = slices.Clone(c.Holes), t.missing+uint64(c.Missing)
 		t.came[i] = true
 		t.received++
 		if answer := messages[i].Answer; answer > 0 {

@@ -137,6 +137,15 @@ func TestPipelineBubble(t *testing.T) {
 }
 
 // Gradients go while the backward pass goes on, the last bucket behind it.
+func TestMayMiss(t *testing.T) {
+	_, p := compile(t, func(m *spec.Model) { m.Layers, m.DP, m.TP, m.Bucket = 2, 3, 2, 1 })
+	// By hand: each of two tensor parallel groups sums two buckets of 6 h^2 elements of two bytes
+	// among three ranks; what tensor parallel ranks exchange comes whole.
+	if got, want := p.MayMiss(units.Ratio{Num: 1, Den: 10}), uint64(2*2*(2*6*64*64*2/10)); got != want {
+		t.Errorf("%d bytes, want %d", got, want)
+	}
+}
+
 func TestBucketsOverlap(t *testing.T) {
 	_, p := compile(t, func(m *spec.Model) { m.DP, m.Bucket = 2, 2*12*64*64*2 })
 	cost := time.Millisecond

@@ -181,6 +181,30 @@ func (o *Operation) Sent(place int) uint64 {
 	return schedule.Sent(o.Kind, schedule.Algorithms(o.Kind)[0], n, place, 0).Of(o.Bytes)
 }
 
+// Gradients says whether it is a sum of gradients, of which a little may be left out: an
+// all-reduce of ranks that are data parallel, or have the same experts.
+func (o *Operation) Gradients() bool {
+	return o.Kind == schedule.AllReduce && (o.Group == DataParallel || o.Group == ExpertData)
+}
+
+// MayMiss is how many bytes of sums of gradients all ranks may leave out in an iteration, where
+// they may of a share of each message with partial sums: of the n-1 steps of a ring in which
+// ranks together send the buffer once.
+func (p *Program) MayMiss(share units.Ratio) (sum uint64) {
+	for i := range p.Operations {
+		o := &p.Operations[i]
+		if !o.Gradients() {
+			continue
+		}
+		for _, t := range p.Tasks[o.Ranks[0]] {
+			if t.Kind == Exchange && t.Operation == i {
+				sum += uint64(share.Of(units.Bytes(uint64(len(o.Ranks)-1) * o.Bytes)))
+			}
+		}
+	}
+	return sum
+}
+
 // Volume is what a rank sends in one iteration within one Group.
 type Volume struct {
 	Group string `json:"group"`

@@ -271,9 +271,14 @@ func (j Job) checkAlgorithm(problem func(format string, args ...any)) {
 			problem("%s in place, which is for out of place alone", j.Schedule.Algorithm)
 		}
 	}
-	if j.Kind == AllToAll && j.Algorithm != MSCCL && j.InPlace || (j.Kind != AllReduce || j.Algorithm != Ring) && j.RD != nil && !j.RD.Droppable.IsZero() {
+	if j.Kind == AllToAll && j.Algorithm != MSCCL && j.InPlace || !j.mayLose() && j.RD != nil && !j.RD.Droppable.IsZero() {
 		problem("%s by %s in place, or with bytes that may be left out: there is none", j.Kind, j.Algorithm)
 	}
+}
+
+// mayLose says that the job has messages of which parts may be left out.
+func (j Job) mayLose() bool {
+	return j.Kind == AllReduce && j.Algorithm == Ring || j.Kind == Training || j.Kind == Messages
 }
 
 func (j Job) checkOperations(problem func(format string, args ...any)) {

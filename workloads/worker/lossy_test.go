@@ -29,6 +29,48 @@ func TestDroppableJob(t *testing.T) {
 	}
 }
 
+// So in a training job: gradients alone may lack something, and a loss is one operation's.
+func TestDroppableTraining(t *testing.T) {
+	j := trainingJob(t, RD, func(m *spec.Model) { m.DP, m.TP, m.Vocabulary = 4, 2, 128 })
+	j.RD = &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
+	damage := -1
+	l := goroutines{hooks: hooks{afterOperation: func(rank int, _ operationID, result []byte) {
+		if rank == damage {
+			result[28]--
+		}
+	}}}
+	for damage = range 2 {
+		damage-- // first none
+		result, err := Run(t.Context(), j, l, nil)
+		if err != nil || (result.Wrong() != 0) != (damage >= 0) {
+			t.Fatalf("%v: %d wrong elements with damage at rank %d", err, result.Wrong(), damage)
+		}
+		for rank, r := range result.PerRank {
+			checkTrainingRank(t, j, rank, r)
+		}
+	}
+	kept := &kept{}
+	p := &player{operations: []part{&filled{}, nil, kept}}
+	of := []collective.Loss{{Rank: 1, From: 3, To: 9, Operation: 2}, {Rank: 0, From: 5, To: 6}}
+	if wrong, _ := p.check(operationID{}, of); wrong != 0 || !slices.Equal(kept.told, of[:1]) {
+		t.Errorf("%d wrong, and operation 2 lost %v", wrong, kept.told)
+	}
+	if wrong, _ := p.check(operationID{}, []collective.Loss{{Operation: 3}}); wrong == 0 {
+		t.Error("an operation that there is not lost something")
+	}
+}
+
+// kept is a part that remembers what was lost of it.
+type kept struct {
+	filled
+	told []collective.Loss
+}
+
+func (k *kept) check(_ operationID, lost []collective.Loss) (wrong, short uint64) {
+	k.told = lost
+	return 0, 0
+}
+
 // TestLossesAreGathered plays ranks that lost something: what each is told is
 // what all lost.
 func TestLossesAreGathered(t *testing.T) {

@@ -89,11 +89,13 @@ func (s *sender) fill(id operationID) { s.player.Fill(id.Index) }
 // operate implements part.
 func (s *sender) operate(ctx context.Context, _ operationID) (collective.Traffic, error) {
 	var err error
-	s.sent, err = s.player.Play(ctx)
+	traffic := s.traffic
+	s.sent, traffic.Missing, err = s.player.Play(ctx)
+	traffic.Received -= min(traffic.Missing, traffic.Received)
 	for i := range s.sent {
 		s.sent[i].Begun, s.sent[i].Done = s.dilation.Passed(s.sent[i].Begun), s.dilation.Passed(s.sent[i].Done)
 	}
-	return s.traffic, err
+	return traffic, err
 }
 
 // lost implements part.

@@ -66,6 +66,10 @@ func newPlayer(c *workerConfig) (*player, error) {
 			p.memory[i] = allocateFor(shape{input: element.Float32.Size() * m.InputLen(place), output: element.Float32.Size() * m.OutputLen(place)})
 			continue
 		}
+		if c.lossy() && o.Gradients() {
+			p.memory[i] = allocateFor(shape{input: int(o.Bytes), output: int(o.Bytes)})
+			continue
+		}
 		s, err := schedule.Make(o.Kind, schedule.Algorithms(o.Kind)[0], len(o.Ranks), 0)
 		if err != nil {
 			return nil, err
@@ -156,6 +160,9 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 		})
 		return &allToAll{b, []*collective.AllToAll{exchange}, collective.NewBlocks(place, m, element.Float32)}, err
 	}
+	if b.program == nil {
+		return w.joinGradients(p, i, peers, handles)
+	}
 	runner, err := collective.NewRunner(collective.RunnerConfig{
 		Endpoint: p.shares.of[i], Program: b.program, Rank: place, Peers: peers, Handles: handles,
 		Memory: collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work},
@@ -165,6 +172,22 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 	}
 	pattern, err := p.pattern(b.program.Pattern(place))
 	return &scheduled{[]*collective.Runner{runner}, pattern}, err
+}
+
+// joinGradients makes the rank's part in a sum that may lack something.
+func (w *rank) joinGradients(p *player, i int, peers []transports.Peer, handles []collective.Memory[[]byte]) (part, error) {
+	b, n := p.memory[i], len(peers)
+	place := slices.Index(p.program.Operations[i].Ranks, p.rank)
+	next, before := (place+1)%n, (place+n-1)%n
+	ring, err := collective.NewRing(collective.RingConfig{
+		Endpoint: p.shares.of[i], Rank: place, Ranks: n, Next: peers[next], Prev: peers[before], Droppable: w.config.RD.Droppable,
+		Input: collective.Floats(b.input), Output: collective.Floats(b.output), NextInput: handles[next].Input, NextOutput: handles[next].Output,
+	})
+	if err != nil {
+		return nil, err
+	}
+	pattern, err := p.pattern(collective.PatternConfig{Rank: place, Ranks: n})
+	return &allReduce{b, ring, pattern}, err
 }
 
 // pattern is the data of a place among so many ranks, of which each operation has another part.
@@ -280,18 +303,37 @@ func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clo
 	}
 }
 
-// lost implements part.
-func (p *player) lost() []collective.Loss { return nil }
+// lost implements part: of each operation what it lost when it was last done in the iteration,
+// which is what its output shows.
+func (p *player) lost() (all []collective.Loss) {
+	for i, o := range p.operations {
+		if o == nil {
+			continue
+		}
+		for _, l := range o.lost() {
+			l.Operation = i
+			all = append(all, l)
+		}
+	}
+	return all
+}
 
 // check implements part.
 func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
+	of := make([][]collective.Loss, len(p.operations))
+	for _, l := range lost {
+		if l.Operation < 0 || l.Operation >= len(of) {
+			return 1, 0 // none that there is
+		}
+		of[l.Operation] = append(of[l.Operation], l)
+	}
 	for i, o := range p.operations {
 		if o != nil {
-			bad, _ := o.check(p.of(id, i), lost)
-			wrong += bad
+			bad, less := o.check(p.of(id, i), of[i])
+			wrong, short = wrong+bad, short+less
 		}
 	}
-	return wrong, 0
+	return wrong, short
 }
 
 // addIteration divides the time of an iteration, from the first rank's begin on, and adds what
