@@ -65,6 +65,7 @@ nodes:
 	t.Run("LeftBehind", func(t *testing.T) { leftBehind(t, tb.Node("h1")) })
 	t.Run("Restarted", func(t *testing.T) { restarted(t, tb, engine) })
 	t.Run("Killed", func(t *testing.T) { killedWithContainers(t, tb, engine) })
+	t.Run("GcBesideUp", func(t *testing.T) { gcBesideUp(t, engine) })
 	t.Run("KilledHalfWay", func(t *testing.T) { killedHalfWay(t, text, engine) })
 }
 

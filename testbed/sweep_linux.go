@@ -2,8 +2,6 @@ package testbed
 
 import (
 	"errors"
-	"io/fs"
-	"os"
 
 	"railbed/nodes/docker"
 	"railbed/testbed/rundir"
@@ -15,13 +13,11 @@ import (
 func SweepContainers(dryRun bool) ([]rundir.Swept, error) {
 	host, testbeds, err := docker.Marked()
 	var all []rundir.Swept
-	for dir, name := range testbeds {
-		if _, statErr := os.Lstat(dir); !errors.Is(statErr, fs.ErrNotExist) {
-			continue
+	for path, name := range testbeds {
+		swept, sweepErr := rundir.SweepGone(rundir.Dir{Name: name, Path: path}, host, dryRun)
+		if err = errors.Join(err, sweepErr); swept != nil {
+			all = append(all, *swept)
 		}
-		removed, sweepErr := docker.Sweep(host, dir, rundir.Patience, dryRun)
-		err = errors.Join(err, sweepErr)
-		all = append(all, rundir.Swept{Name: name, Removed: removed})
 	}
 	return all, err
 }

@@ -1,15 +1,24 @@
 package testbed_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/http/httputil"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"railbed/nodes/docker"
+	"railbed/testbed"
+	"railbed/testbed/hosttest/dockertest"
 	"railbed/testbed/rundir"
 	"railbed/testbed/verdict"
 )
@@ -104,4 +113,91 @@ func leftOf(all []rundir.Swept, name string) (left []string) {
 		}
 	}
 	return left
+}
+
+// gcBesideUp has a testbed begin whose name containers without a run directory have, when
+// gc has found those and removes them: it is not to take the testbed's for them.
+func gcBesideUp(t *testing.T, engine *dockertest.Engine) {
+	dir, err := rundir.Of("go-gone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(node string) error {
+		_, err := engine.Docker("create", "--name", "railbed-go-gone-"+node, "--label="+docker.LabelTestbed+"=go-gone",
+			"--label="+docker.LabelNode+"="+node, "--label="+docker.LabelRunDir+"="+dir.Path, "none", "true")
+		return err
+	}
+	nothing := exec.Command("tar", "-c", "-T", "/dev/null")
+	load := exec.Command("docker", "--host", engine.Host, "import", "-", "none")
+	if load.Stdin, err = nothing.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(nothing.Start(), load.Run(), nothing.Wait(), create("h0")); err != nil {
+		t.Fatal(err)
+	}
+	up := make(chan error, 1)
+	var lists atomic.Int32
+	begin := func() {
+		_, lock, err := rundir.Claim("go-gone")
+		if err == nil {
+			err = create("h1")
+			defer lock.Close()
+		}
+		up <- err
+	}
+	t.Setenv("DOCKER_HOST", proxy(t, engine.Host, func(r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/containers/json") {
+			return
+		}
+		if lists.Add(1) == 2 { // that of what is to be removed
+			go begin()
+			time.Sleep(300 * time.Millisecond) // which does not wait for anybody, if it can
+		}
+	}))
+	swept, err := testbed.SweepContainers(false)
+	if err != nil || len(swept) != 1 || !slices.Equal(swept[0].Removed, []string{"container railbed-go-gone-h0"}) {
+		t.Errorf("swept %+v, error %v; want h0's", swept, err)
+	}
+	if err := <-up; err != nil {
+		t.Error(err)
+	}
+	if out, err := engine.Docker("ps", "-a", "--format", "{{.Names}}"); err != nil || out != "railbed-go-gone-h1" {
+		t.Errorf("there are %q, error %v; want the container of the testbed that began", out, err)
+	}
+	if _, err := rundir.Sweep(rundir.SweepOptions{}); err != nil {
+		t.Error(err)
+	}
+	if out, err := engine.Docker("rm", "-f", "railbed-go-gone-h1"); err != nil {
+		t.Errorf("%s, %v", out, err)
+	}
+	if out, err := engine.Docker("rmi", "none"); err != nil {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+// proxy stands before an engine and tells of each request before it passes it on.
+func proxy(t *testing.T, host string, tell func(*http.Request)) (address string) {
+	socket := strings.TrimPrefix(host, "unix://")
+	listener, err := net.Listen("unix", socket+"p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	server := &http.Server{Handler: &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
+		tell(r.In)
+		r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine"
+	}}}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(listener)
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		transport.CloseIdleConnections()
+		<-ended
+	})
+	return "unix://" + socket + "p"
 }

@@ -306,12 +306,8 @@ func (d Dir) Publish(record Published) (taken []string, err error) {
 			}
 		}
 	}
-	text, err := json.Marshal(record)
-	if err != nil {
+	if err := d.record(record); err != nil {
 		return nil, err
-	}
-	if err := writeWhole(filepath.Join(d.Path, publishedName), text); err != nil {
-		return nil, fmt.Errorf("record published names: %w", err)
 	}
 	if record.MadeDir != "" {
 		if err := os.MkdirAll(record.MadeDir, 0o755); err != nil {
@@ -329,6 +325,17 @@ func (d Dir) Publish(record Published) (taken []string, err error) {
 		}
 	}
 	return taken, nil
+}
+
+func (d Dir) record(record Published) error {
+	text, err := json.Marshal(record)
+	if err == nil {
+		err = writeWhole(filepath.Join(d.Path, publishedName), text)
+	}
+	if err != nil {
+		return fmt.Errorf("record published names: %w", err)
+	}
+	return nil
 }
 
 func (d Dir) published() (Published, error) {

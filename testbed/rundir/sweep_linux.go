@@ -287,3 +287,45 @@ func (p Published) unlinkLocked() (removed []string, failures error) {
 	}
 	return removed, failures
 }
+
+// SweepGone removes what a testbed left in an engine whose run directory is no more. It is
+// made again meanwhile, as a dead one's: nobody claims the name until the engine has
+// answered. One that is there is left alone, and gives nil.
+func SweepGone(d Dir, containers string, dryRun bool) (*Swept, error) {
+	own, err := Of(filepath.Base(d.Path))
+	if dryRun || err != nil || own.Path != d.Path { // none that anybody claims
+		if _, err := os.Lstat(d.Path); !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		removed, err := removeContainers(containers, d.Path, Patience, dryRun)
+		return &Swept{Name: d.Name, Removed: removed}, err
+	}
+	remains, err := d.remake(Published{Containers: containers})
+	if remains == nil || err != nil {
+		return nil, err
+	}
+	swept, err := remains.finish(SweepOptions{Forget: true}, map[string]bool{})
+	if err != nil {
+		return nil, fmt.Errorf("sweep %s: %w", d.Name, err)
+	}
+	swept.Removed = slices.DeleteFunc(swept.Removed, func(what string) bool { return what == d.Path })
+	return swept, nil
+}
+
+// remake makes and takes over the directory of a dead testbed; one that is there gives nil.
+func (d Dir) remake(record Published) (*remains, error) {
+	release, err := lockRoot(filepath.Dir(d.Path))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := os.Mkdir(d.Path, 0o700); errors.Is(err, fs.ErrExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if err := d.record(record); err != nil {
+		return nil, err
+	}
+	return d.takeLocked()
+}
