@@ -74,10 +74,10 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// In this order: who had to be killed may have his port for a moment after his job's end.
+	// In this order: the second job has the port of a worker of the first that had to be killed.
 	for _, test := range []struct{ signal, want string }{
-		{"KILL", "rank 2 on h2: "},
 		{"STOP", "the switch waited for ranks [2]"},
+		{"KILL", "rank 2 on h2: "},
 	} {
 		signal, want := test.signal, test.want
 		aggregator, err := worker.FindAggregator(p, p.Ranks)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"railbed/testbed"
 )
@@ -80,9 +81,17 @@ func (p *nodeProcess) Channel() Channel { return pipedChannel{p} }
 // Wait implements Process.
 func (p *nodeProcess) Wait() error { return p.cmd.Wait() }
 
-// Kill implements Process.
+// killGrace is how long a killed worker's node has to say that it has ended.
+const killGrace = 5 * time.Second
+
+// Kill implements Process. It ends Wait when the worker has ended, so that what it had, its
+// ports above all, is free.
 func (p *nodeProcess) Kill() error {
-	p.kill()
+	if p.cmd.Kill() != nil {
+		p.kill() // and the supervisor ends it, some time
+		return nil
+	}
+	time.AfterFunc(killGrace, p.kill)
 	return nil
 }
 
