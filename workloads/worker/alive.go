@@ -14,8 +14,16 @@ import (
 // errSilent is the end of a worker that lives, for the kernel, and does nothing.
 var errSilent = errors.New("the worker does not answer: its process is stopped, or gets no processor")
 
-// silenceParts is how many times within Job.Silence each worker is asked whether it lives.
-const silenceParts = 10
+// errUnheard is that of one that never said a word.
+var errUnheard = errors.New("the worker has not said a word since it was started: its process is stopped, or gets no processor")
+
+const (
+	// silenceParts is how many times within Job.Silence each worker is asked whether it lives.
+	silenceParts = 10
+	// startParts is how many questions a worker may leave without an answer before its first
+	// word: many that start at the same time take long.
+	startParts = 3 * silenceParts
+)
 
 // pulse is what the coordinator knows of a worker's life. The zero value is of one that has
 // not spoken yet.
@@ -49,9 +57,20 @@ func (p *pulse) silent(questions int32) bool {
 	return p.unheard.Load() >= questions && !p.finished.Load()
 }
 
-// watch asks all workers that have spoken whether they live, until nobody takes events any
-// more. Who does not answer for Job.Silence has failed. Questions are counted and not time,
-// so that a coordinator which was held up itself accuses nobody.
+// failure is why the worker has failed, if its silence says so.
+func (p *pulse) failure() error {
+	switch {
+	case !p.spoke.Load() && p.silent(startParts):
+		return errUnheard
+	case p.spoke.Load() && p.silent(silenceParts):
+		return errSilent
+	}
+	return nil
+}
+
+// watch asks all workers whether they live, until nobody takes events any more. Who does not
+// answer for Job.Silence, or three times that when it starts, has failed. Questions are
+// counted and not time, so that a coordinator which was held up itself accuses nobody.
 func (c *coordinator) watch() {
 	ticker := time.NewTicker(c.job.Silence / silenceParts)
 	defer ticker.Stop()
@@ -63,12 +82,12 @@ func (c *coordinator) watch() {
 		}
 		for rank, w := range c.workers {
 			p := &w.pulse
-			if !p.spoke.Load() || p.finished.Load() {
+			if p.finished.Load() {
 				continue
 			}
-			if p.silent(silenceParts) {
+			if err := p.failure(); err != nil {
 				select {
-				case c.events <- event{rank: rank, err: errSilent}:
+				case c.events <- event{rank: rank, err: err}:
 				case <-c.stopped:
 				}
 				return
@@ -88,7 +107,7 @@ func (c *coordinator) watch() {
 func (c *coordinator) silentRank() int {
 	found, most := -1, int32(1)
 	for rank, w := range c.workers {
-		if unheard := w.pulse.unheard.Load(); w.pulse.silent(2) && unheard > most {
+		if unheard := w.pulse.unheard.Load(); w.pulse.spoke.Load() && w.pulse.silent(2) && unheard > most {
 			found, most = rank, unheard
 		}
 	}

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -55,6 +57,27 @@ func TestEndOfAProcess(t *testing.T) {
 				}
 			}
 		})
+	}
+	t.Run("stopped at its start", testStopAtTheStart)
+}
+
+// testStopAtTheStart stops one of four ranks as soon as it exists: the job names it long
+// before its time is over.
+func testStopAtTheStart(t *testing.T) {
+	t.Parallel()
+	j := job(4, 1<<10)
+	j.Silence = 1500 * time.Millisecond
+	l := processes{started: func(node string, p *realProcess) {
+		if node == "h2" {
+			if err := p.command.Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	_, err := Run(t.Context(), j, l, nil)
+	var rank *RankError
+	if !errors.As(err, &rank) || rank.Rank != 2 || rank.Node != "h2" || !errors.Is(err, errUnheard) {
+		t.Errorf("after rank 2 was stopped at its start: %v", err)
 	}
 }
 
@@ -133,6 +156,45 @@ func TestSlowWorkersLive(t *testing.T) {
 	// The sleep is work, and the others waited for it.
 	if s := result.Straggler(); s == nil || s.Rank != 1 || s.Node != "h1" {
 		t.Errorf("rank 1 slept and the straggler is %+v", s)
+	}
+}
+
+// late is a launcher whose workers end one after another, each so much after the one before.
+type late struct {
+	goroutines
+	each  time.Duration
+	ended atomic.Int32
+}
+
+type lateProcess struct {
+	Process
+	by *late
+}
+
+func (l *late) Launch(ctx context.Context, node string, args []string) (Process, error) {
+	p, err := l.goroutines.Launch(ctx, node, args)
+	return lateProcess{p, l}, err
+}
+
+func (p lateProcess) Wait() error {
+	err := p.Process.Wait()
+	time.Sleep(time.Duration(p.by.ended.Add(1)) * p.by.each)
+	return err
+}
+
+// TestWorkersEndOneAfterAnother: each has its time to end, as long as others do, and one that
+// does not end has no more than that.
+func TestWorkersEndOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	j := job(5, 4096)
+	j.endGrace = 600 * time.Millisecond
+	if _, err := Run(t.Context(), j, &late{each: 250 * time.Millisecond}, nil); err != nil {
+		t.Error(err)
+	}
+	j = job(2, 4096)
+	j.endGrace = 200 * time.Millisecond
+	if _, err := Run(t.Context(), j, &late{each: 600 * time.Millisecond}, nil); err == nil || !strings.Contains(err.Error(), "rank 0 on h0: the worker had to be killed") {
+		t.Errorf("after workers that did not end: %v", err)
 	}
 }
 

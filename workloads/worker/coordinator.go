@@ -20,8 +20,6 @@ const (
 	// causeGrace is how long the coordinator looks for the cause after a
 	// rank's end: the neighbours of a dead worker often speak first.
 	causeGrace = 500 * time.Millisecond
-	// endGrace is how long workers have to end by themselves.
-	endGrace = 2 * time.Second
 	// launchesAtOnce bounds how many workers start at the same time.
 	launchesAtOnce = 16
 )
@@ -61,6 +59,7 @@ func Run(ctx context.Context, job Job, l Launcher, progress func(Progress)) (*Re
 		events:   make(chan event),
 		stopped:  make(chan struct{}),
 		workers:  make([]*workerProcess, len(job.Ranks)),
+		gone:     make(chan struct{}, len(job.Ranks)),
 	}
 	ctx, stop, err := c.arbitrate(ctx, l)
 	if err != nil {
@@ -100,6 +99,7 @@ type coordinator struct {
 	progress func(Progress)
 	workers  []*workerProcess
 	events   chan event
+	gone     chan struct{} // has one of each worker that has ended
 	stopped  chan struct{} // closed when nobody takes events any more
 	// early holds what ranks said before the others had said what came before.
 	early      map[int]*message
@@ -129,6 +129,7 @@ func (c *coordinator) launch(ctx context.Context, l Launcher) error {
 			c.goroutines.Go(func() {
 				w.status = process.Wait()
 				close(w.ended)
+				c.gone <- struct{}{}
 			})
 			return nil
 		})
@@ -444,46 +445,4 @@ func (c *coordinator) cause(first event) error {
 		}
 	}
 	return err
-}
-
-// end ends every worker that was started: a closed channel tells it, and it is
-// killed when it does not end by that. It returns when all are gone.
-func (c *coordinator) end(failed bool) error {
-	close(c.stopped)
-	grace := time.NewTimer(endGrace)
-	defer grace.Stop()
-	var problems []error
-	for _, w := range c.workers {
-		if w != nil && failed {
-			w.process.Channel().Close()
-		}
-	}
-	expired := false
-	for rank, w := range c.workers {
-		if w == nil {
-			continue
-		}
-		if !expired {
-			select {
-			case <-w.ended:
-			case <-grace.C:
-				expired = true
-			}
-		}
-		select {
-		case <-w.ended:
-		default:
-			problems = append(problems, c.rankError(rank, fmt.Errorf("the worker had to be killed: it did not end within %v", endGrace)))
-			if err := w.process.Kill(); err != nil {
-				problems = append(problems, c.rankError(rank, fmt.Errorf("kill worker: %w", err)))
-			}
-			<-w.ended
-		}
-		w.process.Channel().Close()
-		if w.status != nil && !failed {
-			problems = append(problems, c.rankError(rank, w.status))
-		}
-	}
-	c.goroutines.Wait()
-	return errors.Join(problems...)
 }

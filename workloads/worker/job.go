@@ -81,7 +81,8 @@ type Job struct {
 	// Timeout bounds the whole job. Default 2 minutes.
 	Timeout time.Duration
 	// Silence is how long a worker may not answer before it counts as hung, and the job as
-	// failed: its process is stopped, or gets no processor. Default 20 seconds.
+	// failed: its process is stopped, or gets no processor. It has three times as long for its
+	// first word. Default 20 seconds.
 	Silence time.Duration
 	// BasePort is the first of the job's ports, BasePorts(len(Ranks)) of them;
 	// jobs that run at once, or soon after each other, in one testbed must not
@@ -118,6 +119,7 @@ type Job struct {
 	Dilation uint64
 
 	sgdSecret privacy.Material // what ranks encrypt gradients with
+	endGrace  time.Duration
 }
 
 const (
@@ -192,6 +194,7 @@ func (j Job) withDefaults() (Job, error) {
 	setDefault(&j.Timeout, defaultTimeout)
 	setDefault(&j.Silence, defaultSilence)
 	setDefault(&j.BasePort, defaultBasePort)
+	setDefault(&j.endGrace, endGrace)
 	switch encrypts := j.RD != nil && j.RD.Encrypt; {
 	case !encrypts:
 		j.Secret = nil
