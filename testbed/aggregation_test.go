@@ -146,15 +146,14 @@ func sumAll(t *testing.T, tb *testbed.Testbed, epoch uint16, length int, v6 bool
 
 // sumOne has one worker sum up.
 func sumOne(t *testing.T, tb *testbed.Testbed, w int, epoch uint16, length int, v6 bool) (c aggregation.Counters, err error) {
-	planned := tb.Plan().Switches[0].Soft.Aggregation
-	job := &planned.Jobs[0]
+	job := &tb.Plan().Switches[0].Soft.Aggregation.Jobs[0]
 	rank := &job.Workers[w]
 	order := sumOrder{
-		Config: aggregation.Of(planned, job, w, epoch), Local: netip.AddrPortFrom(rank.Addr4, uint16(61_600+w)), Job: job.Addr4,
+		Config: aggregation.Of(job, w, epoch), Local: netip.AddrPortFrom(rank.Addr4, uint16(61_600+w)), Job: job.Of(w).Addr4,
 		Length: length, Dilation: tb.Plan().Dilation,
 	}
 	if v6 {
-		order.Local, order.Job = netip.AddrPortFrom(rank.Addr6, uint16(61_600+w)), job.Addr6
+		order.Local, order.Job = netip.AddrPortFrom(rank.Addr6, uint16(61_600+w)), job.Of(w).Addr6
 	}
 	text, err := json.Marshal(order)
 	if err != nil {

@@ -224,7 +224,7 @@ func TestAggregation(t *testing.T) {
 	if got, ok = cut.Layer(LayerTypeAggregation).(*Aggregation); !ok || !cut.Metadata().Truncated || len(got.Payload) != 8 {
 		t.Errorf("44 bytes are %v", cut)
 	}
-	for _, bad := range [][]byte{payload[:35], append(bytes.Clone(payload), 0, 0, 0, 0), append([]byte{0x22}, payload[1:]...)} {
+	for _, bad := range [][]byte{payload[:35], append(bytes.Clone(payload), 0, 0, 0, 0), append([]byte{0x12}, payload[1:]...)} {
 		if p := gopacket.NewPacket(bad, LayerTypeAggregation, gopacket.Default); p.ErrorLayer() == nil {
 			t.Errorf("% x is %v", bad, p)
 		}
@@ -261,7 +261,7 @@ func TestTsharkChecksumsOfARewrittenPacket(t *testing.T) {
 // FuzzLayers gives any bytes to each layer, and writes again what was read.
 func FuzzLayers(f *testing.F) {
 	f.Add(unhex(f, pfcFrame)[14:])
-	for _, name := range []string{"int-probe", "aggregation-update", "aggregation-result", "aggregation-reject"} {
+	for _, name := range []string{"int-probe", "aggregation-update", "aggregation-partial", "aggregation-result", "aggregation-reject"} {
 		f.Add(protocoltest.Example(f, name))
 	}
 	for _, name := range rdExampleNames {

@@ -21,45 +21,88 @@ type aggregator struct {
 	station *station
 	table   *aggregate.Table
 	route   forward.Originator
-	addrs   [][16]byte // of the jobs
+	addrs   [][16]byte // of the switch
+	parents []parent   // by job
 	message aggregate.Message
 	outcome aggregate.Outcome
-	// flow and ordinals are those of results, for what links do to them.
+	// flow and ordinals are those of results and partial sums, for what links do to them:
+	// by job, of each child and then of the parent.
 	flow     uint64
-	ordinals []uint64
+	ordinals [][]uint64
 	noMemory uint64
+}
+
+// parent is where partial sums of a job go, from and to addresses of IPv4 and IPv6.
+type parent struct {
+	from, to [2][16]byte
+	name     string
 }
 
 // newAggregator makes the table of a switch, or nil where it has no job.
 func newAggregator(s *station, p *plan.Plan, sw *plan.Switch) (*aggregator, error) {
-	if sw.Soft.Aggregation == nil || len(sw.Soft.Aggregation.Jobs) == 0 {
+	a := &aggregator{station: s, flow: draw.Seed(p.Seed, "aggregation", sw.Name)}
+	var jobs []aggregate.Job
+	part := func(job *plan.AggregationJob) {
+		if at := slices.IndexFunc(job.Tree, func(one plan.AggregationSwitch) bool { return one.Switch == sw.Name }); at >= 0 {
+			jobs = append(jobs, a.part(sw, job, at))
+		}
+	}
+	if sw.Soft.Aggregation != nil { // what counts for no job counts for its own
+		for i := range sw.Soft.Aggregation.Jobs {
+			part(&sw.Soft.Aggregation.Jobs[i])
+		}
+	}
+	for i := range p.Switches {
+		if of := p.Switches[i].Soft; of != nil && of.Aggregation != nil && &p.Switches[i] != sw {
+			for k := range of.Aggregation.Jobs {
+				part(&of.Aggregation.Jobs[k])
+			}
+		}
+	}
+	if len(jobs) == 0 {
 		return nil, nil
 	}
-	a := &aggregator{station: s, flow: draw.Seed(p.Seed, "aggregation", sw.Name)}
 	var routes bool
 	if a.route, routes = s.table.(forward.Originator); !routes {
 		return nil, errors.New("aggregation needs forwarding by address")
 	}
-	var jobs []aggregate.Job
-	for _, planned := range sw.Soft.Aggregation.Jobs {
-		job := aggregate.Job{
-			Number: planned.Number, KeySeed: planned.KeySeed, Slots: sw.Soft.Aggregation.Slots, Elements: sw.Soft.Aggregation.Elements,
-			Timeout: time.Duration(sw.Soft.Aggregation.Timeout),
-		}
-		for _, w := range planned.Workers {
-			one := aggregate.Worker{Ports: slices.Concat(portsTo(sw, w.Addr4), portsTo(sw, w.Addr6))}
-			for _, addr := range []netip.Addr{w.Addr4, w.Addr6} {
-				one.Addrs = append(one.Addrs, addr.As16())
-			}
-			job.Workers = append(job.Workers, one)
-		}
-		a.addrs = append(a.addrs, planned.Addr4.As16(), planned.Addr6.As16())
-		a.ordinals = append(a.ordinals, make([]uint64, len(job.Workers))...)
-		jobs = append(jobs, job)
-	}
 	var err error
 	a.table, err = aggregate.New(jobs)
 	return a, err
+}
+
+// part is a switch's part in a job, of which it is at a place of the tree.
+func (a *aggregator) part(sw *plan.Switch, planned *plan.AggregationJob, at int) aggregate.Job {
+	own := &planned.Tree[at]
+	job := aggregate.Job{
+		Number: planned.Number, KeySeed: planned.KeySeed, SwitchSeed: planned.SwitchSeed, Slots: planned.Slots, Elements: planned.Elements,
+		FanIn: len(planned.Workers), Timeout: planned.Patience(at),
+	}
+	for _, w := range own.Workers {
+		job.Children = append(job.Children, aggregate.Child{Station: stationAt(sw, planned.Workers[w].Addr4, planned.Workers[w].Addr6), Workers: 1 << w})
+	}
+	for i, below := range planned.Tree {
+		if below.Above == at {
+			job.Children = append(job.Children, aggregate.Child{Station: stationAt(sw, below.Addr4, below.Addr6), Workers: planned.Below(i), Switch: true})
+		}
+	}
+	a.addrs = [][16]byte{own.Addr4.As16(), own.Addr6.As16()}
+	var up parent
+	if own.Above >= 0 {
+		above := &planned.Tree[own.Above]
+		job.Parent = &aggregate.Parent{Station: stationAt(sw, above.Addr4, above.Addr6), Timeout: planned.Patience(0) + time.Duration(planned.Timeout)}
+		up.name = above.Switch
+		up.to = [2][16]byte{above.Addr4.As16(), above.Addr6.As16()}
+		up.from = [2][16]byte(a.addrs)
+	}
+	a.parents = append(a.parents, up)
+	a.ordinals = append(a.ordinals, make([]uint64, len(job.Children)+1))
+	return job
+}
+
+// stationAt is who sends to a switch from two addresses.
+func stationAt(sw *plan.Switch, addr4, addr6 netip.Addr) aggregate.Station {
+	return aggregate.Station{Addrs: [][16]byte{addr4.As16(), addr6.As16()}, Ports: slices.Concat(portsTo(sw, addr4), portsTo(sw, addr6))}
 }
 
 // portsTo are the ports by which a switch's routes reach an address, whether they
@@ -105,15 +148,17 @@ func (a *aggregator) take(at *port, one *packet.Packet) {
 		e.drop(at, one, Aggregation, 0)
 		return
 	case aggregate.SendAll:
-		for w := range a.table.Workers(o.Job) {
-			a.sendResult(at, one, w)
+		for c := range a.table.Children(o.Job) {
+			a.sendResult(at, one, c)
 		}
 	case aggregate.SendOne:
-		a.sendResult(at, one, o.Worker)
+		a.sendResult(at, one, o.Child)
+	case aggregate.SendUp:
+		a.sendUp(at, one)
 	case aggregate.SendBack:
 		if reply := a.get(at, one, &a.message.Return, wire.AggregationLen); reply != nil {
 			wire.Aggregation(payloadOf(reply)).Encode(&o.Reject)
-			a.send(at, reply, &a.message.Return, o.Worker)
+			a.send(at, reply, &a.message.Return, o.Child)
 		}
 	case aggregate.Keep:
 	}
@@ -147,16 +192,33 @@ func pseudo(v4 bool, src, dst *[16]byte, length int) uint16 {
 	return wire.PseudoIPv6(*src, *dst, wire.ProtocolUDP, length)
 }
 
-// sendResult sends the outcome's result to a worker.
-func (a *aggregator) sendResult(at *port, one *packet.Packet, w int) {
+// sendResult sends the outcome's result to a child.
+func (a *aggregator) sendResult(at *port, one *packet.Packet, c int) {
 	o := &a.outcome
-	back := a.table.Return(o.Job, w)
+	back := a.table.Return(o.Job, c)
 	reply := a.get(at, one, back, a.table.ResultLen(o))
 	if reply == nil {
 		return
 	}
-	a.table.Result(o, w, payloadOf(reply))
-	a.send(at, reply, back, w)
+	a.table.Result(o, c, payloadOf(reply))
+	a.send(at, reply, back, c)
+}
+
+// sendUp sends the outcome's partial sum to the switch above, as what caused it came.
+func (a *aggregator) sendUp(at *port, one *packet.Packet) {
+	o, cause, family := &a.outcome, &a.message.Return, 1
+	if isMapped(&cause.To) {
+		family = 0
+	}
+	up := aggregate.Return{
+		To: a.parents[o.Job].to[family], From: a.parents[o.Job].from[family], Port: wire.PortAggregation, DSCP: cause.DSCP, ECT: cause.ECT,
+	}
+	partial := a.get(at, one, &up, a.table.ResultLen(o))
+	if partial == nil {
+		return
+	}
+	a.table.Partial(o, payloadOf(partial))
+	a.send(at, partial, &up, a.table.Children(o.Job))
 }
 
 // isMapped says that an address is IPv4's.
@@ -197,8 +259,9 @@ func payloadOf(one *packet.Packet) []byte {
 	return one.Data[wire.EthernetLen+wire.IPv6Len+wire.UDPLen:]
 }
 
-// send writes the headers and sends the packet on its way.
-func (a *aggregator) send(at *port, one *packet.Packet, back *aggregate.Return, w int) {
+// send writes the headers and sends the packet on its way: to a child, or to the parent behind
+// them.
+func (a *aggregator) send(at *port, one *packet.Packet, back *aggregate.Return, line int) {
 	s := a.station
 	ecn := wire.NotECT
 	if back.ECT {
@@ -223,8 +286,9 @@ func (a *aggregator) send(at *port, one *packet.Packet, back *aggregate.Return, 
 	datagram.Encode(&wire.UDPFields{SrcPort: wire.PortAggregation, DstPort: back.Port, Length: uint16(len(datagram))})
 	datagram.FillChecksum(pseudo(v4, &back.From, &back.To, len(datagram)))
 	one.Parse()
-	a.ordinals[w]++
-	one.Flow, one.Ordinal = draw.Pair(a.flow, uint64(w)), a.ordinals[w]
+	ordinal := &a.ordinals[a.outcome.Job][line]
+	*ordinal++
+	one.Flow, one.Ordinal = draw.Pair(draw.Pair(a.flow, uint64(a.outcome.Job)), uint64(line)), *ordinal
 	out, why := a.route.Originate(s.engine.now, one)
 	if why != forward.Forwarded {
 		at.finish(one, why)
@@ -236,25 +300,29 @@ func (a *aggregator) send(at *port, one *packet.Packet, back *aggregate.Return, 
 // AggregationState is a job of a switch as it is now.
 type AggregationState struct {
 	Switch  string `json:"switch"`
+	Above   string `json:"above,omitempty"` // the switch to which its sums go
 	Job     uint16 `json:"job"`
 	Epoch   uint16 `json:"epoch"`
 	Workers int    `json:"workers"`
 	Waiting int    `json:"waiting"` // sums that wait for workers
 	Over    bool   `json:"over,omitempty"`
-	// Updates were added, Repeats were in the sum before; Results are sums that
+	// Updates were added, Repeats were in the sum before; Partials are sums that were sent
+	// to the switch above, Reasked those that were sent there again; Results are sums that
 	// were sent to all, Again to one who missed it.
-	Updates uint64 `json:"updates"`
-	Repeats uint64 `json:"repeats"`
-	Results uint64 `json:"results"`
-	Again   uint64 `json:"again"`
+	Updates  uint64 `json:"updates"`
+	Repeats  uint64 `json:"repeats"`
+	Partials uint64 `json:"partials,omitempty"`
+	Reasked  uint64 `json:"reasked,omitempty"`
+	Results  uint64 `json:"results"`
+	Again    uint64 `json:"again"`
 	// Rejected are by the code of the reject, Dropped by reason.
 	Rejected map[string]uint64 `json:"rejected,omitempty"`
 	Dropped  map[string]uint64 `json:"dropped,omitempty"`
 	NoMemory uint64            `json:"no_memory,omitempty"` // results not sent for want of packet memory
 }
 
-// Aggregation are the jobs of all switches as they are now. Counters are of the
-// switch: it has one job.
+// Aggregation are the jobs of all switches as they are now, at every switch that takes part.
+// What belongs to no job counts for the switch's own.
 func (e *Engine) Aggregation() []AggregationState {
 	var states []AggregationState
 	for _, s := range e.switches {
@@ -262,12 +330,12 @@ func (e *Engine) Aggregation() []AggregationState {
 			continue
 		}
 		t := s.aggregator.table
-		c := t.Counters()
 		for job := range t.Jobs() {
+			c := t.Counters(job)
 			status := t.Status(job)
 			state := AggregationState{
-				Switch: s.name, Job: status.Number, Epoch: status.Epoch, Workers: status.Workers, Waiting: status.Waiting, Over: status.Over,
-				Updates: c.Updates, Repeats: c.Repeats, Results: c.Results, Again: c.Again, NoMemory: s.aggregator.noMemory,
+				Switch: s.name, Above: s.aggregator.parents[job].name, Job: status.Number, Epoch: status.Epoch, Workers: status.Workers, Waiting: status.Waiting, Over: status.Over,
+				Updates: c.Updates, Repeats: c.Repeats, Partials: c.Partials, Reasked: c.Reasked, Results: c.Results, Again: c.Again, NoMemory: s.aggregator.noMemory,
 				Rejected: map[string]uint64{}, Dropped: map[string]uint64{},
 			}
 			for code, n := range c.Rejected {

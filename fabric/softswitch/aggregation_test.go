@@ -27,10 +27,9 @@ type aggregated struct {
 
 func newAggregated(t testing.TB, text, sw string) *aggregated {
 	r := newRig(t, text)
-	planned := r.plan.Switch(sw).Soft.Aggregation
-	a := &aggregated{rig: r, job: &planned.Jobs[0]}
+	a := &aggregated{rig: r, job: &r.plan.Switch(sw).Soft.Aggregation.Jobs[0]}
 	for i, w := range a.job.Workers {
-		one, err := aggregation.New(aggregation.Of(planned, a.job, i, 1))
+		one, err := aggregation.New(aggregation.Of(a.job, i, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,10 +67,11 @@ func (a *aggregated) portOf(worker int) uint16 { return 50_000 + uint16(worker) 
 func (a *aggregated) message(into []byte, worker int, message []byte) []byte {
 	w := &a.job.Workers[worker]
 	nic := &a.plan.Nodes[a.nodes[worker]].NICs[0]
-	src, dst := w.Addr4, a.job.Addr4
+	at := a.job.Of(worker)
+	src, dst := w.Addr4, at.Addr4
 	header := wire.EthernetLen + wire.IPv4MinLen
 	if a.v6 {
-		src, dst, header = w.Addr6, a.job.Addr6, wire.EthernetLen+wire.IPv6Len
+		src, dst, header = w.Addr6, at.Addr6, wire.EthernetLen+wire.IPv6Len
 	}
 	data := into[:header+wire.UDPLen+len(message)]
 	fields := wire.EthernetFields{Dst: wire.MAC(nic.Neighbors[0].MAC), Src: wire.MAC(nic.MAC), EtherType: wire.EtherTypeIPv4}

@@ -34,8 +34,6 @@ func workloadAlgorithms(o *Options) (map[int]*schedule.Schedule, error) {
 			if w.Kind == spec.KindMoE {
 				at, err = "moe", w.MoE.Config(len(o.Plan.Ranks), o.Plan.Seed).Check()
 			}
-		case spec.InNetwork:
-			_, err = worker.FindAggregator(o.Plan, o.Plan.Ranks)
 		case spec.Hierarchical:
 			_, err = schedule.Hierarchical(schedule.Kind(w.Collective()), worker.Rails(o.Plan.Ranks))
 		case spec.MSCCL:

@@ -31,8 +31,6 @@ func TestWrongAlgorithms(t *testing.T) {
 		"ranks":       {strings.Replace(head, "4", "5", 1) + "steps: [{workload: {name: w, kind: all-reduce, algorithm: msccl, file: a.xml, size: 4KiB}}]\n", string(allPairs), []string{"a.yaml:3:72: ", "is for 4 ranks, and there are 5"}},
 		"size":        {head + "steps: [{workload: {name: w, kind: all-reduce, algorithm: msccl, file: a.xml, size: 20B}}]\n", string(allPairs), []string{"a.yaml:3:72: ", "size 20B, want a multiple of 16B"}},
 		"experts":     {head + "steps: [{workload: {name: w, kind: moe, moe: {experts: 6}}}]\n", "", []string{"a.yaml:3:41: ", "6 experts on 4 ranks: want as many on each"}},
-		"no table":    {head + "steps: [{workload: {name: w, kind: all-reduce, algorithm: in-network, size: 4KiB}}]\n", "", []string{"a.yaml:3:59: ", "no switch adds up for exactly these ranks"}},
-		"a table":     {strings.Replace(head, "hosts: 4}", "hosts: 4}, switch: {kind: soft, aggregation: {}}", 1) + "steps: [{workload: {name: w, kind: all-reduce, algorithm: in-network, size: 4KiB}}]\n", "", nil},
 		"uneven":      {head + "nodes: {h0: {ranks: 2}}\nsteps: [{workload: {name: w, kind: all-reduce, algorithm: hierarchical, size: 4KiB}}]\n", "", []string{"a.yaml:4:59: ", "want as many on each"}},
 		"even, one's": {head + "steps: [{workload: {name: w, kind: all-reduce, algorithm: hierarchical, size: 4KiB}}]\n", "", nil},
 	} {

@@ -80,7 +80,7 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 		{"KILL", "rank 2 on h2: "},
 	} {
 		signal, want := test.signal, test.want
-		aggregator, err := worker.FindAggregator(p, p.Ranks)
+		aggregator, err := worker.FindAggregator(p, p.Ranks, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	}
 	if w.Algorithm == spec.InNetwork {
 		var err error
-		if job.Aggregator, err = worker.FindAggregator(s.plan, job.Ranks); err != nil {
+		if job.Aggregator, err = worker.FindAggregator(s.plan, job.Ranks, w.Switch); err != nil {
 			return err
 		}
 		if err := job.Aggregator.Begin(ctx, s.testbed); err != nil {

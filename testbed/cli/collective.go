@@ -50,6 +50,7 @@ type collectiveOptions struct {
 	average, timeout, cycles     int
 	channels                     int
 	datatype, operation, root    string // or all
+	at                           string
 	stamps                       string // 0 or 1
 	others                       []otherOption
 }
@@ -130,6 +131,7 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE))
 	f.StringVar(&o.algorithm, "algorithm", "", "`ALGORITHM`, as in files (default auto, the one that is best for a size and the ranks; of alltoall direct)")
 	completeFlag(cmd, "algorithm", oneOf(algorithms()...))
+	f.StringVar(&o.at, "switch", "", "with --algorithm in-network: add up at the switch of this `NAME` (default the one whose links have the least to do)")
 	f.IntVar(&o.channels, "channels", 0, "`NUMBER` of parts of the data that go at the same time, on the NICs of a node in turn (default one, by the rank's)")
 	f.StringVar(&o.file, "file", "", "`XML` file of algorithm msccl, as MSCCL's tools write it")
 	completeFlag(cmd, "file", filesOf("xml"))

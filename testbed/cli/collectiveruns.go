@@ -151,7 +151,7 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 	job.Sweep = &worker.Sweep{Checks: o.checks, Average: averages[o.average]}
 	job.InPlace = job.Kind != worker.AllToAll && job.Kind != worker.Barrier
 	if o.algorithm == spec.InNetwork {
-		job.Aggregator, err = worker.FindAggregator(p, job.Ranks)
+		job.Aggregator, err = worker.FindAggregator(p, job.Ranks, o.at)
 		if o.transport == worker.TCP { // which is the flag's default
 			job.Transport = worker.InSwitch
 		}
@@ -181,6 +181,9 @@ func (o *collectiveOptions) problems() (problems []error) {
 	}
 	if o.channels < 0 {
 		problems = append(problems, fmt.Errorf("--channels %d: want at least 1", o.channels))
+	}
+	if o.at != "" && o.algorithm != spec.InNetwork {
+		problems = append(problems, fmt.Errorf("--switch %s: want --algorithm %s with it", o.at, spec.InNetwork))
 	}
 	return problems
 }

@@ -89,6 +89,7 @@ func (a *app) printPlan(p *plan.Plan) {
 		}
 		rows.Render()
 	}
+	a.printPlanAggregation(p)
 	for _, r := range p.Requires {
 		fmt.Fprintf(a.stdout, "\nneeds %s: %s (%s)\n", r.Feature, r.Reason, r.Where)
 	}
@@ -140,6 +141,30 @@ func (a *app) printPlanSwitches(p *plan.Plan) {
 	}
 	rows.Render()
 	fmt.Fprintln(a.stdout)
+}
+
+// printPlanAggregation prints who adds up for whom, where switches do, and which one an all-reduce of
+// all ranks takes.
+func (a *app) printPlanAggregation(p *plan.Plan) {
+	all, _ := p.AggregationFor(p.Ranks, "")
+	rows := a.newTable("in-network all-reduce of", "tree", "busiest link", "links crossed")
+	for _, s := range p.Switches {
+		if s.Soft == nil || s.Soft.Aggregation == nil {
+			continue
+		}
+		for i := range s.Soft.Aggregation.Jobs {
+			job := &s.Soft.Aggregation.Jobs[i]
+			ranks := count(len(job.Workers), "rank")
+			if job == all {
+				ranks = "all ranks"
+			}
+			rows.AppendRow(table.Row{ranks, job.Text(), job.Busiest, job.Crossings})
+		}
+	}
+	if rows.Length() > 0 {
+		fmt.Fprintln(a.stdout)
+		rows.Render()
+	}
 }
 
 func (a *app) printPlanLinks(p *plan.Plan) {

@@ -51,7 +51,9 @@ func (a *app) printQueues(s *supervisor.State) {
 			c.Written, softswitch.UseWindow, c.Full, c.Invalid, c.NoRoom)
 	}
 	for i := range soft.Aggregation {
-		a.printAggregation(&soft.Aggregation[i])
+		if s := &soft.Aggregation[i]; s.Above == "" || s.Updates > 0 || len(s.Rejected) > 0 {
+			a.printAggregation(s)
+		}
 	}
 	if listed := uint64(len(soft.Deadlocks)); soft.DeadlockCount > listed {
 		fmt.Fprintf(a.stdout, "%d deadlocks were found, of which %d are listed\n", soft.DeadlockCount, listed)
@@ -104,12 +106,15 @@ const clockFormat = "15:04:05.000"
 
 // printAggregation prints what a switch adds up.
 func (a *app) printAggregation(s *softswitch.AggregationState) {
-	over := ""
+	over, up := "", ""
 	if s.Over {
 		over = ", OVER: a worker did not come in time"
 	}
-	fmt.Fprintf(a.stdout, "aggregation at %s: job %d, epoch %d, %d workers; %d updates added, %d sums, %d wait; %d updates repeated, %d results sent again%s%s%s\n",
-		s.Switch, s.Job, s.Epoch, s.Workers, s.Updates, s.Results, s.Waiting, s.Repeats, s.Again, byName("; rejected: ", s.Rejected), byName("; dropped: ", s.Dropped), over)
+	if s.Above != "" {
+		up = fmt.Sprintf(", %d to %s and %d again", s.Partials, s.Above, s.Reasked)
+	}
+	fmt.Fprintf(a.stdout, "aggregation at %s: job %d, epoch %d, %d workers; %d updates added%s, %d sums, %d wait; %d updates repeated, %d results sent again%s%s%s\n",
+		s.Switch, s.Job, s.Epoch, s.Workers, s.Updates, up, s.Results, s.Waiting, s.Repeats, s.Again, byName("; rejected: ", s.Rejected), byName("; dropped: ", s.Dropped), over)
 }
 
 // byName prints counts in the order of their names, after a title; nothing

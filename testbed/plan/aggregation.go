@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"railbed/fabric/units"
 	"railbed/testbed/spec"
@@ -18,9 +21,9 @@ type Aggregation struct {
 	Slots    int            `json:"slots"`
 	Elements int            `json:"elements"` // of 4 bytes in each slot
 	Timeout  units.Duration `json:"timeout"`
-	// Jobs are the switch's: one, of all ranks below it, or none where there are
-	// no ranks. Below a switch are the ranks whose NICs are joined to it, and
-	// those below its neighbours of lower tiers.
+	// Jobs are those of which the switch is the root: one, of all ranks below it, or
+	// none where there are no ranks. Below a switch are the ranks whose NICs are
+	// joined to it, and those below its neighbours of lower tiers.
 	Jobs []AggregationJob `json:"jobs,omitempty"`
 }
 
@@ -36,17 +39,109 @@ func (a *Aggregation) members() string {
 	return " for " + counted(total, "rank")
 }
 
-// AggregationJob is who adds up together. Workers send to UDP port
-// wire.PortAggregation of an address of the switch, from the address of their
-// NIC.
+// AggregationJob is who adds up together: workers send to UDP port
+// wire.PortAggregation of an address of a switch, from the address of their NIC.
 type AggregationJob struct {
-	Number uint16     `json:"number"` // of the job: the switch's ID
-	Addr4  netip.Addr `json:"addr4"`
-	Addr6  netip.Addr `json:"addr6"`
-	// KeySeed makes the workers' keys, wire.AggregationKey.
-	KeySeed uint64 `json:"key_seed"`
+	Number uint16 `json:"number"` // of the job: the root's ID
+	// KeySeed makes the workers' keys, wire.AggregationKey, and SwitchSeed those by
+	// which switches know each other.
+	KeySeed    uint64 `json:"key_seed"`
+	SwitchSeed uint64 `json:"switch_seed"`
+	// Slots and Elements are the fewest that a switch of the tree has, Timeout the
+	// longest.
+	Slots    int            `json:"slots"`
+	Elements int            `json:"elements"`
+	Timeout  units.Duration `json:"timeout"`
 	// Workers are the ranks that take part, by their number in the job.
 	Workers []Rank `json:"workers"`
+	// Tree is the switches that add up, the root first, each behind the one above it.
+	Tree []AggregationSwitch `json:"tree"`
+	// Busiest is how long the link between switches that has most to carry needs for one
+	// slot of all, one way, and Crossings how many links that slot crosses, nodes' included.
+	Busiest   units.Duration `json:"busiest,omitzero"`
+	Crossings int            `json:"crossings"`
+}
+
+// AggregationSwitch is a switch that adds up for a job.
+type AggregationSwitch struct {
+	Switch string     `json:"switch"`
+	Addr4  netip.Addr `json:"addr4"`
+	Addr6  netip.Addr `json:"addr6"`
+	// Above is the index in the tree of the switch to which the sum goes; -1 is none.
+	Above int `json:"above"`
+	// Workers are those of the job that send to this switch.
+	Workers []int `json:"workers,omitempty"`
+}
+
+// Root is the switch at the top of the tree.
+func (j *AggregationJob) Root() *AggregationSwitch { return &j.Tree[0] }
+
+// Of is the switch to which a worker sends.
+func (j *AggregationJob) Of(worker int) *AggregationSwitch {
+	for i := range j.Tree {
+		if slices.Contains(j.Tree[i].Workers, worker) {
+			return &j.Tree[i]
+		}
+	}
+	return nil
+}
+
+// Below are the bits of the workers below a switch of the tree.
+func (j *AggregationJob) Below(at int) (bitmap uint64) {
+	for _, w := range j.Tree[at].Workers {
+		bitmap |= 1 << w
+	}
+	for i := at + 1; i < len(j.Tree); i++ {
+		if j.Tree[i].Above == at {
+			bitmap |= j.Below(i)
+		}
+	}
+	return bitmap
+}
+
+// Height is how many switches are between a switch of the tree and its farthest worker, itself
+// included.
+func (j *AggregationJob) Height(at int) int {
+	height := 1
+	for i := at + 1; i < len(j.Tree); i++ {
+		if j.Tree[i].Above == at {
+			height = max(height, 1+j.Height(i))
+		}
+	}
+	return height
+}
+
+// Patience is for how long a switch of the tree waits for those below it; from what is above
+// it hears something in the patience of one higher than the root.
+func (j *AggregationJob) Patience(at int) time.Duration {
+	return time.Duration(j.Height(at)) * time.Duration(j.Timeout)
+}
+
+// Text is the tree in one line.
+func (j *AggregationJob) Text() string {
+	var text strings.Builder
+	j.describe(&text, 0)
+	return text.String()
+}
+
+func (j *AggregationJob) describe(text *strings.Builder, at int) {
+	text.WriteString(j.Tree[at].Switch)
+	var below []string
+	if len(j.Tree[at].Workers) > 0 {
+		ranks := make([]string, len(j.Tree[at].Workers))
+		for i, w := range j.Tree[at].Workers {
+			ranks[i] = strconv.Itoa(j.Workers[w].Rank)
+		}
+		below = append(below, "ranks "+strings.Join(ranks, " "))
+	}
+	for i := at + 1; i < len(j.Tree); i++ {
+		if j.Tree[i].Above == at {
+			var one strings.Builder
+			j.describe(&one, i)
+			below = append(below, one.String())
+		}
+	}
+	fmt.Fprintf(text, " (%s)", strings.Join(below, ", "))
 }
 
 // Limits of a job: the bits of a bitmap; and what a message over IPv4 has beside
@@ -58,61 +153,73 @@ const (
 
 // addJobs decides the jobs of the switches that aggregate.
 func (c *compiler) addJobs() {
-	memory := units.Bytes(0)
+	f, memory := c.plan.forest(), units.Bytes(0)
 	for i := range c.plan.Switches {
 		sw := &c.plan.Switches[i]
-		if sw.Soft == nil || sw.Soft.Aggregation == nil {
+		if !aggregates(sw) {
 			continue
 		}
-		a := sw.Soft.Aggregation
-		memory += units.Bytes(a.Slots * 2 * (64 + 4*a.Elements))
-		if memory > MaxAggregationMemory {
-			c.once(c.part(sw, "aggregation", "slots", func(s spec.Switch) bool { return s.Aggregation != nil && s.Aggregation.Slots != 0 }),
-				"want fewer slots or elements, or switches", "the slots of aggregating switches take more than %s", MaxAggregationMemory)
-			return
-		}
-		job := AggregationJob{Number: uint16(sw.ID), Addr4: sw.Loopbacks[0].Addr(), Addr6: sw.Loopbacks[1].Addr(), KeySeed: c.aggregationSeed(sw.Name)}
-		below := c.below(i)
-		for _, rank := range c.plan.Ranks {
-			node := c.nodeAt[rank.Node]
-			nic := slices.IndexFunc(c.plan.Nodes[node].NICs, func(n Interface) bool { return n.Name == rank.NIC })
-			if !below[c.attached[node][nic]] {
-				continue
-			}
-			job.Workers = append(job.Workers, rank)
-			if mtu := c.plan.Nodes[node].NICs[nic].MTU; aggregationHeaders+4*a.Elements > mtu {
-				path := c.part(sw, "aggregation", "elements", func(s spec.Switch) bool { return s.Aggregation != nil && s.Aggregation.Elements != 0 })
-				c.once(path, fmt.Sprintf("want at most %d, or a greater mtu", (mtu-aggregationHeaders)/4),
-					"messages of %d elements do not fit mtu %d of %s:%s", a.Elements, mtu, rank.Node, rank.NIC)
-			}
-		}
+		job := c.job(f, i)
 		if len(job.Workers) > maxWorkers {
 			path := c.switchSetting(sw.Name, "aggregation", func(s spec.Switch) bool { return s.Aggregation != nil })
 			c.once(path, fmt.Sprintf("want at most %d, or aggregation: false for %s in fabric.switches", maxWorkers, sw.Name),
 				"%s aggregates, and %d ranks are below it", sw.Name, len(job.Workers))
 		}
+		memory += units.Bytes(len(job.Tree) * job.Slots * 2 * (64 + 4*job.Elements))
+		if memory > MaxAggregationMemory {
+			c.once(c.part(sw, "aggregation", "slots", func(s spec.Switch) bool { return s.Aggregation != nil && s.Aggregation.Slots != 0 }),
+				"want fewer slots or elements, or switches", "the slots of aggregating switches take more than %s", MaxAggregationMemory)
+			return
+		}
 		if len(job.Workers) > 0 {
-			a.Jobs = []AggregationJob{job}
+			sw.Soft.Aggregation.Jobs = []AggregationJob{job}
 		}
 	}
 }
 
-// below are a switch and those that are reached from it through lower tiers only.
-func (c *compiler) below(sw int) map[int]bool {
-	found := map[int]bool{sw: true}
-	for next := []int{sw}; len(next) > 0; next = next[1:] {
-		at := next[0]
-		for _, p := range c.ports[at] {
-			if peer := p.peer.index; p.peer.isSwitch && !found[peer] && c.plan.Switches[peer].Tier < c.plan.Switches[at].Tier {
-				found[peer] = true
-				next = append(next, peer)
+func aggregates(sw *Switch) bool { return sw.Soft != nil && sw.Soft.Aggregation != nil }
+
+// job is that of which a switch is the root.
+func (c *compiler) job(f *forest, root int) AggregationJob {
+	sw := &c.plan.Switches[root]
+	a := sw.Soft.Aggregation
+	job := AggregationJob{
+		Number: uint16(sw.ID), KeySeed: c.aggregationSeed("aggregation", sw.Name), SwitchSeed: c.aggregationSeed("aggregation of switches", sw.Name),
+		Slots: a.Slots, Elements: a.Elements, Timeout: a.Timeout,
+	}
+	t := f.below(root)
+	for _, rank := range t.ranks {
+		job.Workers = append(job.Workers, c.plan.Ranks[rank])
+	}
+	if len(job.Workers) == 0 || len(job.Workers) > maxWorkers {
+		return job
+	}
+	t.fill(&job)
+	for _, one := range job.Tree {
+		member := c.plan.Switch(one.Switch).Soft.Aggregation
+		job.Slots, job.Elements, job.Timeout = min(job.Slots, member.Slots), min(job.Elements, member.Elements), max(job.Timeout, member.Timeout)
+	}
+	c.checkMessages(sw, &job)
+	t.cost(&job)
+	return job
+}
+
+// checkMessages refuses messages that are longer than what a NIC carries; links between switches
+// carry as much.
+func (c *compiler) checkMessages(root *Switch, job *AggregationJob) {
+	for _, rank := range job.Workers {
+		for _, nic := range c.plan.Nodes[c.nodeAt[rank.Node]].NICs {
+			if nic.Name != rank.NIC || aggregationHeaders+4*job.Elements <= nic.MTU {
+				continue
 			}
+			path := c.part(root, "aggregation", "elements", func(s spec.Switch) bool { return s.Aggregation != nil && s.Aggregation.Elements != 0 })
+			c.once(path, fmt.Sprintf("want at most %d, or a greater mtu", (nic.MTU-aggregationHeaders)/4),
+				"messages of %d elements do not fit mtu %d of %s:%s", job.Elements, nic.MTU, rank.Node, rank.NIC)
 		}
 	}
-	return found
 }
 
-func (c *compiler) aggregationSeed(sw string) uint64 {
-	sum := c.digest("aggregation", sw)
+func (c *compiler) aggregationSeed(purpose, sw string) uint64 {
+	sum := c.digest(purpose, sw)
 	return binary.BigEndian.Uint64(sum[:8])
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,7 +17,7 @@ func workersOf(t *testing.T, p *Plan, sw string) []string {
 	var workers []string
 	s := p.Switch(sw)
 	for _, job := range s.Soft.Aggregation.Jobs {
-		if job.Number != uint16(s.ID) || job.Addr4 != s.Loopbacks[0].Addr() || job.Addr6 != s.Loopbacks[1].Addr() || job.KeySeed == 0 {
+		if job.Number != uint16(s.ID) || job.Root().Addr4 != s.Loopbacks[0].Addr() || job.Root().Addr6 != s.Loopbacks[1].Addr() || job.KeySeed == 0 || job.SwitchSeed == job.KeySeed {
 			t.Errorf("%s: %+v", sw, job)
 		}
 		for _, w := range job.Workers {
@@ -69,14 +70,77 @@ func TestAggregationJobs(t *testing.T) {
 	}
 }
 
+// TestAggregationTrees: who adds up for whom, and which tree is taken.
+func TestAggregationTrees(t *testing.T) {
+	const soft = "  switch: {kind: soft, aggregation: {slots: 4}}\n"
+	for name, test := range map[string]struct {
+		text, root, want  string
+		busiest           time.Duration
+		crossings, height int
+	}{
+		"one switch":     {"topology: single-switch\n  params: {hosts: 3}\n" + soft, "", "leaf1 (ranks 0 1 2)", 0, 3, 1},
+		"spine":          {"topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n" + soft, "", "spine1 (leaf1 (ranks 0 1), leaf2 (ranks 2 3))", 0, 6, 2},
+		"named":          {"topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n" + soft, "spine2", "spine2 (leaf1 (ranks 0 1), leaf2 (ranks 2 3))", 0, 6, 2},
+		"faster spine":   {"topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n" + soft + "  links: {default: {rate: 1gbit}, \"*--spine2\": {rate: 10gbit}}\n", "", "spine2 (leaf1 (ranks 0 1), leaf2 (ranks 2 3))", 870 * time.Nanosecond, 6, 2},
+		"one leaf adds":  {"topology: leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 2}\n" + soft + "  switches: {leaf2: {aggregation: false}}\n  links: {default: {rate: 1gbit}}\n", "", "spine1 (ranks 2 3, leaf1 (ranks 0 1))", 17408 * time.Nanosecond, 7, 2},
+		"one for a leaf": {"topology: leaf-spine\n  params: {leaves: 3, spines: 1, hosts-per-leaf: 1}\n" + soft, "", "spine1 (ranks 0 1 2)", 0, 6, 1},
+		"rails":          {"topology: rail-optimized\n  params: {servers: 3, rails: 2, spines: 2}\n" + soft + "nodes: {default: {ranks: 2}}\n", "", "spine1 (leaf1 (ranks 0 2 4), leaf2 (ranks 1 3 5))", 0, 8, 2},
+		"three levels": {"topology: fat-tree\n  params: {k: 4}\n" + soft, "", "core1 (agg1 (leaf1 (ranks 0 1), leaf2 (ranks 2 3)), agg3 (leaf3 (ranks 4 5), leaf4 (ranks 6 7)), " +
+			"agg5 (leaf5 (ranks 8 9), leaf6 (ranks 10 11)), agg7 (leaf7 (ranks 12 13), leaf8 (ranks 14 15)))", 0, 28, 3},
+		"only the core and edges": {"topology: fat-tree\n  params: {k: 4}\n" + soft + "  switches: {\"agg*\": {aggregation: false}}\n", "", "core1 (leaf1 (ranks 0 1), leaf2 (ranks 2 3), leaf3 (ranks 4 5), leaf4 (ranks 6 7), " +
+			"leaf5 (ranks 8 9), leaf6 (ranks 10 11), leaf7 (ranks 12 13), leaf8 (ranks 14 15))", 0, 32, 2},
+	} {
+		p := mustCompileText(t, "name: t\nfabric:\n  "+test.text)
+		job, err := p.AggregationFor(p.Ranks, test.root)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := job.Text(); got != test.want || time.Duration(job.Busiest) != test.busiest && test.busiest > 0 || job.Crossings != test.crossings || job.Height(0) != test.height {
+			t.Errorf("%s: %s, busiest %v, %d links crossed, height %d; want %s, %v, %d, %d", name, got, job.Busiest, job.Crossings, job.Height(0), test.want, test.busiest, test.crossings, test.height)
+		}
+		if all := job.Below(0); all != 1<<len(p.Ranks)-1 {
+			t.Errorf("%s: workers %b are below the root", name, all)
+		}
+	}
+	p := mustCompileText(t, "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 2}\n"+
+		"  switch: {kind: soft, aggregation: {slots: 8, elements: 100, timeout: 2s}}\n  switches: {leaf1: {aggregation: {slots: 4}}, leaf2: {aggregation: {elements: 50, timeout: 3s}}}\n")
+	if job, err := p.AggregationFor(p.Ranks, ""); err != nil || job.Slots != 4 || job.Elements != 50 || time.Duration(job.Timeout) != 3*time.Second || job.Patience(0) != 6*time.Second {
+		t.Errorf("%+v, %v; want what all have", job, err)
+	}
+}
+
+// TestAggregationRefusesWorkloads that no switch can add up, at their place.
+func TestAggregationRefusesWorkloads(t *testing.T) {
+	const spines = "topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n"
+	step := func(more string) string {
+		return "steps: [{workload: {name: w, kind: all-reduce, algorithm: in-network, size: 4KiB" + more + "}}]\n"
+	}
+	for want, text := range map[string]string{
+		"f:6:59: no switch adds up for exactly these ranks: spine1 or spine2 has them below it; want aggregation: {} in fabric.switch, or for spine1 in fabric.switches": spines +
+			"  switch: {kind: soft}\n" + step(""),
+		"f:6:59: no switch adds up for exactly these ranks: soft switches can, and those of this testbed are kind: router; want fabric: {switch: {kind: soft, aggregation: {}}}": spines +
+			"  switch: {kind: router}\n" + step(""),
+		"f:6:91: no switch adds up for exactly these ranks at leaf1; want spine1 or spine2": spines + "  switch: {kind: soft, aggregation: {}}\n" + step(", switch: leaf1"),
+		"f:6:91: \"spine3\" is no switch": spines + "  switch: {kind: soft, aggregation: {}}\n" + step(", switch: spine3"),
+		"f:9:59: no switch adds up for exactly these ranks: they have no common switch above them; want a topology whose leaves share one": "topology: torus\n  params: {x: 2, y: 2, z: 2}\n" +
+			"  switch: {kind: soft, aggregation: {}}\n\n\n\n" + step(""),
+	} {
+		_, err := compileText("name: t\nfabric:\n  " + text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 // TestAggregationRefuses what cannot be.
 func TestAggregationRefuses(t *testing.T) {
 	for want, text := range map[string]string{
-		"leaf1 aggregates, and 65 ranks are below it; want at most 64, or aggregation: false for leaf1": "params: {hosts: 65}\n  switch: {kind: soft, aggregation: {slots: 4}}\n",
-		"messages of 360 elements do not fit mtu 1500 of h0:eth0; want at most 359":                     "params: {hosts: 2}\n  switch: {kind: soft, aggregation: {elements: 360}}\n",
-		"take more than 256MiB; want fewer slots":                                                       "params: {hosts: 2}\n  switch: {kind: soft, aggregation: {slots: 65536, elements: 1000}}\n  links: {default: {mtu: 9000}}\n",
+		"leaf1 aggregates, and 65 ranks are below it; want at most 64, or aggregation: false for leaf1": "topology: single-switch\n  params: {hosts: 65}\n  switch: {kind: soft, aggregation: {slots: 4}}\n",
+		"messages of 360 elements do not fit mtu 1500 of h0:eth0; want at most 359":                     "topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: soft, aggregation: {elements: 360}}\n",
+		"take more than 256MiB; want fewer slots":                                                       "topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: soft, aggregation: {slots: 65536, elements: 1000}}\n  links: {default: {mtu: 9000}}\n",
 	} {
-		_, err := compileText("name: t\nfabric:\n  topology: single-switch\n  " + text)
+		_, err := compileText("name: t\nfabric:\n  " + text)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

@@ -71,6 +71,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 		{c.addRouting},
 		{c.addRDMA, c.addManagement, c.addRanks, c.addRequirements},
 		{c.addJobs},
+		{c.checkInNetwork},
 	}
 	for _, phase := range phases {
 		for _, step := range phase {

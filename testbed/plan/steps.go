@@ -28,6 +28,9 @@ func (c *compiler) checkSteps() {
 		if step.Exec != nil && len(step.Exec.Ends) > 0 {
 			c.checkEnds(path+".exec", step.Exec)
 		}
+		if step.Workload != nil && step.Workload.Switch != "" {
+			c.checkName(path+".workload.switch", step.Workload.Switch, "switch", switches)
+		}
 		if step.Link != nil {
 			name, _ := step.Link.Target()
 			c.checkName(path+".link.where", name, "link", links)

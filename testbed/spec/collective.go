@@ -196,6 +196,9 @@ func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 		if w.Transport == InSwitch {
 			c.report(at+".transport", "transport: "+InSwitch+" of algorithm: "+clipped(algorithm), "want algorithm: "+InNetwork+", or another transport")
 		}
+		if w.Switch != "" {
+			c.reportKey(at+".switch", "a switch of algorithm: "+clipped(algorithm), "want algorithm: "+InNetwork+", or remove it")
+		}
 		return
 	}
 	kind := element.Type(cmp.Or(w.Type, string(element.Float32)))

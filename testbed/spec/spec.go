@@ -246,7 +246,8 @@ type Workload struct {
 	// following that is best for the size and the ranks, as the report shows it. An all-reduce can be by
 	// tree, in two trees with half of the buffer each, halving-doubling (Rabenseifner's)
 	// and, for short buffers, recursive-doubling, which has the fewest rounds; and in-network,
-	// by a soft switch with aggregation, which has all ranks and no others below it. A
+	// by a soft switch with aggregation, which has all ranks and no others below it, and those
+	// with aggregation between it and the ranks. A
 	// broadcast and a reduce can be by a binomial tree. An all-reduce,
 	// all-gather and reduce-scatter can be hierarchical: among the ranks of a node, of
 	// which each is on a rail, and of each part along one rail. Of all-to-all it is
@@ -255,6 +256,9 @@ type Workload struct {
 	// computed rates. A barrier is by dissemination: in round k each rank tells the one
 	// 2^k behind it. Any other can be msccl, which is what File says.
 	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=auto,enum=tree,enum=halving-doubling,enum=recursive-doubling,enum=binomial,enum=in-network,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
+	// Switch is the one at which algorithm: in-network adds up what all ranks sent. Default:
+	// the one whose busiest link carries its part in the shortest time, whose messages cross the fewest links.
+	Switch string `yaml:"switch,omitempty" json:"switch,omitempty"`
 	// File is the XML file of algorithm: msccl, as the tools of MSCCL write it, relative
 	// to this file. It is for the testbed's number of ranks, and the size is a multiple of
 	// its chunks.

@@ -218,11 +218,12 @@ type GFC struct {
 	Off bool `yaml:"-" json:"off,omitempty"`
 }
 
-// Aggregation adds up vectors that the ranks below the switch send to it and
-// answers with the sum (Sapio et al., Scaling Distributed Machine Learning with In-Network
+// Aggregation adds up vectors that the ranks below the switch send to it, or to switches
+// between that have it, too, and send partial sums up, and answers with the sum (Sapio et al., Scaling Distributed Machine Learning with In-Network
 // Aggregation, NSDI 2021).
 type Aggregation struct {
-	// Slots is how many sums the switch holds at a time. Default 128.
+	// Slots is how many sums of a collective the switch holds at a time; of switches that add up
+	// together the fewest count, as of elements. Default 128.
 	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=65536"`
 	// Elements is how many values of 4 bytes a slot holds. Default 256.
 	Elements int `yaml:"elements,omitempty" json:"elements,omitempty" jsonschema:"minimum=1,maximum=2048"`

@@ -88,6 +88,7 @@ var wrongFiles = []struct {
 	{"switch's transport of a ring", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: " + here + "in-switch}}]\n", "transport: in-switch of algorithm: ring", "want algorithm: in-network"},
 	{"type of a switch that adds up", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, type: " + here + "half}}]\n", "type: half of algorithm: in-network", "want float or int32"},
 	{"op of a switch that adds up", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, op: " + here + "max}}]\n", "op: max of algorithm: in-network", "want sum"},
+	{"switch of a ring", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, " + here + "switch: spine1}}]\n", "a switch of algorithm: ring", "want algorithm: in-network, or remove it"},
 	{"in-network all-gather", head + "steps: [{workload: {name: a, kind: all-gather, algorithm: " + here + "in-network, size: 4KB}}]\n", `algorithm "in-network" of all-gather`, "want ring"},
 	{"a choice for a barrier", head + "steps: [{workload: {name: a, kind: barrier, algorithm: " + here + "auto}}]\n", `algorithm "auto" of barrier`, "want dissemination"},
 	{"rates of a choice", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, algorithm: auto, transport: rd, rd: {control: " + here + "offline}}}]\n", "control: offline of auto", "want algorithm: ring"},

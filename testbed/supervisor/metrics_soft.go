@@ -92,13 +92,15 @@ var (
 	sumRepeats   = prometheus.NewDesc("railbed_aggregation_repeated_updates_total", "Updates that were in their sum already.", jobLabels, nil)
 	sumResults   = prometheus.NewDesc("railbed_aggregation_results_total", "Sums that were complete and were sent to all workers.", jobLabels, nil)
 	sumAgain     = prometheus.NewDesc("railbed_aggregation_repeated_results_total", "Results that were sent again, to one worker.", jobLabels, nil)
+	sumPartials  = prometheus.NewDesc("railbed_aggregation_partial_sums_total", "Sums that were sent to the switch above.", jobLabels, nil)
+	sumReasked   = prometheus.NewDesc("railbed_aggregation_repeated_partial_sums_total", "Sums that were sent to the switch above again.", jobLabels, nil)
 	sumRejected  = prometheus.NewDesc("railbed_aggregation_rejected_updates_total", "Updates that were answered with a reject, by its code.", []string{"switch", "job_id", "code"}, nil)
 	sumDropped   = prometheus.NewDesc("railbed_aggregation_dropped_messages_total", "Messages that were dropped without an answer, by reason.", []string{"switch", "job_id", "reason"}, nil)
-	sumForgotten = prometheus.NewDesc("railbed_aggregation_unsent_messages_total", "Results and rejects that were not sent for want of packet memory.", jobLabels, nil)
+	sumForgotten = prometheus.NewDesc("railbed_aggregation_unsent_messages_total", "Results, partial sums and rejects that were not sent for want of packet memory.", jobLabels, nil)
 )
 
 var aggregationDescs = []*prometheus.Desc{
-	sumWorkers, sumEpoch, sumWaiting, sumOver, sumUpdates, sumRepeats, sumResults, sumAgain, sumRejected, sumDropped, sumForgotten,
+	sumWorkers, sumEpoch, sumWaiting, sumOver, sumUpdates, sumRepeats, sumResults, sumAgain, sumPartials, sumReasked, sumRejected, sumDropped, sumForgotten,
 }
 
 // collectAggregation shows one job: every code and every reason that it has met.
@@ -120,6 +122,8 @@ func collectAggregation(metrics chan<- prometheus.Metric, s *softswitch.Aggregat
 	count(sumRepeats, s.Repeats)
 	count(sumResults, s.Results)
 	count(sumAgain, s.Again)
+	count(sumPartials, s.Partials)
+	count(sumReasked, s.Reasked)
 	count(sumForgotten, s.NoMemory)
 	for code, n := range s.Rejected {
 		count(sumRejected, n, code)

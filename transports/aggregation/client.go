@@ -74,6 +74,11 @@ func (c *Client) Int32(ctx context.Context, data []int32) error {
 	return c.sum(ctx, func() error { c.worker.Int32(c.now(), data); return nil })
 }
 
+// Modulo sums integers up modulo 2^32.
+func (c *Client) Modulo(ctx context.Context, data []int32) error {
+	return c.sum(ctx, func() error { c.worker.Modulo(c.now(), data); return nil })
+}
+
 // sum runs one tensor. A context that ends leaves it undone, and the client of no
 // further use.
 func (c *Client) sum(ctx context.Context, begin func() error) error {

@@ -12,10 +12,14 @@ type tensor struct {
 	floats []float32
 	ints   []int32
 	fixed  bool
+	modulo bool // integers modulo 2^32
 }
 
 func (t *tensor) kind() wire.AggregationType {
-	if t.floats != nil && !t.fixed {
+	switch {
+	case t.modulo:
+		return wire.AggregationModulo
+	case t.floats != nil && !t.fixed:
 		return wire.AggregationFloat32
 	}
 	return wire.AggregationFixed

@@ -42,13 +42,17 @@ type Config struct {
 }
 
 // Of is the configuration of a worker, by its number in the job, as a plan has it.
-// It leaves time for ten repeats before the switch's timeout.
-func Of(a *plan.Aggregation, job *plan.AggregationJob, worker int, epoch uint16) Config {
+// It leaves time for ten repeats before the nearest switch's timeout, and is silent for
+// longer than any switch waits.
+func Of(job *plan.AggregationJob, worker int, epoch uint16) Config {
 	return Config{
-		Job: job.Number, Epoch: epoch, KeySeed: job.KeySeed, Worker: worker, FanIn: len(job.Workers), Slots: a.Slots, Elements: a.Elements,
-		Longest: time.Duration(a.Timeout) / 10,
+		Job: job.Number, Epoch: epoch, KeySeed: job.KeySeed, Worker: worker, FanIn: len(job.Workers), Slots: job.Slots, Elements: job.Elements,
+		Longest: time.Duration(job.Timeout) / 10, Patience: max(silence, job.Patience(0)+2*time.Duration(job.Timeout)),
 	}
 }
+
+// silence is after which nobody is thought to be there.
+const silence = 30 * time.Second
 
 // overtakers are how many updates that were sent later have to be answered until one counts as
 // lost, or its result: as many as acknowledgements in RFC 5681. All workers send in the order in
@@ -134,7 +138,7 @@ func New(c Config) (*Worker, error) {
 	for _, d := range []struct {
 		at        *time.Duration
 		otherwise time.Duration
-	}{{&c.First, time.Second}, {&c.Least, 200 * time.Millisecond}, {&c.Longest, 500 * time.Millisecond}, {&c.Patience, 30 * time.Second}} {
+	}{{&c.First, time.Second}, {&c.Least, 200 * time.Millisecond}, {&c.Longest, 500 * time.Millisecond}, {&c.Patience, silence}} {
 		if *d.at <= 0 {
 			*d.at = d.otherwise
 		}
@@ -167,6 +171,11 @@ func (w *Worker) Fixed(now clock.Time, data []float32) error {
 
 // Int32 begins to sum up integers.
 func (w *Worker) Int32(now clock.Time, data []int32) { w.begin(now, tensor{ints: data}) }
+
+// Modulo begins to sum up integers modulo 2^32.
+func (w *Worker) Modulo(now clock.Time, data []int32) {
+	w.begin(now, tensor{ints: data, modulo: true})
+}
 
 func (w *Worker) begin(now clock.Time, t tensor) {
 	if w.open > 0 {

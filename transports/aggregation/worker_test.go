@@ -173,7 +173,7 @@ func TestIgnores(t *testing.T) {
 	w.Int32(0, data)
 	update := poll(t, w, 0)
 	for name, spoil := range map[string]func(wire.Aggregation) wire.Aggregation{
-		"an update":         func(a wire.Aggregation) wire.Aggregation { a[0] = 0x11; return a },
+		"an update":         func(a wire.Aggregation) wire.Aggregation { a[0] = 0x21; return a },
 		"another job":       func(a wire.Aggregation) wire.Aggregation { a[5]++; return a },
 		"another epoch":     func(a wire.Aggregation) wire.Aggregation { a[7]++; return a },
 		"another slot":      func(a wire.Aggregation) wire.Aggregation { a[9]++; return a },
@@ -188,11 +188,11 @@ func TestIgnores(t *testing.T) {
 		"cut off":           func(a wire.Aggregation) wire.Aggregation { return a[:len(a)-1] },
 		"nothing":           func(wire.Aggregation) wire.Aggregation { return nil },
 		"a reject of another round": func(a wire.Aggregation) wire.Aggregation {
-			a[0], a[3], a[19] = 0x13, byte(wire.AggregationMismatch), 9
+			a[0], a[3], a[19] = 0x23, byte(wire.AggregationMismatch), 9
 			return a
 		},
 		"a reject with another key": func(a wire.Aggregation) wire.Aggregation {
-			a[0], a[3], a[13] = 0x13, byte(wire.AggregationMismatch), 9
+			a[0], a[3], a[13] = 0x23, byte(wire.AggregationMismatch), 9
 			return a
 		},
 	} {

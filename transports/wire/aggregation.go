@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
+	"math/bits"
 )
 
 // Layout of an in-network aggregation message, fabric/softswitch/PROTOCOL.md:
@@ -29,7 +30,7 @@ const (
 	AggregationLen = 36 // bytes of the header
 
 	// AggregationVersion is the version that this package reads and writes.
-	AggregationVersion = 1
+	AggregationVersion = 2
 	// AggregationMaxFanIn is how many workers one slot can add up: the bits of
 	// the bitmap.
 	AggregationMaxFanIn = 64
@@ -46,6 +47,8 @@ const (
 	AggregationUpdate AggregationKind = 1 // a worker's contribution, to the switch
 	AggregationResult AggregationKind = 2 // the sum, to a worker
 	AggregationReject AggregationKind = 3 // the switch will not take an update
+	// AggregationPartial is the sum of the workers below a switch, to the switch above.
+	AggregationPartial AggregationKind = 4
 )
 
 // AggregationType is the type of the elements.
@@ -55,6 +58,7 @@ type AggregationType uint8
 const (
 	AggregationFloat32 AggregationType = 1 // IEEE 754 binary32
 	AggregationFixed   AggregationType = 2 // two's complement, times 2^Scale
+	AggregationModulo  AggregationType = 3 // whole numbers modulo 2^32
 )
 
 // Flags of a message.
@@ -114,10 +118,10 @@ type AggregationFields struct {
 	Job   uint16
 	Epoch uint16 // which life of the job
 	Slot  uint16 // index in the job's pool
-	// Worker is who contributed, or who a result is for; FanIn how many the
-	// job has.
+	// Worker is who contributed, of a partial sum the least of them, or who a
+	// result is for; FanIn how many the job has.
 	Worker, FanIn uint8
-	// Key is the worker's secret of this job and epoch.
+	// Key is the worker's or the switch's secret of this job and epoch.
 	Key uint32
 	// Round counts the chunks of the slot, from 0.
 	Round uint32
@@ -145,13 +149,14 @@ func (a Aggregation) Valid() bool {
 
 // ValidHeader says that the bytes begin with a header that makes sense by
 // itself: known kind, type and flags, the set of its round, a worker below its
-// fan-in, a bitmap within it. An update is of one worker; a reject has no
-// elements. It is for captures that cut packets off.
+// fan-in, a bitmap within it. An update is of one worker, a partial sum is called
+// by the least of its workers; a reject has no elements. It is for captures that
+// cut packets off.
 func (a Aggregation) ValidHeader() bool {
 	if len(a) < AggregationLen || a.Version() != AggregationVersion || a[aggFlags]&^aggKnownFlags != 0 {
 		return false
 	}
-	if a.Set() != int(a.Round()&1) || a.Type() != AggregationFloat32 && a.Type() != AggregationFixed {
+	if a.Set() != int(a.Round()&1) || a.Type() < AggregationFloat32 || a.Type() > AggregationModulo {
 		return false
 	}
 	fanIn, worker, bitmap := a.FanIn(), a.Worker(), a.Bitmap()
@@ -161,6 +166,8 @@ func (a Aggregation) ValidHeader() bool {
 	switch a.Kind() {
 	case AggregationUpdate:
 		return bitmap == 1<<worker && a.Elements() > 0 && a.Code() == 0
+	case AggregationPartial:
+		return bits.TrailingZeros64(bitmap) == int(worker) && a.Elements() > 0 && a.Code() == 0
 	case AggregationResult:
 		return bitmap != 0 && a.Elements() > 0 && a.Code() == 0
 	case AggregationReject:

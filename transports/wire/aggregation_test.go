@@ -17,6 +17,8 @@ func TestAggregationExamples(t *testing.T) {
 	}
 	result := update
 	result.Kind, result.Flags, result.Bitmap, result.NextScale = AggregationResult, AggregationSet|AggregationSaturated, 0b1111, -18
+	partial := update
+	partial.Kind, partial.Worker, partial.Bitmap, partial.Key, partial.NextScale = AggregationPartial, 1, 0b1010, 0x0badcafe, -18
 	reject := update
 	reject.Kind, reject.Code, reject.Epoch, reject.Bitmap = AggregationReject, AggregationEpochOld, 4, 0
 	reject.Elements, reject.Scale, reject.NextScale = 0, 0, 0
@@ -27,6 +29,7 @@ func TestAggregationExamples(t *testing.T) {
 	}{
 		{"update", update, []int32{1 << 20, -1 << 19, 0, math.MaxInt32}},
 		{"result", result, []int32{1 << 22, -1 << 21, 1, math.MaxInt32}},
+		{"partial", partial, []int32{1 << 21, -1 << 20, 0, math.MaxInt32}},
 		{"reject", reject, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -36,7 +39,7 @@ func TestAggregationExamples(t *testing.T) {
 			equal(t, "longer", Aggregation(append(bytes.Clone(b), 0, 0, 0, 0)).Valid(), false)
 			equal(t, "fields", a.Fields(), test.fields)
 			equal(t, "set", a.Set(), 1)
-			equal(t, "version", a.Version(), 1)
+			equal(t, "version", a.Version(), 2)
 			made := make([]byte, len(b))
 			Aggregation(made).Encode(&test.fields)
 			for i, want := range test.elements {
@@ -57,11 +60,11 @@ func TestAggregationInvalid(t *testing.T) {
 		at       int
 		value    byte
 	}{
-		{"version", "update", 0, 0x21},
-		{"kind", "update", 0, 0x14},
+		{"version", "update", 0, 0x11},
+		{"kind", "update", 0, 0x25},
 		{"unknown flag", "update", 1, 0x09},
 		{"set of another round", "update", 1, 0x00},
-		{"type", "update", 2, 0x03},
+		{"type", "update", 2, 0x04},
 		{"no type", "update", 2, 0x00},
 		{"code in an update", "update", 3, 0x01},
 		{"worker beyond the fan-in", "update", 10, 4},
@@ -73,6 +76,10 @@ func TestAggregationInvalid(t *testing.T) {
 		{"bit beyond the fan-in", "result", 31, 0x1f},
 		{"high bit", "result", 24, 0x80},
 		{"no bit", "result", 31, 0},
+		{"partial sum of a worker that is not called by the least", "partial", 10, 3},
+		{"partial sum called by who is not in it", "partial", 10, 0},
+		{"partial sum of nobody", "partial", 31, 0},
+		{"code in a partial sum", "partial", 3, 1},
 		{"more elements", "update", 33, 5},
 		{"fewer elements", "update", 33, 3},
 		{"no element", "update", 33, 0},

@@ -261,7 +261,7 @@ func FuzzINT(f *testing.F) {
 
 // FuzzAggregation encodes again what is valid.
 func FuzzAggregation(f *testing.F) {
-	for _, name := range []string{"update", "result", "reject"} {
+	for _, name := range []string{"update", "partial", "result", "reject"} {
 		f.Add(protocoltest.Example(f, "aggregation-"+name))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

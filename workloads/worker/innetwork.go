@@ -25,49 +25,43 @@ const (
 	InSwitch  = spec.InSwitch
 )
 
-// Aggregator is the switch that adds up for a job.
+// Aggregator is the switches that add up for a job.
 type Aggregator struct {
-	Switch string
-	Table  plan.Aggregation
-	Job    plan.AggregationJob
-	Epoch  uint16 // later than any before
+	Job   plan.AggregationJob
+	Epoch uint16 // later than any before
 }
 
-// ErrNoAggregator is that no switch adds up for the ranks of a job.
-var ErrNoAggregator = errors.New("no switch adds up for exactly these ranks: want aggregation: {} for a soft switch that has them, and no others, below it")
-
-// FindAggregator is the first switch of a plan that adds up for some ranks.
-func FindAggregator(p *plan.Plan, ranks []plan.Rank) (*Aggregator, error) {
-	for i := range p.Switches {
-		sw := &p.Switches[i]
-		if sw.Soft == nil || sw.Soft.Aggregation == nil {
-			continue
-		}
-		for _, job := range sw.Soft.Aggregation.Jobs {
-			same := func(a, b plan.Rank) bool { return a.Node == b.Node && a.NIC == b.NIC && a.Addr4 == b.Addr4 }
-			if len(job.Workers) == len(ranks) && slices.EqualFunc(job.Workers, ranks, same) {
-				return &Aggregator{Switch: sw.Name, Table: *sw.Soft.Aggregation, Job: job}, nil
-			}
-		}
+// FindAggregator is who adds up for some ranks: the plan's choice, or the switch of a name and those
+// below it.
+func FindAggregator(p *plan.Plan, ranks []plan.Rank, root string) (*Aggregator, error) {
+	job, err := p.AggregationFor(ranks, root)
+	if err != nil {
+		return nil, err
 	}
-	return nil, ErrNoAggregator
+	return &Aggregator{Job: *job}, nil
 }
 
-// Begin takes an epoch that is later than the one at which the running switch is.
+// Begin takes an epoch that is later than those at which the running switches are.
 func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
 	state, err := tb.Inspect(ctx)
 	if err != nil {
 		return err
 	}
+	running := 0
 	if state.Soft != nil {
 		for _, job := range state.Soft.Aggregation {
-			if job.Switch == a.Switch && job.Job == a.Job.Number {
+			if job.Job != a.Job.Number {
+				continue
+			}
+			if running++; running == 1 || int16(job.Epoch+1-a.Epoch) > 0 {
 				a.Epoch = job.Epoch + 1
-				return nil
 			}
 		}
 	}
-	return fmt.Errorf("%s, which is to add up, runs no job %d", a.Switch, a.Job.Number)
+	if running != len(a.Job.Tree) {
+		return fmt.Errorf("of %s, which are to add up, %d run job %d", a.Job.Text(), running, a.Job.Number)
+	}
+	return nil
 }
 
 // aggregatorConfig is what a worker is told of it.
@@ -89,17 +83,18 @@ func (j Job) checkInNetwork(problem func(format string, args ...any)) {
 		problem("%s of %s by %s: a switch makes sums of %s and %s", j.Op, j.Type, InNetwork, element.Float32, element.Int32)
 	}
 	if j.Aggregator == nil || len(j.Aggregator.Job.Workers) != len(j.Ranks) {
-		problem("%s: %w", InNetwork, ErrNoAggregator)
+		problem("%s: %w", InNetwork, plan.ErrNoTree)
 	}
 }
 
 // aggregator is what the worker of a rank is told.
 func (j Job) aggregator(rank int) *aggregatorConfig {
 	a := j.Aggregator
-	c := &aggregatorConfig{Config: aggregation.Of(&a.Table, &a.Job, rank, a.Epoch), Addr: a.Job.Addr4}
+	to := a.Job.Of(rank)
+	c := &aggregatorConfig{Config: aggregation.Of(&a.Job, rank, a.Epoch), Addr: to.Addr4}
 	c.Config.Saturate = true // operations in place add sums up again, and who checks starts anew
 	if j.Family == 6 {
-		c.Addr = a.Job.Addr6
+		c.Addr = to.Addr6
 	}
 	return c
 }

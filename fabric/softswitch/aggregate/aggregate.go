@@ -3,6 +3,10 @@
 // SwitchML (Sapio et al., Scaling Distributed Machine Learning with In-Network
 // Aggregation, NSDI 2021).
 //
+// A job is at one switch, or at several in a tree: each adds up what its children
+// send, workers or switches below, and all but the root send the partial sum up
+// once all have come, and hand down the result that comes back.
+//
 // It is pure: no clock, no thread and no socket. A message goes in with the time
 // at which it came, and what is to be sent comes out; its memory is that of the
 // slots, taken by New, and no call but New allocates. A table is not safe for
@@ -10,7 +14,9 @@
 package aggregate
 
 import (
+	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -21,21 +27,48 @@ import (
 // rejectEvery is the time between two rejects to a worker: at most 100 a second.
 const rejectEvery = 10 * time.Millisecond
 
-// Job is a job as the plan has it.
+// Job is a switch's part in a job, as the plan has it.
 type Job struct {
-	Number   uint16
-	KeySeed  uint64 // for wire.AggregationKey
-	Slots    int
-	Elements int // that a slot holds
+	Number     uint16
+	KeySeed    uint64 // for wire.AggregationKey of workers
+	SwitchSeed uint64 // and of switches, which workers do not know
+	Slots      int
+	Elements   int // that a slot holds
+	FanIn      int // workers of the whole job
+	// Timeout is for how long a slot waits for the children.
 	Timeout  time.Duration
-	Workers  []Worker
+	Children []Child
+	// Parent is the switch above, nil at the root.
+	Parent *Parent
 }
 
-// Worker is who may send updates. IPv4 addresses are mapped into IPv6.
-type Worker struct {
+// Station is where messages of a worker or a switch come from. IPv4 addresses are
+// mapped into IPv6.
+type Station struct {
 	Addrs [][16]byte
 	// Ports are the switch's ports by which its packets may come in.
 	Ports []int
+}
+
+// Child is who sends to the switch: a worker updates, or a switch below partial sums.
+type Child struct {
+	Station
+	// Workers are the bits of those whose elements it sends: one of a worker's.
+	Workers uint64
+	Switch  bool
+}
+
+// worker is the number by which a child is called.
+func (c *Child) worker() uint8 { return lowest(c.Workers) }
+
+// lowest is the least worker of a bitmap.
+func lowest(bitmap uint64) uint8 { return uint8(bits.TrailingZeros64(bitmap)) }
+
+// Parent is the switch to which partial sums go.
+type Parent struct {
+	Station
+	// Timeout is for how long a slot waits for its answer.
+	Timeout time.Duration
 }
 
 // Reason says why a message was dropped without an answer.
@@ -48,7 +81,7 @@ const (
 	Malformed // unknown kind, type or flags, or fields that contradict each other
 	NotUpdate
 	Stranger // not from an address and port of the plan's for this worker
-	Late     // a copy of an update of an earlier round
+	Late     // a copy of an update or answer of an earlier round
 	RejectLimit
 	Fragment
 	Checksum
@@ -74,9 +107,10 @@ type Action uint8
 const (
 	Drop     Action = iota // Outcome.Reason says why
 	Keep                   // it is in the sum, or was before; nothing is sent
-	SendAll                // the result to every worker
-	SendOne                // the result to Outcome.Worker, again
+	SendAll                // the result to every child
+	SendOne                // the result to Outcome.Child, again
 	SendBack               // Outcome.Reject to who sent the message
+	SendUp                 // the partial sum to the parent
 )
 
 // Outcome is what became of a message.
@@ -84,9 +118,10 @@ type Outcome struct {
 	Action Action
 	Reason Reason
 	Job    int // its index
-	// Of SendAll and SendOne.
-	set    int
-	Worker int
+	// Of SendAll, SendOne and SendUp.
+	set   int
+	again bool
+	Child int // its index
 	// Reject is a message of wire.AggregationLen bytes.
 	Reject wire.AggregationFields
 }
@@ -100,62 +135,80 @@ type Message struct {
 	Return  Return
 }
 
-// Return is how results go back to a worker: as its latest update came.
+// Return is how results go back to a child: as its latest update came.
 type Return struct {
 	To, From [16]byte
-	Port     uint16 // the worker's
+	Port     uint16 // the child's
 	DSCP     uint8
 	ECT      bool // its updates are ECN-capable, so are its results
 }
 
-// Counters count messages.
+// Counters count messages of a job. What belongs to none is the first one's.
 type Counters struct {
-	Updates  uint64 // that were added
+	Updates  uint64 // that were added, of workers and of switches
 	Repeats  uint64 // that were in the sum already
+	Partials uint64 // sums that went up
+	Reasked  uint64 // that went up again
 	Results  uint64 // sums that were complete
-	Again    uint64 // results that were sent again, to one worker
+	Again    uint64 // results that were sent again, to one child
 	Rejected [wire.AggregationCodes]uint64
 	Dropped  [Reasons]uint64
 }
 
 // Table is all jobs of a switch.
-type Table struct {
-	jobs     []job
-	counters Counters
-}
+type Table struct{ jobs []job }
 
 // job is a job with its slots.
 type job struct {
 	Job
-	epoch   uint16
-	life    uint32 // changes with the epoch
-	full    uint64 // bitmap of all workers
-	workers []worker
-	sets    []set // two for each slot
-	values  []uint32
-	// oldest and newest are the ends of the list of sets that wait for workers.
-	oldest, newest int32
-	over           bool
-	missing        uint64 // once it is over, the bitmap of who had come
+	counters Counters
+	epoch    uint16
+	life     uint32 // changes with the epoch
+	all      uint64 // bitmap of all workers of the job
+	below    uint64 // of those below this switch
+	up       uint32 // the key with which it sends to its parent
+	children []child
+	at       [wire.AggregationMaxFanIn]int8 // index of the child called by a worker, plus 1
+	sets     []set                          // two for each slot
+	values   []uint32
+	waiting  [2]line              // sets that are not complete, by who is waited for
+	over     wire.AggregationCode // why there are no more sums in this epoch, or 0
+	present  uint64               // the bitmap of who is not waited for, then
+	above    uint16               // the epoch in which the parent is, then
 }
 
-type worker struct {
+type child struct {
 	key    uint32
 	reject clock.Time // not before
 	back   Return
 }
 
-// set is one of a slot's two sets; values of Job.Elements words belong to it.
+// state is how far a set is: it is that of whom it waits for, until it is complete.
+type state uint8
+
+const (
+	forChildren state = iota
+	forParent
+	complete
+)
+
+// line is a list of sets in the order in which they began to wait.
+type line struct{ oldest, newest int32 }
+
+// set is one of a slot's two sets; values of Job.Elements words belong to it. They are the
+// sum up to now, and once the set is complete the result.
 type set struct {
-	started        clock.Time
-	bitmap         uint64
+	started        clock.Time // of its state
+	bitmap         uint64     // of workers
+	asked          uint64     // of children that repeated since the partial sum was sent last
 	round, offset  uint32
 	life           uint32 // of job when it was begun; another one is a fresh set
-	previous, next int32  // in the list of those that wait
+	previous, next int32  // in its line
 	elements       uint16
 	kind           wire.AggregationType
 	scale, greater int8 // greatest next scale
 	saturated      bool
+	state          state
 }
 
 // Memory is what the slots of a job take, in bytes, at most.
@@ -163,54 +216,78 @@ func Memory(slots, elements int) int64 { return int64(slots) * 2 * int64(64+4*el
 
 // New makes a table.
 func New(jobs []Job) (*Table, error) {
+	if len(jobs) == 0 {
+		return nil, errors.New("make an aggregation table: no job")
+	}
 	t := &Table{jobs: make([]job, len(jobs))}
 	for i, planned := range jobs {
-		switch n := len(planned.Workers); {
-		case n < 1 || n > wire.AggregationMaxFanIn:
-			return nil, fmt.Errorf("make aggregation job %d: %d workers, want 1 to %d", planned.Number, n, wire.AggregationMaxFanIn)
-		case planned.Slots < 1 || planned.Slots > 1<<16 || planned.Elements < 1 || planned.Elements > wire.AggregationMaxElements:
-			return nil, fmt.Errorf("make aggregation job %d: %d slots of %d elements", planned.Number, planned.Slots, planned.Elements)
-		case t.index(planned.Number) < i:
+		if t.index(planned.Number) < i {
 			return nil, fmt.Errorf("make aggregation job %d: there is one of this number", planned.Number)
 		}
 		j := &t.jobs[i]
-		*j = job{
-			Job: planned, full: 1<<(len(planned.Workers)-1)<<1 - 1, workers: make([]worker, len(planned.Workers)),
-			sets: make([]set, 2*planned.Slots), values: make([]uint32, 2*planned.Slots*planned.Elements),
+		*j = job{Job: planned, children: make([]child, len(planned.Children))}
+		if err := j.number(); err != nil {
+			return nil, fmt.Errorf("make aggregation job %d: %w", planned.Number, err)
 		}
+		j.sets, j.values = make([]set, 2*planned.Slots), make([]uint32, 2*planned.Slots*planned.Elements)
 		j.begin(0)
 	}
 	return t, nil
 }
 
+// number checks the job's numbers and numbers its children.
+func (j *job) number() error {
+	if j.FanIn < 1 || j.FanIn > wire.AggregationMaxFanIn {
+		return fmt.Errorf("%d workers, want 1 to %d", j.FanIn, wire.AggregationMaxFanIn)
+	}
+	if j.Slots < 1 || j.Slots > 1<<16 || j.Elements < 1 || j.Elements > wire.AggregationMaxElements {
+		return fmt.Errorf("%d slots of %d elements", j.Slots, j.Elements)
+	}
+	j.all = 1<<(j.FanIn-1)<<1 - 1
+	for i := range j.Children {
+		c := &j.Children[i]
+		if c.Workers == 0 || c.Workers&^j.all != 0 || c.Workers&j.below != 0 || !c.Switch && c.Workers != 1<<c.worker() {
+			return fmt.Errorf("child %d has workers %#x, beside %#x of %d", i, c.Workers, j.below, j.FanIn)
+		}
+		j.below |= c.Workers
+		j.at[c.worker()] = int8(i + 1)
+	}
+	if j.below == 0 || j.Parent == nil && j.below != j.all {
+		return fmt.Errorf("workers %#x of %d send to it", j.below, j.FanIn)
+	}
+	return nil
+}
+
 // index is that of the job of a number, or the number of jobs.
 func (t *Table) index(number uint16) int {
 	for i := range t.jobs {
-		if t.jobs[i].Workers != nil && t.jobs[i].Number == number {
+		if t.jobs[i].Slots > 0 && t.jobs[i].Number == number {
 			return i
 		}
 	}
 	return len(t.jobs)
 }
 
-// Counters are the counts up to now.
-func (t *Table) Counters() *Counters { return &t.counters }
+// Counters are the counts of a job up to now, by its index in New.
+func (t *Table) Counters(job int) *Counters { return &t.jobs[job].counters }
 
 // Status is a job as it is now.
 type Status struct {
 	Number  uint16
 	Epoch   uint16
-	Workers int
-	Waiting int  // sets that wait for workers
-	Over    bool // until a new epoch, because a worker did not come in time
+	Workers int  // of the whole job
+	Waiting int  // sets that wait for children, or for the parent
+	Over    bool // until a new epoch, because somebody did not come in time
 }
 
 // Status is that of a job, by its index in New.
 func (t *Table) Status(index int) Status {
 	j := &t.jobs[index]
-	s := Status{Number: j.Number, Epoch: j.epoch, Workers: len(j.workers), Over: j.over}
-	for at := j.oldest; at >= 0; at = j.sets[at].next {
-		s.Waiting++
+	s := Status{Number: j.Number, Epoch: j.epoch, Workers: j.FanIn, Over: j.over != 0}
+	for _, l := range j.waiting {
+		for at := l.oldest; at >= 0; at = j.sets[at].next {
+			s.Waiting++
+		}
 	}
 	return s
 }
@@ -220,17 +297,31 @@ func (t *Table) Jobs() int { return len(t.jobs) }
 
 // begin is a new life of the job: nothing of an old one counts.
 func (j *job) begin(epoch uint16) {
-	j.epoch, j.over, j.missing = epoch, false, 0
+	j.epoch, j.over, j.present = epoch, 0, 0
 	j.life++
-	j.oldest, j.newest = -1, -1
-	for i := range j.workers {
-		j.workers[i].key = wire.AggregationKey(j.KeySeed, j.Number, epoch, uint8(i))
+	for i := range j.waiting {
+		j.waiting[i] = line{-1, -1}
 	}
+	for i := range j.children {
+		j.children[i].key = j.key(epoch, i)
+	}
+	j.up = wire.AggregationKey(j.SwitchSeed, j.Number, epoch, lowest(j.below))
 }
 
-// Refuse counts a datagram that did not even become a message.
-func (t *Table) Refuse(why Reason) Outcome {
-	t.counters.Dropped[why]++
+// key is a child's in an epoch.
+func (j *job) key(epoch uint16, i int) uint32 {
+	c, seed := &j.Children[i], j.KeySeed
+	if c.Switch {
+		seed = j.SwitchSeed
+	}
+	return wire.AggregationKey(seed, j.Number, epoch, c.worker())
+}
+
+// Refuse counts a datagram that did not even become a message of a job.
+func (t *Table) Refuse(why Reason) Outcome { return t.jobs[0].refuse(why) }
+
+func (j *job) refuse(why Reason) Outcome {
+	j.counters.Dropped[why]++
 	return Outcome{Reason: why}
 }
 
@@ -243,55 +334,59 @@ func (t *Table) Take(now clock.Time, m *Message) Outcome {
 	if a.Version() != wire.AggregationVersion {
 		return t.rejectUnknown(now, m, wire.AggregationVersionUnknown)
 	}
-	switch {
-	case !a.Valid():
+	if !a.Valid() {
 		return t.Refuse(Malformed)
-	case a.Kind() != wire.AggregationUpdate:
-		return t.Refuse(NotUpdate)
 	}
 	index := t.index(a.Job())
+	if a.Kind() != wire.AggregationUpdate && a.Kind() != wire.AggregationPartial {
+		if index == len(t.jobs) || t.jobs[index].Parent == nil {
+			return t.Refuse(NotUpdate)
+		}
+		return t.answer(now, m, index)
+	}
 	if index == len(t.jobs) {
 		return t.rejectUnknown(now, m, wire.AggregationJobUnknown)
 	}
-	j, w := &t.jobs[index], int(a.Worker())
-	if w >= len(j.workers) || int(a.FanIn()) != len(j.workers) {
-		for who := range j.workers {
-			if j.Workers[who].sent(m) {
+	j := &t.jobs[index]
+	c := int(j.at[a.Worker()]) - 1
+	if c < 0 || int(a.FanIn()) != j.FanIn || a.Bitmap() != j.Children[c].Workers || (a.Kind() == wire.AggregationPartial) != j.Children[c].Switch {
+		for who := range j.children {
+			if j.Children[who].sent(m) {
 				return t.reject(now, m, index, who, wire.AggregationWorkerWrong, 0)
 			}
 		}
-		return t.Refuse(Stranger)
+		return j.refuse(Stranger)
 	}
-	if !j.Workers[w].sent(m) {
-		return t.Refuse(Stranger)
+	if !j.Children[c].sent(m) {
+		return j.refuse(Stranger)
 	}
-	if code := j.enter(a, w); code != 0 {
-		return t.reject(now, m, index, w, code, 0)
+	if code := j.enter(a, c); code != 0 {
+		return t.reject(now, m, index, c, code, 0)
 	}
-	if j.expire(now); j.over {
-		return t.reject(now, m, index, w, wire.AggregationTimeout, j.missing)
+	if j.expire(now); j.over != 0 {
+		return t.reject(now, m, index, c, j.over, j.present)
 	}
-	if int(a.Slot()) >= j.Slots || int(a.Elements()) > j.Job.Elements {
-		return t.reject(now, m, index, w, wire.AggregationSlotUnknown, 0)
+	if int(a.Slot()) >= j.Slots || int(a.Elements()) > j.Elements {
+		return t.reject(now, m, index, c, wire.AggregationSlotUnknown, 0)
 	}
-	return t.update(now, m, index, w)
+	return t.update(now, m, index, c)
 }
 
-// sent says that the message came from where the plan has this worker.
-func (w *Worker) sent(m *Message) bool {
-	return slices.Contains(w.Addrs, m.From) && slices.Contains(w.Ports, m.Ingress)
+// sent says that the message came from where the plan has this station.
+func (s *Station) sent(m *Message) bool {
+	return slices.Contains(s.Addrs, m.From) && slices.Contains(s.Ports, m.Ingress)
 }
 
-// enter compares epoch and key, and begins a new epoch when a worker of it comes.
-func (j *job) enter(a wire.Aggregation, w int) wire.AggregationCode {
+// enter compares epoch and key, and begins a new epoch when somebody of it comes.
+func (j *job) enter(a wire.Aggregation, c int) wire.AggregationCode {
 	switch ahead := int16(a.Epoch() - j.epoch); {
 	case ahead < 0:
 		return wire.AggregationEpochOld
 	case ahead == 0:
-		if a.Key() != j.workers[w].key {
+		if a.Key() != j.children[c].key {
 			return wire.AggregationWorkerWrong
 		}
-	case a.Key() != wire.AggregationKey(j.KeySeed, j.Number, a.Epoch(), uint8(w)):
+	case a.Key() != j.key(a.Epoch(), c):
 		return wire.AggregationWorkerWrong
 	default:
 		j.begin(a.Epoch())
@@ -299,43 +394,55 @@ func (j *job) enter(a wire.Aggregation, w int) wire.AggregationCode {
 	return 0
 }
 
-// expire ends the job when a set has waited too long.
+// expire ends the job when a set has waited too long. Of workers that are not below it the
+// switch knows nothing, and says so of none that it waits for them, until it waits for the
+// sum of the others.
 func (j *job) expire(now clock.Time) {
-	if j.oldest < 0 || j.over {
-		return
-	}
-	if first := &j.sets[j.oldest]; now.Sub(first.started) > j.Timeout {
-		j.over, j.missing = true, first.bitmap
+	for who, l := range j.waiting {
+		if l.oldest < 0 || j.over != 0 {
+			continue
+		}
+		first := &j.sets[l.oldest]
+		switch waited := now.Sub(first.started); {
+		case state(who) == forChildren && waited > j.Timeout:
+			j.over, j.present = wire.AggregationTimeout, first.bitmap|j.all&^j.below
+		case state(who) == forParent && waited > j.Parent.Timeout:
+			j.over, j.present = wire.AggregationTimeout, j.below
+		}
 	}
 }
 
 // rejectUnknown rejects what belongs to no job, if the plan knows the sender.
 func (t *Table) rejectUnknown(now clock.Time, m *Message, code wire.AggregationCode) Outcome {
 	for i := range t.jobs {
-		for w := range t.jobs[i].Workers {
-			if t.jobs[i].Workers[w].sent(m) {
-				return t.reject(now, m, i, w, code, 0)
+		for c := range t.jobs[i].children {
+			if t.jobs[i].Children[c].sent(m) {
+				return t.reject(now, m, i, c, code, 0)
 			}
 		}
 	}
 	return t.Refuse(Stranger)
 }
 
-// reject answers a message of a worker, which must be known to be at the
-// message's source.
+// reject answers a message of a child, which must be known to be at the message's
+// source.
 func (t *Table) reject(now clock.Time, m *Message, index, who int, code wire.AggregationCode, bitmap uint64) Outcome {
 	j := &t.jobs[index]
-	one := &j.workers[who]
+	one := &j.children[who]
 	if now < one.reject {
-		return t.Refuse(RejectLimit)
+		return j.refuse(RejectLimit)
 	}
 	one.reject = now.Add(rejectEvery)
-	t.counters.Rejected[code]++
+	j.counters.Rejected[code]++
 	f := wire.Aggregation(m.Data).Fields()
 	f.Kind, f.Flags, f.Code, f.Bitmap = wire.AggregationReject, 0, code, bitmap
 	f.Elements, f.Scale, f.NextScale = 0, 0, 0
-	if code != wire.AggregationJobUnknown && code != wire.AggregationVersionUnknown {
+	switch {
+	case code == wire.AggregationJobUnknown || code == wire.AggregationVersionUnknown:
+	case code == j.over && code == wire.AggregationEpochOld:
+		f.Epoch = j.above
+	default:
 		f.Epoch = j.epoch
 	}
-	return Outcome{Action: SendBack, Job: index, Worker: who, Reject: f}
+	return Outcome{Action: SendBack, Job: index, Child: who, Reject: f}
 }

@@ -110,8 +110,8 @@ func TestRules(t *testing.T) {
 	}
 	o = b.send(0, b.update(0, 0, 0, 1, 2))
 	b.want("an update whose result was lost", o, SendOne, Taken, 0)
-	if r := b.result(o, o.Worker); o.Worker != 0 || r.Flags() != wire.AggregationRepeat || r.Fixed(1) != 22 {
-		t.Errorf("sent again to %d: %+v", o.Worker, r.Fields())
+	if r := b.result(o, o.Child); o.Child != 0 || r.Flags() != wire.AggregationRepeat || r.Fixed(1) != 22 {
+		t.Errorf("sent again to %d: %+v", o.Child, r.Fields())
 	}
 	b.now += clock.Time(20 * time.Millisecond)
 	b.want("two rounds too far", b.send(0, b.update(0, 0, 4, 1)), SendBack, Taken, wire.AggregationMismatch)
@@ -147,17 +147,17 @@ func TestErrors(t *testing.T) {
 		{"well", good, 0, 0, Keep, Taken, 0},
 		{"short", func(b *bench) wire.Aggregation { return good(b)[:35] }, 0, 0, Drop, Short, 0},
 		{"longer than it says", func(b *bench) wire.Aggregation { return append(good(b), 0) }, 0, 0, Drop, Malformed, 0},
-		{"unknown kind", with(0, 0x14), 0, 0, Drop, Malformed, 0},
+		{"unknown kind", with(0, 0x25), 0, 0, Drop, Malformed, 0},
 		{"unknown flag", with(1, 0x08), 0, 0, Drop, Malformed, 0},
-		{"unknown type", with(2, 3), 0, 0, Drop, Malformed, 0},
+		{"unknown type", with(2, 4), 0, 0, Drop, Malformed, 0},
 		{"another set than its round's", with(1, 1), 0, 0, Drop, Malformed, 0},
 		{"bitmap of two", with(31, 3), 0, 0, Drop, Malformed, 0},
-		{"a result", with(0, 0x12), 0, 0, Drop, NotUpdate, 0},
+		{"a result", with(0, 0x22), 0, 0, Drop, NotUpdate, 0},
 		{"a stranger", good, 100, 0, Drop, Stranger, 0},
 		{"another worker's address", good, 1, 1, Drop, Stranger, 0},
 		{"another port of the switch", good, 0, 1, Drop, Stranger, 0},
-		{"another version", with(0, 0x21), 0, 0, SendBack, Taken, wire.AggregationVersionUnknown},
-		{"another version, from a stranger", with(0, 0x21), 100, 0, Drop, Stranger, 0},
+		{"another version", with(0, 0x11), 0, 0, SendBack, Taken, wire.AggregationVersionUnknown},
+		{"another version, from a stranger", with(0, 0x11), 100, 0, Drop, Stranger, 0},
 		{"another job", with(5, 8), 0, 0, SendBack, Taken, wire.AggregationJobUnknown},
 		{"another job, from a stranger", with(5, 8), 100, 0, Drop, Stranger, 0},
 		{"an older epoch", with(6, 0xff), 0, 0, SendBack, Taken, wire.AggregationEpochOld},
@@ -260,18 +260,28 @@ func TestResultsGoWhereTheLatestUpdateCameFrom(t *testing.T) {
 
 // TestNewRefuses what no table can be.
 func TestNewRefuses(t *testing.T) {
+	with := func(spoil func(*Job)) Job {
+		j := jobOf(1, 3, 1, 1)
+		spoil(&j)
+		return j
+	}
 	for name, jobs := range map[string][]Job{
-		"nobody":     {jobOf(1, 0, 1, 1)},
-		"65 workers": {jobOf(1, 65, 1, 1)},
-		"no slots":   {jobOf(1, 1, 0, 1)},
-		"two alike":  {jobOf(1, 1, 1, 1), jobOf(1, 1, 1, 1)},
+		"nobody":                    {jobOf(1, 0, 1, 1)},
+		"65 workers":                {jobOf(1, 65, 1, 1)},
+		"no slots":                  {jobOf(1, 1, 0, 1)},
+		"two alike":                 {jobOf(1, 1, 1, 1), jobOf(1, 1, 1, 1)},
+		"no job":                    nil,
+		"a worker less at the root": {with(func(j *Job) { j.Children = j.Children[:2] })},
+		"a worker twice":            {with(func(j *Job) { j.Children[2].Workers = 1 })},
+		"a worker of two":           {with(func(j *Job) { j.Children[2].Workers = 12; j.FanIn = 4 })},
+		"a worker beyond":           {with(func(j *Job) { j.Children[2].Workers = 8 })},
 	} {
 		if _, err := New(jobs); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 	full, err := New([]Job{jobOf(1, 64, 1, 1), jobOf(2, 1, 1, 1)})
-	if err != nil || full.jobs[0].full != math.MaxUint64 || full.jobs[1].full != 1 {
+	if err != nil || full.jobs[0].all != math.MaxUint64 || full.jobs[1].all != 1 {
 		t.Errorf("%v; full bitmaps are wrong", err)
 	}
 }
@@ -302,7 +312,7 @@ func FuzzTake(f *testing.F) {
 					if len(data) < wire.AggregationLen {
 						t.Fatal("a reject that is longer than what it answers")
 					}
-				case Drop, Keep:
+				case Drop, Keep, SendUp:
 				}
 			}
 		}

@@ -8,49 +8,65 @@ import (
 	"railbed/transports/wire"
 )
 
-// update is what PROTOCOL.md, 3.2, does with an update that belongs to the job.
-func (t *Table) update(now clock.Time, m *Message, index, w int) Outcome {
+// update is what PROTOCOL.md, 3.2, does with an update, or a partial sum, that belongs to
+// the job.
+func (t *Table) update(now clock.Time, m *Message, index, c int) Outcome {
 	a, j := wire.Aggregation(m.Data), &t.jobs[index]
 	at := 2*int(a.Slot()) + a.Set()
 	s := &j.sets[at]
 	fresh := s.life != j.life
-	complete := !fresh && s.bitmap == j.full
+	done := !fresh && s.state == complete
 	var ahead int32
 	if !fresh {
 		ahead = int32(a.Round() - s.round)
 	}
-	bit := uint64(1) << w
+	workers := j.Children[c].Workers
 	switch {
 	case ahead < 0:
-		return t.Refuse(Late)
+		return j.refuse(Late)
 	case fresh || ahead > 0:
-		if fresh && a.Round() != uint32(a.Set()) || !fresh && (ahead != 2 || !complete) {
-			return t.reject(now, m, index, w, wire.AggregationMismatch, s.had(fresh))
+		if fresh && a.Round() != uint32(a.Set()) || !fresh && (ahead != 2 || !done) {
+			return t.reject(now, m, index, c, wire.AggregationMismatch, s.had(fresh))
 		}
 		j.start(now, at, a)
-	case s.bitmap&bit == 0:
+	case s.bitmap&workers == 0:
 		if a.Type() != s.kind || a.Offset() != s.offset || a.Scale() != s.scale || a.Elements() != s.elements {
-			return t.reject(now, m, index, w, wire.AggregationMismatch, s.bitmap)
+			return t.reject(now, m, index, c, wire.AggregationMismatch, s.bitmap)
 		}
 		j.add(at, a)
 	default:
-		j.workers[w].back = m.Return
-		t.counters.Repeats++
-		if !complete {
-			return Outcome{Action: Keep, Job: index}
-		}
-		t.counters.Again++
-		return Outcome{Action: SendOne, Job: index, set: at, Worker: w}
+		return j.repeat(m, index, c, at)
 	}
-	s.bitmap |= bit
-	j.workers[w].back = m.Return
-	t.counters.Updates++
-	if s.bitmap != j.full {
+	s.bitmap |= workers
+	j.children[c].back = m.Return
+	j.counters.Updates++
+	switch {
+	case s.bitmap != j.below:
 		return Outcome{Action: Keep, Job: index}
+	case j.Parent != nil:
+		j.move(now, int32(at), forParent)
+		j.counters.Partials++
+		return Outcome{Action: SendUp, Job: index, set: at}
 	}
-	j.unlist(int32(at))
-	t.counters.Results++
+	j.move(now, int32(at), complete)
+	j.counters.Results++
 	return Outcome{Action: SendAll, Job: index, set: at}
+}
+
+// repeat is what follows from a child whose elements are in the sum.
+func (j *job) repeat(m *Message, index, c, at int) Outcome {
+	s := &j.sets[at]
+	j.children[c].back = m.Return
+	j.counters.Repeats++
+	switch {
+	case s.state == complete:
+		j.counters.Again++
+		return Outcome{Action: SendOne, Job: index, set: at, again: true, Child: c}
+	case s.state == forParent && j.ask(s, c):
+		j.counters.Reasked++
+		return Outcome{Action: SendUp, Job: index, set: at, again: true}
+	}
+	return Outcome{Action: Keep, Job: index}
 }
 
 // had is who is in the set.
@@ -71,15 +87,10 @@ func (j *job) valuesOf(at, elements int) []uint32 {
 func (j *job) start(now clock.Time, at int, a wire.Aggregation) {
 	s := &j.sets[at]
 	*s = set{
-		started: now, round: a.Round(), offset: a.Offset(), life: j.life, elements: a.Elements(), kind: a.Type(),
-		scale: a.Scale(), greater: a.NextScale(), previous: j.newest, next: -1,
+		round: a.Round(), offset: a.Offset(), life: j.life, elements: a.Elements(), kind: a.Type(),
+		scale: a.Scale(), greater: a.NextScale(), saturated: isSaturated(a), state: complete,
 	}
-	if j.newest >= 0 {
-		j.sets[j.newest].next = int32(at)
-	} else {
-		j.oldest = int32(at)
-	}
-	j.newest = int32(at)
+	j.move(now, int32(at), forChildren)
 	data := a.Data()
 	values := j.valuesOf(at, int(s.elements))
 	for i := range values {
@@ -87,31 +98,58 @@ func (j *job) start(now clock.Time, at int, a wire.Aggregation) {
 	}
 }
 
-// unlist takes a set that is complete out of the list of those that wait.
-func (j *job) unlist(at int32) {
+// isSaturated says that elements are a partial sum that left its range.
+func isSaturated(a wire.Aggregation) bool {
+	return a.Kind() == wire.AggregationPartial && a.Flags()&wire.AggregationSaturated != 0
+}
+
+// move takes a set out of the line of its state and puts it at the end of another one.
+func (j *job) move(now clock.Time, at int32, to state) {
 	s := &j.sets[at]
-	if s.previous >= 0 {
-		j.sets[s.previous].next = s.next
-	} else {
-		j.oldest = s.next
+	if s.state != complete {
+		l := &j.waiting[s.state]
+		if s.previous >= 0 {
+			j.sets[s.previous].next = s.next
+		} else {
+			l.oldest = s.next
+		}
+		if s.next >= 0 {
+			j.sets[s.next].previous = s.previous
+		} else {
+			l.newest = s.previous
+		}
 	}
-	if s.next >= 0 {
-		j.sets[s.next].previous = s.previous
-	} else {
-		j.newest = s.previous
+	s.state, s.started = to, now
+	if to == complete {
+		return
 	}
+	l := &j.waiting[to]
+	s.previous, s.next = l.newest, -1
+	if l.newest >= 0 {
+		j.sets[l.newest].next = at
+	} else {
+		l.oldest = at
+	}
+	l.newest = at
 }
 
 // add adds an update's elements to those of its set.
 func (j *job) add(at int, a wire.Aggregation) {
 	s := &j.sets[at]
 	s.greater = max(s.greater, a.NextScale())
+	s.saturated = s.saturated || isSaturated(a)
 	data := a.Data()
 	values := j.valuesOf(at, int(s.elements))
-	if s.kind == wire.AggregationFloat32 {
+	switch s.kind {
+	case wire.AggregationFloat32:
 		for i, sum := range values {
 			more := math.Float32frombits(binary.BigEndian.Uint32(data[4*i:]))
 			values[i] = math.Float32bits(math.Float32frombits(sum) + more)
+		}
+		return
+	case wire.AggregationModulo:
+		for i, sum := range values {
+			values[i] = sum + binary.BigEndian.Uint32(data[4*i:])
 		}
 		return
 	}
@@ -123,35 +161,45 @@ func (j *job) add(at int, a wire.Aggregation) {
 	}
 }
 
-// Workers is how many workers a job has.
-func (t *Table) Workers(job int) int { return len(t.jobs[job].workers) }
+// Children is how many a job has.
+func (t *Table) Children(job int) int { return len(t.jobs[job].children) }
 
-// Return is how a worker's results go back to it.
-func (t *Table) Return(job, worker int) *Return { return &t.jobs[job].workers[worker].back }
+// Return is how a child's results go back to it.
+func (t *Table) Return(job, child int) *Return { return &t.jobs[job].children[child].back }
 
-// ResultLen is the length of the result of an outcome, in bytes.
+// ResultLen is the length of the result, or partial sum, of an outcome, in bytes.
 func (t *Table) ResultLen(o *Outcome) int {
 	return wire.AggregationMessageLen(int(t.jobs[o.Job].sets[o.set].elements))
 }
 
-// Result writes the result for a worker into ResultLen bytes.
-func (t *Table) Result(o *Outcome, worker int, into []byte) {
+// Result writes the result for a child into ResultLen bytes.
+func (t *Table) Result(o *Outcome, child int, into []byte) {
 	j := &t.jobs[o.Job]
+	f := j.fields(o)
+	f.Kind, f.Worker, f.Key, f.Bitmap = wire.AggregationResult, j.Children[child].worker(), j.children[child].key, j.all
+	j.write(o, &f, into)
+}
+
+// fields are those that results and partial sums have in common.
+func (j *job) fields(o *Outcome) wire.AggregationFields {
 	s := &j.sets[o.set]
 	f := wire.AggregationFields{
-		Kind: wire.AggregationResult, Type: s.kind, Job: j.Number, Epoch: j.epoch, Slot: uint16(o.set / 2),
-		Worker: uint8(worker), FanIn: uint8(len(j.workers)), Key: j.workers[worker].key, Round: s.round, Offset: s.offset,
-		Bitmap: s.bitmap, Elements: s.elements, Scale: s.scale, NextScale: s.greater,
+		Type: s.kind, Job: j.Number, Epoch: j.epoch, Slot: uint16(o.set / 2), FanIn: uint8(j.FanIn),
+		Round: s.round, Offset: s.offset, Elements: s.elements, Scale: s.scale, NextScale: s.greater,
 	}
-	if o.Action == SendOne {
+	if o.again {
 		f.Flags |= wire.AggregationRepeat
 	}
 	if s.saturated {
 		f.Flags |= wire.AggregationSaturated
 	}
-	wire.Aggregation(into).Encode(&f)
+	return f
+}
+
+func (j *job) write(o *Outcome, f *wire.AggregationFields, into []byte) {
+	wire.Aggregation(into).Encode(f)
 	data := wire.Aggregation(into).Data()
-	for i, value := range j.valuesOf(o.set, int(s.elements)) {
+	for i, value := range j.valuesOf(o.set, int(f.Elements)) {
 		binary.BigEndian.PutUint32(data[4*i:], value)
 	}
 }

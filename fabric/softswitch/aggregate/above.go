@@ -1,0 +1,67 @@
+package aggregate
+
+import (
+	"encoding/binary"
+
+	"railbed/fabric/clock"
+	"railbed/transports/wire"
+)
+
+// answer is what PROTOCOL.md, 3.3, does with what comes from the parent: it is about a set
+// whose partial sum went up in this epoch, or too late.
+func (t *Table) answer(now clock.Time, m *Message, index int) Outcome {
+	a, j := wire.Aggregation(m.Data), &t.jobs[index]
+	if !j.Parent.sent(m) {
+		return j.refuse(Stranger)
+	}
+	at := 2*int(a.Slot()) + a.Set()
+	if a.Key() != j.up || int(a.Slot()) >= j.Slots {
+		return j.refuse(Late)
+	}
+	s := &j.sets[at]
+	if s.life != j.life || s.state != forParent || a.Round() != s.round || j.over != 0 {
+		return j.refuse(Late)
+	}
+	if a.Kind() == wire.AggregationReject {
+		if int(a.Code()) >= wire.AggregationCodes {
+			return j.refuse(Malformed)
+		}
+		// Whoever asks for a result is told so.
+		j.over, j.present, j.above = a.Code(), a.Bitmap(), a.Epoch()
+		return Outcome{Action: Keep, Job: index}
+	}
+	if a.Epoch() != j.epoch || a.Bitmap() != j.all || int(a.FanIn()) != j.FanIn || a.Type() != s.kind || a.Offset() != s.offset ||
+		a.Scale() != s.scale || a.Elements() != s.elements {
+		return j.refuse(Malformed)
+	}
+	data := a.Data()
+	values := j.valuesOf(at, int(s.elements))
+	for i := range values {
+		values[i] = binary.BigEndian.Uint32(data[4*i:])
+	}
+	s.bitmap, s.greater, s.saturated = a.Bitmap(), a.NextScale(), a.Flags()&wire.AggregationSaturated != 0
+	j.move(now, int32(at), complete)
+	j.counters.Results++
+	return Outcome{Action: SendAll, Job: index, set: at}
+}
+
+// ask sends a partial sum up, again where it went before. Of the children that wait for a
+// result all ask again at about the same time, and the first one's question is enough: only
+// who has asked since asks for all.
+func (j *job) ask(s *set, c int) (again bool) {
+	bit := uint64(1) << c
+	if s.asked != 0 && s.asked&bit == 0 {
+		s.asked |= bit
+		return false
+	}
+	s.asked = bit
+	return true
+}
+
+// Partial writes the partial sum of an outcome into ResultLen bytes.
+func (t *Table) Partial(o *Outcome, into []byte) {
+	j := &t.jobs[o.Job]
+	f := j.fields(o)
+	f.Kind, f.Worker, f.Key, f.Bitmap = wire.AggregationPartial, lowest(j.below), j.up, j.below
+	j.write(o, &f, into)
+}
