@@ -15,6 +15,8 @@ type Codec interface {
 	Len() int
 	// Encode makes the message of a gradient.
 	Encode(gradient []float32, message []byte)
+	// Left is what the messages so far have left out, by element. It is the codec's.
+	Left() []float32
 	// Decode gives the sum of what messages say, one behind the other. All who decode
 	// the same messages get the same bits.
 	Decode(messages []byte, sum []float32)
@@ -47,6 +49,8 @@ func NewTopK(n int, share float64) Codec {
 
 // entryLen is the bytes of an element: its place and its value.
 const entryLen = 8
+
+func (t *topK) Left() []float32 { return t.left }
 
 func (t *topK) Len() int { return entryLen * t.count }
 
@@ -95,6 +99,8 @@ const quantBlock = 256
 // NewQuantised returns a codec of 2, 4 or 8 bits for each of n elements: -1, 0 and 1, -7
 // to 7 or -127 to 127 steps.
 func NewQuantised(n, bits int) Codec { return &quantised{bits: bits, left: make(residual, n)} }
+
+func (q *quantised) Left() []float32 { return q.left }
 
 // blockLen is the bytes of a block: its step and the elements.
 func (q *quantised) blockLen() int { return 4 + quantBlock*q.bits/8 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/crc64"
 	"math"
 	"slices"
 	"strings"
@@ -39,12 +40,17 @@ type learningStep struct {
 	Held     float64 `json:"held,omitempty"`
 	Accuracy float64 `json:"accuracy,omitempty"`
 	// Unlike counts the elements of the sum of gradients that are not that of all ranks',
-	// at rank 0 in the first and the last iteration.
+	// at rank 0 in the first iteration, and but for compressed ones in the last.
 	Unlike uint64 `json:"unlike,omitempty"`
+	// Message is the digest of the compressed gradient that it sent, and Messages, of rank 0,
+	// are those of what it has of all ranks.
+	Message  uint64   `json:"message,omitempty"`
+	Messages []uint64 `json:"messages,omitempty"`
 }
 
 // add takes in what all ranks say of an iteration, and returns how many have other weights
-// than rank 0, or, if none ever had, how many elements of the sum of gradients are wrong.
+// than rank 0, or, if none ever had, how many elements of the sum of gradients, or compressed
+// gradients, are wrong.
 func (l *Learning) add(ranks []operationDone) (wrong uint64) {
 	var loss float64
 	first := ranks[0].SGD
@@ -57,6 +63,11 @@ func (l *Learning) add(ranks []operationDone) (wrong uint64) {
 	}
 	if l.differed = l.differed || wrong > 0; !l.differed { // else rank 0 does not know others' gradients
 		wrong = first.Unlike
+		for rank, message := range first.Messages {
+			if message != ranks[rank].SGD.Message {
+				wrong++
+			}
+		}
 	}
 	l.Loss = append(l.Loss, loss)
 	l.Held, l.Accuracy = first.Held, first.Accuracy
@@ -89,6 +100,7 @@ type learning struct {
 	memory         buffers
 	rank, ranks    int
 	last           int // iteration
+	config         *spec.SGD
 	replica        *sgd.Replica
 	codec          sgd.Codec // nil: none
 	mask           *sgd.Mask // nil: none
@@ -105,7 +117,7 @@ func (w *rank) learn(p part, b buffers) (part, error) {
 	config := c.SGD.Config(c.Seed)
 	n := config.Parameters()
 	t := &learning{
-		part: p, memory: b, rank: c.Rank, ranks: c.Ranks, last: len(c.rounds()) - 1, replica: sgd.New(config, c.Rank), codec: c.SGD.Codec(),
+		part: p, memory: b, config: c.SGD, rank: c.Rank, ranks: c.Ranks, last: len(c.rounds()) - 1, replica: sgd.New(config, c.Rank), codec: c.SGD.Codec(),
 		gradient: make([]float32, n), mean: make([]float32, n), isLost: make([]bool, n),
 	}
 	if c.SGD.Exchange == spec.ExchangeEncrypted {
@@ -119,14 +131,17 @@ func (w *rank) learn(p part, b buffers) (part, error) {
 	return t, nil
 }
 
-// fill computes the gradient and makes the collective's input of it.
+// fill computes the gradient and makes the collective's input of it. What the step before gave
+// is forgotten.
 func (t *learning) fill(id operationID) {
+	clear(t.memory.output)
 	t.step = learningStep{Loss: t.replica.Gradient(id.Index, t.gradient)}
 	t.finite(id, "its loss", t.step.Loss)
 	switch {
 	case t.err != nil:
 	case t.codec != nil:
 		t.codec.Encode(t.gradient, t.memory.input)
+		t.step.Message = digest(t.memory.input)
 	case t.mask != nil:
 		var clipped int
 		clipped, t.err = t.mask.Seal(id.Index, t.gradient, t.sealed)
@@ -173,6 +188,11 @@ func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short u
 	switch output := t.memory.output; {
 	case t.codec != nil:
 		t.codec.Decode(output, t.mean)
+		for message := range slices.Chunk(output, t.codec.Len()) {
+			if t.rank == 0 {
+				t.step.Messages = append(t.step.Messages, digest(message))
+			}
+		}
 	case t.mask != nil:
 		for i := range t.sealed {
 			t.sealed[i] = int32(binary.NativeEndian.Uint32(output[4*i:]))
@@ -183,7 +203,7 @@ func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short u
 			t.mean[i] = math.Float32frombits(binary.NativeEndian.Uint32(output[4*i:]))
 		}
 	}
-	if t.rank == 0 && t.codec == nil && (id.Index == 0 || id.Index == t.last) {
+	if t.rank == 0 && (id.Index == 0 || id.Index == t.last && t.codec == nil) {
 		t.step.Unlike = t.unlike(id.Index)
 	}
 	by := 1 / float32(t.ranks)
@@ -204,30 +224,53 @@ func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short u
 	return 0, short
 }
 
+// digest is of all bits of a message.
+func digest(message []byte) uint64 { return crc64.Checksum(message, crcTable) }
+
+var crcTable = crc64.MakeTable(crc64.ECMA)
+
 // unlike counts the elements of mean, not yet divided, that are not the sum of all ranks'
 // gradients, which it computes: of fixed-point numbers to the last bit, of others within what
-// adding them up in any order can lose. Of elements that were lost it says nothing.
+// adding them up in any order can lose. Of elements that were lost it says nothing. What a
+// compressed gradient says is what its rank has not left out, which is known in the first step.
 func (t *learning) unlike(step int) (count uint64) {
 	sum, size := make([]float64, len(t.mean)), make([]float64, len(t.mean))
 	for rank := range t.ranks {
 		t.replica.GradientOf(rank, step, t.gradient)
+		left := t.leftOut()
 		for i, g := range t.gradient {
 			v := float64(g)
 			if t.mask != nil {
 				v, _ = t.mask.Fixed(g)
 			}
-			sum[i] += v
 			size[i] += math.Abs(v)
+			if left != nil {
+				v -= float64(left[i])
+			}
+			sum[i] += v
 		}
 	}
 	for i, got := range t.mean {
 		want, off := sum[i], float64(t.ranks)*size[i]*0x1p-23 // twice the bound of Higham, "Accuracy and Stability", 4.2
-		if t.mask != nil {
+		switch {
+		case t.mask != nil:
 			want, off = float64(sgd.Float(int32(sum[i]))), 0
+		case t.codec != nil:
+			off *= 2 // what stands for an element is up to twice as large
 		}
 		if !t.isLost[i] && !(math.Abs(float64(got)-want) <= off) {
 			count++
 		}
 	}
 	return count
+}
+
+// leftOut is what a codec leaves out of gradient where that is the first one; nil where there is none.
+func (t *learning) leftOut() []float32 {
+	if t.codec == nil {
+		return nil
+	}
+	codec := t.config.Codec()
+	codec.Encode(t.gradient, make([]byte, codec.Len()))
+	return codec.Left()
 }

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"railbed/fabric/units"
@@ -100,6 +102,41 @@ func TestWrongSumsAreCounted(t *testing.T) {
 		result, err := Run(t.Context(), sgdJob(3, 3, TCP, spec.SGD{Exchange: exchange}), l, nil)
 		if err != nil || result.Wrong() != 2 || result.Operations[0].Wrong != 1 || result.Operations[2].Wrong != 1 {
 			t.Errorf("%s: %v: %d elements of sums are wrong, want 2", exchange, err, result.Wrong())
+		}
+	}
+}
+
+// TestWrongMessagesAreCounted damages a compressed gradient alike at all ranks, or leaves them
+// those of the step before: they go on with the same weights.
+func TestWrongMessagesAreCounted(t *testing.T) {
+	for _, s := range []spec.SGD{
+		{Exchange: spec.ExchangeTopK, Keep: units.Ratio{Num: 1, Den: 20}}, {Exchange: spec.ExchangeQuantised, Bits: "4"},
+	} {
+		var mu sync.Mutex
+		before := map[int][]byte{}
+		l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch id.Index {
+			case 0:
+				result[5] ^= 1 // part of the first number
+			case 2:
+				before[rank] = bytes.Clone(result)
+			case 3:
+				copy(result, before[rank])
+			}
+		}}}
+		result, err := Run(t.Context(), sgdJob(3, 5, TCP, s), l, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wrong []uint64
+		for _, o := range result.Operations {
+			wrong = append(wrong, o.Wrong)
+		}
+		// In the first step the message is not its rank's, and the sum not that of gradients.
+		if !slices.Equal(wrong, []uint64{2, 0, 0, 3, 0}) {
+			t.Errorf("%s: %v are wrong", s.Exchange, wrong)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -41,6 +42,10 @@ type player struct {
 	spans      []training.Span // of the latest iteration
 	groups     map[string]uint64
 	waited     time.Duration // of it, for other ranks or its own device
+	// used says of each operation that it was done in the iteration, and blank counts what
+	// did not come of it all times but the last: see again.
+	used  []bool
+	blank atomic.Uint64
 }
 
 func (p *player) tell(done *operationDone) error {
@@ -53,6 +58,7 @@ func newPlayer(c *workerConfig) (*player, error) {
 	p := &player{
 		rank: c.Rank, ranks: c.Ranks, program: c.Training, dilation: clock.Dilation(c.Dilation), patterns: map[collective.PatternConfig]*collective.Pattern{},
 		operations: make([]part, len(c.Training.Operations)), memory: make([]buffers, len(c.Training.Operations)),
+		used: make([]bool, len(c.Training.Operations)),
 	}
 	for i := range p.program.Operations {
 		o := &p.program.Operations[i]
@@ -207,11 +213,32 @@ func (p *player) of(id operationID, operation int) operationID {
 
 // fill implements part: an operation has the same input each time in an iteration.
 func (p *player) fill(id operationID) {
+	clear(p.used)
+	p.blank.Store(0)
 	for i, o := range p.operations {
 		if o != nil {
 			o.fill(p.of(id, i))
 		}
 	}
+}
+
+// blankStep is how far the elements are apart that again looks at: less than what a packet or
+// a message carries.
+const blankStep = 1 << 10
+
+// again makes an operation's output blank, before others may write to it, so that what came of
+// it the last time is not taken for what is to come. All data are other than 0: elements that
+// still are did not come. One in each blankStep is looked at, which takes no time, and each
+// after the last time, by check.
+func (p *player) again(operation int) {
+	output := p.memory[operation].output
+	for at := 0; p.used[operation] && at < len(output); at += blankStep {
+		if element.At(element.Float32, output[at:], 0) == 0 {
+			p.blank.Add(1)
+		}
+	}
+	p.used[operation] = true
+	clear(output)
 }
 
 // operate implements part: each stream does its tasks in order.
@@ -278,6 +305,7 @@ func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clo
 		span.Start = now.Now().Sub(0)
 		var err error
 		p.shares.work.add(1)
+		p.again(t.Operation)
 		*traffic, err = p.operations[t.Operation].operate(ctx, id)
 		p.shares.work.add(-1)
 		span.End = now.Now().Sub(0)
@@ -333,7 +361,7 @@ func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uin
 			wrong, short = wrong+bad, short+less
 		}
 	}
-	return wrong, short
+	return wrong + p.blank.Load(), short
 }
 
 // addIteration divides the time of an iteration, from the first rank's begin on, and adds what

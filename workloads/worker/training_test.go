@@ -134,6 +134,31 @@ func TestTrainingDataDiffer(t *testing.T) {
 	}
 }
 
+// What does not come of an operation that is done again in an iteration is counted, whatever
+// came the time before and whether or not it comes the time after.
+func TestTrainingOperationsThatComeAgain(t *testing.T) {
+	output := make([]byte, 3*blankStep+4)
+	p := &player{operations: []part{&filled{}}, memory: []buffers{{output: output}}, used: make([]bool, 1)}
+	for _, c := range []struct {
+		times []int // elements of blankStep bytes that come each time
+		want  uint64
+	}{{[]int{4}, 0}, {[]int{4, 4, 4}, 0}, {[]int{4, 3, 4}, 1}, {[]int{4, 0, 0, 4}, 8}, {[]int{2, 4}, 2}} {
+		p.fill(operationID{})
+		for _, come := range c.times {
+			p.again(0)
+			if slices.Max(output) != 0 {
+				t.Error("what is to come is there")
+			}
+			for i := range come {
+				output[i*blankStep+3] = 0x40
+			}
+		}
+		if wrong, _ := p.check(operationID{}, nil); wrong != c.want {
+			t.Errorf("where %v came: %d, want %d", c.times, wrong, c.want)
+		}
+	}
+}
+
 // Times of ranks that began before they could, or ended behind the end, are not known.
 func TestTrainingTimesOfOtherClocks(t *testing.T) {
 	released := time.Unix(100, 0)
