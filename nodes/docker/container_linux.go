@@ -85,19 +85,16 @@ func (c *container) open(ctx context.Context) (*kernel.Namespace, error) {
 	return c.run(ctx, listener)
 }
 
-// create makes the container. One that the testbed left in the time before the host was
-// started again makes room.
+// create makes the container. One that a dead testbed of the same name left, which nothing
+// remembers any more, makes room.
 func (c *container) create(ctx context.Context) (id string, err error) {
 	config, host := c.settings()
 	engine := c.runtime.client
 	made, err := engine.ContainerCreate(ctx, config, host, nil, nil, c.name())
 	if errdefs.IsConflict(err) {
 		old, oldErr := engine.ContainerInspect(ctx, c.name())
-		if oldErr != nil || old.Config == nil || old.Config.Labels[LabelRunDir] != c.runtime.options.RunDir || old.Config.Labels[LabelBoot] == c.runtime.boot {
-			return "", &verdict.UnsupportedError{
-				Feature: "docker", Reason: "there is a container named " + c.name() + " already",
-				Remedy: "remove it (docker rm " + c.name() + "), or give the testbed another name",
-			}
+		if oldErr != nil || old.Config == nil || old.State == nil || old.State.Running || old.Config.Labels[LabelRunDir] != c.runtime.options.RunDir {
+			return "", c.taken(old.Config)
 		}
 		if err := engine.ContainerRemove(ctx, old.ID, containerapi.RemoveOptions{RemoveVolumes: true}); err != nil {
 			return "", c.refused(err)
@@ -108,6 +105,18 @@ func (c *container) create(ctx context.Context) (id string, err error) {
 		return "", c.refused(err)
 	}
 	return made.ID, nil
+}
+
+// taken says who has the container's name: hyphens in names make one of two testbeds' nodes.
+func (c *container) taken(by *containerapi.Config) error {
+	reason := "there is a container named " + c.name() + " already"
+	remedy := "remove it (docker rm " + c.name() + "), or give the testbed another name"
+	if by != nil && containerName(by.Labels[LabelTestbed], by.Labels[LabelNode]) == c.name() {
+		testbed := by.Labels[LabelTestbed]
+		reason += fmt.Sprintf(", of node %s of testbed %s", by.Labels[LabelNode], testbed)
+		remedy = "take that one down (railbed down " + testbed + "; railbed gc if it is dead), or give this one another --name"
+	}
+	return &verdict.UnsupportedError{Feature: "docker", Reason: reason, Remedy: remedy}
 }
 
 // refused is an error of the engine that is the file's or the host's.
@@ -351,6 +360,9 @@ func (c *container) healthy(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			last := "it did not end"
 			if log := state.State.Health.Log; len(log) > 0 {
+				if said := oneLine(log[len(log)-1].Output); strings.Contains(said, "exec failed") {
+					return &verdict.UnsupportedError{Feature: "health of " + c.config.Node.Name, Reason: said, Remedy: "name a program of the image as its check"}
+				}
 				last = fmt.Sprintf("the last one exited with %d and said %q", log[len(log)-1].ExitCode, oneLine(log[len(log)-1].Output))
 			}
 			return fmt.Errorf("container is not healthy after %s; of its checks %s", limit, last)

@@ -68,16 +68,44 @@ func (c *buildContext) holds(folder string) bool {
 	})
 }
 
-// ReadLink and Lstat implement fs.ReadLinkFS: links are sent as links.
-func (c *buildContext) ReadLink(name string) (string, error) { return fs.ReadLink(c.FS, name) }
-
-// Lstat implements fs.ReadLinkFS.
-func (c *buildContext) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(c.FS, name) }
-
-// archive writes files as a tar archive.
-func archive(to io.Writer, files fs.FS) error {
+// archive writes files as a tar archive, FIFOs and devices included, which engines make
+// anew, and tar.Writer.AddFS refuses.
+func archive(to io.Writer, files *buildContext) error {
 	out := tar.NewWriter(to)
-	if err := out.AddFS(files); err != nil {
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		target := ""
+		if entry.Type() == fs.ModeSymlink { // links are sent as links
+			if target, err = fs.ReadLink(files.FS, name); err != nil {
+				return err
+			}
+		}
+		header, err := tar.FileInfoHeader(info, target)
+		if err != nil {
+			return err
+		}
+		header.Name = name
+		if entry.IsDir() {
+			header.Name += "/"
+		}
+		if err := out.WriteHeader(header); err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		file, err := files.Open(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		_, err = io.Copy(out, file)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	return out.Close()

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"railbed/fabric/units"
 	"railbed/nodes"
 	"railbed/testbed/hosttest/dockertest"
@@ -116,6 +118,10 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	if err := os.Symlink("b", filepath.Join(folder, "kept/link")); err != nil {
 		t.Fatal(err)
 	}
+	device := unix.Mknod(filepath.Join(folder, "kept/device"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3)))
+	if err := errors.Join(device, unix.Mkfifo(filepath.Join(folder, "kept/pipe"), 0o640)); err != nil {
+		t.Fatal(err)
+	}
 	socket, err := net.Listen("unix", filepath.Join(folder, "kept/socket"))
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +139,10 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	if got := said(t, node, "id -u; echo $SIZE $HOME"); got != "65534\nlarge /nonexistent" {
 		t.Errorf("a command has %q", got)
 	}
-	if got := said(t, node, "cd /copied; ls -R . | grep -v :; cat kept/link"); got != "kept\nroot.tar\n\nb\nin\nlink\n\nthis.log\nkept/b" {
+	if got := said(t, node, "cd /copied; ls -R . | grep -v :; cat kept/link"); got != "kept\nroot.tar\n\nb\ndevice\nin\nlink\npipe\n\nthis.log\nkept/b" {
+		t.Errorf("the image has %q", got)
+	}
+	if got := said(t, node, "stat -c '%A %t,%T' /copied/kept/device /copied/kept/pipe"); got != "crw------- 1,3\nprw-r----- 0,0" {
 		t.Errorf("the image has %q", got)
 	}
 	for user, want := range map[string]string{"0": "0\n/usr\nlarge", "nobody": "65534\n/usr\nlarge"} {
@@ -213,6 +222,9 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 	if _, err := engine.Docker("create", "--name", "railbed-test-r", image, "true"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := engine.Docker("create", "--name", "railbed-test-s-t", "--label", LabelTestbed+"=test-s", "--label", LabelNode+"=t", image, "true"); err != nil {
+		t.Fatal(err)
+	}
 	needsNetwork, badPattern := t.TempDir(), t.TempDir()
 	mustWrite(t, filepath.Join(needsNetwork, "Dockerfile"), "FROM local/base:1\nRUN grep eth0 /proc/net/dev\n")
 	mustWrite(t, filepath.Join(badPattern, "Dockerfile"), "FROM local/base:1\n")
@@ -234,9 +246,13 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 		"no pattern":  {"x", spec.Container{Build: badPattern}, ".dockerignore: syntax error in pattern"},
 		"no entry point": {"x", with(func(c *spec.Container) { c.Command = []string{"nothing"} }),
 			`entry point of x: unsupported here: program not found in the node: no "nothing" in PATH`},
-		"no bind":   {"x", with(func(c *spec.Container) { c.Binds = []string{"/nonexistent:/x"} }), "bind source path does not exist: /nonexistent"},
-		"no device": {"x", with(func(c *spec.Container) { c.Devices = []string{"/dev/nothing"} }), `adding custom device "/dev/nothing"`},
-		"its name":  {"r", base, "there is a container named railbed-test-r already; remove it (docker rm railbed-test-r)"},
+		"no check": {"x", with(func(c *spec.Container) {
+			c.Health = &spec.Health{Command: []string{"nothing"}, Interval: units.Duration(100 * time.Millisecond), Timeout: units.Duration(500 * time.Millisecond)}
+		}), `health of x: unsupported here: OCI runtime exec failed`},
+		"no bind":               {"x", with(func(c *spec.Container) { c.Binds = []string{"/nonexistent:/x"} }), "bind source path does not exist: /nonexistent"},
+		"no device":             {"x", with(func(c *spec.Container) { c.Devices = []string{"/dev/nothing"} }), `adding custom device "/dev/nothing"`},
+		"its name":              {"r", base, "there is a container named railbed-test-r already; remove it (docker rm railbed-test-r)"},
+		"its name, by a hyphen": {"s-t", base, "there is a container named railbed-test-s-t already, of node t of testbed test-s; take that one down (railbed down test-s;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node, err := tryNode(t, r, plan.Node{Name: test.node, Container: &test.c})
