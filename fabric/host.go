@@ -145,7 +145,7 @@ func nodeSysctls(n plan.Node) ([]kernel.Sysctl, error) {
 		if !strings.HasPrefix(path, "net/") || strings.Contains(path, "//") || strings.HasSuffix(path, "/") {
 			return nil, fmt.Errorf("set sysctl %s of %s: want a setting below net", name, n.Name)
 		}
-		sysctls = append(sysctls, kernel.Sysctl{Path: path, Value: n.Sysctls[name]})
+		sysctls = append(sysctls, kernel.Sysctl{Path: path, Value: n.Sysctls[name], Asked: true})
 	}
 	return sysctls, nil
 }

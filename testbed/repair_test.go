@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,8 +16,10 @@ import (
 
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
+	"railbed/testbed/verdict"
 )
 
 const (
@@ -240,5 +243,27 @@ func TestRepairPutsNothingElseThere(t *testing.T) {
 	done, err := tb.Converge(t.Context(), tb.Plan(), testbed.Options{})
 	if err != nil || len(done.Repaired) != len(before) || len(before) != 3 || !slices.Equal(names(), before) {
 		t.Errorf("names %v, then %v; done %+v, error %v", before, names(), done, err)
+	}
+}
+
+// TestRefusedSysctls: what the kernel does not take is told with its place, and as what
+// the host cannot do.
+func TestRefusedSysctls(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	for setting, want := range map[string]string{
+		"net.ipv4.nonsense: 1": "net/ipv4/nonsense to 1: no such file", "net.ipv4.tcp_ecn: 99": "net/ipv4/tcp_ecn to 99: invalid argument",
+	} {
+		file, err := spec.Decode("f.yaml", []byte("name: go-refused\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes: {h1: {sysctls: {"+setting+"}}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := plan.Compile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tb, err := testbed.Up(t.Context(), p, testbed.Options{File: "f.yaml"})
+		if !errors.Is(err, verdict.ErrUnsupported) || !strings.HasPrefix(err.Error(), "f.yaml:3:") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: testbed %v, error %v; want %q", setting, tb, err, want)
+		}
 	}
 }

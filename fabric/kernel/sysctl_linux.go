@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/testbed/verdict"
 )
 
 // Sysctl is a setting of a network namespace: its path below /proc/sys, as
@@ -15,6 +17,29 @@ type Sysctl struct {
 	Value string
 	// Optional settings are skipped where the kernel has no such file.
 	Optional bool
+	// Asked is set for those of the file. One that the kernel has not, or not so, gives a
+	// *RefusedSysctlError.
+	Asked bool
+}
+
+// RefusedSysctlError is about a setting of the file that the kernel does not take.
+type RefusedSysctlError struct {
+	Sysctl
+	verdict.UnsupportedError
+}
+
+// Unwrap implements errors.
+func (e *RefusedSysctlError) Unwrap() error { return &e.UnsupportedError }
+
+// refused is why a setting cannot be had.
+func (s Sysctl) refused(err error) error {
+	if err == nil || !s.Asked {
+		return err
+	}
+	name := strings.ReplaceAll(s.Path, "/", ".")
+	return &RefusedSysctlError{s, verdict.UnsupportedError{
+		Feature: "sysctl " + name, Reason: err.Error(), Remedy: "want a setting of networks that this kernel has, and a value as sysctl " + name + " prints it",
+	}}
 }
 
 // Line is the sysctl line that equals the setting.
@@ -29,7 +54,7 @@ func SetSysctls(sysctls []Sysctl) error {
 	var files sysctlFiles
 	defer files.close()
 	for _, s := range sysctls {
-		if err := files.set(s); err != nil {
+		if err := s.refused(files.set(s)); err != nil {
 			return err
 		}
 	}

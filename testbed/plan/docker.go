@@ -27,6 +27,10 @@ func (c *compiler) checkDocker(name string, settings spec.Node) {
 			path := c.nodeSetting(name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
 			c.once(path, "add image: NAME, build: FOLDER or rootfs: ARCHIVE", "nothing says what is in the container of node %s", name)
 		}
+		if settings.BuildNetwork != "" && settings.Build == "" {
+			path := c.nodeSetting(name, "build-network", func(n spec.Node) bool { return n.BuildNetwork != "" })
+			c.once(path, "add build: FOLDER, or remove build-network", "build-network is for what is built, and the container of node %s is not", name)
+		}
 		if settings.RDMA == spec.RXE {
 			path := c.nodeSetting(name, "rdma", func(n spec.Node) bool { return n.RDMA != "" })
 			c.once(path, "want runtime: vm or netns", "node %s is a container, and containers have no RDMA devices", name)

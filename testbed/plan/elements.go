@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"railbed/fabric/topology"
 	"railbed/testbed/spec"
@@ -34,6 +35,7 @@ func (c *compiler) addNodes() {
 			Sysctls: maps.Clone(settings.Sysctls), Env: maps.Clone(settings.Env), CPU: settings.CPU, Memory: settings.Memory,
 			Modules: slices.Clone(settings.Modules),
 		}
+		c.placeSysctls(host.Name, settings.Sysctls)
 		if settings.Runtime == spec.Docker {
 			container := settings.Container
 			node.Container = &container
@@ -163,4 +165,22 @@ func (c *compiler) iface(e endpoint) *Interface {
 		return &c.plan.Switches[e.index].Ports[e.iface]
 	}
 	return &c.plan.Nodes[e.index].NICs[e.iface]
+}
+
+// SysctlKey is a setting as Plan.Sysctls has it; the path has points or slashes.
+func SysctlKey(path, value string) string { return strings.ReplaceAll(path, "/", ".") + "=" + value }
+
+// placeSysctls remembers where settings of a node are said: what they are worth, the
+// kernel says.
+func (c *compiler) placeSysctls(name string, sysctls map[string]string) {
+	for key, value := range sysctls {
+		at := SysctlKey(key, value)
+		if c.plan.Sysctls == nil {
+			c.plan.Sysctls = map[string]string{}
+		}
+		path := c.nodeSetting(name, fmt.Sprintf("sysctls[%q]", key), func(n spec.Node) bool { return n.Sysctls[key] != "" })
+		if _, known := c.plan.Sysctls[at]; !known {
+			c.plan.Sysctls[at] = c.t.Source.Pos(path).String()
+		}
+	}
 }

@@ -80,6 +80,8 @@ type Plan struct {
 	// Containers are the places of the file, as file:line:column, that say what is in the
 	// containers of nodes, by their names.
 	Containers map[string]string `json:"containers,omitempty"`
+	// Sysctls are the places that say those of nodes, by SysctlKey.
+	Sysctls map[string]string `json:"sysctls,omitempty"`
 	// Requires are host features that the plan cannot do without, as doctor
 	// names them ("netem", ...), with the reason.
 	Requires []Requirement `json:"requires,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"railbed/fabric/units"
@@ -195,6 +196,15 @@ func (c *checker) limits(at string, n Container) {
 			c.reportKey(where, fmt.Sprintf("ulimit %q", clipped(name)), hint)
 		} else if !ulimitForm.MatchString(value) {
 			c.report(where, fmt.Sprintf("ulimit %s is %q", name, clipped(value)), "want a number such as 1024, or soft:hard")
+		} else if soft, hard, both := strings.Cut(value, ":"); both && above(soft, hard) {
+			c.report(where, fmt.Sprintf("ulimit %s is %s, and its soft limit above the hard one", name, value), "want "+hard+":"+soft+", or less than "+hard+" before it")
 		}
 	}
+}
+
+// above compares limits that have their form.
+func above(a, b string) bool {
+	x, errA := strconv.ParseUint(a, 10, 64)
+	y, errB := strconv.ParseUint(b, 10, 64)
+	return errA == nil && errB == nil && x > y
 }

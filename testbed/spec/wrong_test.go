@@ -153,6 +153,7 @@ var wrongFiles = []struct {
 	{"device", docker + "image: a, devices: [" + here + "fuse]}}\n", `device "fuse"`, `want "/dev/NAME"`},
 	{"ulimit", docker + "image: a, ulimits: {" + here + "nofiles: 1}}}\n", `ulimit "nofiles"`, `did you mean "nofile"?`},
 	{"value of a ulimit", docker + "image: a, ulimits: {nofile: " + here + "many}}}\n", `ulimit nofile is "many"`, "want a number such as 1024"},
+	{"limits the wrong way round", docker + "image: a, ulimits: {nofile: " + here + "\"10:9\"}}}\n", `ulimit nofile is 10:9`, "want 9:10"},
 	{"health without a command", docker + "image: a, " + here + "health: {interval: 1s}}}\n", `lacks the key "command"`, "add command: a list"},
 	{"health of nothing", docker + "image: a, health: {" + here + "command: []}}}\n", `health.command is empty`, "write"},
 	{"size and sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "sizes: {from: 4B, to: 8B}}}]\n", `size and sizes`, "remove one of them"},

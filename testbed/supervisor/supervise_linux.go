@@ -239,6 +239,10 @@ func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibrat
 	group.Go(func() error { return s.publish(groups) })
 	var err error
 	s.fabric, err = fabric.Build(ctx, s.plan, s.namespaces, options)
+	var refused *kernel.RefusedSysctlError
+	if errors.As(err, &refused) {
+		err = &placed{err, s.plan.Sysctls[plan.SysctlKey(refused.Path, refused.Value)]}
+	}
 	return errors.Join(err, group.Wait())
 }
 
