@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -171,10 +172,14 @@ func probePyverbs() error {
 	return err
 }
 
-// installed probes a program that has no way to be asked for nothing.
+// installed probes a program that has no way to be asked for nothing, or a file.
 func installed(name string) func() error {
-	return func() error {
-		_, err := exec.LookPath(name)
+	return func() (err error) {
+		if filepath.IsAbs(name) {
+			_, err = os.Stat(name)
+			return err
+		}
+		_, err = exec.LookPath(name)
 		return err
 	}
 }
