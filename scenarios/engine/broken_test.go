@@ -38,6 +38,9 @@ checks:
   - fidelity: degraded
 `
 
+// faithful is a machine that kept up, for checks whose verdict is another one where it did not.
+var faithful = &report.Fidelity{Verdict: report.Faithful}
+
 // verdicts of ring's checks.
 func verdicts(r *report.Report) []verdict.Verdict {
 	var found []verdict.Verdict
@@ -71,7 +74,10 @@ func TestEveryCheckCanFail(t *testing.T) {
 		want  verdict.Verdict
 	}{
 		{"wrong elements", func(e *evidence) { e.workloads[0].Wrong = 1 }, 0, verdict.Fail},
-		{"too slow", func(e *evidence) { e.workloads[0].BusBW = 1e-12 }, 0, verdict.Fail},
+		{"too slow", func(e *evidence) { e.workloads[0].BusBW, e.fidelity = 1e-12, faithful }, 0, verdict.Fail},
+		{"too slow, on a busy machine", func(e *evidence) {
+			e.workloads[0].BusBW, e.fidelity = 1e-12, &report.Fidelity{Verdict: report.Degraded}
+		}, 0, verdict.Inconclusive},
 		{"a larger buffer", func(e *evidence) {
 			for i := range e.workloads[0].traffic.Ranks {
 				e.workloads[0].traffic.Ranks[i].Expected *= 2
@@ -168,9 +174,15 @@ func TestOneFlowProvesNoSpread(t *testing.T) {
 }
 
 func TestBusBWBound(t *testing.T) {
-	r := runAll(t, t.Context(), options(t, withoutFidelity(strings.Replace(ring, "> 1 kbit/s", ">= 100 Gbit/s", 1))))
-	if r.Verdict != verdict.Fail || r.Checks[0].Verdict != verdict.Fail || !strings.Contains(r.Reason, "is not >= 100 Gbit/s") {
+	o := options(t, withoutFidelity(strings.Replace(ring, "> 1 kbit/s", ">= 100 Gbit/s", 1)))
+	r, held := runAndHold(t, o)
+	busy := r.Fidelity.Verdict != report.Faithful && r.Verdict == verdict.Inconclusive
+	if r.Verdict != verdict.Fail && !busy || !strings.Contains(r.Reason, "is not >= 100 Gbit/s") {
 		t.Errorf("%s: %s; want the bound to fail", r.Verdict, r.Reason)
+	}
+	held.fidelity = faithful
+	if c := rejudge(t, o, held)[0]; c.Verdict != verdict.Fail {
+		t.Errorf("on a machine that kept up: %+v, want the bound to fail", c)
 	}
 }
 

@@ -76,6 +76,28 @@ func pause(ctx context.Context, name string, d time.Duration) error {
 // start, or not at all, and judges what the host's other load has no part in.
 func runSteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64) {
 	t.Helper()
+	for try := 1; ; try++ {
+		f, when := trySteady(t, at, stop)
+		switch {
+		case f == nil || f.Timing == nil:
+			t.Fatalf("%+v: want the arrivals of nearly 3,000 packets", f)
+		case f.Timing.Arrivals.Frames < 2500 && try < hostTries:
+			t.Logf("arrivals of %d packets: %q", f.Timing.Arrivals.Frames, f.Reasons)
+			continue
+		case f.Timing.Arrivals.Frames < 2500 && f.Pressure > hostBusy:
+			t.Skipf("cannot run here: idle cores: tasks waited for a CPU in %.0f%% of the time: %q", f.Pressure*100, f.Reasons)
+		case f.Timing.Arrivals.Frames < 2500:
+			t.Fatalf("%+v: want the arrivals of nearly 3,000 packets", f)
+		}
+		alone := &report.Fidelity{Links: f.Links, Timing: f.Timing}
+		judgeFidelity(alone, nil)
+		alone.Pressure = f.Pressure
+		return alone, when
+	}
+}
+
+func trySteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64) {
+	t.Helper()
 	o := options(t, steady)
 	stopped := make(chan error, 1)
 	began, when := time.Time{}, 0.0
@@ -98,14 +120,7 @@ func runSteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64)
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}
-	f := r.Fidelity
-	if f == nil || f.Timing == nil || f.Timing.Arrivals.Frames < 2500 {
-		t.Fatalf("%+v: want the arrivals of nearly 3,000 packets", f)
-	}
-	alone := &report.Fidelity{Links: f.Links, Timing: f.Timing}
-	judgeFidelity(alone, nil)
-	alone.Pressure = f.Pressure
-	return alone, when
+	return r.Fidelity, when
 }
 
 // A switch that stands still for over a second leaves no doubt, however many
