@@ -24,7 +24,6 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/doctor"
 	"railbed/testbed/plan"
-	"railbed/testbed/plan/rates"
 	"railbed/testbed/rundir"
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
@@ -83,7 +82,7 @@ type run struct {
 	Options
 	report  *report.Report
 	results *results
-	rates   map[int]*rates.File // by step
+	rates   map[int]stepRates // by step
 	// trainings are the training jobs, by step.
 	trainings map[int]trainingJob
 	// algorithms are those that come from files, by step.

@@ -6,9 +6,12 @@ import (
 	"os"
 	"time"
 
+	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
+	"railbed/workloads/collective"
+	"railbed/workloads/collective/element"
 	"railbed/workloads/flows"
 	"railbed/workloads/worker"
 )
@@ -22,7 +25,14 @@ type carried struct {
 	*spec.Carriage
 	plan      *plan.Plan // of the step's own ranks
 	pattern   rates.Options
+	back      *rates.Options // of what comes back, where that has rates of its own
 	algorithm string
+}
+
+// stepRates are those of a step.
+type stepRates struct {
+	*rates.File
+	back *rates.File // nil where they are the same
 }
 
 // carriedBy is that of a step, of which the job or the schedule is where it has one. Steps
@@ -31,15 +41,52 @@ func carriedBy(p *plan.Plan, i int, step *spec.Step, job trainingJob, schedule *
 	at := fmt.Sprintf("steps[%d].", i)
 	switch w, t, m := step.Workload, step.Training, step.Messages; {
 	case w != nil:
-		return carried{at + "workload", &w.Carriage, p, pattern(w), w.Algorithm}
+		c := carried{at + "workload", &w.Carriage, p, pattern(w), nil, w.Algorithm}
+		c.weigh(w)
+		return c
 	case t != nil:
 		of := *p
 		of.Ranks = job.ranks
-		return carried{at + "training", &t.Carriage, &of, among(job.program.Pairs(), &t.Carriage), ""}
+		o := among(job.program.Pairs(), &t.Carriage)
+		o.Demand = job.program.Demand()
+		return carried{at + "training", &t.Carriage, &of, o, nil, ""}
 	case m != nil:
-		return carried{at + "messages", &m.Carriage, p, among(schedule.Pairs(), &m.Carriage), ""}
+		return carried{at + "messages", &m.Carriage, p, among(schedule.Pairs(), &m.Carriage), nil, ""}
 	}
 	return carried{Carriage: &spec.Carriage{}}
+}
+
+// weigh gives the pairs of an all-to-all whose parts are known what they have to carry.
+func (c *carried) weigh(w *spec.Workload) {
+	if c.pattern.Pattern != rates.AllToAll {
+		return
+	}
+	var matrices []collective.Matrix
+	each := worker.WordBytes
+	switch n := len(c.plan.Ranks); {
+	case w.Kind == spec.AllToAll && w.Skew > 0 && w.Sizes == nil:
+		each = element.Type(w.Type).Size()
+		matrices = []collective.Matrix{collective.Skewed(n, int(w.Size)/each, w.Skew, c.plan.Seed)}
+	case w.Kind == spec.KindMoE:
+		exchanges := worker.Matrices(w.MoE.Config(n, c.plan.Seed))
+		matrices = exchanges[:]
+	}
+	for i, m := range matrices {
+		o := c.pattern
+		o.Pairs, o.Demand = nil, nil
+		for from, row := range m {
+			for to, count := range row {
+				if from != to {
+					o.Pairs, o.Demand = append(o.Pairs, rates.Pair{From: from, To: to}), append(o.Demand, units.Bytes(count*each))
+				}
+			}
+		}
+		if i == 0 {
+			c.pattern = o
+		} else {
+			c.back = &o
+		}
+	}
 }
 
 // among is what is sent between pairs.
@@ -53,17 +100,19 @@ func among(pairs [][2]int, c *spec.Carriage) rates.Options {
 
 // offlineRates are the rates of steps with control: offline, by step: read from their
 // files, or computed.
-func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows.Schedule) (map[int]*rates.File, error) {
-	found := make(map[int]*rates.File)
+func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows.Schedule) (map[int]stepRates, error) {
+	found := make(map[int]stepRates)
 	for i := range o.File.Steps {
 		c := carriedBy(o.Plan, i, &o.File.Steps[i], jobs[i], schedules[i])
 		if c.RD == nil || c.RD.Control != spec.ControlOffline {
 			continue
 		}
-		var file *rates.File
+		var file, back *rates.File
 		var err error
 		if c.RD.Rates == "" {
-			file, err = rates.Compute(c.plan, c.pattern)
+			if file, err = rates.Compute(c.plan, c.pattern); err == nil && c.back != nil {
+				back, err = rates.Compute(c.plan, *c.back)
+			}
 		} else {
 			file, err = readRates(o, c.RD.Rates, len(c.plan.Ranks))
 		}
@@ -73,7 +122,7 @@ func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows
 		if c.algorithm == worker.Direct && len(file.Phases) > 1 {
 			return nil, fmt.Errorf("%v: %w: %d phases, and %s has one: want algorithm: %s", o.File.Source.Pos(c.at+".algorithm"), ErrRates, len(file.Phases), worker.Direct, worker.Pairwise)
 		}
-		found[i] = file
+		found[i] = stepRates{file, back}
 	}
 	return found, nil
 }
@@ -96,7 +145,7 @@ func (s *session) job(index int, name, transport string) worker.Job {
 	step, ordinal := &s.file.Steps[index], s.ordinal(index)
 	c := carriedBy(s.plan, index, step, s.trainings[index], s.schedules[index])
 	return worker.Job{
-		Name: name, Ranks: c.plan.Ranks, Transport: transport, Family: c.Version(), RD: c.RD, RoCE: c.RoCE, Rates: s.rates[index], Secret: s.secretOf(c.RD), RoundTrip: c.roundTrip(),
+		Name: name, Ranks: c.plan.Ranks, Transport: transport, Family: c.Version(), RD: c.RD, RoCE: c.RoCE, Rates: s.rates[index].File, RatesBack: s.rates[index].back, Secret: s.secretOf(c.RD), RoundTrip: c.roundTrip(),
 		BasePort: s.basePort(ordinal), Ordinal: ordinal + 1, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, c.plan.Ranks),
 	}
 }

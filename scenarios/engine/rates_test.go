@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
+	"railbed/workloads/collective"
+	"railbed/workloads/worker"
 )
 
 // plannedAllToAll is an all-to-all at computed rates.
@@ -68,6 +71,54 @@ func TestRatesOfAllToAll(t *testing.T) {
 	}
 	if _, err := offlineRates(o, nil, nil); !errors.Is(err, ErrRates) || !strings.Contains(err.Error(), "a.yaml:3:") || !strings.Contains(err.Error(), "want algorithm: pairwise") {
 		t.Errorf("phases of an algorithm that has one: %v", err)
+	}
+}
+
+// TestRatesByDemand holds that an all-to-all of unequal parts and a mixture of experts have
+// rates in proportion to what pairs carry, out and back.
+func TestRatesByDemand(t *testing.T) {
+	for _, c := range []struct {
+		step     string
+		exchange int
+	}{
+		{"kind: all-to-all, size: 64KiB, skew: 1", 0},
+		{"kind: moe, moe: {experts: 8, tokens: 64, hidden: 512, top-k: 2, skew: 1}", 0},
+		{"kind: moe, moe: {experts: 8, tokens: 64, hidden: 512, top-k: 2, skew: 1}", 1},
+	} {
+		path := filepath.Join(t.TempDir(), "a.yaml")
+		text := "name: a\nfabric: {topology: single-switch, params: {hosts: 4}, links: {default: {rate: 100mbit}}}\nsteps: [{workload: {name: w, " + c.step + ", algorithm: direct, transport: rd, rd: {control: offline}}}]\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := load(t, path)
+		found, err := offlineRates(&o, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		carried := collective.Skewed(4, 64<<10/4, 1, o.Plan.Seed)
+		file := found[0].File
+		if c.step[:9] == "kind: moe" {
+			carried = worker.Matrices(o.File.Steps[0].Workload.MoE.Config(4, o.Plan.Seed))[c.exchange]
+			if c.exchange == 1 {
+				file = found[0].back
+			}
+		}
+		// The last ends when the port with most to do can: 98 % of its rate are for data.
+		var last, most float64
+		for rank := range 4 {
+			var in, out float64
+			for other := range 4 {
+				if other == rank {
+					continue
+				}
+				in, out = in+float64(carried[other][rank]), out+float64(carried[rank][other])
+				last = max(last, float64(carried[rank][other])/float64(file.From(rank, 0)[other]))
+			}
+			most = max(most, in/98e6, out/98e6)
+		}
+		if math.Abs(last/most-1) > 1e-3 {
+			t.Errorf("%s, exchange %d: the last pair ends after %v, the fullest port could after %v", c.step, c.exchange, last, most)
+		}
 	}
 }
 

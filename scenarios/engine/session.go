@@ -16,7 +16,6 @@ import (
 	"railbed/capture/report"
 	"railbed/testbed"
 	"railbed/testbed/plan"
-	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
 	"railbed/transports/rd/privacy"
@@ -41,7 +40,7 @@ type session struct {
 	results *results
 	links   *linkBook
 	secret  func() privacy.Material // of a workload that encrypts; nil leaves it to that
-	rates   map[int]*rates.File     // by step
+	rates   map[int]stepRates       // by step
 	// trainings are the training jobs, by step.
 	trainings map[int]trainingJob
 	// algorithms are those that come from files, by step.

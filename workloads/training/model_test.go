@@ -137,6 +137,18 @@ func TestPipelineBubble(t *testing.T) {
 }
 
 // Gradients go while the backward pass goes on, the last bucket behind it.
+// Each pair carries what its groups give it, by hand: of activations of 32 * 64 * 2 bytes, and
+// of 8 layers' experts among two.
+func TestDemand(t *testing.T) {
+	_, p := compile(t, func(m *spec.Model) { m.DP, m.EP, m.Experts, m.TopK = 2, 2, 2, 2 })
+	// To the experts and back, forward and backward, in each layer a half of twice the
+	// activations; and 4 h^2 shared parameters of a layer, all of them once around two.
+	want := units.Bytes(4*8*32*64*2 + 8*4*64*64*2)
+	if got := p.Demand(); len(got) != 2 || got[0] != want || got[1] != want {
+		t.Errorf("pairs %v carry %v, want %v each", p.Pairs(), got, want)
+	}
+}
+
 func TestMayMiss(t *testing.T) {
 	_, p := compile(t, func(m *spec.Model) { m.Layers, m.DP, m.TP, m.Bucket = 2, 3, 2, 1 })
 	// By hand: each of two tensor parallel groups sums two buckets of 6 h^2 elements of two bytes

@@ -196,13 +196,19 @@ func (p *Program) MayMiss(share units.Ratio) (sum uint64) {
 		if !o.Gradients() {
 			continue
 		}
-		for _, t := range p.Tasks[o.Ranks[0]] {
-			if t.Kind == Exchange && t.Operation == i {
-				sum += uint64(share.Of(units.Bytes(uint64(len(o.Ranks)-1) * o.Bytes)))
-			}
-		}
+		sum += p.uses(i) * uint64(share.Of(units.Bytes(uint64(len(o.Ranks)-1)*o.Bytes)))
 	}
 	return sum
+}
+
+// uses is how often an operation is done in an iteration.
+func (p *Program) uses(operation int) (count uint64) {
+	for _, t := range p.Tasks[p.Operations[operation].Ranks[0]] {
+		if t.Kind == Exchange && t.Operation == operation {
+			count++
+		}
+	}
+	return count
 }
 
 // Volume is what a rank sends in one iteration within one Group.
@@ -247,6 +253,28 @@ func (p *Program) Pairs() [][2]int {
 	}
 	slices.SortFunc(pairs, func(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	return slices.Compact(pairs)
+}
+
+// Demand is what each of Pairs carries in an iteration. Who sends to several in an operation is
+// taken to send them equal parts.
+func (p *Program) Demand() []units.Bytes {
+	sums := map[[2]int]uint64{}
+	for i := range p.Operations {
+		o := &p.Operations[i]
+		uses := p.uses(i)
+		pairs, peers := o.pairs(), map[int]uint64{}
+		for _, places := range pairs {
+			peers[places[0]]++
+		}
+		for _, places := range pairs {
+			sums[[2]int{o.Ranks[places[0]], o.Ranks[places[1]]}] += uses * o.Sent(places[0]) / peers[places[0]]
+		}
+	}
+	var demand []units.Bytes
+	for _, pair := range p.Pairs() {
+		demand = append(demand, units.Bytes(sums[pair]))
+	}
+	return demand
 }
 
 // pairs are those of an operation, by places.

@@ -110,6 +110,8 @@ type Job struct {
 	// not known.
 	Rates     *rates.File
 	RoundTrip time.Duration
+	// RatesBack are those of what comes back from experts. Default: Rates.
+	RatesBack *rates.File
 	// Schedule is that of algorithm msccl.
 	Schedule *schedule.Schedule
 	// Sends are the links into which the ranks' NICs send, of all ranks or none.
@@ -446,6 +448,9 @@ func (j Job) config(i int) *workerConfig {
 		}
 		if j.Rates != nil {
 			c.Rates = j.Rates.Pairs(i)
+		}
+		if j.RatesBack != nil {
+			c.RatesBack = j.RatesBack.Pairs(i)
 		}
 		if i < len(j.Sends) {
 			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)

@@ -85,19 +85,20 @@ type mixture struct {
 	exchanges [exchanges][]*collective.AllToAll // by lane
 	shares    []*shares                         // of each lane
 	step      mixtureStep
+	keepTo    func(exchange int) // rates, where each exchange has its own
 }
 
-// wordBytes is the length of the elements as which messages are exchanged.
-const wordBytes = 4
+// WordBytes is the length of the elements as which messages of mixtures are exchanged.
+const WordBytes = 4
 
 // MixtureBytes is how many of the bytes that a rank sends another in an exchange go by a channel.
 func MixtureBytes(bytes int, channel collective.Channel) int {
-	from, to := channel.Part(0, bytes/wordBytes)
-	return wordBytes * (to - from)
+	from, to := channel.Part(0, bytes/WordBytes)
+	return WordBytes * (to - from)
 }
 
-// matrices are how many words ranks send each other.
-func matrices(c moe.Config) (m [exchanges]collective.Matrix) {
+// Matrices are how many words of WordBytes ranks send each other.
+func Matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 	load := c.Load()
 	for from := range c.Ranks {
 		for i := range m {
@@ -105,7 +106,7 @@ func matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 		}
 		for to := range c.Ranks {
 			out, back := c.Bytes(&load, from, to)
-			m[dispatch][from][to], m[combine][from][to] = out/wordBytes, back/wordBytes
+			m[dispatch][from][to], m[combine][from][to] = out/WordBytes, back/WordBytes
 		}
 	}
 	return m
@@ -115,9 +116,9 @@ func matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 func (w *rank) mixture(ctx context.Context) error {
 	c := &w.config
 	m := &mixture{experts: moe.NewRank(*c.MoE, c.Rank)}
-	words := matrices(*c.MoE)
+	words := Matrices(*c.MoE)
 	for i := range m.memory {
-		m.memory[i] = allocateFor(shape{input: wordBytes * words[i].InputLen(c.Rank), output: wordBytes * words[i].OutputLen(c.Rank)})
+		m.memory[i] = allocateFor(shape{input: WordBytes * words[i].InputLen(c.Rank), output: WordBytes * words[i].OutputLen(c.Rank)})
 	}
 	tables, err := w.meetInLanes(ctx, func(_ int, l *lane) (own *rendezvous, err error) {
 		own = &rendezvous{Operations: make([]collective.Memory[[]byte], exchanges)}
@@ -134,6 +135,12 @@ func (w *rank) mixture(ctx context.Context) error {
 	for i, l := range w.lanes {
 		if err := m.join(c, l, c.channels()[i], tables[i], words); err != nil {
 			return err
+		}
+	}
+	m.keepTo = func(int) {}
+	if rd, is := w.timer.endpoint.(rdEndpoint); is && c.RatesBack != nil {
+		m.keepTo = func(exchange int) {
+			rd.planned.keepTo(rd.Endpoint, [exchanges]map[int]units.Rate{c.Rates, c.RatesBack}[exchange])
 		}
 	}
 	for _, r := range c.rounds() {
@@ -184,6 +191,7 @@ func (m *mixture) operate(ctx context.Context, _ operationID) (traffic collectiv
 	err = during(ctx, m.shares, func(ctx context.Context) error {
 		began := time.Now()
 		m.experts.Pack(m.memory[dispatch].input)
+		m.keepTo(dispatch)
 		out, err := atOnce(ctx, m.exchanges[dispatch], (*collective.AllToAll).Exchange)
 		if err != nil {
 			return fmt.Errorf("dispatch: %w", err)
@@ -191,6 +199,7 @@ func (m *mixture) operate(ctx context.Context, _ operationID) (traffic collectiv
 		dispatched := time.Now()
 		m.experts.Compute(m.memory[dispatch].output, m.memory[combine].input)
 		computed := time.Now()
+		m.keepTo(combine)
 		back, err := atOnce(ctx, m.exchanges[combine], (*collective.AllToAll).Exchange)
 		if err != nil {
 			return fmt.Errorf("combine: %w", err)

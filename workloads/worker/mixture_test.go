@@ -1,8 +1,11 @@
 package worker
 
 import (
+	"slices"
 	"testing"
+	"time"
 
+	"railbed/fabric/units"
 	"railbed/testbed/spec"
 	"railbed/workloads/moe"
 )
@@ -12,6 +15,35 @@ func mixtureJob(ranks int, transport string) Job {
 	j.Kind, j.Algorithm, j.Transport, j.Seed = MoE, "", transport, 3
 	j.MoE = &moe.Config{Ranks: ranks, Experts: 2 * ranks, Tokens: 20, Hidden: 256, TopK: min(3, 2*ranks), Skew: 1, Seed: 3}
 	return j
+}
+
+// TestMixtureRates holds that what goes out and what comes back keep to rates of their own.
+func TestMixtureRates(t *testing.T) {
+	j := controlledJob(spec.ControlOffline, 1)
+	j.Kind, j.Algorithm, j.MoE, j.Size, j.Warmup, j.Iterations = MoE, Direct, mixtureJob(4, RD).MoE, 0, 0, 4
+	j.MoE.Tokens = 500
+	var most [exchanges]int // bits of a pair
+	for i, words := range Matrices(*j.MoE) {
+		for from, row := range words {
+			row[from] = 0 // stays there
+			most[i] = max(most[i], slices.Max(row)*WordBytes*8)
+		}
+	}
+	for slow, rate := range [exchanges]units.Rate{8_000_000, 15_000_000} {
+		rates := [exchanges]units.Rate{500_000_000, 500_000_000}
+		rates[slow] = rate
+		j.Rates, j.RatesBack = planned(t, Direct, rates[dispatch]), planned(t, Direct, rates[combine])
+		result, err := Run(t.Context(), j, goroutines{}, nil)
+		if err != nil || result.Wrong() != 0 {
+			t.Fatalf("%v: %+v", err, result)
+		}
+		// A bucket that is full when an exchange begins takes 5 ms off, and its last packet, of
+		// up to 64 KiB here, waits for nothing.
+		least := time.Duration(float64(most[slow]-8*64<<10)/float64(rate)*1e9) - 5*time.Millisecond
+		if took := []time.Duration{result.Mixture.Dispatch, result.Mixture.Combine}[slow]; took < least {
+			t.Errorf("exchange %d took %v, want at least %v", slow, took, least)
+		}
+	}
 }
 
 // TestMixtures holds that all comes right, that ranks send what the gates chose, and that what

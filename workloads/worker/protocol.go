@@ -106,7 +106,9 @@ type workerConfig struct {
 	Overhead int              `json:"overhead,omitempty"`
 	Dilation uint64           `json:"dilation,omitempty"`
 	// Rates are those at which it sends to other ranks, for control: offline.
-	Rates map[int]units.Rate `json:"rates,omitempty"`
+	// RatesBack are for what comes back from experts, where that has its own.
+	Rates     map[int]units.Rate `json:"rates,omitempty"`
+	RatesBack map[int]units.Rate `json:"rates_back,omitempty"`
 	// RoundTrip is how long a full packet and its acknowledgement take at most
 	// where nobody else sends, as planned; 0 is not known.
 	RoundTrip time.Duration `json:"round_trip,omitempty"`

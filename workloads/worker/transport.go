@@ -3,9 +3,11 @@ package worker
 import (
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"railbed/fabric/clock"
+	"railbed/fabric/units"
 	"railbed/transports"
 	"railbed/transports/rd"
 	"railbed/transports/rd/path"
@@ -76,7 +78,8 @@ func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) 
 		}
 		config.MTU = nic.MTU
 	}
-	client, err := control(c, &config, ranks)
+	planned := &plannedRates{rates: c.Rates, engines: uint64(max(config.Engines, 1))}
+	client, err := control(c, &config, ranks, planned)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +87,40 @@ func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) 
 	if client != nil && err == nil {
 		client.Start(e.Change)
 	}
-	return rdEndpoint{e, client}, err
+	return rdEndpoint{e, client, planned}, err
+}
+
+// plannedRates are what an endpoint keeps to with control: offline.
+type plannedRates struct {
+	mu      sync.Mutex
+	rates   map[int]units.Rate // by rank
+	engines uint64             // messages go to them in turn, so each has its part
+	fixed   []plannedRate
+}
+
+type plannedRate struct {
+	*rate.Fixed
+	to int // rank
+}
+
+func (p *plannedRates) controller(to int) rate.Controller {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := &rate.Fixed{Rate: uint64(p.rates[to]) / p.engines}
+	p.fixed = append(p.fixed, plannedRate{f, to})
+	return f
+}
+
+// keepTo changes the rates.
+func (p *plannedRates) keepTo(e *rd.Endpoint, rates map[int]units.Rate) {
+	e.Change(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.rates = rates
+		for _, f := range p.fixed {
+			f.Rate = uint64(rates[f.to]) / p.engines
+		}
+	})
 }
 
 // missSlots is for how many slots a grant is good. Who is late by less than that sends in
@@ -102,7 +138,7 @@ const leastTarget = 250 * time.Microsecond
 
 // control sets what holds the endpoint back besides its NIC's rate. The client, where
 // there is one, is to be started.
-func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int) (client *arbiter.Client, err error) {
+func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int, planned *plannedRates) (client *arbiter.Client, err error) {
 	if c.RD == nil || c.RD.Control == "" {
 		return nil, nil
 	}
@@ -119,10 +155,7 @@ func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int
 		policy := rate.Trained()
 		config.Control = func(int, transports.Peer) rate.Controller { return rate.NewLearned(policy, reactive) }
 	case rate.KindOffline:
-		config.Control = func(_ int, to transports.Peer) rate.Controller {
-			// Messages go to the engines in turn, so each has its part.
-			return &rate.Fixed{Rate: uint64(c.Rates[ranks(to)]) / engines}
-		}
+		config.Control = func(_ int, to transports.Peer) rate.Controller { return planned.controller(ranks(to)) }
 	case rate.KindArbiter:
 		if client, err = arbiter.Dial(c.Addr, c.Arbiter, arbiter.ClientOptions{
 			Host: c.Rank, Hosts: c.Ranks, Clock: config.Clock, Miss: clock.Dilation(c.Dilation).Passed(max(missSlots*c.SlotTime, leastMiss)), Secret: config.Secret,
@@ -152,7 +185,8 @@ func (e tcpEndpoint) account(ranks map[transports.Peer]int) *workerFinished {
 
 type rdEndpoint struct {
 	*rd.Endpoint
-	client *arbiter.Client // nil without an arbiter
+	client  *arbiter.Client // nil without an arbiter
+	planned *plannedRates
 }
 
 // Close implements transports.Endpoint.

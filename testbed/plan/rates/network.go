@@ -27,6 +27,7 @@ type network struct {
 	full     []time.Duration // delay and the time of a full packet
 	small    []time.Duration // delay and the time of an acknowledgement
 	uses     map[Pair][]Use
+	weights  map[Pair]float64 // nil is 1 of each
 }
 
 func newNetwork(p *plan.Plan, pairs []Pair, o Options) (*network, error) {

@@ -79,6 +79,10 @@ type Options struct {
 	Pattern string
 	// Pairs are in place of a pattern.
 	Pairs []Pair
+	// Demand is how much each of Pairs has to carry: their rates are in proportion to it where
+	// they share a link, so that those who share the one with most to do end together, and
+	// the others no later. Default: the same for all.
+	Demand []units.Bytes
 	// Method is MaxMin, the default, or ConflictFree.
 	Method string
 	// Headroom is the share of each link that is left to acknowledgements and to
@@ -115,6 +119,12 @@ func Compute(p *plan.Plan, o Options) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compute rates: %w", err)
 	}
+	if o.Demand != nil {
+		if o.Pairs == nil || len(o.Demand) != len(pairs) {
+			return nil, fmt.Errorf("compute rates: %d demands for %d pairs", len(o.Demand), len(pairs))
+		}
+		n.weigh(pairs, o.Demand)
+	}
 	file := &File{Format: Format, Testbed: p.Name, Ranks: len(p.Ranks), Pattern: o.Pattern, Method: o.Method, Headroom: o.Headroom}
 	switch o.Method {
 	case MaxMin:
@@ -134,6 +144,29 @@ func (n *network) crossing(pairs []Pair) []Pair {
 	return slices.DeleteFunc(slices.Clone(pairs), func(p Pair) bool { return len(n.uses[p]) == 0 })
 }
 
+// leastDemand is that of a pair that has next to nothing to carry: else its rate would hold
+// up what it has by more than a packet takes, and be too small to compute.
+const leastDemand = 4 << 10
+
+// weigh makes rates follow what pairs have to carry: a weight of 1 is the most.
+func (n *network) weigh(pairs []Pair, demand []units.Bytes) {
+	n.weights = make(map[Pair]float64, len(pairs))
+	most := max(slices.Max(demand), leastDemand)
+	for i, pair := range pairs {
+		n.weights[pair] = float64(max(demand[i], leastDemand, most/mostWeights)) / float64(most)
+	}
+}
+
+// mostWeights bounds how many times as fast as another a pair may be for its demand.
+const mostWeights = 1 << 16
+
+func (n *network) weight(p Pair) float64 {
+	if n.weights == nil {
+		return 1
+	}
+	return n.weights[p]
+}
+
 // roundingError is what a rate may lack of a whole number of bit/s by the
 // arithmetic alone.
 const roundingError = 1e-3
@@ -142,12 +175,14 @@ const roundingError = 1e-3
 func (n *network) phase(pairs []Pair) Phase {
 	loads := make([][]Use, len(pairs))
 	for i, pair := range pairs {
-		loads[i] = n.uses[pair]
+		for _, u := range n.uses[pair] {
+			loads[i] = append(loads[i], Use{u.Link, u.Share * n.weight(pair)})
+		}
 	}
 	filled, tight := Fill(n.capacity, loads)
 	ph := Phase{Rates: []Entry{}}
 	for i, pair := range pairs {
-		ph.Rates = append(ph.Rates, Entry{From: pair.From, To: pair.To, Rate: max(units.Rate(filled[i]+roundingError), 1), Bottleneck: n.names[tight[i]]})
+		ph.Rates = append(ph.Rates, Entry{From: pair.From, To: pair.To, Rate: max(units.Rate(filled[i]*n.weight(pair)+roundingError), 1), Bottleneck: n.names[tight[i]]})
 	}
 	slices.SortFunc(ph.Rates, func(a, b Entry) int {
 		if a.From != b.From {
