@@ -337,6 +337,14 @@ func known(kind, algorithm string) bool {
 	return slices.Contains(spec.Algorithms(kind), algorithm)
 }
 
+// ratesOf are those of a rank, none where there is no file.
+func ratesOf(f *rates.File, rank int) map[int]units.Rate {
+	if f == nil {
+		return nil
+	}
+	return f.Pairs(rank)
+}
+
 // offline says that the job keeps to planned rates.
 func (j Job) offline() bool {
 	return j.Transport == RD && j.RD != nil && j.RD.Control == spec.ControlOffline
@@ -446,12 +454,7 @@ func (j Job) config(i int) *workerConfig {
 			c.Arbiter = j.arbiterAt()
 			c.SlotTime, _ = j.slotTime() // arbitrate has said what is wrong
 		}
-		if j.Rates != nil {
-			c.Rates = j.Rates.Pairs(i)
-		}
-		if j.RatesBack != nil {
-			c.RatesBack = j.RatesBack.Pairs(i)
-		}
+		c.Rates, c.RatesBack = ratesOf(j.Rates, i), ratesOf(j.RatesBack, i)
 		if i < len(j.Sends) {
 			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
 		}
