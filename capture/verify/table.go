@@ -61,6 +61,12 @@ var kinds = []kind{
 			w, err := s.Traffic(p.RailLocal)
 			return NewRailLocal(w), err
 		}},
+	{"partial-sums", "ar",
+		func(p *spec.PacketsCheck) []string { return []string{p.PartialSums} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			w, err := s.Traffic(p.PartialSums)
+			return NewPartialSums(w), err
+		}},
 	{"conservation", `"*"`,
 		func(p *spec.PacketsCheck) []string { return []string{p.Conservation} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {

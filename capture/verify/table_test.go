@@ -64,7 +64,7 @@ func TestTitles(t *testing.T) {
 // A workload that did not end leaves nothing to compare with.
 func TestChecksOfAWorkloadNeedIt(t *testing.T) {
 	unknown := errors.New("did not come to its end")
-	for _, text := range []string{"rank-nic: ar", "rail-local: ar", "bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}"} {
+	for _, text := range []string{"rank-nic: ar", "rail-local: ar", "partial-sums: ar", "bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}"} {
 		asked, err := spec.ParsePacketsCheck("x", text)
 		if err != nil {
 			t.Fatal(err)

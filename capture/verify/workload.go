@@ -34,8 +34,10 @@ type Workload struct {
 	Pairs [][2]int `json:"pairs,omitempty"`
 	// Across is that ranks are expected to send what they send to ranks of other nodes,
 	// and that nothing is said about what stays within a node, where no tap is.
-	Across bool   `json:"across,omitempty"`
-	Ranks  []Rank `json:"ranks"`
+	Across bool `json:"across,omitempty"`
+	// Sums are those of a workload that switches add up; nil is none.
+	Sums  *Sums  `json:"sums,omitempty"`
+	Ranks []Rank `json:"ranks"`
 }
 
 // Rank is one rank of a workload.

@@ -60,11 +60,50 @@ func TestInNetworkRepeats(t *testing.T) {
 	t.Errorf("%s, where nothing is lost", said)
 }
 
+const addingTree = `
+fabric:
+  topology: leaf-spine
+  params: {leaves: 2, spines: 1, hosts-per-leaf: 2}
+  switch: {kind: soft, aggregation: {slots: 16, timeout: 5s}}
+  links: {default: {rate: 200mbit, delay: 10us, mtu: 1500}}
+`
+
+// TestInNetworkTree holds that two leaves and a spine add up what four hosts send, with one partial
+// sum of each leaf for each slot, and that sums stay exact where every link loses packets.
+func TestInNetworkTree(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	r := runAll(t, t.Context(), options(t, addingTree+`
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - workload: {name: clean, kind: all-reduce, algorithm: in-network, type: int32, size: 64KiB, iterations: 2}
+  - link: {where: "*--*", set: {loss: 2%}}
+  - workload: {name: lossy, kind: all-reduce, algorithm: in-network, ip: 6, size: 64KiB, iterations: 2}
+checks:
+  - workload: {name: clean, correct: true}
+  - workload: {name: lossy, correct: true}
+  - packets: {bytes-per-rank: {workload: clean, formula: in-network-all-reduce, tolerance: 0%}}
+  - packets: {bytes-per-rank: {workload: lossy, formula: in-network-all-reduce, tolerance: 0%}}
+  - packets: {partial-sums: clean}
+  - packets: {partial-sums: lossy}
+`))
+	if r.Verdict != verdict.Pass {
+		t.Fatalf("%s: %s", r.Verdict, r.Reason)
+	}
+	for _, check := range r.Checks[4:] {
+		if want := "393216 bytes for 786432 that came; "; !strings.Contains(check.Summary, want) {
+			t.Errorf("%s, want %q", check.Summary, want)
+		}
+	}
+	if lossy := r.Checks[5].Summary; strings.Contains(lossy, "; 0 sent again") {
+		t.Errorf("%s, where 2 %% are lost", lossy)
+	}
+}
+
 // TestInNetworkNamesWhoIsMissing holds that a rank that dies or stands still is named within a
-// bounded time, and that the others do not wait for it.
+// bounded time, whichever switch waits for it, and that the others do not wait for it.
 func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	p := plantest.Compile(t, fmt.Sprintf("name: engine-adder-%d\n%s", os.Getpid(), strings.Replace(adder, "5s", "500ms", 1)))
+	p := plantest.Compile(t, fmt.Sprintf("name: engine-adder-%d\n%s", os.Getpid(), strings.Replace(addingTree, "5s", "500ms", 1)))
 	tb, err := testbed.Up(t.Context(), p, testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +115,8 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 	}()
 	// In this order: the second job has the port of a worker of the first that had to be killed.
 	for _, test := range []struct{ signal, want string }{
-		{"STOP", "the switch waited for ranks [2]"},
-		{"KILL", "rank 2 on h2: "},
+		{"STOP", "the switch waited for ranks [3]"},
+		{"KILL", "rank 3 on h3: "},
 	} {
 		signal, want := test.signal, test.want
 		aggregator, err := worker.FindAggregator(p, p.Ranks, "")
@@ -95,7 +134,7 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 		}, nodes, func(done worker.Progress) {
 			once.Do(func() {
 				at = time.Now()
-				if out, err := tb.Node("h2").Command(t.Context(), "kill", "-"+signal, fmt.Sprint(done.Ranks[2].PID)).CombinedOutput(); err != nil {
+				if out, err := tb.Node("h3").Command(t.Context(), "kill", "-"+signal, fmt.Sprint(done.Ranks[3].PID)).CombinedOutput(); err != nil {
 					t.Errorf("%v: %s", err, out)
 				}
 			})

@@ -109,7 +109,11 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.workloads = append(s.workloads, finish(w, result, s.plan, s.algorithms[index]))
+	done := finish(w, result, s.plan, s.algorithms[index])
+	if a := job.Aggregator; a != nil {
+		done.traffic.Sums = &verify.Sums{Job: a.Job.Number, Epoch: a.Epoch}
+	}
+	s.workloads = append(s.workloads, done)
 	return nil
 }
 

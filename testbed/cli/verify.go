@@ -64,7 +64,7 @@ The rules of roce, over connections of RoCEv2 in anybody's recording, are icrc, 
 acks, writes, go-back-n, cnp and rate-decrease; one that has nothing to be applied to is
 INCONCLUSIVE and says NOT-APPLICABLE.
 
-Those of a workload, bytes-per-rank, rank-nic, crossed and rail-local, need --workload; most others,
+Those of a workload, bytes-per-rank, rank-nic, crossed, rail-local and partial-sums, need --workload; most others,
 and crossed, need the cluster. With --keys those of reliable datagrams read encrypted packets, as far as
 the capture has them whole. A check whose evidence is missing or incomplete is INCONCLUSIVE, exit
 code 5.`,

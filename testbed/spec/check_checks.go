@@ -167,6 +167,14 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 	if p.RailLocal != "" {
 		c.workloadNamed(at+".rail-local", p.RailLocal)
 	}
+	if p.PartialSums != "" {
+		c.workloadNamed(at+".partial-sums", p.PartialSums)
+		for _, step := range c.t.Steps {
+			if w := step.Workload; w != nil && w.Name == p.PartialSums && w.Algorithm != InNetwork {
+				c.report(at+".partial-sums", fmt.Sprintf("partial sums of %s, which no switch adds up", clipped(w.Name)), "want the name of a workload with algorithm: "+InNetwork)
+			}
+		}
+	}
 	if p.Conservation != "" {
 		c.pattern(c.report, at+".conservation", p.Conservation, "switch", nodeName, nodeNameForm)
 	}

@@ -379,6 +379,9 @@ type PacketsCheck struct {
 	// RailLocal names a workload: none of its packets passes a link between switches,
 	// as what stays on rails does not.
 	RailLocal string `yaml:"rail-local,omitempty" json:"rail-local,omitempty"`
+	// PartialSums names a workload with algorithm: in-network: each switch that adds up below the
+	// root sends one sum of all below it up for each round of a slot, and again only where one of them asked again.
+	PartialSums string `yaml:"partial-sums,omitempty" json:"partial-sums,omitempty"`
 	// Conservation names a switch or a glob: what enters a switch leaves it.
 	Conservation string `yaml:"conservation,omitempty" json:"conservation,omitempty"`
 	// PathSpread judges how traffic is spread over equal-cost uplinks.

@@ -293,6 +293,7 @@ var wrongFiles = []struct {
 	{"workload twice", head + "steps:\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n  - workload: {name: " + here + "ar, kind: all-reduce, size: 8B}\n", `name "ar" is taken by steps[0].workload`, "a name of its own"},
 	{"check of one of two workloads", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n  - workload: {name: br, kind: all-reduce, size: 8B}\n" +
 		"checks: [{packets: {" + here + "bytes-per-rank: {formula: ring-all-reduce, tolerance: 1%}}}]\n", "the file has 2 workloads", "add workload:"},
+	{"partial sums of a ring", head + "steps: [{capture: {at: [all], file: r.pcapng}}, {workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{packets: {partial-sums: " + here + "ar}}]\n", "partial sums of ar, which no switch adds up", "want the name of a workload with algorithm: in-network"},
 	{"packets without a capture", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{" + here + "packets: {rank-nic: ar}}]\n", "a file that captures none", "add the step - capture:"},
 	{"comparison", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, busbw: " + here + "600 Mbit/s}}]\n", `comparison "600 Mbit/s"`, "want >=, >, <= or <"},
 	{"comparison in other units", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, busbw: " + here + "\">= 600 mbps\"}}]\n", `comparison ">= 600 mbps"`, "MB/s or GB/s"},

@@ -47,6 +47,7 @@ type model struct {
 	sent      int
 	most      int // messages until the run counts as stuck
 	forgeries bool
+	drop      func(delivery) bool // besides
 	// ups are partial sums that went up, by station, epoch, slot and round.
 	ups map[[4]int]int
 }
@@ -130,6 +131,9 @@ func (m *model) begin(epoch uint16) {
 func (m *model) carry(station int, up bool, data []byte) {
 	m.sent++
 	for range 2 {
+		if m.drop != nil && m.drop(delivery{station, up, data}) {
+			return
+		}
 		if m.random.Float64() >= m.loss {
 			at := m.now + 1 + clock.Time(m.random.Int64N(m.spread))
 			m.wires.Push(at, delivery{station, up, append([]byte(nil), data...)})

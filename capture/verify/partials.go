@@ -1,0 +1,272 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"railbed/testbed/plan"
+	"railbed/testbed/verdict"
+	"railbed/transports/wire"
+)
+
+// Sums is a workload that switches add up: the job of the plan, by its number, and the life of it
+// that the workload had.
+type Sums struct {
+	Job   uint16 `json:"job"`
+	Epoch uint16 `json:"epoch"`
+}
+
+// PartialSums holds that switches add up on the way: each but the root sends, for every round of
+// a slot in which all below it have sent to it, one partial sum of all of them up, by the link to the next switch, and
+// again only when one of them has asked again. What a switch receives and sends is
+// read at its own ports.
+type PartialSums struct {
+	workload Workload
+	capture  *Capture
+	job      *plan.AggregationJob
+	members  []*member // all of the tree but the root
+	wrong    findings
+	short    findings // wrong, where no packet is missing
+	count    struct{ wrong, short uint64 }
+}
+
+// member is a switch that sends partial sums.
+type member struct {
+	*plan.AggregationSwitch
+	workers  uint64
+	children map[netip.Addr]uint64 // their workers, by address
+	slots    map[int]*partialRound // by slot and set
+	partials uint64                // rounds of which a sum went up
+	again    uint64
+	bytes    uint64 // of elements, each once
+	below    uint64 // and of those that came
+	dropped  uint64 // partial sums that were lost on the link
+}
+
+// partialRound is a round of a slot at a switch.
+type partialRound struct {
+	round     uint32
+	came      uint64 // workers
+	questions int    // updates that came again
+	sent      int
+	lost      bool // some of these
+}
+
+// NewPartialSums makes the check.
+func NewPartialSums(w Workload) *PartialSums { return &PartialSums{workload: w} }
+
+// Begin implements Check.
+func (k *PartialSums) Begin(c *Capture) {
+	k.capture = c
+	if c.Plan == nil || k.workload.Sums == nil {
+		return
+	}
+	for i := range c.Plan.Switches {
+		if soft := c.Plan.Switches[i].Soft; soft != nil && soft.Aggregation != nil {
+			for n := range soft.Aggregation.Jobs {
+				if job := &soft.Aggregation.Jobs[n]; job.Number == k.workload.Sums.Job {
+					k.job = job
+				}
+			}
+		}
+	}
+	if k.job == nil {
+		return
+	}
+	for at := 1; at < len(k.job.Tree); at++ {
+		one := &member{AggregationSwitch: &k.job.Tree[at], workers: k.job.Below(at), children: map[netip.Addr]uint64{}, slots: map[int]*partialRound{}}
+		for _, w := range one.Workers {
+			for _, addr := range []netip.Addr{k.job.Workers[w].Addr4, k.job.Workers[w].Addr6} {
+				one.children[addr] |= 1 << w // ranks may share a NIC
+			}
+		}
+		for i := range k.job.Tree {
+			if below := &k.job.Tree[i]; below.Above == at {
+				one.children[below.Addr4], one.children[below.Addr6] = k.job.Below(i), k.job.Below(i)
+			}
+		}
+		k.members = append(k.members, one)
+	}
+}
+
+// Packet implements Check.
+func (k *PartialSums) Packet(p *Packet) {
+	a := p.Aggregation
+	if a == nil || p.Flow == nil || k.job == nil || p.Tap.NIC || a.Job() != k.job.Number || a.Epoch() != k.workload.Sums.Epoch || int(a.Slot()) >= k.job.Slots {
+		return
+	}
+	for _, m := range k.members {
+		if m.Switch != p.Tap.Node {
+			continue
+		}
+		src, dst := p.Flow.Src.Addr(), p.Flow.Dst.Addr()
+		up := a.Kind() == wire.AggregationPartial
+		switch own := func(addr netip.Addr) bool { return addr == m.Addr4 || addr == m.Addr6 }; {
+		case p.Direction == Out && own(src) && up:
+			k.sent(m, p)
+		case p.Direction == In && p.Drop == "" && own(dst) && (up || a.Kind() == wire.AggregationUpdate) && m.children[src]&a.Bitmap() != 0:
+			k.came(m, a)
+		case p.Direction == Out && m.children[src]&a.Bitmap() != 0 && (up || a.Kind() == wire.AggregationUpdate) && !own(dst):
+			k.wrongly("%s let an update of %s for %s pass", m.Switch, p.Flow.Src, p.Flow.Dst)
+		}
+	}
+}
+
+func (k *PartialSums) wrongly(format string, args ...any) {
+	k.count.wrong++
+	k.wrong.exemplify(format, args...)
+}
+
+func (k *PartialSums) shortly(format string, args ...any) {
+	k.count.short++
+	k.short.exemplify(format, args...)
+}
+
+// at is the round of a slot that a message is about; nil if that is past.
+func (k *PartialSums) at(m *member, a wire.Aggregation) *partialRound {
+	key := 2*int(a.Slot()) + a.Set()
+	s := m.slots[key]
+	if s == nil {
+		s = &partialRound{round: a.Round()}
+		m.slots[key] = s
+	}
+	switch ahead := int32(a.Round() - s.round); {
+	case ahead < 0:
+		return nil
+	case ahead > 0:
+		k.over(m, int(a.Slot()), s)
+		*s = partialRound{round: a.Round()}
+	}
+	return s
+}
+
+// over judges a round of which nothing more comes.
+func (k *PartialSums) over(m *member, slot int, s *partialRound) {
+	if s.came == m.workers && s.sent == 0 && !s.lost {
+		k.shortly("%s: no partial sum of slot %d, round %d went up, for which all below it had sent", m.Switch, slot, s.round)
+	}
+}
+
+// came takes what a child sent.
+func (k *PartialSums) came(m *member, a wire.Aggregation) {
+	s := k.at(m, a)
+	if s == nil {
+		return
+	}
+	if s.came&a.Bitmap() != 0 {
+		s.questions++
+		return
+	}
+	s.came |= a.Bitmap()
+	m.below += 4 * uint64(a.Elements())
+}
+
+// sent takes a partial sum.
+func (k *PartialSums) sent(m *member, p *Packet) {
+	a := p.Aggregation
+	if a.Bitmap() != m.workers || p.Flow.Dst.Addr() != k.job.Tree[m.Above].Addr4 && p.Flow.Dst.Addr() != k.job.Tree[m.Above].Addr6 {
+		k.wrongly("%s sent %s a sum of %s, want of %s to %s", m.Switch, p.Flow.Dst, k.ranks(a.Bitmap()), k.ranks(m.workers), k.job.Tree[m.Above].Switch)
+		return
+	}
+	s := k.at(m, a)
+	if s == nil {
+		k.wrongly("%s sent a sum of slot %d up whose round %d was over", m.Switch, a.Slot(), a.Round())
+		return
+	}
+	if p.Drop != "" { // from its queue, or when it was on the link, where it was sent before
+		m.dropped++
+		s.lost = true
+		return
+	}
+	if s.came != m.workers {
+		k.shortly("%s sent a sum of slot %d, round %d, before that of %s had come", m.Switch, a.Slot(), a.Round(), k.ranks(m.workers&^s.came))
+	}
+	if s.sent++; s.sent == 1 {
+		m.partials++
+		m.bytes += 4 * uint64(a.Elements())
+		return
+	}
+	m.again++
+	if s.sent > 1+s.questions {
+		k.shortly("%s sent the sum of slot %d, round %d up %d times, and was asked again %d times", m.Switch, a.Slot(), a.Round(), s.sent, s.questions)
+	}
+}
+
+// ranks names workers by their ranks.
+func (k *PartialSums) ranks(workers uint64) string {
+	var ranks []int
+	for ; workers != 0; workers &= workers - 1 {
+		if w := bits.TrailingZeros64(workers); w < len(k.job.Workers) {
+			ranks = append(ranks, k.job.Workers[w].Rank)
+		}
+	}
+	return fmt.Sprintf("ranks %v", ranks)
+}
+
+// taps are those of the members' ports.
+func (k *PartialSums) taps() (taps []*Tap) {
+	for _, tap := range k.capture.Taps {
+		if slices.ContainsFunc(k.members, func(m *member) bool { return m.Switch == tap.Node }) {
+			taps = append(taps, tap)
+		}
+	}
+	return taps
+}
+
+// Result implements Check.
+func (k *PartialSums) Result() Result {
+	r := Result{Name: "partial-sums " + k.workload.Name, Measured: map[string]float64{}}
+	if k.job == nil || len(k.members) == 0 {
+		r.Verdict = verdict.Inconclusive
+		r.Summary = "no switch sends partial sums of this workload: it is added up by one, or by none of the plan"
+		return r
+	}
+	taps := k.taps()
+	lossy := k.capture.lossy(taps)
+	for _, m := range k.members {
+		for _, key := range slices.Sorted(maps.Keys(m.slots)) {
+			k.over(m, key/2, m.slots[key])
+		}
+	}
+	k.wrong.count(k.count.wrong, "messages that a switch which adds up does not send")
+	k.short.count(k.count.short, "rounds in which not one sum went up when all had come, or again when one asked")
+	wrong, unclear := k.wrong.all(), []string(nil)
+	if lossy {
+		unclear = k.short.all()
+	} else {
+		wrong = append(wrong, k.short.all()...)
+	}
+	var partials, again, bytes, below uint64
+	for _, m := range k.members {
+		partials, again, bytes, below = partials+m.partials, again+m.again, bytes+m.bytes, below+m.below
+		r.Measured[m.Switch+".partials"], r.Measured[m.Switch+".again"] = float64(m.partials), float64(m.again)
+		r.Measured[m.Switch+".bytes"], r.Measured[m.Switch+".below"] = float64(m.bytes), float64(m.below)
+		r.Details = append(r.Details, fmt.Sprintf("%s: %d partial sums of %s up to %s, %d bytes of elements for %d that came to it; %d sent again, %d lost on its link",
+			m.Switch, m.partials, k.ranks(m.workers), k.job.Tree[m.Above].Switch, m.bytes, m.below, m.again, m.dropped))
+		for _, port := range k.capture.Plan.Switch(m.Switch).Ports {
+			if k.capture.Tap(m.Switch, port.Name) == nil {
+				unclear = append(unclear, fmt.Sprintf("%s:%s was not captured", m.Switch, port.Name))
+			}
+		}
+		want := uint64(k.workload.Ranks[m.first()].Expected)
+		switch line := fmt.Sprintf("%s: sent %d bytes up, the algorithm sends %d", m.Switch, m.bytes, want); {
+		case m.partials == 0:
+			unclear = append(unclear, m.Switch+": no partial sum of the workload")
+		case m.bytes > want || m.bytes < want && !lossy:
+			wrong = append(wrong, line)
+		case m.bytes < want:
+			unclear = append(unclear, line)
+		}
+	}
+	r.Measured["partials"], r.Measured["again"], r.Measured["bytes"], r.Measured["below"] = float64(partials), float64(again), float64(bytes), float64(below)
+	r.Summary = fmt.Sprintf("%d switches sent %d partial sums up, each once for all below, %d bytes for %d that came; %d sent again for hosts that asked again",
+		len(k.members), partials, bytes, below, again)
+	k.capture.conclude(&r, taps, wrong, unclear)
+	return r
+}
+
+// first is the least worker below the switch.
+func (m *member) first() int { return bits.TrailingZeros64(m.workers) }
