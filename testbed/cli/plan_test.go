@@ -37,6 +37,10 @@ func TestPlanCommand(t *testing.T) {
 			t.Errorf("the table lacks %q:\n%s", want, out)
 		}
 	}
+	const tree = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}, switch: {kind: soft, aggregation: {}}}\n"
+	if _, out, _ := railbed(tree, "plan", "-"); !strings.Contains(out, "all ranks                 spine1 (leaf1 (ranks 0 1), leaf2 (ranks 2 3))       8.704us              6") {
+		t.Errorf("no tree of switches that add up:\n%s", out)
+	}
 	code, out, _ = railbed(smallFile, "plan", "-", "-o", "json")
 	var p plan.Plan
 	if err := json.Unmarshal([]byte(out), &p); code != 0 || err != nil {

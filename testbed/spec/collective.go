@@ -205,8 +205,6 @@ func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 	switch {
 	case w.Transport != "" && w.Transport != InSwitch:
 		c.report(at+".transport", "transport: "+clipped(w.Transport)+" of algorithm: "+InNetwork+", which the switch's own protocol carries", "remove it")
-	case w.Kind == KindSGD:
-		c.report(at+".algorithm", "algorithm: "+InNetwork+" of "+KindSGD, "want another algorithm")
 	case kind != element.Float32 && kind != element.Int32:
 		c.report(at+".type", "type: "+clipped(w.Type)+" of algorithm: "+InNetwork, fmt.Sprintf("want %s or %s", element.Float32, element.Int32))
 	case cmp.Or(w.Op, string(element.Sum)) != string(element.Sum):

@@ -79,7 +79,7 @@ func (j Job) checkInNetwork(problem func(format string, args ...any)) {
 	if j.Algorithm != InNetwork {
 		return
 	}
-	if j.Type != element.Float32 && j.Type != element.Int32 || j.Op != element.Sum || j.SGD != nil {
+	if j.Kind != AllReduce || j.Type != element.Float32 && j.Type != element.Int32 || j.Op != element.Sum {
 		problem("%s of %s by %s: a switch makes sums of %s and %s", j.Op, j.Type, InNetwork, element.Float32, element.Int32)
 	}
 	if j.Aggregator == nil || len(j.Aggregator.Job.Workers) != len(j.Ranks) {
@@ -104,6 +104,7 @@ type inNetwork struct {
 	buffers
 	client  *aggregation.Client
 	kind    element.Type
+	masked  bool // sums are modulo 2^32
 	pattern *collective.Pattern
 }
 
@@ -125,10 +126,21 @@ func (w *rank) aggregate(ctx context.Context) error {
 	most := int(slices.Max(c.Sizes))
 	whole := allocateFor(shape{input: most, output: most})
 	var sent collective.Traffic
+	var p part
+	var view buffers
+	at := -1
 	for _, r := range c.rounds() {
 		size := int(c.Sizes[r.size])
-		p := &inNetwork{whole.view(shape{input: size, output: size}), client, c.Type, pattern}
-		if err := w.round(ctx, p, p.output, &r); err != nil {
+		if r.size != at {
+			at, view = r.size, whole.view(shape{input: size, output: size})
+			p = &inNetwork{view, client, c.Type, c.SGD != nil && c.SGD.Exchange == spec.ExchangeEncrypted, pattern}
+			if c.SGD != nil {
+				if p, err = w.learn(p, view); err != nil {
+					return err
+				}
+			}
+		}
+		if err := w.round(ctx, p, view.output, &r); err != nil {
 			return missingRanks(err, c)
 		}
 		operations := uint64(r.before + r.count)
@@ -171,7 +183,10 @@ func (p *inNetwork) operate(ctx context.Context, id operationID) (collective.Tra
 	}
 	size := uint64(len(p.output))
 	traffic := collective.Traffic{Sent: size, Received: size}
-	if p.kind == element.Int32 {
+	switch {
+	case p.masked:
+		return traffic, p.client.Modulo(ctx, collective.Ints(p.output))
+	case p.kind == element.Int32:
 		return traffic, p.client.Int32(ctx, collective.Ints(p.output))
 	}
 	return traffic, p.client.Float32(ctx, collective.Floats(p.output))
