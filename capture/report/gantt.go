@@ -38,6 +38,7 @@ type ganttBar struct {
 const (
 	ganttCompute = "compute"
 	ganttDelay   = "delay" // time of which no device knows
+	ganttWaits   = "waits" // for other ranks to begin
 )
 
 // Sizes of the picture, in units of its view box, which is timelineWidth wide.
@@ -71,6 +72,7 @@ func newGantt(t *Training) gantt {
 	for i, name := range groups {
 		g.Keys = append(g.Keys, ganttKey{X: ganttLabels * (i + 2), Class: ganttClass(i), Text: name})
 	}
+	g.Keys = append(g.Keys, ganttKey{X: ganttLabels * (len(groups) + 2), Class: ganttWaits, Text: "waits for others"})
 	lanes := len(groups) + 1
 	scale := (timelineWidth - ganttLabels) / end
 	y := ganttKeys
@@ -79,13 +81,21 @@ func newGantt(t *Training) gantt {
 		if rank < len(t.PerRank) {
 			band.Text = fmt.Sprintf("rank %d, %s", t.PerRank[rank].Rank, t.PerRank[rank].Node)
 		}
+		var waiting []ganttBar
 		for _, b := range bars {
 			bar := ganttBar{X: ganttLabels + b.Start*scale, Width: max(1, (b.End-b.Start)*scale), Y: y, Class: b.Group, Text: fmt.Sprintf("%s (%s): %s to %s", b.Name, b.Group, seconds(b.Start), seconds(b.End))}
 			if i := slices.Index(groups, b.Group); i >= 0 {
 				bar.Y, bar.Class = y+(i+1)*ganttLane, ganttClass(i)
 			}
+			if begun := ganttLabels + b.Begun*scale; b.Begun > b.Start {
+				waits := bar
+				waits.Class, waits.Width, waits.Text = ganttWaits, max(1, begun-bar.X), waits.Text+", waited until "+seconds(b.Begun)
+				waiting = append(waiting, waits)
+				bar.Width, bar.X = max(1, bar.X+bar.Width-begun), begun
+			}
 			band.Bars = append(band.Bars, bar)
 		}
+		band.Bars = append(waiting, band.Bars...) // below the others
 		g.Bands = append(g.Bands, band)
 		y += band.Height + ganttGap
 	}

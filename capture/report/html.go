@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"path"
 	"strconv"
 	"time"
 
@@ -38,6 +39,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"bars":      newBars,
 	"curves":    newCurves,
 	"gantt":     func(t Training) gantt { return newGantt(&t) },
+	"base":      path.Base,
+	"split":     func(t Training) split { return newSplit(&t) },
 	"loss":      loss,
 	"inc":       func(i int) int { return i + 1 },
 }).Parse(pageText))

@@ -47,11 +47,13 @@ type TrainingRank struct {
 }
 
 // TrainingGroup is the payload that a rank sent in one kind of group, such as dp, over all
-// iterations, those to warm up included: by its program, and by its own count.
+// iterations, those to warm up included: by its program, and by its own count. Exposed is the
+// part of the rank's that was the group's, which is divided where several were under way.
 type TrainingGroup struct {
-	Group    string `json:"group"`
-	Expected uint64 `json:"expected"`
-	Sent     uint64 `json:"sent"`
+	Group    string  `json:"group"`
+	Expected uint64  `json:"expected"`
+	Sent     uint64  `json:"sent"`
+	Exposed  float64 `json:"exposed"`
 }
 
 // TrainingBar is a task: a computation or an exchange of a group.
@@ -60,6 +62,8 @@ type TrainingBar struct {
 	Group string  `json:"group"` // compute, delay, or the group's
 	Start float64 `json:"start"` // seconds from the iteration's begin
 	End   float64 `json:"end"`
+	// Begun is when all ranks of an exchange had begun it: until then it waited for others.
+	Begun float64 `json:"begun,omitempty"`
 }
 
 // Median is that of the iterations, 0 of none.
@@ -88,7 +92,8 @@ type trainingVolume struct {
 	Group       string
 	Ranks       int // that send in it
 	Least, Most uint64
-	Sent        string // whether the ranks' own counts agree
+	Exposed     float64 // of all ranks of the job, in the mean
+	Sent        string  // whether the ranks' own counts agree
 }
 
 // volumes are those of a job, by group.
@@ -104,6 +109,7 @@ func (t *Training) volumes() (all []trainingVolume) {
 			v := &all[i]
 			v.Ranks++
 			v.Least, v.Most = min(v.Least, g.Expected/runs), max(v.Most, g.Expected/runs)
+			v.Exposed += g.Exposed / float64(len(t.PerRank))
 			if g.Sent != g.Expected {
 				v.Sent = fmt.Sprintf("rank %d sent %d in all, want %d", r.Rank, g.Sent, g.Expected)
 			}
@@ -128,15 +134,15 @@ func (t *textWriter) trainings(jobs []Training) {
 		}
 	}
 	t.table(rows)
-	rows = newRows("training", "group", "ranks", "bytes of a rank\nin an iteration", "ranks' counts")
-	rightAligned(rows, 3, 4)
+	rows = newRows("training", "group", "ranks", "exposed\ncommunication", "bytes of a rank\nin an iteration", "ranks' counts")
+	rightAligned(rows, 3, 4, 5)
 	for i := range jobs {
 		for _, v := range jobs[i].volumes() {
 			bytes := fmt.Sprint(v.Least)
 			if v.Most > v.Least {
 				bytes = fmt.Sprintf("%d to %d", v.Least, v.Most)
 			}
-			rows.AppendRow(table.Row{jobs[i].Name, v.Group, v.Ranks, bytes, v.Sent})
+			rows.AppendRow(table.Row{jobs[i].Name, v.Group, v.Ranks, percent(v.Exposed), bytes, v.Sent})
 		}
 	}
 	t.table(rows)

@@ -150,7 +150,7 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 		whole, _ := program.Times(ideal)
 		made.Ideal = whole.Seconds()
 	}
-	sums := make([]training.Times, r.Ranks)
+	sums, exposed := make([]training.Times, r.Ranks), make([]map[string]time.Duration, r.Ranks)
 	var iterations time.Duration
 	for _, o := range r.Operations {
 		if !o.Timed {
@@ -163,6 +163,12 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 			sums[rank].Compute += times.Compute
 			sums[rank].Exposed += times.Exposed
 			sums[rank].Idle += times.Idle
+			if exposed[rank] == nil {
+				exposed[rank] = map[string]time.Duration{}
+			}
+			for group, d := range o.ExposedBy[rank] {
+				exposed[rank][group] += d
+			}
 		}
 	}
 	runs := uint64(t.Warmup + t.Iterations)
@@ -178,7 +184,11 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 			one.Compute, one.Exposed, one.Idle = sums[rank].Compute.Seconds()/whole, sums[rank].Exposed.Seconds()/whole, sums[rank].Idle.Seconds()/whole
 		}
 		for _, v := range program.Volumes(rank) {
-			one.Groups = append(one.Groups, report.TrainingGroup{Group: v.Group, Expected: v.Bytes * runs, Sent: result.Groups[v.Group]})
+			g := report.TrainingGroup{Group: v.Group, Expected: v.Bytes * runs, Sent: result.Groups[v.Group]}
+			if whole > 0 {
+				g.Exposed = exposed[rank][v.Group].Seconds() / whole
+			}
+			one.Groups = append(one.Groups, g)
 		}
 		made.PerRank = append(made.PerRank, one)
 		judged := judgedRank(r.Transport, &r.PerRank[rank], units.Bytes(program.Sent(rank)*runs))
@@ -195,6 +205,7 @@ const barsKept = 20_000
 // bars are the tasks of an iteration, by rank, for the picture.
 func bars(program *training.Program, spans [][]training.Span) (all [][]report.TrainingBar) {
 	kept := 0
+	under := program.UnderWay(spans)
 	for rank, tasks := range program.Tasks {
 		if kept += len(tasks); kept > barsKept {
 			break
@@ -202,11 +213,11 @@ func bars(program *training.Program, spans [][]training.Span) (all [][]report.Tr
 		made := make([]report.TrainingBar, 0, len(tasks))
 		for i := range tasks {
 			s := spans[rank][i]
-			group := tasks[i].Kind
-			if group == training.Exchange {
-				group = program.Operations[tasks[i].Operation].Group
+			bar := report.TrainingBar{Name: tasks[i].Name, Group: tasks[i].Kind, Start: s.Start.Seconds(), End: s.End.Seconds()}
+			if bar.Group == training.Exchange {
+				bar.Group, bar.Begun = program.Operations[tasks[i].Operation].Group, under[rank][i].Start.Seconds()
 			}
-			made = append(made, report.TrainingBar{Name: tasks[i].Name, Group: group, Start: s.Start.Seconds(), End: s.End.Seconds()})
+			made = append(made, bar)
 		}
 		slices.SortStableFunc(made, func(a, b report.TrainingBar) int {
 			switch {

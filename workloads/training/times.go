@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -25,7 +26,7 @@ func (p *Program) Times(spans [][]Span) (whole time.Duration, ranks []Times) {
 			whole = max(whole, s.End)
 		}
 	}
-	under := p.underWay(spans)
+	under := p.UnderWay(spans)
 	for rank, tasks := range p.Tasks {
 		var computed, busy []Span
 		for i := range tasks {
@@ -43,9 +44,58 @@ func (p *Program) Times(spans [][]Span) (whole time.Duration, ranks []Times) {
 	return whole, ranks
 }
 
-// underWay is when the bytes of each exchange were: the n-th time that an operation is done
+// ExposedBy divides each rank's exposed time among the groups whose bytes were under way: of a
+// moment with several of them each has an equal part.
+func (p *Program) ExposedBy(spans [][]Span) (ranks []map[string]time.Duration) {
+	under := p.UnderWay(spans)
+	for rank, tasks := range p.Tasks {
+		var changes []change
+		for i := range tasks {
+			s, group := under[rank][i], ""
+			switch tasks[i].Kind {
+			case Delay:
+				continue
+			case Exchange:
+				group = p.Operations[tasks[i].Operation].Group
+			}
+			if s.End > s.Start {
+				changes = append(changes, change{s.Start, group, 1}, change{s.End, group, -1})
+			}
+		}
+		ranks = append(ranks, exposedBy(changes))
+	}
+	return ranks
+}
+
+// change is the begin or end of something of a group; the empty one is computation.
+type change struct {
+	at    time.Duration
+	group string
+	by    int
+}
+
+func exposedBy(changes []change) map[string]time.Duration {
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	exposed, active := map[string]time.Duration{}, map[string]int{}
+	var last time.Duration
+	for _, c := range changes {
+		if _, computes := active[""]; !computes {
+			for group := range active {
+				exposed[group] += (c.at - last) / time.Duration(len(active))
+			}
+		}
+		if last = c.at; active[c.group]+c.by == 0 {
+			delete(active, c.group)
+		} else {
+			active[c.group] += c.by
+		}
+	}
+	return exposed
+}
+
+// UnderWay is when the bytes of each exchange were: the n-th time that an operation is done
 // is the same one at all of its ranks.
-func (p *Program) underWay(spans [][]Span) [][]Span {
+func (p *Program) UnderWay(spans [][]Span) [][]Span {
 	type use struct{ operation, number int }
 	begun := map[use]time.Duration{}
 	each := func(do func(rank, task int, u use)) {

@@ -1,6 +1,7 @@
 package training
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -26,6 +27,29 @@ func TestTimes(t *testing.T) {
 	whole, ranks := p.Times(spans)
 	if want := []Times{{Compute: 23, Exposed: 2}, {Compute: 20, Exposed: 5}}; whole != 25 || !slices.Equal(ranks, want) {
 		t.Errorf("%d: %v, want 25: %v", whole, ranks, want)
+	}
+}
+
+// Exposed time is divided among the groups that were under way in it.
+func TestExposedBy(t *testing.T) {
+	p := &Program{
+		Operations: []Operation{{"dp", 0, schedule.AllReduce, []int{0, 1}, 8}, {"tp", 0, schedule.AllReduce, []int{0, 1}, 8}, {"ep", 0, AllToAll, []int{0, 1}, 8}},
+		Tasks: [][]Task{
+			{{Kind: Compute}, {Kind: Exchange}, {Kind: Exchange, Operation: 1}, {Kind: Delay}, {Kind: Exchange, Operation: 2}},
+			{{Kind: Compute}, {Kind: Exchange}, {Kind: Exchange, Operation: 1}, {Kind: Exchange, Operation: 2}},
+		},
+	}
+	spans := [][]Span{{{0, 10}, {5, 20}, {10, 14}, {0, 30}, {20, 24}}, {{0, 2}, {2, 20}, {9, 14}, {20, 24}}}
+	got, want := p.ExposedBy(spans), []map[string]time.Duration{{"dp": 8, "tp": 2, "ep": 4}, {"dp": 13, "tp": 2, "ep": 4}}
+	_, times := p.Times(spans)
+	for rank := range want {
+		var sum time.Duration
+		for _, d := range got[rank] {
+			sum += d
+		}
+		if !maps.Equal(got[rank], want[rank]) || sum != times[rank].Exposed {
+			t.Errorf("rank %d: %v of %v, want %v", rank, got[rank], times[rank].Exposed, want[rank])
+		}
 	}
 }
 

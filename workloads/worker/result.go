@@ -36,6 +36,8 @@ type Operation struct {
 	// operation alone, when its tasks were under way.
 	Ranks []training.Times  `json:"ranks,omitempty"`
 	Spans [][]training.Span `json:"spans,omitempty"`
+	// ExposedBy is of each rank's exposed time what was of which kind of group.
+	ExposedBy []map[string]time.Duration `json:"exposed_by,omitempty"`
 	// OtherClocks says that ranks of a training job have clocks that are not the
 	// coordinator's, so that Time, Ranks and Spans say nothing.
 	OtherClocks bool `json:"other_clocks,omitempty"`

@@ -386,4 +386,5 @@ func (r *Result) addIteration(job Job, o *Operation, dones []operationDone, rele
 		}
 	}
 	o.Time, o.Ranks = job.Training.Times(o.Spans)
+	o.ExposedBy = job.Training.ExposedBy(o.Spans)
 }
