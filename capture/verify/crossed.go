@@ -9,6 +9,7 @@ import (
 
 	"railbed/fabric/units"
 	"railbed/testbed/verdict"
+	"railbed/transports/infiniband"
 	"railbed/transports/wire"
 )
 
@@ -58,8 +59,8 @@ func (w Workload) Crossing() Crossing {
 // two nodes of one host have other ways to each other than links, such as shared
 // memory, if they are not kept apart. All payload of TCP and UDP counts that left in
 // the time of the run for another rank's node, and is not known to be somebody else's:
-// of TCP each byte once, and packets of RoCEv2 and reliable datagrams once that say that
-// they are the same again. By NICs of the ranks' nodes that are no rank's none must leave.
+// of TCP each byte once, and packets of RoCEv2, answers of READs too, and reliable datagrams
+// once that say that they are the same again. By NICs of the ranks' nodes that are no rank's none must leave.
 type Crossed struct {
 	crossing  Crossing
 	capture   *Capture
@@ -67,6 +68,7 @@ type Crossed struct {
 	others    []*roles
 	streams   map[crossedFlow]*stream
 	requests  roceFlows[struct{}]
+	answers   map[roceKey]*roceAnswers // of READs, by whom they are for
 	datagrams map[rdKey]*rdStream
 	nics      []*crossedNIC
 	ports     map[int]int // by tap index: what nic answers
@@ -83,7 +85,7 @@ type crossedNIC struct {
 
 // NewCrossed makes the check.
 func NewCrossed(c Crossing) *Crossed {
-	k := &Crossed{crossing: c, streams: map[crossedFlow]*stream{}, requests: newRoCEFlows[struct{}](atRequester), datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
+	k := &Crossed{crossing: c, streams: map[crossedFlow]*stream{}, requests: newRoCEFlows[struct{}](atRequester), answers: map[roceKey]*roceAnswers{}, datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
 	for _, w := range c.Others {
 		k.others = append(k.others, newRoles(w))
 	}
@@ -140,6 +142,8 @@ func (k *Crossed) of(p *Packet) bool {
 // again says that a datagram tells that it was sent before.
 func (k *Crossed) again(p *Packet) bool {
 	switch {
+	case p.RoCE != nil && p.RoCE.BTH.Opcode.IsRead():
+		return k.answered(p)
 	case p.RoCE != nil:
 		_, place := k.requests.request(p)
 		return place == roceAgain
@@ -156,6 +160,33 @@ func (k *Crossed) again(p *Packet) bool {
 		return s.seen.add(p.RD.PSN)
 	}
 	return false
+}
+
+// roceAnswers are those of one connection's READs that have gone.
+type roceAnswers struct {
+	latest infiniband.PSN
+	number uint32 // of latest, without an end of numbers behind 24 bits
+	seen   serialSet
+}
+
+// answered says that an answer of a READ has gone before: one that is lost is asked for again.
+func (k *Crossed) answered(p *Packet) bool {
+	key, psn := p.roceKey(), p.RoCE.BTH.PSN
+	a := k.answers[key]
+	if a == nil {
+		if len(k.answers) >= maxRoCEFlows {
+			return false
+		}
+		a = &roceAnswers{latest: psn}
+		k.answers[key] = a
+	}
+	ahead := psn.From(a.latest)
+	if ahead > roceWindow || ahead < -roceWindow { // another life of its queue pair
+		*a = roceAnswers{}
+		ahead = 0
+	}
+	a.latest, a.number = psn, a.number+uint32(ahead)
+	return a.seen.add(a.number)
 }
 
 // nic is the index of a tap that is a NIC of a rank's node, else -1.

@@ -160,8 +160,66 @@ func TestCrossedCountsOnce(t *testing.T) {
 		rd.RD = &RD{RDBase: wire.RDBase{Type: wire.RDData, PSN: psn}}
 		k.Packet(rd)
 	}
-	if r := k.Result(); r.Measured["h1:eth0 bytes"] != 700 {
-		t.Errorf("%v bytes, want 700", r.Measured)
+	answer := func(qp infiniband.QPN, psn uint32) {
+		roce := packet(infiniband.Port)
+		roce.RoCE = &RoCE{Payload: 80}
+		roce.RoCE.BTH.Opcode, roce.RoCE.BTH.PSN, roce.RoCE.BTH.DestQP = infiniband.ReadResponseMiddle, infiniband.PSN(psn), qp
+		k.Packet(roce)
+	}
+	for _, psn := range []uint32{0xFFFFFE, 0xFFFFFF, 0, 1, 0xFFFFFF, 0, 1, 2, 0xFFFFFE} { // five
+		answer(17, psn)
+	}
+	answer(18, 1)                                 // another one's
+	for _, psn := range []uint32{500_000, 2, 2} { // two of other lives
+		answer(17, psn)
+	}
+	if r := k.Result(); r.Measured["h1:eth0 bytes"] != 1500 {
+		t.Errorf("%v bytes, want 1500", r.Measured)
+	}
+}
+
+// Each packet that is not what a rank had to send, or is.
+func TestCrossedTakes(t *testing.T) {
+	p := plantest.Compile(t, clusterFile)
+	to := func(rank int) netip.AddrPort { return addrPort(Rank{Addr: p.Ranks[rank].Addr4}, 7001) }
+	for name, c := range map[string]struct {
+		change func(*Packet)
+		want   float64
+		says   string
+	}{
+		"a datagram":                     {func(*Packet) {}, 100, "rank 1, 3 (h1:eth0): 100 bytes of payload left, of at least 2"},
+		"one that arrives":               {func(p *Packet) { p.Direction = In }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one that is dropped":            {func(p *Packet) { p.Drop = "nic-overrun" }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one of no flow":                 {func(p *Packet) { p.Flow = nil }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one without payload":            {func(p *Packet) { p.Payload = 0 }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one before":                     {func(p *Packet) { p.Time = start - 11 }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one at the begin":               {func(p *Packet) { p.Time = start - 10 }, 100, ""},
+		"one at the end":                 {func(p *Packet) { p.Time = start + 10 }, 100, ""},
+		"one behind":                     {func(p *Packet) { p.Time = start + 11 }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one for the same node":          {func(p *Packet) { p.Flow.Dst = to(1) }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one for a node without a rank":  {func(p *Packet) { p.Flow.Dst = to(3) }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one that a switch adds up":      {func(p *Packet) { p.Flow.Dst, p.Aggregation = to(3), wire.Aggregation{} }, 100, ""},
+		"one of a step of traffic":       {func(p *Packet) { p.Flow.Dst = netip.AddrPortFrom(to(2).Addr(), 17000) }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"TCP to the port of a step":      {func(p *Packet) { p.Flow.Dst, p.Flow.Proto = netip.AddrPortFrom(to(2).Addr(), 17000), protoTCP }, 100, ""},
+		"one at a port of a switch":      {func(p *Packet) { p.Tap.NIC = false }, 0, "of 4 ranks the NICs of 2 were not captured"},
+		"one at a node without a rank":   {func(p *Packet) { p.Tap.Node = "h3" }, 0, "of 4 ranks the NICs of 2 were not captured"},
+		"one by a NIC that is no rank's": {func(p *Packet) { p.Tap.Port = "eth1" }, 100, "h1:eth0: 100 bytes left by this NIC, which is no rank's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			taps := []*Tap{{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}, {Index: 1, Name: "h2:eth0", Node: "h2", Port: "eth0", NIC: true}}
+			k := NewCrossed(Crossing{Name: "x", From: start - 10, To: start + 10, Datagrams: []uint16{17000}, Ranks: []CrossingRank{
+				{Rank: 0, Node: "h2", NIC: "eth0"}, {Rank: 1, Node: "h1", NIC: "eth0", Sends: 1}, {Rank: 2, Node: "h2", NIC: "eth0"}, {Rank: 3, Node: "h1", NIC: "eth0", Sends: 1},
+			}})
+			k.Begin(&Capture{Plan: p, Taps: taps})
+			k.Packet(&Packet{Flow: &Flow{Index: 1, Proto: protoUDP, Src: to(2), Dst: to(1)}, Tap: taps[1], Direction: Out, Time: start, Payload: 1})
+			packet := &Packet{Flow: &Flow{Proto: protoUDP, Src: to(1), Dst: to(2)}, Tap: taps[0], Direction: Out, Time: start, Payload: 100}
+			c.change(packet)
+			k.Packet(packet)
+			r := k.Result()
+			if got := r.Measured["h1:eth0 bytes"]; got != c.want || !strings.Contains(r.String(), c.says) || (c.want > 0) != (r.Verdict == pass) && !strings.Contains(c.says, "NIC") {
+				t.Errorf("%v bytes, want %v and %q: %s", got, c.want, c.says, r)
+			}
+		})
 	}
 }
 

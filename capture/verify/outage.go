@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"railbed/fabric/clock"
@@ -69,6 +70,16 @@ func (f *flowOutage) until(at int64) {
 	}
 }
 
+// hidden are the NICs of each node that were not captured.
+func (k *Outage) hidden() map[string][]string {
+	hidden := map[string][]string{}
+	for _, name := range k.untapped() {
+		node, _, _ := strings.Cut(name, ":")
+		hidden[node] = append(hidden[node], name)
+	}
+	return hidden
+}
+
 // Result implements Check.
 func (k *Outage) Result() Result {
 	r := Result{Name: k.titled("outage"), Measured: map[string]float64{}}
@@ -77,10 +88,19 @@ func (k *Outage) Result() Result {
 	var worst flowOutage
 	var sent, received uint64
 	flows := 0
+	hidden := k.hidden()
+	var unseen []string // flows whose arrivals may be elsewhere
 	var silent []string // flows of which nothing arrived: their outages have no end
 	for _, f := range k.flows {
 		if f.sent == 0 {
 			continue // of the other end, or half seen
+		}
+		node, known := k.nodes[f.flow.Dst.Addr()]
+		if nics := hidden[node]; len(nics) > 0 {
+			unseen = append(unseen, fmt.Sprintf("%s > %s: %s was not captured, and so not all that arrived", f.flow.Src, f.flow.Dst, strings.Join(nics, ", ")))
+			if f.received == 0 {
+				continue
+			}
 		}
 		flows++
 		sent, received = sent+f.sent, received+f.received
@@ -88,10 +108,11 @@ func (k *Outage) Result() Result {
 		if f.longest > worst.longest || worst.flow == nil {
 			worst = f
 		}
-		if _, known := k.nodes[f.flow.Dst.Addr()]; f.received == 0 && (known || len(k.nodes) == 0) {
+		if f.received == 0 && (known || len(k.nodes) == 0) {
 			silent = append(silent, fmt.Sprintf("%s > %s: none of %d datagrams arrived, and so no outage has an end", f.flow.Src, f.flow.Dst, f.sent))
 		}
 	}
+	unclear = append(unclear, unseen...)
 	switch {
 	case received == 0:
 		unclear = append(unclear, "no datagram was seen to leave one node and to arrive at another")
@@ -113,7 +134,7 @@ func (k *Outage) Result() Result {
 		}
 		if !holds {
 			line := fmt.Sprintf("the longest outage took %s, want %s", took.Round(10*time.Microsecond), k.longest)
-			if k.capture.lossy(taps) || len(silent) > 0 && !k.longest.Upper() {
+			if k.capture.lossy(taps) || len(unseen) > 0 || len(silent) > 0 && !k.longest.Upper() {
 				unclear = append(unclear, line)
 			} else {
 				wrong = append(wrong, line)

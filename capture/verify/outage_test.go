@@ -1,11 +1,16 @@
 package verify
 
 import (
+	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"railbed/testbed/plan"
+	"railbed/testbed/plan/plantest"
 	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
 )
 
 // TestOutage plays a stream of a datagram each millisecond on two flows and has one of
@@ -82,5 +87,87 @@ func TestOutageIsInVirtualTime(t *testing.T) {
 	r := k.Result()
 	if r.Measured["longest"] != 0.015 || r.Measured["began"] != 0.04 || !strings.Contains(r.Summary, "was 15ms, of 10.0.0.1:7000 > 10.0.0.2:17000, from 40ms of the recording on; 15 of 100 ") || r.Verdict == fail {
 		t.Errorf("%s: %s, %v", r.Verdict, r.Summary, r.Measured)
+	}
+}
+
+// Each reason for which an outage is not what it seems, and what is none.
+func TestOutageOfWhatWasSeen(t *testing.T) {
+	upTo, err := spec.ParseBound("<= 20ms", spec.DurationBound)
+	atLeast, err2 := spec.ParseBound(">= 20ms", spec.DurationBound)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	p := plantest.Compile(t, clusterFile)
+	const millisecond = 1_000_000
+	flow := func(index, from, to int) *Flow {
+		return &Flow{Index: index, Proto: protocolUDP, Src: addrPort(Rank{Addr: p.Ranks[from].Addr4}, 7000), Dst: addrPort(Rank{Addr: p.Ranks[to].Addr4}, 7001)}
+	}
+	tap := func(index, rank int) *Tap {
+		return &Tap{Index: index, Name: p.Ranks[rank].Node + ":eth0", Node: p.Ranks[rank].Node, Port: "eth0", NIC: true}
+	}
+	// A datagram each millisecond from h0 to h1 and to h2, all of which arrive but those from
+	// the 40th on to h2.
+	for name, c := range map[string]struct {
+		bound *spec.Bound
+		spoil func(c *Capture, p *Packet) (left bool)
+		want  verdict.Verdict
+		says  string
+	}{
+		"nothing":                {&upTo, nil, fail, "took 59ms, want <= 20ms"},
+		"the bound is another":   {&atLeast, nil, pass, "was 59ms"},
+		"a tap lost packets":     {&upTo, func(c *Capture, _ *Packet) bool { c.Taps[2].Lost = 1; return true }, unclear, "took 59ms"},
+		"it is cut off":          {&upTo, func(c *Capture, _ *Packet) bool { c.Truncated = true; return true }, unclear, "took 59ms"},
+		"it is lossy but enough": {&atLeast, func(c *Capture, _ *Packet) bool { c.Taps[2].Lost = 1; return true }, unclear, "lost 1 packets"},
+		"arrivals of another kind": {&upTo, func(_ *Capture, p *Packet) bool {
+			p.Flow.Proto = protoTCP
+			return true
+		}, unclear, "no datagram"},
+		"all arrivals are drops": {&upTo, func(_ *Capture, p *Packet) bool {
+			if p.Direction == In {
+				p.Drop = "tail"
+			}
+			return true
+		}, unclear, "no datagram"},
+		"the sender was not seen": {&upTo, func(_ *Capture, p *Packet) bool { return p.Direction == In }, unclear, "no datagram"},
+		"a receiver was not seen": {&upTo, func(c *Capture, p *Packet) bool { c.Taps = c.Taps[:2]; return p.Tap.Index < 2 }, unclear, "of 1 flows was 0s"},
+		"a receiver has another NIC": {&upTo, func(c *Capture, _ *Packet) bool {
+			twoNICs := *p
+			twoNICs.Nodes = slices.Clone(p.Nodes)
+			twoNICs.Nodes[2].NICs = append(slices.Clone(p.Nodes[2].NICs), plan.Interface{Name: "eth1"})
+			c.Plan = &twoNICs
+			return true
+		}, unclear, "h2:eth1 was not captured"},
+		"one flow came from afar": {&upTo, func(_ *Capture, p *Packet) bool { return p.Flow.Index == 0 || p.Direction == In }, pass, "of 1 flows was 0s"},
+		"at switches":             {&upTo, func(_ *Capture, p *Packet) bool { p.Tap.NIC = false; return true }, unclear, "no datagram"},
+		"what goes to nobody's NIC": {&atLeast, func(_ *Capture, p *Packet) bool {
+			if p.Flow.Index == 1 {
+				p.Flow.Dst = netip.MustParseAddrPort("192.0.2.1:7001")
+			}
+			return p.Flow.Index == 0 || p.Direction == Out
+		}, pass, "was 99ms"},
+	} {
+		flows := []*Flow{flow(0, 0, 1), flow(1, 0, 2)}
+		capture := &Capture{Plan: p, Taps: []*Tap{tap(0, 0), tap(1, 1), tap(2, 2)}, First: start, Last: start + 100*millisecond, End: start + 100*millisecond}
+		taps := capture.Taps
+		k := NewOutage(Selection{}, c.bound)
+		var all []*Packet
+		for n := range int64(100) {
+			for to, f := range flows {
+				all = append(all, &Packet{Flow: f, Tap: taps[0], Direction: Out, Time: start + n*millisecond})
+				if to == 0 || n < 40 {
+					all = append(all, &Packet{Flow: f, Tap: taps[1+to], Direction: In, Time: start + n*millisecond})
+				}
+			}
+		}
+		if c.spoil != nil {
+			all = slices.DeleteFunc(all, func(p *Packet) bool { return !c.spoil(capture, p) })
+		}
+		k.Begin(capture)
+		for _, p := range all {
+			k.Packet(p)
+		}
+		if r := k.Result(); r.Verdict != c.want || !strings.Contains(r.String(), c.says) {
+			t.Errorf("%s: want %s and %q, got %s", name, c.want, c.says, r)
+		}
 	}
 }
