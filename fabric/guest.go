@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -34,7 +35,7 @@ func withoutIngress(qdiscs []kernel.Qdisc) []kernel.Qdisc {
 // neighbours, routes, rules and RDMA devices, each read back. The node's NICs come with appear,
 // and are known by their hardware addresses. Links are shaped on the host.
 func ConfigureGuest(n plan.Node, dilation uint64, appear func() error) error {
-	h := &host{name: n.Name, node: true, portIndex: map[string]int{"lo": loopbackIndex}}
+	h := &host{name: n.Name, node: true, portIndex: map[string]int{"lo": loopbackIndex}, managed: n.Management != nil}
 	f := &Fabric{}
 	for i, nic := range n.NICs {
 		h.ports = append(h.ports, port{Interface: nic, link: i})
@@ -49,6 +50,9 @@ func ConfigureGuest(n plan.Node, dilation uint64, appear func() error) error {
 		return err
 	}
 	if err := appear(); err != nil {
+		return err
+	}
+	if err := h.configureManagement(n.Management); err != nil {
 		return err
 	}
 	if err := h.nameNICs(); err != nil {
@@ -92,6 +96,56 @@ func (f *Fabric) compareGuest(h *host) (*differences, error) {
 // nicPatience is how long a NIC may take to appear once its driver is there.
 const nicPatience = time.Minute
 
+// configureManagement does in a guest what plugins do in other nodes: it names the NIC
+// beside the fabric, before the others, whose name it may have, and gives it its address
+// and the way to everywhere.
+func (h *host) configureManagement(m *plan.ManagementNIC) error {
+	if m == nil {
+		return nil
+	}
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	index := 0
+	err = awaitNICs(func() (missing string, err error) {
+		links, err := conn.Links(false)
+		at := slices.IndexFunc(links, func(l kernel.Link) bool { return l.MAC == kernel.MAC(m.Guest.MAC) })
+		if err != nil || at < 0 {
+			return plan.ManagementName, err
+		}
+		index = links[at].Index
+		return "", nil
+	})
+	if err != nil {
+		return fmt.Errorf("name NICs of %s: %w", h.name, err)
+	}
+	batch := kernel.NewBatch(h.name, nil)
+	batch.SetName(plan.ManagementName, index, plan.ManagementName)
+	batch.AddAddress(plan.ManagementName, index, m.Addr)
+	batch.SetUp(plan.ManagementName, index, true)
+	if m.Internet {
+		batch.AddRoute(kernel.Route{
+			Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Hops: []kernel.NextHop{{Via: m.Guest.Gateway, Index: index, Dev: plan.ManagementName}},
+		})
+	}
+	return conn.Do(batch)
+}
+
+// awaitNICs asks which NIC is missing until none is.
+func awaitNICs(ask func() (missing string, err error)) error {
+	for deadline := time.Now().Add(nicPatience); ; time.Sleep(2 * time.Millisecond) {
+		missing, err := ask()
+		if err != nil || missing == "" {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("kernel has none with the address of %s", missing)
+		}
+	}
+}
+
 // nameNICs finds the NICs, and gives them their names and MTUs.
 func (h *host) nameNICs() error {
 	conn, err := kernel.Open()
@@ -99,17 +153,8 @@ func (h *host) nameNICs() error {
 		return err
 	}
 	defer conn.Close()
-	for deadline := time.Now().Add(nicPatience); ; time.Sleep(2 * time.Millisecond) {
-		missing, err := h.findNICs(conn)
-		if err != nil {
-			return err
-		}
-		if missing == "" {
-			break
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("name NICs of %s: kernel has none with the address of %s", h.name, missing)
-		}
+	if err := awaitNICs(func() (missing string, err error) { return h.findNICs(conn) }); err != nil {
+		return fmt.Errorf("name NICs of %s: %w", h.name, err)
 	}
 	batch := kernel.NewBatch(h.name, nil)
 	for _, p := range h.ports { // two may have each other's name

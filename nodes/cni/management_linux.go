@@ -182,7 +182,7 @@ func (m *Management) list(n *plan.Node) (*libcni.NetworkConfigList, error) {
 	}
 	text, err := json.Marshal(object{"cniVersion": "1.0.0", "name": m.whole.Name, "plugins": []object{
 		{
-			"type": "bridge", "bridge": bridgeName, "isGateway": true, "ipMasq": n.Management.Internet, "capabilities": object{"ips": true},
+			"type": "bridge", "bridge": bridgeName, "isGateway": true, "ipMasq": n.Management.Internet, "capabilities": object{"ips": true, "mac": true},
 			"ipam": object{
 				"type": "host-local", "dataDir": filepath.Join(m.dir, "host-local"), "routes": routes,
 				"ranges": [][]object{{{"subnet": m.plan.Subnet, "gateway": m.plan.Gateway}}},
@@ -243,7 +243,22 @@ func (m *Management) add(ctx context.Context, n *plan.Node, ns *kernel.Namespace
 	if _, err := m.plugins().AddNetworkList(ctx, list, m.runtimeOf(n, ns)); err != nil {
 		return fmt.Errorf("attach %s: %w", n.Name, err)
 	}
-	return nil
+	if n.Management.Guest == nil {
+		return nil
+	}
+	// The address is the guest's alone, to which frames go on from here (nodes/vm).
+	conn, err := kernel.OpenIn(ns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	index, err := indexOf(conn, plan.ManagementName)
+	if err != nil {
+		return err
+	}
+	batch := kernel.NewBatch(n.Name, nil)
+	batch.DeleteAddress(plan.ManagementName, index, n.Management.Addr)
+	return conn.Do(batch)
 }
 
 func (m *Management) plugins() *libcni.CNIConfig {
@@ -281,9 +296,13 @@ func (m *Management) runtimeOf(n *plan.Node, ns *kernel.Namespace) *libcni.Runti
 	for _, p := range n.Management.Publish {
 		mappings = append(mappings, mapping{p.HostPort, p.NodePort, p.Protocol})
 	}
+	capabilities := map[string]any{"ips": []string{n.Management.Addr.String()}, "portMappings": mappings}
+	if n.Management.Guest != nil {
+		capabilities["mac"] = n.Management.Guest.MAC.String()
+	}
 	return &libcni.RuntimeConf{
 		ContainerID: m.whole.Name + "-" + n.Name, NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()), IfName: plan.ManagementName,
-		CapabilityArgs: map[string]any{"ips": []string{n.Management.Addr.String()}, "portMappings": mappings},
+		CapabilityArgs: capabilities,
 	}
 }
 

@@ -226,7 +226,7 @@ func writeIdentity(id identityOf) error {
 		"/etc/hosts":       id.Hosts,
 		"/etc/hostname":    id.Node.Name + "\n",
 		"/etc/machine-id":  id.Node.MachineID + "\n",
-		"/etc/resolv.conf": nodes.NoResolver,
+		"/etc/resolv.conf": nodes.Resolver(id.Node),
 	} {
 		// What is a link on the host may lead to a folder that is not there.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

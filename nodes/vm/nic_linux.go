@@ -42,7 +42,7 @@ func openTaps(config nodes.Config) (taps []*os.File, err error) {
 		}
 		defer conn.Close()
 		batch := kernel.NewBatch(config.Node.Name, config.Trace)
-		for i, nic := range config.Node.NICs {
+		for i, nic := range config.Node.GuestNICs() {
 			handle, err := port.Open(port.Tap, tapName(i), port.Options{MTU: nic.MTU, RingBytes: tapQueue})
 			if err != nil {
 				return err
@@ -60,7 +60,7 @@ func openTaps(config nodes.Config) (taps []*os.File, err error) {
 		_, err = join(config)
 	}
 	if err == nil && config.Trace != nil {
-		for i, nic := range config.Node.NICs {
+		for i, nic := range config.Node.GuestNICs() {
 			config.Trace(kernel.RedirectLine(config.Node.Name, nic.Name, tapName(i)))
 			config.Trace(kernel.RedirectLine(config.Node.Name, tapName(i), nic.Name))
 		}
@@ -93,7 +93,7 @@ func join(config nodes.Config) (carrier []bool, err error) {
 		}
 		return links[at], nil
 	}
-	for i, nic := range config.Node.NICs {
+	for i, nic := range config.Node.GuestNICs() {
 		outside, err := find(nic.Name)
 		if err != nil {
 			return nil, err
@@ -124,8 +124,8 @@ type cables struct {
 
 // watchCables begins. QEMU's NICs have their carrier at first.
 func watchCables(config nodes.Config, m *monitor) (*cables, error) {
-	c := &cables{config: config, monitor: m, plugged: slices.Repeat([]bool{true}, len(config.Node.NICs))}
-	if len(config.Node.NICs) == 0 {
+	c := &cables{config: config, monitor: m, plugged: slices.Repeat([]bool{true}, len(config.Node.GuestNICs()))}
+	if len(c.plugged) == 0 {
 		return c, nil
 	}
 	var err error

@@ -54,7 +54,7 @@ func (r *Runtime) choose(ctx context.Context, config nodes.Config) (string, erro
 		return TCG, err
 	}
 	trial := config
-	trial.Node.NICs, trial.Node.Modules, trial.Cgroup = nil, nil, nil
+	trial.Node.NICs, trial.Node.Management, trial.Node.Modules, trial.Cgroup = nil, nil, nil, nil
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
 	defer cancel()
 	n, err := r.boot(ctx, trial, KVM)

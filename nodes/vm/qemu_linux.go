@@ -74,7 +74,7 @@ func arguments(n plan.Node, processor string) []string {
 		"-fsdev", "local,id=root,path=" + shareDir + ",security_model=none,readonly=on,multidevs=remap",
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + rootTag,
 	}
-	for i, nic := range n.NICs {
+	for i, nic := range n.GuestNICs() {
 		args = append(args,
 			"-netdev", fmt.Sprintf("tap,id=%s,fd=%d,sndbuf=%d", netdev(i), firstTapFd+i, sendBuffer),
 			"-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s,romfile=", netdev(i), net48(nic.MAC)))

@@ -21,6 +21,8 @@
 // and nothing else of the network. What the NIC's shaper holds back counts against
 // the tap's send buffer, so that it holds back the guest. The guest has the plan's
 // addresses, neighbours and routes, set by the code that sets those of other nodes.
+// So does its NIC beside the fabric, which the plugins made, and whose address is moved
+// into the guest.
 // A tap, and not QEMU's datagram netdev to the soft switch: it works with every kind
 // of switch, a frame crosses no process of ours, and the way back pushes back.
 //

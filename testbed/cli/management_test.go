@@ -105,7 +105,8 @@ func managedHost(t *testing.T) (host, outside *container) {
 
 // state is all of the host that a management network could leave something in.
 func (c *container) state(t *testing.T) string {
-	return c.must(t, "ip", "-4", "-o", "address") + c.must(t, "ip", "route") + c.must(t, "iptables", "-S") + c.must(t, "iptables", "-S", "-t", "nat") + c.must(t, "sysctl", "net.ipv4.ip_forward")
+	// A carrier may come a moment later than its link.
+	return c.must(t, "ip", "-4", "-o", "address") + strings.ReplaceAll(c.must(t, "ip", "route"), "linkdown ", "") + c.must(t, "iptables", "-S") + c.must(t, "iptables", "-S", "-t", "nat") + c.must(t, "sysctl", "net.ipv4.ip_forward")
 }
 
 // from is what a function says in the container's namespace.
@@ -232,10 +233,10 @@ func tables(t *testing.T, c *container) string {
 	return names
 }
 
-// Of two testbeds, with nodes of both kinds, those that ask for it reach what the host
+// Of two testbeds, with nodes of all kinds, those that ask for it reach what the host
 // reaches, and no others; nor does anybody out there reach them.
 func TestInternet(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Docker, hosttest.Ping)
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Docker, hosttest.VM, hosttest.Tap, hosttest.Ping)
 	engine := dockertest.Start(t)
 	host, outside := managedHost(t)
 	root := dockertest.Root(t, "busybox", "ping", "true")
@@ -259,7 +260,7 @@ nodes:
 	second := writeFile(t, `
 name: cli-inet2
 fabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}}
-nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h2: {management: {}}}
+nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runtime: vm, memory: 256MiB, management: {internet: true, dns: [198.51.100.2], publish: ["18081:80"]}}, h2: {management: {}}}
 `)
 	for name, file := range map[string]string{"cli-inet": file, "cli-inet2": second} {
 		got := host.railbed(t, "up", file)
@@ -300,6 +301,13 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h2: {mana
 	ping("cli-inet", "h1", "h3", true) // by the fabric, as before
 	ping("cli-inet", "h0", "10.128.0.5", true)
 	must(t, "inspect", "cli-inet", "--verify")
+	must(t, "inspect", "cli-inet2", "--verify")
+	startIn(t, "cli-inet2", "h1", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc")
+	for address, c := range map[string]*container{"127.0.0.1:18081": host, "198.51.100.1:18081": outside} {
+		if page, err := c.from(func() (string, error) { return get(address) }); err != nil || page != "h1\n" {
+			t.Errorf("%s from %s: %q, %v; want the page of the virtual machine", address, c.id, page, err)
+		}
+	}
 	network := inspectManagement(t, "cli-inet")
 	if tables := tables(t, host); !strings.Contains(tables, "railbed-cli-inet") {
 		t.Errorf("tables%s, want one of cli-inet", tables)

@@ -19,8 +19,8 @@ var wrongCNIFiles = []wrongFile{
 		`f:6:79: rdma is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove rdma`}},
 	{"beside the fabric", leafSpineFile("addressing: {management4: 10.129.0.0/24}", "nodes: {h0: {management: {}}}"), []string{
 		`f:5:27: addressing.management4 10.129.0.0/24 overlaps addressing.links4 10.128.0.0/10; give each pool addresses of its own`}},
-	{"management of a vm, and ports twice", leafSpineFile("nodes:", "  h0: {runtime: vm, management: {}}", `  "h[1-2]": {management: {publish: ["80:80"]}}`), []string{
-		`f:6:21: node h0 has runtime: vm, and a network beside the fabric is for nodes with the host's kernel that Railbed makes; want runtime: netns or docker, or remove management`,
+	{"management of a container, and ports twice", leafSpineFile("nodes:", "  h0: {runtime: cni, management: {}}", `  "h[1-2]": {management: {publish: ["80:80"]}}`), []string{
+		`f:6:22: node h0 has runtime: cni, and a network beside the fabric is for nodes that Railbed makes; want runtime: netns, docker or vm, or remove management`,
 		`f:7:37: port 80/tcp is published for h1 already; want another port of the host`}},
 	{"ports that are none", leafSpineFile(`nodes: {h0: {management: {publish: ["80", "0:80", "1:2/sctp", "70000:1"]}}}`), []string{
 		`f:5:37: "80" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"slices"
 
 	"railbed/testbed/spec"
 )
@@ -36,6 +37,23 @@ type ManagementNIC struct {
 	Internet bool `json:"internet,omitempty"`
 	// DNS are the name servers that it asks.
 	DNS []string `json:"dns,omitempty"`
+	// Guest is what a virtual machine is told, which configures the NIC itself.
+	Guest *GuestManagement `json:"guest,omitempty"`
+}
+
+// GuestManagement is the NIC of a virtual machine beside the fabric.
+type GuestManagement struct {
+	MAC     MAC        `json:"mac"`
+	Gateway netip.Addr `json:"gateway"`
+}
+
+// GuestNICs are the NICs of a virtual machine: the fabric's, and last the one beside it.
+func (n *Node) GuestNICs() []Interface {
+	if n.Management == nil || n.Management.Guest == nil {
+		return n.NICs
+	}
+	const mtu = 1500 // as the plugins make it
+	return append(slices.Clone(n.NICs), Interface{Name: ManagementName, MAC: n.Management.Guest.MAC, MTU: mtu})
 }
 
 // DrawManagement is the subnet of a testbed whose file names none: of two on a host the
@@ -75,8 +93,8 @@ func (c *compiler) addManagement() {
 			continue
 		}
 		path := c.nodeSetting(n.Name, "management", func(n spec.Node) bool { return n.Management != nil })
-		if n.Runtime != spec.Netns && n.Runtime != spec.Docker {
-			c.once(path, "want runtime: netns or docker, or remove management", "node %s has runtime: %s, and a network beside the fabric is for nodes with the host's kernel that Railbed makes", n.Name, n.Runtime)
+		if n.Runtime == spec.CNI {
+			c.once(path, "want runtime: netns, docker or vm, or remove management", "node %s has runtime: %s, and a network beside the fabric is for nodes that Railbed makes", n.Name, n.Runtime)
 			continue
 		}
 		if c.plan.Management == nil {
@@ -91,6 +109,9 @@ func (c *compiler) addManagement() {
 			return
 		}
 		n.Management = &ManagementNIC{Addr: netip.PrefixFrom(at(next), subnet.Bits()), Internet: settings.Internet, DNS: settings.DNS}
+		if n.Runtime == spec.VM {
+			n.Management.Guest = &GuestManagement{MAC: MAC{2, 'R', 'B', 2, byte(next >> 8), byte(next)}, Gateway: c.plan.Management.Gateway}
+		}
 		next++
 		if settings.Internet {
 			c.plan.Management.Where["internet"] = cmp.Or(c.plan.Management.Where["internet"], place(path+".internet"))

@@ -172,7 +172,7 @@ type Node struct {
 	// NICQueue is what each of the eight priorities of a NIC can queue before the
 	// link to a soft switch. Default 256KiB.
 	NICQueue units.Bytes `yaml:"nic-queue,omitempty" json:"nic-queue,omitempty"`
-	// Management gives a netns or docker node a NIC beside the fabric, to the host and back,
+	// Management gives a netns, docker or vm node a NIC beside the fabric, to the host and back,
 	// made by standard CNI plugins: bridge, host-local, portmap and firewall. Default: none.
 	Management *Management `yaml:"management,omitempty" json:"management,omitempty"`
 	// Env is added to the environment of every command in the node.
