@@ -46,3 +46,17 @@ func TestMessagesAreTold(t *testing.T) {
 		}
 	}
 }
+
+// TestTextSaysWhatIsNotKept: a run of more events than a testbed keeps says of how many it knows
+// nothing.
+func TestTextSaysWhatIsNotKept(t *testing.T) {
+	for dropped, want := range map[int]bool{0: false, 77: true} {
+		var text strings.Builder
+		if err := (&Report{EventsDropped: dropped}).WriteText(&text, TextOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(text.String(), "77 events of the testbed were not kept"); got != want {
+			t.Errorf("of %d dropped events:\n%s", dropped, text.String())
+		}
+	}
+}

@@ -71,6 +71,8 @@ type Report struct {
 	// Containers is what happened to the nodes' containers by itself, in the order of its
 	// time.
 	Containers []string `json:"containers,omitempty"`
+	// EventsDropped is how many of the testbed's events were not kept up to the end.
+	EventsDropped int `json:"events_dropped,omitempty"`
 	// Routing is what routers' daemons did; absent without any.
 	Routing *Routing `json:"routing,omitempty"`
 	Checks  []Check  `json:"checks"`

@@ -56,6 +56,9 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	t.messages(r.Messages)
 	t.stacks(r.Stacks)
 	t.containers(r.Containers)
+	if r.EventsDropped > 0 {
+		t.printf("%d events of the testbed were not kept; railbed events --follow has all\n\n", r.EventsDropped)
+	}
 	t.routing(r.Routing)
 	t.checks(r.Checks)
 	t.fidelity(r.Fidelity)

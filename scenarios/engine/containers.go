@@ -19,11 +19,9 @@ type containerError struct{ text string }
 func (e *containerError) Error() string { return e.text }
 
 // containers keeps what containers said, and notes what happened to them by
-// themselves. An end that the file asks to undo, and that was undone, is no failure.
+// themselves, and how many events are not known. An end that the file asks to undo, and that
+// was undone, is no failure.
 func (r *run) containers(ctx context.Context, tb *testbed.Testbed) error {
-	if !r.Plan.HasDocker() {
-		return nil
-	}
 	ended := map[string]string{} // by node, what has not been undone
 	err := tb.Events(ctx, false, func(e supervisor.Event) error {
 		line := fmt.Sprintf("%s: %s", e.Subject, e.Detail)
@@ -32,6 +30,9 @@ func (r *run) containers(ctx context.Context, tb *testbed.Testbed) error {
 			ended[e.Subject] = line
 		case docker.Restarted:
 			delete(ended, e.Subject)
+		case supervisor.EventsDropped:
+			r.report.EventsDropped = e.Count
+			return nil
 		default:
 			return nil
 		}

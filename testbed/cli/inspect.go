@@ -266,8 +266,9 @@ func newEventsCommand(a *app) *cobra.Command {
 		Short: "Show what happened to a testbed",
 		Long: `Show what happened to a testbed: when it came up, links were changed, programs
 started and exited, recordings began and ended, and what railbed up repaired. The
-latest thousand events are kept. With -o json each event is a document in a line
-of its own.
+latest thousand events are kept, and the first one, events.dropped, says how many
+are not; those of programs go before others. With -o json each event is a document
+in a line of its own.
 
 A reader that does not keep up with --follow gets a last event, events.lost, that
 says how many it missed, and the exit code is 5.`,

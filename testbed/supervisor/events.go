@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,15 +19,20 @@ const (
 	eventsAhead = 256
 )
 
-// EventsLost is the kind of the last event that a reader gets when it was too
-// slow: its detail says how many more there were.
-const EventsLost = "events.lost"
+const (
+	// EventsLost is the kind of the last event that a reader gets when it was too
+	// slow: it says how many more there were.
+	EventsLost = "events.lost"
+	// EventsDropped is that of the first one where not all from before are kept.
+	EventsDropped = "events.dropped"
+)
 
 // eventLog keeps the latest events and hands new ones to subscribers. It is
 // safe for concurrent use.
 type eventLog struct {
 	mu          sync.Mutex
 	recent      []Event
+	dropped     int // that are no longer among recent
 	subscribers map[*subscriber]struct{}
 }
 
@@ -49,7 +56,7 @@ func (l *eventLog) add(kind, subject, detail string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.recent) == eventsKept {
-		l.recent = append(l.recent[:0], l.recent[eventsKept/4:]...)
+		l.dropLocked(eventsKept / 4)
 	}
 	l.recent = append(l.recent, event)
 	for s := range l.subscribers {
@@ -65,13 +72,38 @@ func (l *eventLog) add(kind, subject, detail string) {
 	}
 }
 
+// dropLocked forgets the oldest so many, those of processes where there are enough: the end of
+// a container must not go for the starts of a thousand commands.
+func (l *eventLog) dropLocked(count int) {
+	ofProcess := func(e Event) bool { return strings.HasPrefix(e.Kind, "process.") }
+	processes := 0
+	for _, e := range l.recent {
+		if ofProcess(e) {
+			processes++
+		}
+	}
+	left := count
+	l.recent = slices.DeleteFunc(l.recent, func(e Event) bool {
+		goes := left > 0 && (processes < count || ofProcess(e))
+		if goes {
+			left--
+		}
+		return goes
+	})
+	l.dropped += count
+}
+
 // subscribe returns the events so far and a reader of those to come.
 func (l *eventLog) subscribe() ([]Event, *subscriber) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &subscriber{events: make(chan Event, eventsAhead)}
 	l.subscribers[s] = struct{}{}
-	return append([]Event(nil), l.recent...), s
+	var past []Event
+	if l.dropped > 0 {
+		past = append(past, Event{Time: l.recent[0].Time, Kind: EventsDropped, Count: l.dropped, Detail: fmt.Sprintf("%d events up to now are not kept", l.dropped)})
+	}
+	return append(past, l.recent...), s
 }
 
 func (l *eventLog) unsubscribe(s *subscriber) {
@@ -88,5 +120,5 @@ func (l *eventLog) gap(s *subscriber) (Event, bool) {
 	if s.lost == 0 || len(s.events) > 0 {
 		return Event{}, false
 	}
-	return Event{Time: time.Now(), Kind: EventsLost, Detail: fmt.Sprintf("reader too slow, %d events lost", s.lost)}, true
+	return Event{Time: time.Now(), Kind: EventsLost, Count: s.lost, Detail: fmt.Sprintf("reader too slow, %d events lost", s.lost)}, true
 }

@@ -83,6 +83,36 @@ func TestGapCountsWhatIsLost(t *testing.T) {
 	}
 }
 
+// TestLateReaderIsTold how many events are not kept, first of all, and has the latest ones, and
+// those of anything but processes from the begin on.
+func TestLateReaderIsTold(t *testing.T) {
+	log := newEventLog()
+	log.add("container.ended", "h0", "")
+	const processes = 3000
+	for i := range processes {
+		log.add("process.start", fmt.Sprint(i), "")
+	}
+	past, _ := log.subscribe()
+	kept := len(past) - 1
+	if first := past[0]; first.Kind != EventsDropped || first.Count != processes+1-kept || !strings.Contains(first.Detail, fmt.Sprint(first.Count)) || kept > eventsKept || kept < eventsKept/2 {
+		t.Errorf("of %d events %d are kept, and the first says %+v", processes+1, kept, first)
+	}
+	if past[1].Kind != "container.ended" {
+		t.Errorf("the end of a container is not kept: %+v", past[1])
+	}
+	for i, e := range past[2:] {
+		if want := fmt.Sprint(processes - kept + 1 + i); e.Subject != want {
+			t.Fatalf("event %d is that of process %s, want %s", i, e.Subject, want)
+		}
+	}
+	for range 3 * eventsKept {
+		log.add("link.set", "", "")
+	}
+	if past, _ = log.subscribe(); len(past) > eventsKept+1 || past[0].Count != processes+1+3*eventsKept-len(past)+1 {
+		t.Errorf("%d events, and the first says %+v", len(past), past[0])
+	}
+}
+
 // TestQuickReaderLosesNothing and goes on until the testbed's end.
 func TestQuickReaderLosesNothing(t *testing.T) {
 	s := &supervisor{events: newEventLog()}

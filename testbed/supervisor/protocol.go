@@ -255,8 +255,11 @@ type Event struct {
 	// "testbed.repair" for each thing that was not as planned and is again,
 	// "testbed.plan" when the testbed takes another plan over, "routing.converged",
 	// "routing.end" when a routing daemon ends by itself, "container.attach"
-	// and "container.detach" or, last for a reader that fell behind, EventsLost.
+	// and "container.detach", EventsDropped, first where not all are kept, or, last for
+	// a reader that fell behind, EventsLost.
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Detail  string `json:"detail,omitempty"`
+	// Count is how many events EventsDropped and EventsLost stand for.
+	Count int `json:"count,omitempty"`
 }
