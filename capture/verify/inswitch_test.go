@@ -6,6 +6,18 @@ import (
 	"railbed/transports/wire"
 )
 
+// TestNoneWithinANode: what ranks of one node send switches crosses links.
+func TestNoneWithinANode(t *testing.T) {
+	w := Workload{Ranks: []Rank{{Node: "h0"}, {Rank: 1, Node: "h0"}}}
+	if _, _, found := w.within(); !found {
+		t.Error("a ring of two ranks of one node crosses links")
+	}
+	w.Ranks[0].Transport, w.Ranks[1].Transport = TransportInSwitch, TransportInSwitch
+	if _, _, found := w.within(); found {
+		t.Error("what they send a switch crosses none")
+	}
+}
+
 // TestUpdates holds that elements count once, whoever repeats them, and anew in a new epoch.
 func TestUpdates(t *testing.T) {
 	message := func(kind wire.AggregationKind, epoch, slot uint16, round uint32, elements uint16) wire.Aggregation {

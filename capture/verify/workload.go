@@ -138,6 +138,9 @@ func AllToAllBytes(rank, ranks int, size, each units.Bytes, iterations int) unit
 
 // within finds ranks on one node that send to each other: no tap sees their bytes.
 func (w Workload) within() (from, to Rank, found bool) {
+	if len(w.Ranks) > 0 && w.Ranks[0].Transport == TransportInSwitch { // they send to switches
+		return from, to, false
+	}
 	if w.Pattern == Pairs {
 		for _, pair := range w.Pairs {
 			if from, to := w.Ranks[pair[0]], w.Ranks[pair[1]]; from.Node == to.Node {

@@ -95,13 +95,12 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 		job.ChannelSends = worker.SendsOf(s.plan, job.Channels)
 	}
 	if w.Algorithm == spec.InNetwork {
-		var err error
-		if job.Aggregator, err = worker.FindAggregator(s.plan, job.Ranks, w.Switch); err != nil {
+		a, release, err := s.aggregator(ctx, w, job.Ranks)
+		if err != nil {
 			return err
 		}
-		if err := job.Aggregator.Begin(ctx, s.testbed); err != nil {
-			return err
-		}
+		defer release()
+		job.Aggregator = a
 	}
 	result, err := s.runJob(ctx, index, job)
 	if err != nil {

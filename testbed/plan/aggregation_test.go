@@ -103,6 +103,14 @@ func TestAggregationTrees(t *testing.T) {
 			t.Errorf("%s: workers %b are below the root", name, all)
 		}
 	}
+	two := mustCompileText(t, "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n"+soft)
+	first := two.Switch("spine1").Soft.Aggregation.Jobs[0].Number
+	if job, err := two.AggregationFor(two.Ranks, "", first); err != nil || job.Root().Switch != "spine2" {
+		t.Errorf("beside a collective at spine1: %+v, %v", job, err)
+	}
+	if _, err := two.AggregationFor(two.Ranks, "spine1", first); err == nil || !strings.Contains(err.Error(), "spine1 adds up for another collective") {
+		t.Errorf("beside a collective at spine1, again at spine1: %v", err)
+	}
 	p := mustCompileText(t, "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 2}\n"+
 		"  switch: {kind: soft, aggregation: {slots: 8, elements: 100, timeout: 2s}}\n  switches: {leaf1: {aggregation: {slots: 4}}, leaf2: {aggregation: {elements: 50, timeout: 3s}}}\n")
 	if job, err := p.AggregationFor(p.Ranks, ""); err != nil || job.Slots != 4 || job.Elements != 50 || time.Duration(job.Timeout) != 3*time.Second || job.Patience(0) != 6*time.Second {

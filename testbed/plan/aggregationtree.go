@@ -142,8 +142,8 @@ var ErrNoTree = errors.New("no switch adds up for exactly these ranks")
 
 // AggregationFor is the job by which a collective of some ranks is added up: of those that have
 // exactly these the one whose busiest link has the least to do, whose messages cross the fewest links,
-// and the first. A name asks for that switch.
-func (p *Plan) AggregationFor(ranks []Rank, root string) (*AggregationJob, error) {
+// and the first. A name asks for that switch. Jobs of some numbers are busy with other collectives.
+func (p *Plan) AggregationFor(ranks []Rank, root string, busy ...uint16) (*AggregationJob, error) {
 	same := func(a, b Rank) bool { return a.Node == b.Node && a.NIC == b.NIC && a.Addr4 == b.Addr4 }
 	var found []*AggregationJob
 	for i := range p.Switches {
@@ -155,15 +155,13 @@ func (p *Plan) AggregationFor(ranks []Rank, root string) (*AggregationJob, error
 			}
 		}
 	}
-	if root != "" {
-		for _, job := range found {
-			if job.Root().Switch == root {
-				return job, nil
-			}
-		}
-	}
-	if len(found) == 0 || root != "" {
+	asked := slices.DeleteFunc(slices.Clone(found), func(job *AggregationJob) bool { return root != "" && job.Root().Switch != root })
+	if len(asked) == 0 {
 		return nil, p.noTree(ranks, root, found)
+	}
+	found = slices.DeleteFunc(slices.Clone(asked), func(job *AggregationJob) bool { return slices.Contains(busy, job.Number) })
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s adds up for another collective of these ranks; want this one after it, or one more switch above them", asked[0].Root().Switch)
 	}
 	return slices.MinFunc(found, func(a, b *AggregationJob) int {
 		return cmp.Or(cmp.Compare(a.Busiest, b.Busiest), cmp.Compare(a.Crossings, b.Crossings))

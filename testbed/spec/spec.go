@@ -258,6 +258,7 @@ type Workload struct {
 	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=auto,enum=tree,enum=halving-doubling,enum=recursive-doubling,enum=binomial,enum=in-network,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
 	// Switch is the one at which algorithm: in-network adds up what all ranks sent. Default:
 	// the one whose busiest link carries its part in the shortest time, whose messages cross the fewest links.
+	// Workloads that run at once take one each.
 	Switch string `yaml:"switch,omitempty" json:"switch,omitempty"`
 	// File is the XML file of algorithm: msccl, as the tools of MSCCL write it, relative
 	// to this file. It is for the testbed's number of ranks, and the size is a multiple of

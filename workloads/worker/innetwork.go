@@ -32,9 +32,9 @@ type Aggregator struct {
 }
 
 // FindAggregator is who adds up for some ranks: the plan's choice, or the switch of a name and those
-// below it.
-func FindAggregator(p *plan.Plan, ranks []plan.Rank, root string) (*Aggregator, error) {
-	job, err := p.AggregationFor(ranks, root)
+// below it. Jobs of some numbers are busy with other collectives.
+func FindAggregator(p *plan.Plan, ranks []plan.Rank, root string, busy ...uint16) (*Aggregator, error) {
+	job, err := p.AggregationFor(ranks, root, busy...)
 	if err != nil {
 		return nil, err
 	}
