@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 )
@@ -23,6 +24,8 @@ type Messages struct {
 	Times Percentiles `json:"times"`
 	// Parts are those of which there are several: reads and writes.
 	Parts []MessagesPart `json:"parts,omitempty"`
+	// Serving is of caches.
+	Serving *Serving `json:"serving,omitempty"`
 	// Slowdowns are by size: how many times longer messages took than alone.
 	Slowdowns []Slowdown `json:"slowdowns,omitempty"`
 	Wrong     uint64     `json:"wrong"` // bytes that came and are not what was sent
@@ -49,8 +52,41 @@ func (s SlowRank) String() string {
 // MessagesPart is a part of messages, with their words.
 type MessagesPart struct {
 	What      string      `json:"what"`
-	PerSecond float64     `json:"per_second"`
+	PerSecond float64     `json:"per_second,omitempty"` // 0 is that of the whole
 	Times     Percentiles `json:"times"`
+}
+
+// Serving is what became of requests.
+type Serving struct {
+	// Prefill and Decode are how many ranks do that.
+	Prefill int `json:"prefill"`
+	Decode  int `json:"decode"`
+	// Offered is how many requests came in a second, and PrefillBusy the share of the time until
+	// the last one was computed in which ranks computed.
+	Offered     float64 `json:"offered"`
+	PrefillBusy float64 `json:"prefill_busy"`
+	// Attained is the share that had what SLO, of the first token, and TokenSLO, of each other,
+	// ask in seconds, and Goodput how many of these were done in a second; nil without either.
+	SLO      float64  `json:"slo,omitempty"`
+	TokenSLO float64  `json:"token_slo,omitempty"`
+	Attained *float64 `json:"attained,omitempty"`
+	Goodput  float64  `json:"goodput,omitempty"`
+}
+
+// String is a sentence for people.
+func (s Serving) String() string {
+	text := fmt.Sprintf("%d ranks prefill and %d decode; %.1f requests came in a second, and ranks computed prompts for %s of the time", s.Prefill, s.Decode, s.Offered, percent(s.PrefillBusy))
+	if s.Attained == nil {
+		return text
+	}
+	var asked []string
+	if s.SLO > 0 {
+		asked = append(asked, "the first token within "+seconds(s.SLO))
+	}
+	if s.TokenSLO > 0 {
+		asked = append(asked, "each other within "+seconds(s.TokenSLO))
+	}
+	return fmt.Sprintf("%s; %s of them had %s, %.1f in a second", text, percent(*s.Attained), strings.Join(asked, " and "), s.Goodput)
 }
 
 // Percentiles are by nearest rank.
@@ -83,7 +119,11 @@ func (t *textWriter) messages(all []Messages) {
 		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, fmt.Sprintf("%.0f", m.PerSecond), seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), m.Wrong})
 		for _, part := range m.Parts {
 			p := &part.Times
-			rows.AppendRow(table.Row{"", "", part.What, p.Count, fmt.Sprintf("%.0f", part.PerSecond), seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), ""})
+			rate := ""
+			if part.PerSecond > 0 {
+				rate = fmt.Sprintf("%.0f", part.PerSecond)
+			}
+			rows.AppendRow(table.Row{"", "", part.What, p.Count, rate, seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), ""})
 		}
 		for _, s := range m.Slowdowns {
 			slow.AppendRow(table.Row{m.Name, s.AtMost, s.Count, fixed2(s.P50), fixed2(s.P95), fixed2(s.P99), fixed2(s.P999), fixed2(s.Most)})
@@ -96,6 +136,9 @@ func (t *textWriter) messages(all []Messages) {
 	for i := range all {
 		if all[i].Slow != nil {
 			t.printf("%s: %v\n\n", all[i].Name, all[i].Slow)
+		}
+		if all[i].Serving != nil {
+			t.printf("%s: %v\n\n", all[i].Name, all[i].Serving)
 		}
 		t.leftOut(all[i].Name, all[i].LeftOut)
 		t.conduct(all[i].Name, &all[i].Conduct)

@@ -68,6 +68,12 @@ func (f *finished) figure(name string) (value float64, there bool) {
 			return m.Times.P50 * 1e9, m.Times.Count > 0
 		case "p99":
 			return m.Times.P99 * 1e9, m.Times.Count > 0
+		case "most":
+			return m.Times.Most * 1e9, m.Times.Count > 0
+		case "attained":
+			if s := m.Serving; s != nil && s.Attained != nil {
+				return *s.Attained, true
+			}
 		}
 	}
 	if t := f.training; t != nil {

@@ -66,8 +66,13 @@ func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
 	if c.Prefill >= ranks {
 		return nil, fmt.Errorf("%d ranks that prefill, of %d: want one at least to decode", c.Prefill, ranks)
 	}
+	output := 0
+	if c.Decode != nil {
+		output = c.Decode.Tokens
+	}
 	cache := flows.Cache{
-		Ranks: ranks, Prefill: c.Prefill, Requests: c.Requests, PerSecond: c.PerSecond.Float(), TimeScale: c.TimeScale.Float(), Tokens: c.Tokens,
+		Output: output,
+		Ranks:  ranks, Prefill: c.Prefill, Requests: c.Requests, PerSecond: c.PerSecond.Float(), TimeScale: c.TimeScale.Float(), Tokens: c.Tokens,
 		Layers: c.Layers, LayerTime: time.Duration(c.LayerTime), LayerBytes: c.LayerBytes, Whole: c.Whole, Seed: o.Plan.Seed,
 	}
 	if c.Trace != "" {
@@ -170,10 +175,8 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	made.Count = len(sent)
 	switch {
 	case m.Cache != nil:
-		made.What, took = "time to first token", nil
-		for request, done := range flows.Groups(schedule.Messages, sent) {
-			took = append(took, (done - schedule.Arrivals[request]).Seconds())
-		}
+		made.What = "time to first token"
+		took = finishServing(made, m.Cache, schedule, flows.Groups(schedule.Messages, sent), last)
 	case m.Sizing() != nil:
 		made.What = "message"
 		if alone != nil {

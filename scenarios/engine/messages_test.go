@@ -2,10 +2,18 @@ package engine
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/fabric/units"
+	"railbed/testbed/spec"
+	"railbed/workloads/flows"
 )
 
 // Messages that there cannot be on a testbed are errors with their place, before anything runs.
@@ -37,3 +45,40 @@ func TestMessagesThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// Of requests the report has what they waited for, by hand: two ranks prefill in 10 ms, one decodes
+// one at a time, 3 tokens of 5 ms each; caches come 2 ms after the last layer.
+func TestServing(t *testing.T) {
+	ms := func(n float64) time.Duration { return time.Duration(n * 1e6) }
+	s := &flows.Schedule{Prompts: []flows.Prompt{
+		{Arrived: 0, Begun: 0, Computed: ms(10), To: 2, Output: 3}, {Arrived: ms(1), Begun: ms(1), Computed: ms(11), To: 2, Output: 3}, {Arrived: ms(4), Begun: ms(10), Computed: ms(20), To: 2, Output: 3},
+	}}
+	c := &spec.CacheMessages{Prefill: 2, SLO: units.Duration(ms(15)), Decode: &spec.CacheDecode{Slots: 1, TokenTime: units.Duration(ms(5)), SLO: units.Duration(ms(9.8))}}
+	made := &report.Messages{}
+	first := finishServing(made, c, s, []time.Duration{ms(12), ms(13), ms(22)}, ms(22))
+	if want := []float64{.012, .012, .018}; !slices.EqualFunc(first, want, near) {
+		t.Errorf("first tokens after %v, want %v", first, want)
+	}
+	most := map[string]float64{}
+	for _, p := range made.Parts {
+		most[p.What] = p.Times.Most
+	}
+	// Decoded from 12, 27 and 42 ms on, to 57.
+	for what, want := range map[string]float64{"waits for prefill": .006, "prefill": .010, "cache after it": .002, "waits for decode": .020, "each token": .035 / 3, "whole request": .053} {
+		if !near(most[what], want) {
+			t.Errorf("%s: %v at most, want %v", what, most[what], want)
+		}
+	}
+	// The third has its first token too late; the second has a token in (42-13)/3 ms.
+	v := made.Serving
+	if v.Attained == nil || !near(*v.Attained, 2./3) || !near(v.Goodput, 2/.057) || !near(v.Offered, 2/.004) || !near(v.PrefillBusy, 30./40) || v.Decode != 1 {
+		t.Errorf("%v", v)
+	}
+	c.Decode.SLO = units.Duration(ms(9))
+	finishServing(made, c, s, []time.Duration{ms(12), ms(13), ms(22)}, ms(22))
+	if !near(*made.Serving.Attained, 1./3) {
+		t.Errorf("%v, want a third", made.Serving)
+	}
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-6*max(1, math.Abs(b)) }

@@ -19,6 +19,11 @@ type WorkloadCheck struct {
 	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
 	// P99 is what 99 of 100 took at most.
 	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
+	// Most is what all of them took at most.
+	Most string `yaml:"most,omitempty" json:"most,omitempty"`
+	// Attained is the share of the requests of caches that had what their slo asks, such as
+	// ">= 90%".
+	Attained string `yaml:"attained,omitempty" json:"attained,omitempty"`
 	// Loss is that of sgd at the end, over samples that no rank has learnt from, such as
 	// "<= 0.5" nats.
 	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
@@ -47,6 +52,8 @@ type Beside struct {
 	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
 	// P99 is of what 99 of 100 of the other one's took at most.
 	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
+	// Most is of what all of the other one's took at most.
+	Most string `yaml:"most,omitempty" json:"most,omitempty"`
 	// Iteration is of the other training job's median iteration, such as "<= 80%".
 	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
 	// Exposed is of the other training job's exposed share.
@@ -94,6 +101,8 @@ var Figures = []Figure{
 	{"accuracy", "%", ShareBound, false, learningClass, func(w *WorkloadCheck) string { return w.Accuracy }, nil},
 	{"p50", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.P50 }, func(b *Beside) string { return b.P50 }},
 	{"p99", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.P99 }, func(b *Beside) string { return b.P99 }},
+	{"most", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.Most }, func(b *Beside) string { return b.Most }},
+	{"attained", "%", ShareBound, true, messagesClass, func(w *WorkloadCheck) string { return w.Attained }, nil},
 	{"iteration", "ms", DurationBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Iteration }, func(b *Beside) string { return b.Iteration }},
 	{"exposed", "%", ShareBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Exposed }, func(b *Beside) string { return b.Exposed }},
 	{"utilisation", "%", ShareBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Utilisation }, func(b *Beside) string { return b.Utilisation }},
@@ -113,6 +122,9 @@ func (t *Testbed) classes(name string) (all [workloadClasses]bool) {
 // figures checks what a check asks of figures: that it can be read, and that the workloads
 // have them.
 func (c *checker) figures(at string, w *WorkloadCheck) {
+	if m := c.t.messages(w.Name); w.Attained != "" && m != nil && !m.Cache.HasSLO() {
+		c.report(at+".attained", "attained of "+clipped(w.Name)+", which has no slo", "add slo: a duration to its cache")
+	}
 	for _, f := range Figures {
 		if text := f.Bound(w); text != "" {
 			if f.Kind != (BoundKind{}) {

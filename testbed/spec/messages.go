@@ -97,8 +97,26 @@ type CacheMessages struct {
 	LayerTime units.Duration `yaml:"layer-time" json:"layer-time"`
 	// LayerBytes is what the cache of one has.
 	LayerBytes units.Bytes `yaml:"layer-bytes" json:"layer-bytes"`
+	// SLO is the time to first token that a request is to have. The report says how many had
+	// it, and the check attained bounds their share.
+	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
+	// Decode is what happens to requests when their caches have come, which sends nothing.
+	Decode *CacheDecode `yaml:"decode,omitempty" json:"decode,omitempty"`
 	// Whole sends all layers when the last one has been computed. Default: each at once.
 	Whole bool `yaml:"whole,omitempty" json:"whole,omitempty"`
+}
+
+// CacheDecode is how ranks decode: so many requests at once, each of which gets a token in each
+// token-time. Others wait there.
+type CacheDecode struct {
+	// Slots is how many requests a rank decodes at once. Default 8.
+	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=4096"`
+	// TokenTime is how long each of them waits for its next token.
+	TokenTime units.Duration `yaml:"token-time" json:"token-time"`
+	// Tokens is how many a request gets, where no trace says it. Default 128.
+	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=1048576"`
+	// SLO is the time for each token, waiting included, that a request is to have.
+	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
 }
 
 // BlockMessages are writes and reads of blocks by ranks at the storage of others, each at one
@@ -115,6 +133,11 @@ type BlockMessages struct {
 	Reads units.Ratio `yaml:"reads,omitempty" json:"reads,omitzero"`
 	// Outstanding is how many a rank has on their way at once. Default 8.
 	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
+}
+
+// HasSLO says that requests are to have something.
+func (k *CacheMessages) HasSLO() bool {
+	return k != nil && (k.SLO > 0 || k.Decode != nil && k.Decode.SLO > 0)
 }
 
 // mostRequests is how many a cache's prefill takes.
@@ -138,6 +161,9 @@ func (m *Messages) setDefaults() {
 		k.Requests = cmp.Or(k.Requests, mostRequests)
 		k.TimeScale = cmp.Or(k.TimeScale, units.Factor{Num: 1, Den: 1})
 		k.Tokens = cmp.Or(k.Tokens, 1024)
+	}
+	if k := m.Cache; k != nil && k.Decode != nil {
+		k.Decode.Slots, k.Decode.Tokens = cmp.Or(k.Decode.Slots, 8), cmp.Or(k.Decode.Tokens, 128)
 	}
 	if b := m.Blocks; b != nil {
 		b.Block = cmp.Or(b.Block, 4<<10)

@@ -55,6 +55,7 @@ var wrongJobFiles = []struct {
 	{"formula of a job for a collective", trainingBytes("ar", here+"training"), "formula training of ar, which is no training job", "want that of its algorithm"},
 	{"messages of nothing", head + "steps: [{" + here + "messages: {name: m}}]\n", "steps[0].messages does nothing", "want exactly one of open, closed, cache, blocks"},
 	{"messages of two kinds", messagesFile("open: {sizes: hadoop, load: 40%, count: 5}, " + here + "blocks: {servers: 1, count: 3}"), "open and blocks", "exactly one of"},
+	{"attained of nothing asked", messagesFile("cache: {prefill: 1, requests: 2, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: 1KiB}") + "checks: [{workload: {name: m, attained: " + here + "\">= 90%\"}}]\n", "attained of m, which has no slo", "add slo"},
 	{"sizes that nobody published", messagesFile("open: {sizes: " + here + "websearch, load: 40%, count: 5}"), `sizes "websearch" does not exist`, `did you mean "web-search"?`},
 	{"messages of sizes from two places", messagesFile("open: {sizes: hadoop, " + here + "file: a.txt, load: 40%, count: 5}"), "steps[0].messages.open has sizes and file", "exactly one of"},
 	{"messages of no sizes", messagesFile(here + "open: {load: 40%, count: 5}"), "steps[0].messages.open does nothing", "want exactly one of sizes, file"},

@@ -12,6 +12,7 @@
 package flows
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -31,8 +32,8 @@ type Schedule struct {
 	// Droppable is the share of each message's bytes that the transport may leave out, where
 	// it can say which.
 	Droppable units.Ratio `json:"droppable,omitzero"`
-	// Arrivals are when requests came, by group.
-	Arrivals []time.Duration `json:"-"`
+	// Prompts are the requests of a Cache, by group.
+	Prompts []Prompt `json:"-"`
 }
 
 // IsAnswer says whether a message goes when another one has come. What it answers stands
@@ -171,6 +172,8 @@ type Cache struct {
 	Layers     int
 	LayerTime  time.Duration
 	LayerBytes units.Bytes
+	// Output is how many tokens a request gets of which the trace does not say it.
+	Output int
 	// Whole sends all layers after the last one was computed, not each as it is.
 	Whole bool
 	Seed  uint64
@@ -180,6 +183,7 @@ type Cache struct {
 type prompt struct {
 	at, time time.Duration
 	bytes    units.Bytes
+	output   int
 }
 
 func (c Cache) prompts() []prompt {
@@ -189,7 +193,7 @@ func (c Cache) prompts() []prompt {
 			break
 		}
 		part := float64(r.Tokens) / float64(c.Tokens)
-		all = append(all, prompt{seconds(r.At.Seconds() * c.TimeScale), seconds(c.LayerTime.Seconds() * part), round(float64(c.LayerBytes) * part)})
+		all = append(all, prompt{seconds(r.At.Seconds() * c.TimeScale), seconds(c.LayerTime.Seconds() * part), round(float64(c.LayerBytes) * part), cmp.Or(r.Output, c.Output)})
 	}
 	if c.Trace != nil {
 		return all
@@ -198,7 +202,7 @@ func (c Cache) prompts() []prompt {
 	var at float64
 	for range c.Requests {
 		at += draw.ExpFloat64() / c.PerSecond
-		all = append(all, prompt{seconds(at), c.LayerTime, c.LayerBytes})
+		all = append(all, prompt{seconds(at), c.LayerTime, c.LayerBytes, c.Output})
 	}
 	return all
 }
@@ -218,16 +222,16 @@ func (c Cache) Schedule() (*Schedule, error) {
 	free := make([]time.Duration, c.Prefill)
 	s := &Schedule{}
 	for r, p := range c.prompts() {
-		s.Arrivals = append(s.Arrivals, p.at)
-		by := r % c.Prefill
+		by, to := r%c.Prefill, c.Prefill+r%decode
 		begin := max(p.at, free[by])
 		free[by] = begin + time.Duration(c.Layers)*p.time
+		s.Prompts = append(s.Prompts, Prompt{Arrived: p.at, Begun: begin, Computed: free[by], To: to, Output: p.output})
 		for layer := range c.Layers {
 			due := begin + time.Duration(layer+1)*p.time
 			if c.Whole {
 				due = free[by]
 			}
-			s.Messages = append(s.Messages, Message{From: by, To: c.Prefill + r%decode, Bytes: p.bytes, At: due, Group: r})
+			s.Messages = append(s.Messages, Message{From: by, To: to, Bytes: p.bytes, At: due, Group: r})
 		}
 	}
 	slices.SortStableFunc(s.Messages, func(a, b Message) int { return int(a.At - b.At) })

@@ -127,10 +127,10 @@ func TestClosedLoop(t *testing.T) {
 func TestCacheSchedule(t *testing.T) {
 	c := Cache{Ranks: 3, Prefill: 1, Requests: 2, PerSecond: 1e9, Layers: 2, LayerTime: 10 * time.Millisecond, LayerBytes: 5, Seed: 4}
 	s, err := c.Schedule()
-	if err != nil || len(s.Messages) != 4 || len(s.Arrivals) != 2 {
+	if err != nil || len(s.Messages) != 4 || len(s.Prompts) != 2 {
 		t.Fatal(s, err)
 	}
-	messages, begin := s.Messages, s.Arrivals[0]
+	messages, begin := s.Messages, s.Prompts[0].Arrived
 	for i, want := range []struct {
 		to, group int
 		at        time.Duration

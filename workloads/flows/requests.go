@@ -19,6 +19,7 @@ import (
 type Request struct {
 	At     time.Duration // after the first one
 	Tokens int           // of the prompt
+	Output int           // tokens of the answer, 0 where the trace does not say
 }
 
 // Limits of a trace of requests.
@@ -30,8 +31,9 @@ const (
 
 // ReadRequests reads when prompts came and how long they were, by the ending of the name:
 // .csv has a line of names, of which count TIMESTAMP, a time of day or seconds, and
-// ContextTokens (Azure's LLM inference traces) or Request tokens (BurstGPT); and .jsonl, a
-// JSON value on each line, timestamp, in ms, and input_length (Mooncake). Times do not fall.
+// ContextTokens (Azure's LLM inference traces) or Request tokens (BurstGPT), and where they are
+// there GeneratedTokens or Response tokens; and .jsonl, a JSON value on each line, timestamp, in
+// ms, input_length and, where it is there, output_length (Mooncake). Times do not fall.
 // Errors tell the line.
 func ReadRequests(name string, text []byte) ([]Request, error) {
 	r := requests{name: name}
@@ -61,7 +63,7 @@ func (r *requests) errorAt(line int, format string, args ...any) error {
 }
 
 // add takes in one that came at a time in seconds, from whatever they are counted.
-func (r *requests) add(line int, at, tokens float64) error {
+func (r *requests) add(line int, at, tokens, output float64) error {
 	if len(r.all) == 0 {
 		r.first = at
 	}
@@ -72,10 +74,13 @@ func (r *requests) add(line int, at, tokens float64) error {
 	if !(tokens >= 1 && tokens <= mostTokens) || tokens != math.Trunc(tokens) {
 		return r.errorAt(line, "a prompt of %v tokens, want 1 to %d", tokens, mostTokens)
 	}
+	if !(output >= 0 && output <= mostTokens) || output != math.Trunc(output) {
+		return r.errorAt(line, "an answer of %v tokens, want 0 to %d", output, mostTokens)
+	}
 	if len(r.all) == mostRequests {
 		return r.errorAt(line, "more than %d requests", mostRequests)
 	}
-	r.all = append(r.all, Request{At: seconds(after), Tokens: int(tokens)})
+	r.all = append(r.all, Request{At: seconds(after), Tokens: int(tokens), Output: int(output)})
 	return nil
 }
 
@@ -89,7 +94,7 @@ func (r *requests) csv(text []byte) error {
 	column := func(names ...string) int {
 		return slices.IndexFunc(head, func(h string) bool { return slices.Contains(names, strings.ToLower(strings.TrimSpace(h))) })
 	}
-	at, prompt := column("timestamp"), column("contexttokens", "request tokens")
+	at, prompt, answer := column("timestamp"), column("contexttokens", "request tokens"), column("generatedtokens", "response tokens")
 	if at < 0 || prompt < 0 {
 		return r.errorAt(1, "columns %.80q, want TIMESTAMP and ContextTokens, or Timestamp and Request tokens", strings.Join(head, ","))
 	}
@@ -113,7 +118,13 @@ func (r *requests) csv(text []byte) error {
 		if err != nil {
 			return r.errorAt(line, "a prompt of %.40q tokens, want a number", record[prompt])
 		}
-		if err := r.add(line, when, tokens); err != nil {
+		output := 0.0
+		if answer >= 0 {
+			if output, err = strconv.ParseFloat(record[answer], 64); err != nil {
+				return r.errorAt(line, "an answer of %.40q tokens, want a number", record[answer])
+			}
+		}
+		if err := r.add(line, when, tokens, output); err != nil {
 			return err
 		}
 	}
@@ -140,6 +151,7 @@ func (r *requests) json(text []byte) error {
 		var v struct {
 			Timestamp *float64 `json:"timestamp"`
 			Tokens    *float64 `json:"input_length"`
+			Output    float64  `json:"output_length"`
 		}
 		if err := json.Unmarshal(line, &v); err != nil {
 			return r.errorAt(i+1, "%v", err)
@@ -147,7 +159,7 @@ func (r *requests) json(text []byte) error {
 		if v.Timestamp == nil || v.Tokens == nil {
 			return r.errorAt(i+1, "no timestamp, in ms, or no input_length")
 		}
-		if err := r.add(i+1, *v.Timestamp/1e3, *v.Tokens); err != nil {
+		if err := r.add(i+1, *v.Timestamp/1e3, *v.Tokens, v.Output); err != nil {
 			return err
 		}
 	}
