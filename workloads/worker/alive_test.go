@@ -159,6 +159,40 @@ func TestSlowWorkersLive(t *testing.T) {
 	}
 }
 
+// TestSlowRanksThatWaitElsewhere: a slow rank is named too where several lanes or exchanges of
+// each rank wait, and not one that waited in all of them.
+func TestSlowRanksThatWaitElsewhere(t *testing.T) {
+	for name, j := range map[string]Job{
+		"channels":            inChannels(job(3, 3<<16), 3),
+		"mixture":             mixtureJob(3, TCP),
+		"mixture in channels": inChannels(mixtureJob(3, RD), 2),
+	} {
+		t.Run(name, func(t *testing.T) {
+			j.Warmup, j.Iterations = 1, 2
+			l := goroutines{hooks: hooks{beforeOperation: func(rank int, _ operationID) {
+				if rank == 1 {
+					time.Sleep(200 * time.Millisecond)
+				}
+			}}}
+			result, err := Run(t.Context(), j, l, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := result.Straggler(); s == nil || s.Rank != 1 {
+				for _, r := range result.PerRank {
+					t.Logf("rank %d waited %v of %v", r.Rank, r.Waited, r.Timed)
+				}
+				t.Errorf("rank 1 slept and the straggler is %+v", s)
+			}
+			for _, r := range result.PerRank {
+				if r.Waited < 0 || r.Waited > r.Timed {
+					t.Errorf("rank %d waited %v of %v", r.Rank, r.Waited, r.Timed)
+				}
+			}
+		})
+	}
+}
+
 // late is a launcher whose workers end one after another, each so much after the one before.
 type late struct {
 	goroutines

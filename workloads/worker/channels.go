@@ -116,6 +116,9 @@ func (w *rank) openLanes() error {
 		if err := l.open(&w.config.Channels[i]); err != nil {
 			return fmt.Errorf("channel %d: %w", i, err)
 		}
+		if w.config.Kind != MoE { // whose exchanges share it, and wait for their parts
+			l.endpoint = &busyEndpoint{l.endpoint, &w.busy}
+		}
 		w.lanes = append(w.lanes, l)
 	}
 	return nil
@@ -199,15 +202,33 @@ func (w *rank) meetInLanes(ctx context.Context, of func(i int, l *lane) (*rendez
 	return tables, nil
 }
 
-// atOnce does an operation in all lanes at the same time.
-func atOnce[T any](ctx context.Context, lanes []T, operate func(T, context.Context) (collective.Traffic, error)) (sum collective.Traffic, err error) {
+// busyEndpoint is that of a lane: who waits for it does not work meanwhile.
+type busyEndpoint struct {
+	endpoint
+	busy *work
+}
+
+// Wait implements transports.Endpoint.
+func (e *busyEndpoint) Wait(ctx context.Context) error {
+	e.busy.add(-1)
+	defer e.busy.add(1)
+	return e.endpoint.Wait(ctx)
+}
+
+// atOnce does an operation in all lanes at the same time. Its caller is at work, and lanes are
+// instead of it.
+func atOnce[T any](ctx context.Context, busy *work, lanes []T, operate func(T, context.Context) (collective.Traffic, error)) (sum collective.Traffic, err error) {
 	if len(lanes) == 1 {
 		return operate(lanes[0], ctx)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	traffic := make([]collective.Traffic, len(lanes))
+	busy.add(-1)
+	defer busy.add(1)
 	for i, l := range lanes {
+		busy.add(1)
 		group.Go(func() (err error) {
+			defer busy.add(-1)
 			if traffic[i], err = operate(l, ctx); err != nil {
 				return fmt.Errorf("channel %d: %w", i, err)
 			}

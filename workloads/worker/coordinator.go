@@ -266,7 +266,7 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		switch {
 		case !o.Timed:
 			addTraffic(&r.Warmup, m.Done.Traffic)
-		case c.job.Kind != MoE && c.job.Algorithm != InNetwork && len(c.job.Channels) == 0: // these wait elsewhere, too
+		case c.job.Algorithm != InNetwork: // which waits elsewhere, too
 			r.Timed, r.Waited = r.Timed+m.Done.Time, r.Waited+m.Done.Waited
 		}
 		return true

@@ -84,6 +84,7 @@ type mixture struct {
 	memory    [exchanges]buffers
 	exchanges [exchanges][]*collective.AllToAll // by lane
 	shares    []*shares                         // of each lane
+	busy      *work
 	step      mixtureStep
 	keepTo    func(exchange int) // rates, where each exchange has its own
 }
@@ -115,7 +116,7 @@ func Matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 // mixture meets the other ranks and does the exchanges of a mixture of experts.
 func (w *rank) mixture(ctx context.Context) error {
 	c := &w.config
-	m := &mixture{experts: moe.NewRank(*c.MoE, c.Rank)}
+	m := &mixture{busy: &w.busy, experts: moe.NewRank(*c.MoE, c.Rank)}
 	words := Matrices(*c.MoE)
 	for i := range m.memory {
 		m.memory[i] = allocateFor(shape{input: WordBytes * words[i].InputLen(c.Rank), output: WordBytes * words[i].OutputLen(c.Rank)})
@@ -153,7 +154,7 @@ func (w *rank) mixture(ctx context.Context) error {
 
 // join makes the exchanges of a lane.
 func (m *mixture) join(c *workerConfig, l *lane, channel collective.Channel, table []rendezvous, words [exchanges]collective.Matrix) error {
-	shares, err := newShares(l.endpoint, exchanges)
+	shares, err := newShares(l.endpoint, exchanges, m.busy)
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func (m *mixture) operate(ctx context.Context, _ operationID) (traffic collectiv
 		began := time.Now()
 		m.experts.Pack(m.memory[dispatch].input)
 		m.keepTo(dispatch)
-		out, err := atOnce(ctx, m.exchanges[dispatch], (*collective.AllToAll).Exchange)
+		out, err := atOnce(ctx, m.busy, m.exchanges[dispatch], (*collective.AllToAll).Exchange)
 		if err != nil {
 			return fmt.Errorf("dispatch: %w", err)
 		}
@@ -200,7 +201,7 @@ func (m *mixture) operate(ctx context.Context, _ operationID) (traffic collectiv
 		m.experts.Compute(m.memory[dispatch].output, m.memory[combine].input)
 		computed := time.Now()
 		m.keepTo(combine)
-		back, err := atOnce(ctx, m.exchanges[combine], (*collective.AllToAll).Exchange)
+		back, err := atOnce(ctx, m.busy, m.exchanges[combine], (*collective.AllToAll).Exchange)
 		if err != nil {
 			return fmt.Errorf("combine: %w", err)
 		}

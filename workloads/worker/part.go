@@ -99,12 +99,13 @@ type allToAll struct {
 	buffers
 	exchanges []*collective.AllToAll
 	blocks    *collective.Blocks
+	busy      *work
 }
 
 func (a *allToAll) fill(id operationID) { a.blocks.Fill(a.input, id.Index) }
 
 func (a *allToAll) operate(ctx context.Context, _ operationID) (collective.Traffic, error) {
-	return atOnce(ctx, a.exchanges, (*collective.AllToAll).Exchange)
+	return atOnce(ctx, a.busy, a.exchanges, (*collective.AllToAll).Exchange)
 }
 
 func (a *allToAll) lost() []collective.Loss { return nil }
@@ -185,7 +186,7 @@ func (w *rank) joinRing(table []rendezvous, b buffers) (part, error) {
 
 func (w *rank) joinAllToAll(tables [][]rendezvous, b []buffers, matrix collective.Matrix) (part, error) {
 	c := &w.config
-	a := &allToAll{buffers: b[0], blocks: collective.NewBlocks(c.Rank, matrix, c.Type)}
+	a := &allToAll{busy: &w.busy, buffers: b[0], blocks: collective.NewBlocks(c.Rank, matrix, c.Type)}
 	for i, l := range w.lanes {
 		config := collective.AllToAllConfig{
 			Endpoint: l.endpoint, Rank: c.Rank, Matrix: matrix, Phases: c.Phases, Channel: c.channels()[i],

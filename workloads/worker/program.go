@@ -12,6 +12,7 @@ import (
 type scheduled struct {
 	runners []*collective.Runner
 	pattern *collective.Pattern
+	busy    *work
 }
 
 // programShape makes the program of a collective of so many elements by an algorithm, and the shape of this
@@ -43,7 +44,7 @@ func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &scheduled{pattern: pattern}
+	s := &scheduled{pattern: pattern, busy: &w.busy}
 	for i, l := range w.lanes {
 		config := collective.RunnerConfig{
 			Endpoint: l.endpoint, Program: b[i].program, Rank: c.Rank, Peers: make([]transports.Peer, c.Ranks),
@@ -70,7 +71,7 @@ func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
 func (s *scheduled) fill(id operationID) { s.runners[0].Fill(s.pattern, id.Mode, id.Index) }
 
 func (s *scheduled) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
-	return atOnce(ctx, s.runners, func(r *collective.Runner, ctx context.Context) (collective.Traffic, error) {
+	return atOnce(ctx, s.busy, s.runners, func(r *collective.Runner, ctx context.Context) (collective.Traffic, error) {
 		return r.Run(ctx, id.Mode)
 	})
 }

@@ -26,7 +26,7 @@ const (
 type shares struct {
 	endpoint transports.Endpoint
 	of       []*share
-	work     work
+	work     *work
 }
 
 // work is how long none of several goroutines had anything to do: all of them waited, for other
@@ -45,8 +45,11 @@ func (w *work) begin() {
 	w.busy, w.since, w.waited = 0, time.Now(), 0
 }
 
-// add is that one begins to work, or ends with -1.
+// add is that one begins to work, or ends with -1. Of no work it does nothing.
 func (w *work) add(one int) {
+	if w == nil {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.busy == 0 {
@@ -91,13 +94,13 @@ type share struct {
 	arrived []transports.Completion
 }
 
-func newShares(e transports.Endpoint, count int) (*shares, error) {
+func newShares(e transports.Endpoint, count int, w *work) (*shares, error) {
 	if count > maxShares {
 		return nil, fmt.Errorf("share endpoint: %d users, want at most %d", count, maxShares)
 	}
-	s := &shares{endpoint: e}
+	s := &shares{endpoint: e, work: w}
 	for i := range count {
-		s.of = append(s.of, &share{Endpoint: e, index: uint32(i), work: &s.work, wake: make(chan struct{}, 1)})
+		s.of = append(s.of, &share{Endpoint: e, index: uint32(i), work: w, wake: make(chan struct{}, 1)})
 	}
 	return s, nil
 }

@@ -120,7 +120,7 @@ func (w *rank) train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.shares, err = newShares(w.endpoint, len(p.operations)); err != nil {
+	if p.shares, err = newShares(w.endpoint, len(p.operations), &w.busy); err != nil {
 		return err
 	}
 	for i := range p.program.Operations {
@@ -164,7 +164,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 		exchange, err := collective.NewAllToAll(collective.AllToAllConfig{
 			Endpoint: p.shares.of[i], Rank: place, Matrix: m, Phases: collective.Direct(place, n), Peers: peers, Input: b.input, Output: b.output, Outputs: outputs,
 		})
-		return &allToAll{b, []*collective.AllToAll{exchange}, collective.NewBlocks(place, m, element.Float32)}, err
+		return &allToAll{buffers: b, exchanges: []*collective.AllToAll{exchange}, blocks: collective.NewBlocks(place, m, element.Float32)}, err
 	}
 	if b.program == nil {
 		return w.joinGradients(p, i, peers, handles)
@@ -177,7 +177,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 		return nil, err
 	}
 	pattern, err := p.pattern(b.program.Pattern(place))
-	return &scheduled{[]*collective.Runner{runner}, pattern}, err
+	return &scheduled{runners: []*collective.Runner{runner}, pattern: pattern}, err
 }
 
 // joinGradients makes the rank's part in a sum that may lack something.

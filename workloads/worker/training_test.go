@@ -212,10 +212,10 @@ func TestTrainingJobsThatCannotBe(t *testing.T) {
 
 // A share refuses what would be taken for another's.
 func TestShareLimits(t *testing.T) {
-	if _, err := newShares(nil, maxShares+1); err == nil {
+	if _, err := newShares(nil, maxShares+1, nil); err == nil {
 		t.Error("more shares than there are numbers for")
 	}
-	s, err := newShares(nil, 2)
+	s, err := newShares(nil, 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

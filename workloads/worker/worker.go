@@ -98,6 +98,7 @@ type rank struct {
 	messages chan *message
 	config   workerConfig
 	timer    *waitTimer // the endpoint, where there is one
+	busy     work       // where several wait
 	lane                // of a rank without channels
 	lanes    []*lane    // of the channels, or that one
 }
@@ -270,6 +271,8 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 		addTraffic(&done.Before, t)
 	}
 	start, waited := time.Now(), w.timer.waited.Load()
+	w.busy.begin()
+	w.busy.add(1)
 	if w.hooks.beforeOperation != nil {
 		w.hooks.beforeOperation(w.config.Rank, id)
 	}
@@ -281,6 +284,9 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 		addTraffic(&done.Traffic, t)
 	}
 	done.Time, done.Waited = time.Since(start), time.Duration(w.timer.waited.Load()-waited)
+	if len(w.config.Channels) > 0 || w.config.Kind == MoE {
+		done.Waited = w.busy.end()
+	}
 	done.Start = start.UnixNano()
 	if w.hooks.afterOperation != nil {
 		w.hooks.afterOperation(w.config.Rank, id, output)
