@@ -153,6 +153,8 @@ func TestAggregation(t *testing.T) {
 		{"single", single(4, "  switch: {kind: soft, aggregation: {slots: 16, elements: 300}}\n  links: {default: {rate: 1gbit, delay: 5us}, \"*--*\": "+badLinks+"}\n"), "leaf1"},
 		{"spine", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 3}\n  switch: {kind: soft, load-balance: spray}\n" +
 			"  switches: {spine2: {aggregation: {slots: 8, elements: 100}}}\n  links: {default: {rate: 1gbit, delay: 5us}, \"*--*\": " + badLinks + "}\n", "spine2"},
+		{"tree", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 3}\n  switch: {kind: soft, load-balance: spray, aggregation: {slots: 8, elements: 100}}\n" +
+			"  links: {default: {rate: 1gbit, delay: 5us}, \"*--*\": " + badLinks + "}\n", "spine2"},
 	} {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprint(c.name, v6), func(t *testing.T) {
@@ -163,7 +165,15 @@ func TestAggregation(t *testing.T) {
 				}
 				a.drain(time.Second)
 				a.balance()
-				state := a.engine.Aggregation()[0]
+				var state AggregationState
+				for _, s := range a.engine.Aggregation() {
+					switch {
+					case s.Switch == c.sw:
+						state = s
+					case s.Above == c.sw && (s.Partials == 0 || s.Reasked == 0 || s.Partials != s.Results || s.Waiting > 0 || s.Over || len(s.Rejected) > 0):
+						t.Errorf("%+v: want sums that went up, some again, and nothing rejected", s)
+					}
+				}
 				t.Logf("%+v", state)
 				if state.Again == 0 || state.Dropped["checksum"] == 0 || state.Waiting != 0 || state.Over || len(state.Rejected) != 0 || state.Epoch != 1 {
 					t.Errorf("%+v: want repeats, damage, and nothing rejected", state)
@@ -215,9 +225,9 @@ func TestAggregationElsewhere(t *testing.T) {
 	}
 }
 
-// TestAggregationDoesNotAllocate in the switch, with all workers' messages.
+// TestAggregationDoesNotAllocate in switches, with all workers' messages.
 func TestAggregationDoesNotAllocate(t *testing.T) {
-	a := newAggregated(t, single(3, "  switch: {kind: soft, aggregation: {slots: 2, elements: 100}}\n"), "leaf1")
+	a := newAggregated(t, "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 2}\n  switch: {kind: soft, aggregation: {slots: 2, elements: 100}}\n", "spine1")
 	data := make([]int32, 100)
 	run := func() {
 		for _, one := range a.workers {

@@ -108,6 +108,11 @@ func TestAggregationTrees(t *testing.T) {
 	if job, err := two.AggregationFor(two.Ranks, "", first); err != nil || job.Root().Switch != "spine2" {
 		t.Errorf("beside a collective at spine1: %+v, %v", job, err)
 	}
+	some := []Rank{two.Ranks[1], two.Ranks[2]}
+	some[0].Rank, some[1].Rank = 0, 1
+	if _, err := two.AggregationFor(some, ""); err == nil || !strings.Contains(err.Error(), "spine1 has others below it, too") {
+		t.Errorf("ranks 1 and 2 alone: %v", err)
+	}
 	if _, err := two.AggregationFor(two.Ranks, "spine1", first); err == nil || !strings.Contains(err.Error(), "spine1 adds up for another collective") {
 		t.Errorf("beside a collective at spine1, again at spine1: %v", err)
 	}

@@ -144,12 +144,11 @@ var ErrNoTree = errors.New("no switch adds up for exactly these ranks")
 // exactly these the one whose busiest link has the least to do, whose messages cross the fewest links,
 // and the first. A name asks for that switch. Jobs of some numbers are busy with other collectives.
 func (p *Plan) AggregationFor(ranks []Rank, root string, busy ...uint16) (*AggregationJob, error) {
-	same := func(a, b Rank) bool { return a.Node == b.Node && a.NIC == b.NIC && a.Addr4 == b.Addr4 }
 	var found []*AggregationJob
 	for i := range p.Switches {
 		if sw := &p.Switches[i]; aggregates(sw) {
 			for k := range sw.Soft.Aggregation.Jobs {
-				if job := &sw.Soft.Aggregation.Jobs[k]; slices.EqualFunc(job.Workers, ranks, same) {
+				if job := &sw.Soft.Aggregation.Jobs[k]; slices.EqualFunc(job.Workers, ranks, sameWorker) {
 					found = append(found, job)
 				}
 			}
@@ -167,6 +166,9 @@ func (p *Plan) AggregationFor(ranks []Rank, root string, busy ...uint16) (*Aggre
 		return cmp.Or(cmp.Compare(a.Busiest, b.Busiest), cmp.Compare(a.Crossings, b.Crossings))
 	}), nil
 }
+
+// sameWorker says that ranks are on one NIC, whatever their numbers among some.
+func sameWorker(a, b Rank) bool { return a.Node == b.Node && a.NIC == b.NIC && a.Addr4 == b.Addr4 }
 
 // noTree says why there is no job, and what would be right.
 func (p *Plan) noTree(ranks []Rank, root string, found []*AggregationJob) error {
@@ -200,7 +202,9 @@ func (p *Plan) above(ranks []Rank) (exactly, more []string) {
 	f := p.forest()
 	for i := range p.Switches {
 		below := f.below(i).ranks
-		has := !slices.ContainsFunc(ranks, func(r Rank) bool { return !slices.Contains(below, r.Rank) })
+		has := !slices.ContainsFunc(ranks, func(r Rank) bool {
+			return !slices.ContainsFunc(below, func(rank int) bool { return sameWorker(p.Ranks[rank], r) })
+		})
 		switch {
 		case has && len(below) == len(ranks):
 			exactly = append(exactly, p.Switches[i].Name)
