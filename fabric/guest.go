@@ -124,6 +124,7 @@ func (h *host) configureManagement(m *plan.ManagementNIC) error {
 	batch := kernel.NewBatch(h.name, nil)
 	batch.SetName(plan.ManagementName, index, plan.ManagementName)
 	batch.AddAddress(plan.ManagementName, index, m.Addr)
+	batch.AddAddress(plan.ManagementName, index, m.Addr6)
 	batch.SetUp(plan.ManagementName, index, true)
 	if m.Internet {
 		batch.AddRoute(kernel.Route{

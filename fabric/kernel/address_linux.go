@@ -111,6 +111,17 @@ func (b *Batch) AddNeighbor(dev string, n Neighbor) {
 	b.end()
 }
 
+// AddProxy has the host answer for an address on an interface, by which it is not.
+func (b *Batch) AddProxy(dev string, index int, addr netip.Addr) {
+	b.begin(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() string {
+		return fmt.Sprintf("ip -n %s neighbour replace proxy %s dev %s", b.node, addr, dev)
+	})
+	b.ndmsg(family(addr), index, unix.NUD_PERMANENT)
+	b.buf[len(b.buf)-2] = unix.NTF_PROXY
+	b.attrAddr(unix.NDA_DST, addr)
+	b.end()
+}
+
 // ndmsg appends a struct ndmsg.
 func (b *Batch) ndmsg(family uint8, index int, state uint16) {
 	b.u8(family, 0)

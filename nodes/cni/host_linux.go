@@ -63,7 +63,7 @@ func forwards(m *plan.Management) error {
 	return err
 }
 
-// freeSubnet says that the host has routes into the network's subnet, other than by the
+// freeSubnet says that the host has routes into the network's subnets, other than by the
 // interface of an index: they would hide each other.
 func freeSubnet(conn *kernel.Conn, p *plan.Plan, own int) error {
 	routes, err := conn.AllRoutes()
@@ -73,26 +73,49 @@ func freeSubnet(conn *kernel.Conn, p *plan.Plan, own int) error {
 	inUse := func(subnet netip.Prefix) (netip.Prefix, bool) {
 		for _, r := range routes {
 			theirs := !slices.ContainsFunc(r.Hops, func(hop kernel.NextHop) bool { return hop.Index == own })
-			if r.Dst.Bits() > 1 && r.Dst.Addr().Is4() && r.Dst.Overlaps(subnet) && theirs { // shorter ones are for everywhere, whole or in halves
+			wide := 1 // for everywhere, whole or in halves
+			if r.Dst.Addr().Is6() {
+				wide = 8 // for all unique local addresses (RFC 4193)
+			}
+			if r.Dst.Bits() > wide && r.Dst.Overlaps(subnet) && theirs {
 				return r.Dst, true
 			}
 		}
 		return netip.Prefix{}, false
 	}
-	by, used := inUse(p.Management.Subnet)
-	if !used {
-		return nil
-	}
-	remedy := "want another one as addressing.management4"
-	for turn := range 1 << 10 {
-		if other := plan.DrawManagement(p.Name, turn); other != p.Management.Subnet {
-			if _, used := inUse(other); !used {
-				remedy = fmt.Sprintf("want one that is free, as addressing: {management4: %s}", other)
-				break
+	var errs []error
+	for _, family := range []struct {
+		subnet    netip.Prefix
+		place     string
+		addressed string
+		draw      func(testbed string, turn int) netip.Prefix
+	}{
+		{p.Management.Subnet, "subnet", "management4", plan.DrawManagement}, {p.Management.Subnet6, "subnet6", "management6", plan.DrawManagement6},
+	} {
+		by, used := inUse(family.subnet)
+		if !used {
+			continue
+		}
+		remedy := "want another one as addressing." + family.addressed
+		for turn := range 1 << 10 {
+			if other := family.draw(p.Name, turn); other != family.subnet {
+				if _, used := inUse(other); !used {
+					remedy = fmt.Sprintf("want one that is free, as addressing: {%s: %s}", family.addressed, quoted(other))
+					break
+				}
 			}
 		}
+		errs = append(errs, refused(p.Management.Where[family.place], "subnet "+family.subnet.String(), fmt.Sprintf("the host has a route to %s", by), remedy))
 	}
-	return refused(p.Management.Where["subnet"], "subnet "+p.Management.Subnet.String(), fmt.Sprintf("the host has a route to %s", by), remedy)
+	return errors.Join(errs...)
+}
+
+// quoted is a prefix as files have it: colons want quotes.
+func quoted(prefix netip.Prefix) string {
+	if prefix.Addr().Is6() {
+		return strconv.Quote(prefix.String())
+	}
+	return prefix.String()
 }
 
 // whoHas tells why a port cannot be had, and of a program by which.

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/sys/unix"
 
 	"railbed/fabric"
 	"railbed/fabric/kernel"
@@ -105,13 +106,20 @@ func (m *Management) linkHost() error {
 	if err != nil {
 		return err
 	}
-	// The host forwards nothing from there, also where it forwards for others.
+	// The host forwards nothing from there, also where it forwards for others. By IPv6 the
+	// network leads nowhere but here: see joinUplink6.
 	if err := m.setForwarding("0"); err != nil {
+		return err
+	}
+	if err := m.home.Do(func() error { return kernel.SetSysctls(quiet6(m.name)) }); err != nil {
 		return err
 	}
 	batch = kernel.NewBatch("", nil)
 	batch.AddAddress(m.name, index, netip.PrefixFrom(m.plan.Host, m.plan.Subnet.Bits()))
 	batch.SetUp(m.name, index, true)
+	batch.AddAddress(m.name, index, netip.PrefixFrom(m.plan.Host6, 128))
+	batch.AddRoute(kernel.Route{Dst: netip.PrefixFrom(m.plan.Gateway6, 128), Hops: []kernel.NextHop{{Index: index, Dev: m.name}}})
+	batch.AddRoute(kernel.Route{Dst: m.plan.Subnet6, Src: m.plan.Host6, Hops: []kernel.NextHop{{Via: m.plan.Gateway6, Index: index, Dev: m.name}}})
 	if err := conn.Do(batch); err != nil {
 		return err
 	}
@@ -121,11 +129,17 @@ func (m *Management) linkHost() error {
 // setForwarding says whether the host forwards what comes from nodes.
 func (m *Management) setForwarding(value string) error {
 	return m.home.Do(func() error {
-		return kernel.SetSysctls([]kernel.Sysctl{
-			{Path: "net/ipv4/conf/" + m.name + "/forwarding", Value: value},
-			{Path: "net/ipv6/conf/" + m.name + "/disable_ipv6", Value: "1", Optional: true},
-		})
+		return kernel.SetSysctls([]kernel.Sysctl{{Path: "net/ipv4/conf/" + m.name + "/forwarding", Value: value}})
 	})
+}
+
+// quiet6 are settings of an interface whose addresses by IPv6 are the plan's alone.
+func quiet6(dev string) []kernel.Sysctl {
+	var settings []kernel.Sysctl
+	for name, value := range map[string]string{"disable_ipv6": "0", "accept_dad": "0", "accept_ra": "0"} {
+		settings = append(settings, kernel.Sysctl{Path: "net/ipv6/conf/" + dev + "/" + name, Value: value})
+	}
+	return settings
 }
 
 // openInternet has the host forward what the plugins have masqueraded, which has the
@@ -185,7 +199,9 @@ func (m *Management) list(n *plan.Node) (*libcni.NetworkConfigList, error) {
 			"type": "bridge", "bridge": bridgeName, "isGateway": true, "ipMasq": n.Management.Internet, "capabilities": object{"ips": true, "mac": true},
 			"ipam": object{
 				"type": "host-local", "dataDir": filepath.Join(m.dir, "host-local"), "routes": routes,
-				"ranges": [][]object{{{"subnet": m.plan.Subnet, "gateway": m.plan.Gateway}}},
+				"ranges": [][]object{
+					{{"subnet": m.plan.Subnet, "gateway": m.plan.Gateway}}, {{"subnet": m.plan.Subnet6, "gateway": m.plan.Gateway6}},
+				},
 			},
 		},
 		{"type": "portmap", "capabilities": object{"portMappings": true}},
@@ -206,7 +222,11 @@ func (m *Management) attach(ctx context.Context, namespaces map[string]*kernel.N
 		}
 		defer conn.Close()
 		// Nodes shall not be told to go to the host past the bridge, which masquerades.
-		err = kernel.SetSysctls([]kernel.Sysctl{{Path: "net/ipv4/conf/all/send_redirects", Value: "0"}, {Path: "net/ipv4/conf/default/send_redirects", Value: "0"}})
+		settings := []kernel.Sysctl{{Path: "net/ipv4/conf/all/send_redirects", Value: "0"}, {Path: "net/ipv4/conf/default/send_redirects", Value: "0"}}
+		for _, dev := range []string{"all", "default", uplink} {
+			settings = append(settings, quiet6(dev)...)
+		}
+		err = kernel.SetSysctls(settings)
 		if err != nil {
 			return err
 		}
@@ -224,7 +244,7 @@ func (m *Management) attach(ctx context.Context, namespaces map[string]*kernel.N
 				return err
 			}
 			if !joined { // the bridge is there now
-				if err := m.joinUplink(conn); err != nil {
+				if err := errors.Join(m.joinUplink(conn), m.joinUplink6(conn)); err != nil {
 					return err
 				}
 				joined = true
@@ -258,7 +278,12 @@ func (m *Management) add(ctx context.Context, n *plan.Node, ns *kernel.Namespace
 	}
 	batch := kernel.NewBatch(n.Name, nil)
 	batch.DeleteAddress(plan.ManagementName, index, n.Management.Addr)
-	return conn.Do(batch)
+	if err := conn.Do(batch); err != nil {
+		return err
+	}
+	return ns.Do(func() error {
+		return kernel.SetSysctls([]kernel.Sysctl{{Path: "net/ipv6/conf/" + plan.ManagementName + "/disable_ipv6", Value: "1"}})
+	})
 }
 
 func (m *Management) plugins() *libcni.CNIConfig {
@@ -296,7 +321,7 @@ func (m *Management) runtimeOf(n *plan.Node, ns *kernel.Namespace) *libcni.Runti
 	for _, p := range n.Management.Publish {
 		mappings = append(mappings, mapping{p.HostPort, p.NodePort, p.Protocol})
 	}
-	capabilities := map[string]any{"ips": []string{n.Management.Addr.String()}, "portMappings": mappings}
+	capabilities := map[string]any{"ips": []string{n.Management.Addr.String(), n.Management.Addr6.String()}, "portMappings": mappings}
 	if n.Management.Guest != nil {
 		capabilities["mac"] = n.Management.Guest.MAC.String()
 	}
@@ -330,6 +355,36 @@ func (m *Management) joinUplink(conn *kernel.Conn) error {
 		settings = append(settings, kernel.Sysctl{Path: "net/ipv4/conf/" + dev + "/proxy_arp", Value: "1"}, kernel.Sysctl{Path: "net/ipv4/neigh/" + dev + "/proxy_delay", Value: "0"})
 	}
 	return kernel.SetSysctls(settings)
+}
+
+// joinUplink6 is joinUplink for IPv6. There is no way but to the host's one address, and
+// nothing is let in but what that or a node sends: the host may forward for others, which
+// no setting of one interface prevents.
+func (m *Management) joinUplink6(conn *kernel.Conn) error {
+	port, err := indexOf(conn, uplink)
+	if err != nil {
+		return err
+	}
+	bridge, err := indexOf(conn, bridgeName)
+	if err != nil {
+		return err
+	}
+	host := netip.PrefixFrom(m.plan.Host6, 128)
+	batch := kernel.NewBatch("", nil)
+	batch.AddAddress(uplink, port, netip.PrefixFrom(m.plan.Gateway6, 128))
+	batch.AddRoute(kernel.Route{Dst: host, Hops: []kernel.NextHop{{Index: port, Dev: uplink}}})
+	batch.AddProxy(bridgeName, bridge, m.plan.Host6)
+	const table, priority = unix.RT_TABLE_MAIN, 100
+	batch.AddRule(kernel.Rule{Priority: priority, From: host, Table: table})
+	batch.AddRule(kernel.Rule{Priority: priority + 1, From: m.plan.Subnet6, Table: table})
+	batch.DeleteRule(kernel.Rule{Priority: 32766, From: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Table: table}) // of everybody
+	if err := conn.Do(batch); err != nil {
+		return err
+	}
+	return kernel.SetSysctls([]kernel.Sysctl{
+		{Path: "net/ipv6/conf/all/forwarding", Value: "1"},
+		{Path: "net/ipv6/conf/" + bridgeName + "/proxy_ndp", Value: "1"}, {Path: "net/ipv6/neigh/" + bridgeName + "/proxy_delay", Value: "0"},
+	})
 }
 
 // Close ends the network, and returns when it is gone. Nodes' NICs go with the namespace

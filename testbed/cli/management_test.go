@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -100,13 +101,16 @@ func managedHost(t *testing.T) (host, outside *container) {
 		c.must(t, append([]string{"ip", "address", "add"}, strings.Fields(args)...)...)
 		c.must(t, "ip", "link", "set", args[strings.LastIndex(args, " ")+1:], "up")
 	}
+	host.must(t, "ip", "address", "add", "2001:db8:1::1/64", "dev", "out", "nodad")
+	outside.must(t, "ip", "address", "add", "2001:db8:1::2/64", "dev", "in", "nodad")
 	return host, outside
 }
 
 // state is all of the host that a management network could leave something in.
 func (c *container) state(t *testing.T) string {
-	// A carrier may come a moment later than its link.
-	return c.must(t, "ip", "-4", "-o", "address") + strings.ReplaceAll(c.must(t, "ip", "route"), "linkdown ", "") + c.must(t, "iptables", "-S") + c.must(t, "iptables", "-S", "-t", "nat") + c.must(t, "sysctl", "net.ipv4.ip_forward")
+	// A carrier may come a moment later than its link, and with it what IPv6 makes of it.
+	v6 := regexp.MustCompile(`(?m)^.*fe80.*\n`).ReplaceAllString(c.must(t, "ip", "-6", "-o", "address")+c.must(t, "ip", "-6", "route"), "")
+	return v6 + c.must(t, "ip", "-4", "-o", "address") + strings.ReplaceAll(c.must(t, "ip", "route"), "linkdown ", "") + c.must(t, "iptables", "-S") + c.must(t, "iptables", "-S", "-t", "nat") + c.must(t, "sysctl", "net.ipv4.ip_forward")
 }
 
 // from is what a function says in the container's namespace.
@@ -134,7 +138,7 @@ func TestManagement(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Python)
 	const name = "cli-management"
 	host, outside := managedHost(t)
-	text := fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 3}}\naddressing: {management4: 172.31.254.0/24}\nnodes: {h0: {management: {publish: [\"18080:80\", \"18053:53/udp\"]}}, h1: {management: {}}}\n", name)
+	text := fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 3}}\naddressing: {management4: 172.31.254.0/24, management6: \"fd00:b::/64\"}\nnodes: {h0: {management: {publish: [\"18080:80\", \"18053:53/udp\"]}}, h1: {management: {}}}\n", name)
 	file := writeFile(t, text)
 	before := host.state(t)
 	if got := host.railbed(t, "up", file); got.code != 0 {
@@ -162,6 +166,13 @@ func TestManagement(t *testing.T) {
 			t.Errorf("%s pings the host: exit %d, want %t", node, got.code, reaches)
 		}
 	}
+	network := inspectManagement(t, name)
+	for node, reaches := range map[string]bool{"h1": true, "h2": false} {
+		if got := do(t, "exec", node, "-t", name, "--", "ping", "-c1", "-W1", network.Host6.String()); (got.code == 0) != reaches {
+			t.Errorf("%s pings the host by IPv6: exit %d, want %t", node, got.code, reaches)
+		}
+	}
+	host.must(t, "ping", "-c1", "-W5", network.Gateway6.Next().String()) // h0
 	must(t, "inspect", name, "--verify")
 	if got := host.railbed(t, "up", file); got.code != 0 || !strings.Contains(got.stdout, "up already") {
 		t.Errorf("up again: %+v", got)
@@ -191,8 +202,9 @@ func clashes(t *testing.T, host *container, text, name string) {
 	ours := ": unsupported here: the port is taken by testbed " + name + "; publish another port, or end what has this one\n"
 	want := "railbed: " + other + ":4:37: publish 18080/tcp for h0" + ours + other + ":4:49: publish 18053/udp for h0" + ours +
 		other + ":3:27: subnet 172.31.254.0/24: unsupported here: the host has a route to 172.31.254.0/24; want one that is free, as addressing: {management4: 172."
-	if got := host.railbed(t, "up", other); got.code != verdict.ExitUnsupported || !strings.HasPrefix(got.stderr, want) {
-		t.Errorf("the same subnet and ports: %+v, want %q", got, want)
+	want6 := other + ":3:57: subnet fd00:b::/64: unsupported here: the host has a route to fd00:b::1/128; want one that is free, as addressing: {management6: \"fd00:a3:0:"
+	if got := host.railbed(t, "up", other); got.code != verdict.ExitUnsupported || !strings.HasPrefix(got.stderr, want) || !strings.Contains(got.stderr, want6) {
+		t.Errorf("the same subnets and ports: %+v, want %q and %q", got, want, want6)
 	}
 	noTrace(t, name+"2")
 }
@@ -322,6 +334,7 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 			t.Errorf("the outside reaches what is behind the host: %s", got)
 		}
 	}
+	stayIn6(t, host, outside, network)
 	// Nor does what it sends in the bridge's name get out.
 	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "addr", "add", network.Gateway.String()+"/32", "dev", plan.ManagementName)
 	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "replace", "198.51.100.0/24", "via", network.Host.String(), "src", network.Gateway.String())
@@ -349,6 +362,34 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 	collects(t, engine, root, "cli-inet", "cli-inet2")
 	must(t, "down", "cli-inet2")
 	returns(t, host, before)
+}
+
+// stayIn6: by IPv6 nodes of all kinds and the host reach each other, and nobody else
+// them, nor they anybody, though the host forwards and everybody has routes.
+func stayIn6(t *testing.T, host, outside *container, network plan.Management) {
+	t.Helper()
+	host.must(t, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+	node := func(end int) string { return fmt.Sprintf("%s%d", network.Subnet6.Addr(), end) }
+	for name, to := range map[string]netip.Addr{"cli-inet": network.Host6, "cli-inet2": inspectManagement(t, "cli-inet2").Host6} {
+		must(t, "exec", "h1", "-t", name, "--", "ping", "-c1", "-W5", to.String())
+	}
+	host.must(t, "ping", "-c1", "-W5", node(2))
+	outside.must(t, "ip", "route", "add", network.Subnet6.String(), "via", "2001:db8:1::1")
+	outside.must(t, "ping", "-c1", "-W5", network.Host6.String()) // the route leads there
+	heard := func() string {
+		return must(t, "exec", "h0", "-t", "cli-inet", "--", "grep", "Icmp6InEchos", "/proc/net/snmp6").stdout
+	}
+	before := heard()
+	if got, err := outside.run(t, "ping", "-c1", "-W0.2", node(2)); err == nil || heard() != before {
+		t.Errorf("the outside reaches h0: %s, %s, which had %s", got, heard(), before)
+	}
+	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "add", "2001:db8:1::/64", "via", network.Gateway6.String())
+	for _, address := range []string{"2001:db8:1::1", "2001:db8:1::2"} {
+		if got := do(t, "exec", "h2", "-t", "cli-inet", "--", "ping", "-c1", "-W0.2", address); got.code == 0 {
+			t.Errorf("h2 reaches %s: %s", address, got.stdout)
+		}
+	}
+	host.must(t, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=0")
 }
 
 // noImage tells in one line what is not there, at its place in the file.

@@ -106,19 +106,28 @@ func (i *importer) publish(node *spec.Node, ports []text) {
 
 // addManagement takes over the addresses beside the fabric, where a server is there.
 func (i *importer) addManagement() {
-	subnet := i.lab.mgmtSubnet
-	if subnet.value == "" {
-		return
-	}
 	beside := slices.ContainsFunc(i.testbed.Nodes, func(n spec.Entry[spec.Node]) bool { return n.Value.Management != nil })
-	prefix, err := netip.ParsePrefix(subnet.value)
-	switch {
-	case err != nil || !prefix.Addr().Is4():
-		i.add(subnet.at, "want an IPv4 prefix", "ipv4-subnet %q of mgmt is left out", subnet.value)
-	case !beside:
-		i.add(subnet.at, "railbed exec and shell reach nodes, and management: {} gives one a network beside the fabric", "the management network is left out")
-	default:
-		i.testbed.Addressing.Management4 = prefix.Masked().String()
+	for _, family := range []struct {
+		subnet text
+		name   string
+		is4    bool
+		into   *string
+	}{
+		{i.lab.mgmtSubnet, "IPv4", true, &i.testbed.Addressing.Management4}, {i.lab.mgmtSubnet6, "IPv6", false, &i.testbed.Addressing.Management6},
+	} {
+		subnet := family.subnet
+		if subnet.value == "" {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(subnet.value)
+		switch {
+		case err != nil || prefix.Addr().Is4() != family.is4:
+			i.add(subnet.at, "want an "+family.name+" prefix", "%s-subnet %q of mgmt is left out", strings.ToLower(family.name), subnet.value)
+		case !beside:
+			i.add(subnet.at, "railbed exec and shell reach nodes, and management: {} gives one a network beside the fabric", "the management network is left out")
+		default:
+			*family.into = prefix.Masked().String()
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ type lab struct {
 	nodes         []labNode
 	links         []labLink
 	mgmtSubnet    text
+	mgmtSubnet6   text
 }
 
 // text is a scalar and where it stands.
@@ -246,8 +247,12 @@ var templated = regexp.MustCompile(`(?m)^\s*\{\{`)
 // mgmt reads the management network, of which testbeds have the addresses.
 func (r *reader) mgmt(n *yaml.Node, l *lab) {
 	r.mapping(n, "mgmt", func(key string, keyNode, value *yaml.Node) {
-		if key == "ipv4-subnet" || key == "ipv4_subnet" {
+		switch key {
+		case "ipv4-subnet", "ipv4_subnet":
 			l.mgmtSubnet = r.scalar(value, "mgmt."+key)
+			return
+		case "ipv6-subnet", "ipv6_subnet":
+			l.mgmtSubnet6 = r.scalar(value, "mgmt."+key)
 			return
 		}
 		r.add(placeOf(keyNode), "the network beside the fabric is the testbed's own", "left out: %s of mgmt", key)

@@ -33,6 +33,10 @@ var wrongCNIFiles = []wrongFile{
 		`f:5:76: name server "fe80::1%eth0"; want an address such as 192.0.2.53`}},
 	{"no room beside the fabric", leafSpineFile("addressing: {management4: 192.0.2.0/30}", "nodes: {default: {management: {}}}"), []string{
 		`f:5:27: 192.0.2.0/30 has no address left for node h0 beside the fabric; want a shorter prefix`}},
+	{"small IPv6 beside the fabric", leafSpineFile(`addressing: {management6: "fd00:b::/120"}`, "nodes: {default: {management: {}}}"), []string{
+		`f:5:27: fd00:b::/120 is too small for a network beside the fabric; want a prefix of at most 112 bits`}},
+	{"IPv6 beside the fabric that is the fabric's", leafSpineFile(`addressing: {management6: "fd00:a1::/96"}`, "nodes: {h0: {management: {}}}"), []string{
+		`f:5:27: addressing.management6 fd00:a1::/96 overlaps addressing.loopbacks6 fd00:a1::/64; give each pool addresses of its own`}},
 	{"steps in containers", leafSpineFile("nodes: {h3: {runtime: cni}}", "steps:", "  - exec: {nodes: [h0, h3], command: [ls]}", "  - traffic: {name: t, from: [h0], to: [\"h*\"], size: 1KB, rate: 1mbit, for: 1s}"), []string{
 		`f:7:24: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`,
 		`f:8:41: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`}},

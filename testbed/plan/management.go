@@ -21,8 +21,12 @@ type Management struct {
 	// Gateway is the bridge's, where published ports are; Host is the host's.
 	Gateway netip.Addr `json:"gateway"`
 	Host    netip.Addr `json:"host"`
+	// The same of IPv6.
+	Subnet6  netip.Prefix `json:"subnet6"`
+	Gateway6 netip.Addr   `json:"gateway6"`
+	Host6    netip.Addr   `json:"host6"`
 	// Where are places of the file, as file:line:column: of what asks for the network, by
-	// "subnet", of internet, and of published ports, by "8080/tcp".
+	// "subnet" and "subnet6", of internet, and of published ports, by "8080/tcp".
 	Where map[string]string `json:"where"`
 }
 
@@ -32,6 +36,7 @@ const ManagementName = "mgmt0"
 // ManagementNIC is a node's NIC beside the fabric.
 type ManagementNIC struct {
 	Addr    netip.Prefix     `json:"addr"`
+	Addr6   netip.Prefix     `json:"addr6"`
 	Publish []spec.Published `json:"publish,omitempty"`
 	// Internet is whether the node reaches what the host reaches.
 	Internet bool `json:"internet,omitempty"`
@@ -69,12 +74,46 @@ func DrawManagement(testbed string, turn int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(raw), bits)
 }
 
+// DrawManagement6 is the same of IPv6.
+func DrawManagement6(testbed string, turn int) netip.Prefix {
+	pool := netip.MustParsePrefix(spec.DefaultManagement6)
+	digest := fnv.New32a()
+	digest.Write([]byte(testbed))
+	raw := pool.Addr().As16()
+	binary.BigEndian.PutUint16(raw[6:], uint16(digest.Sum32()+uint32(turn)))
+	return netip.PrefixFrom(netip.AddrFrom16(raw), 64)
+}
+
+// hostIn6 is the end of the host's address in an IPv6 subnet: no node has it.
+const hostIn6 = 1<<16 - 1
+
+// in6 is an address of an IPv6 subnet by its end.
+func in6(subnet netip.Prefix, end uint16) netip.Addr {
+	raw := subnet.Addr().As16()
+	binary.BigEndian.PutUint16(raw[14:], end)
+	return netip.AddrFrom16(raw)
+}
+
+// subnet6 is the IPv6 subnet beside the fabric.
+func (c *compiler) subnet6() netip.Prefix {
+	given := c.t.Addressing.Management6
+	if given == "" {
+		return DrawManagement6(c.t.Name, 0)
+	}
+	subnet := netip.MustParsePrefix(given)
+	if subnet.Bits() > 112 {
+		c.once("addressing.management6", "want a prefix of at most 112 bits", "%s is too small for a network beside the fabric", subnet)
+	}
+	return subnet
+}
+
 // addManagement gives the nodes that are to have one a NIC beside the fabric.
 func (c *compiler) addManagement() {
 	subnet := DrawManagement(c.t.Name, 0)
 	if given := c.t.Addressing.Management4; given != "" {
 		subnet = netip.MustParsePrefix(given)
 	}
+	subnet6 := c.subnet6()
 	raw := subnet.Addr().As4()
 	first := binary.BigEndian.Uint32(raw[:])
 	at := func(offset uint32) netip.Addr {
@@ -98,17 +137,25 @@ func (c *compiler) addManagement() {
 			continue
 		}
 		if c.plan.Management == nil {
-			c.plan.Management = &Management{Subnet: subnet, Gateway: at(1), Host: at(size - 2), Where: map[string]string{"subnet": place(path)}}
+			c.plan.Management = &Management{
+				Subnet: subnet, Gateway: at(1), Host: at(size - 2), Subnet6: subnet6, Gateway6: in6(subnet6, 1), Host6: in6(subnet6, hostIn6),
+				Where: map[string]string{"subnet": place(path), "subnet6": place(path)},
+			}
 			if c.t.Addressing.Management4 != "" {
 				c.plan.Management.Where["subnet"] = place("addressing.management4")
 			}
+			if c.t.Addressing.Management6 != "" {
+				c.plan.Management.Where["subnet6"] = place("addressing.management6")
+			}
 			c.require(CNIPlugins, "node "+n.Name+" has a network beside the fabric", path)
 		}
-		if next >= size-2 {
+		if next >= min(size-2, hostIn6) {
 			c.once("addressing.management4", "want a shorter prefix", "%s has no address left for node %s beside the fabric", subnet, n.Name)
 			return
 		}
-		n.Management = &ManagementNIC{Addr: netip.PrefixFrom(at(next), subnet.Bits()), Internet: settings.Internet, DNS: settings.DNS}
+		n.Management = &ManagementNIC{
+			Addr: netip.PrefixFrom(at(next), subnet.Bits()), Addr6: netip.PrefixFrom(in6(subnet6, uint16(next)), subnet6.Bits()), Internet: settings.Internet, DNS: settings.DNS,
+		}
 		if n.Runtime == spec.VM {
 			n.Management.Guest = &GuestManagement{MAC: MAC{2, 'R', 'B', 2, byte(next >> 8), byte(next)}, Gateway: c.plan.Management.Gateway}
 		}

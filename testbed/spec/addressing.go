@@ -24,6 +24,10 @@ type Addressing struct {
 	// host has the last address. Default, where there are such nodes: the /24 of
 	// 172.24.0.0/14 that the testbed's name draws.
 	Management4 string `yaml:"management4,omitempty" json:"management4,omitempty"`
+	// Management6 is their IPv6 subnet, of at most 112 bits, in which the host's address
+	// ends in ffff. Default, where there are such nodes: the /64 of fd00:a3::/48 that the
+	// testbed's name draws.
+	Management6 string `yaml:"management6,omitempty" json:"management6,omitempty"`
 }
 
 // Management is what a node has of the host, and the host of it.

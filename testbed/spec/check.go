@@ -237,6 +237,9 @@ func (c *checker) addressing() {
 	if a.Management4 != "" || managed {
 		pools = append(pools, pool{key: "management4", text: a.Management4, fallback: DefaultManagement4, is4: true})
 	}
+	if a.Management6 != "" || managed {
+		pools = append(pools, pool{key: "management6", text: a.Management6, fallback: DefaultManagement6})
+	}
 	for i, pool := range pools {
 		path := joined("addressing", pool.key)
 		want := "want an IPv6 prefix such as " + pool.fallback

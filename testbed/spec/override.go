@@ -30,6 +30,7 @@ const (
 	defaultRanks       = 1
 	defaultRuntime     = Netns
 	DefaultManagement4 = "172.24.0.0/14"
+	DefaultManagement6 = "fd00:a3::/48"
 	DefaultLoopbacks4  = "10.0.0.0/16"
 	DefaultLinks4      = "10.128.0.0/10"
 	DefaultLoopbacks6  = "fd00:a1::/64"
