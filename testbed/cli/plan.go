@@ -158,7 +158,8 @@ func (a *app) printPlanAggregation(p *plan.Plan) {
 			if job == all {
 				ranks = "all ranks"
 			}
-			rows.AppendRow(table.Row{ranks, job.Text(), job.Busiest, job.Crossings})
+			cost := p.AggregationCost(job)
+			rows.AppendRow(table.Row{ranks, job.Text(), cost.Busiest, cost.Crossings})
 		}
 	}
 	if rows.Length() > 0 {

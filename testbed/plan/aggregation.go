@@ -27,6 +27,14 @@ type Aggregation struct {
 	Jobs []AggregationJob `json:"jobs,omitempty"`
 }
 
+// settings are what the file gives.
+func (a *Aggregation) settings() *Aggregation {
+	if a == nil {
+		return nil
+	}
+	return &Aggregation{Slots: a.Slots, Elements: a.Elements, Timeout: a.Timeout}
+}
+
 // members is " for 4 ranks", nothing before jobs are decided.
 func (a *Aggregation) members() string {
 	total := 0
@@ -56,10 +64,15 @@ type AggregationJob struct {
 	Workers []Rank `json:"workers"`
 	// Tree is the switches that add up, the root first, each behind the one above it.
 	Tree []AggregationSwitch `json:"tree"`
+}
+
+// AggregationCost is what links have to carry of a job. It is not part of the plan, since links change
+// while they run.
+type AggregationCost struct {
 	// Busiest is how long the link between switches that has most to carry needs for one
-	// slot of all, one way, and Crossings how many links that slot crosses, nodes' included.
-	Busiest   units.Duration `json:"busiest,omitzero"`
-	Crossings int            `json:"crossings"`
+	// slot of all workers, one way, and Crossings how many links that slot crosses, nodes' included.
+	Busiest   units.Duration
+	Crossings int
 }
 
 // AggregationSwitch is a switch that adds up for a job.
@@ -200,7 +213,6 @@ func (c *compiler) job(f *forest, root int) AggregationJob {
 		job.Slots, job.Elements, job.Timeout = min(job.Slots, member.Slots), min(job.Elements, member.Elements), max(job.Timeout, member.Timeout)
 	}
 	c.checkMessages(sw, &job)
-	t.cost(&job)
 	return job
 }
 

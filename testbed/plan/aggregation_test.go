@@ -96,8 +96,9 @@ func TestAggregationTrees(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got := job.Text(); got != test.want || time.Duration(job.Busiest) != test.busiest && test.busiest > 0 || job.Crossings != test.crossings || job.Height(0) != test.height {
-			t.Errorf("%s: %s, busiest %v, %d links crossed, height %d; want %s, %v, %d, %d", name, got, job.Busiest, job.Crossings, job.Height(0), test.want, test.busiest, test.crossings, test.height)
+		cost := p.AggregationCost(job)
+		if got := job.Text(); got != test.want || time.Duration(cost.Busiest) != test.busiest && test.busiest > 0 || cost.Crossings != test.crossings || job.Height(0) != test.height {
+			t.Errorf("%s: %s, busiest %v, %d links crossed, height %d; want %s, %v, %d, %d", name, got, cost.Busiest, cost.Crossings, job.Height(0), test.want, test.busiest, test.crossings, test.height)
 		}
 		if all := job.Below(0); all != 1<<len(p.Ranks)-1 {
 			t.Errorf("%s: workers %b are below the root", name, all)
@@ -120,6 +121,25 @@ func TestAggregationTrees(t *testing.T) {
 		"  switch: {kind: soft, aggregation: {slots: 8, elements: 100, timeout: 2s}}\n  switches: {leaf1: {aggregation: {slots: 4}}, leaf2: {aggregation: {elements: 50, timeout: 3s}}}\n")
 	if job, err := p.AggregationFor(p.Ranks, ""); err != nil || job.Slots != 4 || job.Elements != 50 || time.Duration(job.Timeout) != 3*time.Second || job.Patience(0) != 6*time.Second {
 		t.Errorf("%+v, %v; want what all have", job, err)
+	}
+}
+
+// TestAggregationChanges: rates of links are changed live, whatever tree they favour, and what is told
+// of other changes are words of files.
+func TestAggregationChanges(t *testing.T) {
+	const base = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}, switch: {kind: soft, aggregation: {slots: 8}}, links: {default: {rate: 1gbit}}}\n"
+	have := mustCompileText(t, base)
+	if d := Compare(have, mustCompileText(t, strings.Replace(base, "1gbit", "2gbit", 1))); !d.Live() || len(d.Links) != 6 {
+		t.Errorf("another rate is told as %q", d.Rest)
+	}
+	for by, want := range map[string]string{
+		"aggregation: {slots: 9}":                                          "switch leaf1, leaf2, spine1: aggregation.slots 8, want 9",
+		"aggregation: {slots: 8, timeout: 2s}":                             "switch leaf1, leaf2, spine1: aggregation.timeout 1s, want 2s",
+		"aggregation: {slots: 8}}, switches: {leaf1: {aggregation: false}": "switch leaf1: aggregation.elements 256, want none",
+	} {
+		if d := Compare(have, mustCompileText(t, strings.Replace(base, "aggregation: {slots: 8}", by, 1))); d.Live() || !strings.HasPrefix(d.Rest[0], want) || strings.ContainsAny(strings.Join(d.Rest, " "), "_{[") {
+			t.Errorf("%s is told as %q, want %q", by, d.Rest, want)
+		}
 	}
 }
 

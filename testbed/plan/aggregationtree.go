@@ -111,17 +111,19 @@ func (t *tree) fill(job *AggregationJob) {
 	}
 }
 
-// cost counts what one slot of all workers has links carry on its way up: what they carry down
-// is the same.
-func (t *tree) cost(job *AggregationJob) {
+// AggregationCost counts what one slot of all workers of a job has links carry on its way up: what
+// they carry down is the same.
+func (p *Plan) AggregationCost(job *AggregationJob) (cost AggregationCost) {
+	f := p.forest()
+	t := f.below(f.switchAt[job.Root().Switch])
 	carried := map[int]int{} // messages, by who sends them up
 	climb := func(at int, to string) {
 		for ; t.plan.Switches[at].Name != to; at = t.up[at].peer {
 			carried[at]++
-			job.Crossings++
+			cost.Crossings++
 		}
 	}
-	job.Crossings = len(job.Workers)
+	cost.Crossings = len(job.Workers)
 	for worker, rank := range t.ranks {
 		climb(t.leafOf[rank], job.Of(worker).Switch)
 	}
@@ -132,9 +134,10 @@ func (t *tree) cost(job *AggregationJob) {
 		sw := &t.plan.Switches[at]
 		if d := t.plan.Sends(sw.Name, sw.Ports[t.up[at].port].Name); d != nil && d.Rate > 0 {
 			bits := uint64(messages) * 8 * uint64(aggregationHeaders+4*job.Elements)
-			job.Busiest = max(job.Busiest, units.Duration(bits*uint64(time.Second)/uint64(d.Rate)))
+			cost.Busiest = max(cost.Busiest, units.Duration(bits*uint64(time.Second)/uint64(d.Rate)))
 		}
 	}
+	return cost
 }
 
 // ErrNoTree is that no switch adds up for the ranks of a collective.
@@ -162,8 +165,12 @@ func (p *Plan) AggregationFor(ranks []Rank, root string, busy ...uint16) (*Aggre
 	if len(found) == 0 {
 		return nil, fmt.Errorf("%s adds up for another collective of these ranks; want this one after it, or one more switch above them", asked[0].Root().Switch)
 	}
+	costs := map[*AggregationJob]AggregationCost{}
+	for _, job := range found {
+		costs[job] = p.AggregationCost(job)
+	}
 	return slices.MinFunc(found, func(a, b *AggregationJob) int {
-		return cmp.Or(cmp.Compare(a.Busiest, b.Busiest), cmp.Compare(a.Crossings, b.Crossings))
+		return cmp.Or(cmp.Compare(costs[a].Busiest, costs[b].Busiest), cmp.Compare(costs[a].Crossings, costs[b].Crossings))
 	}), nil
 }
 

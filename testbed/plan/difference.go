@@ -89,7 +89,7 @@ func switchSettings(p *Plan) (all []element) {
 				"load-balance": soft.LoadBalance, "flowlet-gap": soft.FlowletGap, "buffer": soft.Buffer, "alpha": soft.Alpha,
 				"scheduler":  map[string]any{"strict": soft.Scheduler.Strict, "weights": soft.Scheduler.Weights},
 				"priorities": soft.Priorities, "ecn": soft.ECN, "trim": soft.Trim, "pfc": soft.PFC, "gfc": soft.GFC, "int": soft.INT,
-				"aggregation": soft.Aggregation,
+				"aggregation": soft.Aggregation.settings(),
 			}))
 			if soft.PFC != nil && len(s.Ports) > 0 { // what the file gives is every port's
 				for setting, value := range s.Ports[0].PFC.given() {

@@ -129,7 +129,7 @@ func TestRoundsWrap(t *testing.T) {
 	b.want("a late copy", b.send(0, b.update(0, 0, math.MaxUint32-1, 1)), Drop, Late, 0)
 }
 
-// TestErrors has the rows of PROTOCOL.md, 3.5.
+// TestErrors has the rows of PROTOCOL.md, 3.6.
 func TestErrors(t *testing.T) {
 	good := func(b *bench) wire.Aggregation { return b.update(0, 0, 0, 1) }
 	with := func(at int, to byte) func(*bench) wire.Aggregation {
