@@ -26,6 +26,10 @@ type Messages struct {
 	Parts []MessagesPart `json:"parts,omitempty"`
 	// Serving is of caches.
 	Serving *Serving `json:"serving,omitempty"`
+	// Attained is the share that had what is asked of each, nil where nothing is: of caches what
+	// Serving says, of blocks SLO, in seconds.
+	Attained *float64 `json:"attained,omitempty"`
+	SLO      float64  `json:"slo,omitempty"`
 	// Slowdowns are by size: how many times longer messages took than alone.
 	Slowdowns []Slowdown `json:"slowdowns,omitempty"`
 	Wrong     uint64     `json:"wrong"` // bytes that came and are not what was sent
@@ -65,18 +69,27 @@ type Serving struct {
 	// the last one was computed in which ranks computed.
 	Offered     float64 `json:"offered"`
 	PrefillBusy float64 `json:"prefill_busy"`
-	// Attained is the share that had what SLO, of the first token, and TokenSLO, of each other,
-	// ask in seconds, and Goodput how many of these were done in a second; nil without either.
-	SLO      float64  `json:"slo,omitempty"`
-	TokenSLO float64  `json:"token_slo,omitempty"`
-	Attained *float64 `json:"attained,omitempty"`
-	Goodput  float64  `json:"goodput,omitempty"`
+	// SLO, of the first token, and TokenSLO, of each other, are what is asked, in seconds, and
+	// Goodput is how many of those that had it were done in a second.
+	SLO      float64 `json:"slo,omitempty"`
+	TokenSLO float64 `json:"token_slo,omitempty"`
+	Goodput  float64 `json:"goodput,omitempty"`
 }
 
-// String is a sentence for people.
-func (s Serving) String() string {
+// Told is what became of what is asked, for people; empty where nothing is.
+func (m *Messages) Told() string {
+	if m.Serving != nil {
+		return m.Serving.told(m.Attained)
+	}
+	if m.Attained == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.0f of %d took longer than %s", (1-*m.Attained)*float64(m.Count), m.Count, seconds(m.SLO))
+}
+
+func (s *Serving) told(attained *float64) string {
 	text := fmt.Sprintf("%d ranks prefill and %d decode; %.1f requests came in a second, and ranks computed prompts for %s of the time", s.Prefill, s.Decode, s.Offered, percent(s.PrefillBusy))
-	if s.Attained == nil {
+	if attained == nil {
 		return text
 	}
 	var asked []string
@@ -86,7 +99,7 @@ func (s Serving) String() string {
 	if s.TokenSLO > 0 {
 		asked = append(asked, "each other within "+seconds(s.TokenSLO))
 	}
-	return fmt.Sprintf("%s; %s of them had %s, %.1f in a second", text, percent(*s.Attained), strings.Join(asked, " and "), s.Goodput)
+	return fmt.Sprintf("%s; %s of them had %s, %.1f in a second", text, percent(*attained), strings.Join(asked, " and "), s.Goodput)
 }
 
 // Percentiles are by nearest rank.
@@ -137,8 +150,8 @@ func (t *textWriter) messages(all []Messages) {
 		if all[i].Slow != nil {
 			t.printf("%s: %v\n\n", all[i].Name, all[i].Slow)
 		}
-		if all[i].Serving != nil {
-			t.printf("%s: %v\n\n", all[i].Name, all[i].Serving)
+		if told := all[i].Told(); told != "" {
+			t.printf("%s: %s\n\n", all[i].Name, told)
 		}
 		t.leftOut(all[i].Name, all[i].LeftOut)
 		t.conduct(all[i].Name, &all[i].Conduct)

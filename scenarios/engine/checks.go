@@ -71,8 +71,8 @@ func (f *finished) figure(name string) (value float64, there bool) {
 		case "most":
 			return m.Times.Most * 1e9, m.Times.Count > 0
 		case "attained":
-			if s := m.Serving; s != nil && s.Attained != nil {
-				return *s.Attained, true
+			if m.Attained != nil {
+				return *m.Attained, true
 			}
 		}
 	}

@@ -186,6 +186,16 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 		}
 	default:
 		made.What = "block"
+		if slo := time.Duration(m.Blocks.SLO).Seconds(); slo > 0 {
+			within := 0
+			for _, t := range took {
+				if t <= slo {
+					within++
+				}
+			}
+			share := float64(within) / float64(len(took))
+			made.SLO, made.Attained = slo, &share
+		}
 		for _, part := range []struct {
 			what     string
 			answered bool

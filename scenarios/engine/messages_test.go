@@ -13,7 +13,9 @@ import (
 	"railbed/capture/report"
 	"railbed/fabric/units"
 	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
 	"railbed/workloads/flows"
+	"railbed/workloads/worker"
 )
 
 // Messages that there cannot be on a testbed are errors with their place, before anything runs.
@@ -71,14 +73,33 @@ func TestServing(t *testing.T) {
 	}
 	// The third has its first token too late; the second has a token in (42-13)/3 ms.
 	v := made.Serving
-	if v.Attained == nil || !near(*v.Attained, 2./3) || !near(v.Goodput, 2/.057) || !near(v.Offered, 2/.004) || !near(v.PrefillBusy, 30./40) || v.Decode != 1 {
+	if made.Attained == nil || !near(*made.Attained, 2./3) || !near(v.Goodput, 2/.057) || !near(v.Offered, 2/.004) || !near(v.PrefillBusy, 30./40) || v.Decode != 1 {
 		t.Errorf("%v", v)
 	}
 	c.Decode.SLO = units.Duration(ms(9))
 	finishServing(made, c, s, []time.Duration{ms(12), ms(13), ms(22)}, ms(22))
-	if !near(*made.Serving.Attained, 1./3) {
+	if !near(*made.Attained, 1./3) {
 		t.Errorf("%v, want a third", made.Serving)
 	}
 }
 
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-6*max(1, math.Abs(b)) }
+
+// Blocks that took longer than is asked are counted, and the check of their share fails by them.
+func TestBlocksThatTookLong(t *testing.T) {
+	ms := time.Millisecond
+	s := &flows.Schedule{Outstanding: 2, Messages: []flows.Message{{From: 1, Bytes: 10}, {From: 1, Bytes: 10}, {From: 1, Bytes: 10}, {From: 1, Bytes: 10}}}
+	m := &spec.Messages{Name: "m", Blocks: &spec.BlockMessages{SLO: units.Duration(5 * ms)}}
+	r := &worker.Result{Ranks: 2, PerRank: make([]worker.RankResult, 2), Sent: [][]flows.Sent{{}, {{Message: 0, Done: 5 * ms}, {Message: 1, Begun: ms, Done: 5 * ms}, {Message: 2, Begun: 5 * ms, Done: 11 * ms}, {Message: 3, Begun: 5 * ms, Done: 7 * ms}}}}
+	done := finishMessages(m, s, r, nil)
+	if told := done.messages.Told(); told != "1 of 4 took longer than 5ms" {
+		t.Errorf("it says %q", told)
+	}
+	for bound, want := range map[string]verdict.Verdict{">= 75%": verdict.Pass, ">= 76%": verdict.Fail} {
+		c := &report.Check{}
+		judgeWorkload(c, &spec.WorkloadCheck{Name: "m", Attained: bound, Most: "<= 6ms"}, func(string) *finished { return &done }, &report.Fidelity{Verdict: report.Faithful})
+		if c.Verdict != want {
+			t.Errorf("%s: %v, %s", bound, c.Verdict, c.Summary)
+		}
+	}
+}

@@ -58,12 +58,13 @@ func finishServing(made *report.Messages, c *spec.CacheMessages, s *flows.Schedu
 	if end > 0 {
 		serving.PrefillBusy = computed.Seconds() / (end.Seconds() * float64(c.Prefill))
 	}
-	if c.HasSLO() && len(s.Prompts) > 0 {
+	serving.SLO = time.Duration(c.SLO).Seconds()
+	if c.Decode != nil {
+		serving.TokenSLO = time.Duration(c.Decode.SLO).Seconds()
+	}
+	if serving.SLO+serving.TokenSLO > 0 && len(s.Prompts) > 0 {
 		share := float64(attained) / float64(len(s.Prompts))
-		serving.SLO, serving.Attained, serving.Goodput = time.Duration(c.SLO).Seconds(), &share, float64(attained)/max(last.Seconds(), 1e-9)
-		if c.Decode != nil {
-			serving.TokenSLO = time.Duration(c.Decode.SLO).Seconds()
-		}
+		made.Attained, serving.Goodput = &share, float64(attained)/max(last.Seconds(), 1e-9)
 	}
 	made.Serving = serving
 	return first

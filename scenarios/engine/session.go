@@ -55,7 +55,7 @@ type session struct {
 	mu        sync.Mutex
 	captures  []*recording
 	workloads []finished
-	adding    []uint16 // jobs of switches that add up for workloads under way
+	adding    []uint16        // jobs of switches that add up for workloads under way
 	stacks    []stacks.Result // in the order of their end
 	keys      *privacy.KeyLog // of workloads whose file asks for them
 	heldUp    []report.HeldUp

@@ -21,8 +21,8 @@ type WorkloadCheck struct {
 	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
 	// Most is what all of them took at most.
 	Most string `yaml:"most,omitempty" json:"most,omitempty"`
-	// Attained is the share of the requests of caches that had what their slo asks, such as
-	// ">= 90%".
+	// Attained is the share of the requests of caches, or of blocks, that had what their slo
+	// asks, such as ">= 90%".
 	Attained string `yaml:"attained,omitempty" json:"attained,omitempty"`
 	// Loss is that of sgd at the end, over samples that no rank has learnt from, such as
 	// "<= 0.5" nats.
@@ -122,8 +122,8 @@ func (t *Testbed) classes(name string) (all [workloadClasses]bool) {
 // figures checks what a check asks of figures: that it can be read, and that the workloads
 // have them.
 func (c *checker) figures(at string, w *WorkloadCheck) {
-	if m := c.t.messages(w.Name); w.Attained != "" && m != nil && !m.Cache.HasSLO() {
-		c.report(at+".attained", "attained of "+clipped(w.Name)+", which has no slo", "add slo: a duration to its cache")
+	if m := c.t.messages(w.Name); w.Attained != "" && m != nil && !m.HasSLO() {
+		c.report(at+".attained", "attained of "+clipped(w.Name)+", which has no slo", "add slo: a duration to its cache or blocks")
 	}
 	for _, f := range Figures {
 		if text := f.Bound(w); text != "" {

@@ -131,13 +131,17 @@ type BlockMessages struct {
 	Block units.Bytes `yaml:"block,omitempty" json:"block,omitempty"`
 	// Reads is the share of the blocks that are read, drawn for each. Default 0%.
 	Reads units.Ratio `yaml:"reads,omitempty" json:"reads,omitzero"`
+	// SLO is how long a block is to take at most. The report says how many took longer, and the
+	// check attained bounds the share of the others.
+	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
 	// Outstanding is how many a rank has on their way at once. Default 8.
 	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
 }
 
-// HasSLO says that requests are to have something.
-func (k *CacheMessages) HasSLO() bool {
-	return k != nil && (k.SLO > 0 || k.Decode != nil && k.Decode.SLO > 0)
+// HasSLO says that requests or blocks are to have something.
+func (m *Messages) HasSLO() bool {
+	k, b := m.Cache, m.Blocks
+	return b != nil && b.SLO > 0 || k != nil && (k.SLO > 0 || k.Decode != nil && k.Decode.SLO > 0)
 }
 
 // mostRequests is how many a cache's prefill takes.
