@@ -105,7 +105,7 @@ func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
 	own := []string{spec.Ring, "recursive-doubling"}
 	names := []string{"openmpi", "openmpi, ring", "openmpi, pieces"}
 	if kind == worker.AllToAll {
-		own, names = []string{spec.Direct}, names[:1]
+		own, names = []string{spec.Direct, spec.Pairwise}, names[:1]
 	}
 	var contestants []contestant
 	for _, algorithm := range own {

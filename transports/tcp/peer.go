@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"railbed/transports"
-	"railbed/transports/order"
 )
 
 // ending is how a peer's connections end.
@@ -230,6 +229,10 @@ const (
 
 func (p *peer) writeLoop(conn *net.TCPConn) error {
 	hello := encodeHello(p.endpoint.self.id, p.to.id)
+	out, err := newSink(conn, &p.endpoint.counters.streamSent)
+	if err != nil {
+		return err
+	}
 	vectors := make([][]byte, 0, 2*writeBatch+transports.MaxPieces)
 	vectors = append(vectors, hello)
 	for {
@@ -237,10 +240,7 @@ func (p *peer) writeLoop(conn *net.TCPConn) error {
 		if vectors, goodbye = p.gather(vectors); goodbye {
 			return p.sayGoodbye(conn)
 		}
-		pending := net.Buffers(vectors)
-		order.BeforeWrite()
-		n, err := pending.WriteTo(conn)
-		p.endpoint.counters.streamSent.Add(uint64(n))
+		err := out.write(vectors...)
 		p.written()
 		if err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"railbed/transports"
-	"railbed/transports/order"
 )
 
 const (
@@ -93,6 +92,7 @@ type incoming struct {
 	peer *peer
 	conn *net.TCPConn
 	in   *stream
+	out  *sink
 	// number counts the messages; those up to replied were reported, and
 	// unreported is the payload of the others.
 	number, replied uint64
@@ -111,7 +111,10 @@ func (p *peer) accept(conn *net.TCPConn) {
 	}
 	in := &incoming{peer: p, conn: conn}
 	var err error
-	if in.in, err = newStream(conn, &p.endpoint.counters.streamReceived, in.flush); err != nil {
+	if in.in, err = newStream(conn, &p.endpoint.counters.streamReceived, in.flush); err == nil {
+		in.out, err = newSink(conn, &p.endpoint.counters.streamSent)
+	}
+	if err != nil {
 		conn.Close() // its peer sees that it ended
 		return
 	}
@@ -257,8 +260,5 @@ func (in *incoming) flush() error {
 
 func (in *incoming) write(r reply) error {
 	in.replies = r.append(in.replies[:0])
-	order.BeforeWrite()
-	n, err := in.conn.Write(in.replies)
-	in.peer.endpoint.counters.streamSent.Add(uint64(n))
-	return err
+	return in.out.write(in.replies)
 }

@@ -33,7 +33,8 @@ type stream struct {
 
 	// Arguments and results of attempt, which is made a func once.
 	attemptFunc func(fd uintptr) bool
-	into        [2][]byte
+	into        vectors
+	bytes       int
 	need        int
 	got         int
 	err         error
@@ -53,11 +54,11 @@ func newStream(conn *net.TCPConn, total *atomic.Uint64, beforeWait func() error)
 // bytes or ended.
 func (s *stream) attempt(fd uintptr) bool {
 	for {
-		s.got, s.err = unix.Readv(int(fd), s.into[:])
+		s.got, s.err = s.into.call(unix.SYS_READV, fd, s.bytes)
 		switch {
 		case errors.Is(s.err, unix.EINTR):
 		case !errors.Is(s.err, unix.EAGAIN):
-			if s.got = max(s.got, 0); s.got == 0 && s.err == nil {
+			if s.got == 0 && s.err == nil {
 				s.err = io.EOF
 			}
 			return true
@@ -76,9 +77,14 @@ func (s *stream) attempt(fd uintptr) bool {
 	}
 }
 
-// maxLowWater keeps the receive buffer, which the kernel makes twice as large
-// as the low-water mark, within what it gives to any connection.
-const maxLowWater = 256 << 10
+const (
+	// leastLowWater is from how much on it pays to wait for all of it: what is less comes in
+	// few packets, and to set the mark takes as long as to be woken.
+	leastLowWater = 32 << 10
+	// maxLowWater keeps the receive buffer, which the kernel makes twice as large
+	// as the low-water mark, within what it gives to any connection.
+	maxLowWater = 256 << 10
+)
 
 // fill reads into payload and on into the free part of the buffer. It waits
 // until need bytes are there, but may return with fewer.
@@ -86,13 +92,18 @@ func (s *stream) fill(payload []byte, need int) (int, error) {
 	if s.start == s.end {
 		s.start, s.end = 0, 0
 	}
-	s.into = [2][]byte{payload, s.buf[s.end:]}
-	s.need, s.got = min(need, maxLowWater), 0
+	s.into = s.into[:0]
+	s.into.add(payload)
+	s.into.add(s.buf[s.end:])
+	s.bytes = len(payload) + len(s.buf) - s.end
+	if s.need, s.got = 1, 0; need >= leastLowWater {
+		s.need = min(need, maxLowWater)
+	}
 	err := s.raw.Read(s.attemptFunc)
 	if err == nil {
 		err = s.err
 	}
-	s.into[0] = nil
+	clear(s.into)
 	s.total.Add(uint64(s.got))
 	order.AfterRead()
 	placed := min(s.got, len(payload))
