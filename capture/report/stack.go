@@ -34,6 +34,31 @@ type Stack struct {
 	// Slow is the rank to which all others had the longer way; none stands out where it is
 	// left out.
 	Slow *FarRank `json:"slow,omitempty"`
+	// Held is the rank whose processes were kept from running; none stands out where it is left
+	// out.
+	Held *HeldRank `json:"held,omitempty"`
+}
+
+// HeldRank is a rank that was stopped, or had less of a processor than others, by the kernels'
+// account of its processes.
+type HeldRank struct {
+	Rank int    `json:"rank"`
+	Node string `json:"node"`
+	// Got is the share of the time in which it could run that it had a processor, and Others the
+	// least such share of another node; both are 0 where it hardly wanted any.
+	Got    float64 `json:"got,omitempty"`
+	Others float64 `json:"others,omitempty"`
+	// Stopped is how many of Looks found it stopped by a signal.
+	Stopped int `json:"stopped,omitempty"`
+	Looks   int `json:"looks"`
+}
+
+// String says who it is and by what.
+func (h HeldRank) String() string {
+	if h.Stopped > 0 {
+		return fmt.Sprintf("rank %d (%s) was held up: it was stopped at %d of %d looks", h.Rank, h.Node, h.Stopped, h.Looks)
+	}
+	return fmt.Sprintf("rank %d (%s) was held up: it had a processor for %.0f%% of the time in which it could run, others for %.0f%% at least", h.Rank, h.Node, 100*h.Got, 100*h.Others)
 }
 
 // FarRank is a rank whose round trips take longer than others', by the kernels' account
@@ -180,6 +205,9 @@ func (s Stack) Cells(row StackRow) []string {
 func (t *textWriter) stacks(stacks []Stack) {
 	for _, s := range stacks {
 		t.printf("%s\n", s.Title())
+		if s.Held != nil {
+			t.printf("%v\n", s.Held)
+		}
 		if s.Slow != nil {
 			t.printf("%v\n", s.Slow)
 		}

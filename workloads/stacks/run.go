@@ -39,6 +39,7 @@ type run struct {
 	ranks    []plan.Rank // of the nodes
 	commands map[string]string
 	trips    *trips
+	account  *account
 
 	ctx     context.Context
 	kill    context.CancelCauseFunc
@@ -52,7 +53,7 @@ type run struct {
 type logs struct{ out, err io.Writer }
 
 func newRun(ctx context.Context, tb *testbed.Testbed, job Job, commands map[string]string) *run {
-	r := &run{Job: job, testbed: tb, commands: commands, logs: map[string]logs{}, trips: newTrips(job.Nodes)}
+	r := &run{Job: job, testbed: tb, commands: commands, logs: map[string]logs{}, trips: newTrips(job.Nodes), account: newAccount()}
 	// What waits for whom can be seen as long as all of it is there.
 	r.ctx, r.kill = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { r.kill(r.stuck(context.Cause(ctx))) })
@@ -62,14 +63,12 @@ func newRun(ctx context.Context, tb *testbed.Testbed, job Job, commands map[stri
 			r.ranks = append(r.ranks, rank)
 		}
 	}
-	if len(job.Nodes) > 2 { // of two none can be told to be the slow one
-		looked := make(chan struct{})
-		go func() {
-			defer close(looked)
-			r.watchTrips(r.ctx)
-		}()
-		r.closers = append(r.closers, func() { <-looked })
-	}
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		r.watch(r.ctx)
+	}()
+	r.closers = append(r.closers, func() { <-looked })
 	return r
 }
 
@@ -313,8 +312,9 @@ func (r *run) sends(of func(node int) units.Bytes) []units.Bytes {
 func (r *run) processes(ctx context.Context, do string) (map[string]string, error) {
 	script := fmt.Sprintf(`do_to() { %s
 }
-for p in /proc/[0-9]*; do
-	grep -qsz '^%s=%s$' $p/environ && do_to ${p#/proc/}
+for p in $(grep -lsz '^%s=%s$' /proc/[0-9]*/environ); do
+	p=${p%%/environ}
+	do_to ${p#/proc/}
 done 2>/dev/null; true`, do, mark, r.Step.Name)
 	printed := map[string]string{}
 	var errs []error
@@ -338,10 +338,8 @@ func (r *run) stuck(reason error) error {
 	if text == "" {
 		text = r.stopped(ctx)
 	}
-	if len(r.Nodes) > 2 {
-		r.lookAtTrips(ctx)
-		text = strings.TrimPrefix(text+r.slowText(), "; ")
-	}
+	r.look(ctx)
+	text = strings.TrimPrefix(text+r.slowText()+r.heldText(), "; ")
 	if text != "" {
 		return fmt.Errorf("%w: %s", reason, text)
 	}

@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// firstLook is when connections are looked at first; the next time is twice as late.
+	// firstLook is when connections and processes are looked at first; the next time is twice
+	// as late, and lookEvery after the one before at most.
 	firstLook = 400 * time.Millisecond
+	lookEvery = 5 * time.Second
 	// A rank is slow whose least round trip takes slowTimes that of the others, and
 	// slowBy more: an emulated hop takes some 0.1 ms, on a busy machine several times that.
 	slowTimes = 2
@@ -102,20 +104,27 @@ func (t *trips) slow(ranks []plan.Rank) *report.FarRank {
 	return slowest
 }
 
-// watchTrips looks at the connections of all nodes, ever more seldom, until ctx ends.
-// Where a node has no ss nothing is known.
-func (r *run) watchTrips(ctx context.Context) {
-	for wait := firstLook; ; wait *= 2 {
+// watch looks at the connections and processes of all nodes, ever more seldom, until ctx ends.
+func (r *run) watch(ctx context.Context) {
+	for wait := firstLook; ; wait = min(2*wait, lookEvery) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
-		r.lookAtTrips(ctx)
+		r.look(ctx)
 	}
 }
 
-func (r *run) lookAtTrips(ctx context.Context) {
+// look takes in what the kernels of all nodes say. Where a node has no ss nothing is known of
+// its connections, and of two nodes none can be told to be the far one.
+func (r *run) look(ctx context.Context) {
+	if printed, err := r.processes(ctx, accountScript); err == nil {
+		r.account.read(printed)
+	}
+	if len(r.Nodes) <= 2 {
+		return
+	}
 	for _, node := range r.Nodes {
 		said, err := r.testbed.Node(node.Name).Command(ctx, "ss", "-tinHO").Output()
 		if err == nil {
