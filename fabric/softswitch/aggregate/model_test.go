@@ -13,7 +13,7 @@ import (
 	"railbed/transports/wire"
 )
 
-var runs = flag.Int("runs", 20_000, "random runs of the model")
+var runs = flag.Int("runs", 15_000, "random runs of the model")
 
 // delivery is a message on its way over the line of a station to the switch above it, or
 // down to it.
