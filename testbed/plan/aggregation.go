@@ -219,16 +219,23 @@ func (c *compiler) job(f *forest, root int) AggregationJob {
 // checkMessages refuses messages that are longer than what a NIC carries; links between switches
 // carry as much.
 func (c *compiler) checkMessages(root *Switch, job *AggregationJob) {
+	if rank, mtu := c.leastMTU(job); aggregationHeaders+4*job.Elements > mtu {
+		path := c.part(root, "aggregation", "elements", func(s spec.Switch) bool { return s.Aggregation != nil && s.Aggregation.Elements != 0 })
+		c.once(path, fmt.Sprintf("want at most %d, or a greater mtu", (mtu-aggregationHeaders)/4),
+			"messages of %d elements do not fit mtu %d of %s:%s", job.Elements, mtu, rank.Node, rank.NIC)
+	}
+}
+
+// leastMTU is that of the workers' NICs, and whose it is.
+func (c *compiler) leastMTU(job *AggregationJob) (whose Rank, mtu int) {
 	for _, rank := range job.Workers {
 		for _, nic := range c.plan.Nodes[c.nodeAt[rank.Node]].NICs {
-			if nic.Name != rank.NIC || aggregationHeaders+4*job.Elements <= nic.MTU {
-				continue
+			if nic.Name == rank.NIC && (mtu == 0 || nic.MTU < mtu) {
+				whose, mtu = rank, nic.MTU
 			}
-			path := c.part(root, "aggregation", "elements", func(s spec.Switch) bool { return s.Aggregation != nil && s.Aggregation.Elements != 0 })
-			c.once(path, fmt.Sprintf("want at most %d, or a greater mtu", (nic.MTU-aggregationHeaders)/4),
-				"messages of %d elements do not fit mtu %d of %s:%s", job.Elements, nic.MTU, rank.Node, rank.NIC)
 		}
 	}
+	return whose, mtu
 }
 
 func (c *compiler) aggregationSeed(purpose, sw string) uint64 {

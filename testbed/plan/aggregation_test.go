@@ -156,6 +156,7 @@ func TestAggregationRefusesWorkloads(t *testing.T) {
 			"  switch: {kind: router}\n" + step(""),
 		"f:6:91: no switch adds up for exactly these ranks at leaf1; want spine1 or spine2": spines + "  switch: {kind: soft, aggregation: {}}\n" + step(", switch: leaf1"),
 		"f:6:91: \"spine3\" is no switch": spines + "  switch: {kind: soft, aggregation: {}}\n" + step(", switch: spine3"),
+		"f:6:87: messages of 355 elements by IPv6 do not fit mtu 1500 of h0:eth0; want ip: 4, or aggregation: {elements: 354}": spines + "  switch: {kind: soft, aggregation: {elements: 355}}\n" + step(", ip: 6"),
 		"f:9:59: no switch adds up for exactly these ranks: they have no common switch above them; want a topology whose leaves share one": "topology: torus\n  params: {x: 2, y: 2, z: 2}\n" +
 			"  switch: {kind: soft, aggregation: {}}\n\n\n\n" + step(""),
 	} {
