@@ -146,26 +146,28 @@ func (a *app) printPlanSwitches(p *plan.Plan) {
 // printPlanAggregation prints who adds up for whom, where switches do, and which one an all-reduce of
 // all ranks takes.
 func (a *app) printPlanAggregation(p *plan.Plan) {
+	var jobs []*plan.AggregationJob
+	for _, s := range p.Switches {
+		if s.Soft != nil && s.Soft.Aggregation != nil {
+			for i := range s.Soft.Aggregation.Jobs {
+				jobs = append(jobs, &s.Soft.Aggregation.Jobs[i])
+			}
+		}
+	}
+	if len(jobs) == 0 {
+		return
+	}
 	all, _ := p.AggregationFor(p.Ranks, "")
 	rows := a.newTable("in-network all-reduce of", "tree", "busiest link", "links crossed")
-	for _, s := range p.Switches {
-		if s.Soft == nil || s.Soft.Aggregation == nil {
-			continue
+	for _, job := range jobs {
+		ranks, cost := count(len(job.Workers), "rank"), p.AggregationCost(job)
+		if job == all {
+			ranks = "all ranks"
 		}
-		for i := range s.Soft.Aggregation.Jobs {
-			job := &s.Soft.Aggregation.Jobs[i]
-			ranks := count(len(job.Workers), "rank")
-			if job == all {
-				ranks = "all ranks"
-			}
-			cost := p.AggregationCost(job)
-			rows.AppendRow(table.Row{ranks, job.Text(), cost.Busiest, cost.Crossings})
-		}
+		rows.AppendRow(table.Row{ranks, job.Text(), cost.Busiest, cost.Crossings})
 	}
-	if rows.Length() > 0 {
-		fmt.Fprintln(a.stdout)
-		rows.Render()
-	}
+	fmt.Fprintln(a.stdout)
+	rows.Render()
 }
 
 func (a *app) printPlanLinks(p *plan.Plan) {
