@@ -253,7 +253,9 @@ func (a *agent) configured(id identityOf, loaded error, to *frame.Writer) error 
 }
 
 func refuse(to *frame.Writer, err error) error {
-	return to.WriteJSON(frame.Failure, refusal{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound)})
+	refused := refusal{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound)}
+	errors.As(err, &refused.Sysctl)
+	return to.WriteJSON(frame.Failure, refused)
 }
 
 // serve does what the host opened a stream for.

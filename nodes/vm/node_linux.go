@@ -158,8 +158,11 @@ func answer(from *frame.Reader, want frame.Type, into any) error {
 	if err := json.Unmarshal(payload, &refused); err != nil {
 		return err
 	}
-	if refused.NotFound {
+	switch {
+	case refused.NotFound:
 		return notFound(refused.Error)
+	case refused.Sysctl != nil:
+		return refused.Sysctl
 	}
 	return errors.New(refused.Error)
 }

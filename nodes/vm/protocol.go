@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"railbed/fabric/kernel"
 	"railbed/nodes"
 	"railbed/testbed/plan"
 )
@@ -81,6 +82,8 @@ type exited struct {
 type refusal struct {
 	Error    string
 	NotFound bool
+	// Sysctl is one of the file that the guest's kernel does not take.
+	Sysctl *kernel.RefusedSysctlError `json:",omitempty"`
 }
 
 // sizeRequest is a terminal's size, and the payload of a WindowSize frame.

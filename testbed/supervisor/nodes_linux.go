@@ -64,7 +64,7 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 			Dilation: p.Dilation, Trace: trace,
 		})
 		if err != nil {
-			return &placed{fmt.Errorf("create node %s: %w", n.Name, err), p.Containers[n.Name]}
+			return s.placedSysctl(&placed{fmt.Errorf("create node %s: %w", n.Name, err), p.Containers[n.Name]})
 		}
 		lock.Lock()
 		defer lock.Unlock()

@@ -239,11 +239,16 @@ func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibrat
 	group.Go(func() error { return s.publish(groups) })
 	var err error
 	s.fabric, err = fabric.Build(ctx, s.plan, s.namespaces, options)
+	return errors.Join(s.placedSysctl(err), group.Wait())
+}
+
+// placedSysctl gives the refusal of a setting its place in the file.
+func (s *supervisor) placedSysctl(err error) error {
 	var refused *kernel.RefusedSysctlError
 	if errors.As(err, &refused) {
-		err = &placed{err, s.plan.Sysctls[plan.SysctlKey(refused.Path, refused.Value)]}
+		return &placed{err, s.plan.Sysctls[plan.SysctlKey(refused.Path, refused.Value)]}
 	}
-	return errors.Join(err, group.Wait())
+	return err
 }
 
 // receivePlan reads the plan, makes the namespaces meanwhile, and gives each
