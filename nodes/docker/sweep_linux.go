@@ -138,6 +138,9 @@ func Marked() (host string, testbeds map[string]string, err error) {
 	if client.IsErrConnectionFailed(err) {
 		return "", nil, nil
 	}
+	if ctx.Err() != nil {
+		err = rundir.ErrEngineAway // it is there, and hangs
+	}
 	if err != nil {
 		return "", nil, fmt.Errorf("list containers of %s: %w", engine.DaemonHost(), err)
 	}

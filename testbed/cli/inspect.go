@@ -343,7 +343,7 @@ func (a *app) printSwept(swept []rundir.Swept, dryRun bool) error {
 			fmt.Fprintf(a.stdout, "%s: %s %s\n", testbed.Name, verb, path)
 		}
 		for _, what := range testbed.Left {
-			fmt.Fprintf(a.stderr, "railbed: warning: %s: left behind: %s; gc removes it once it does\n", testbed.Name, what)
+			fmt.Fprintf(a.stderr, "railbed: warning: %s: left %s, whose engine does not answer; gc removes them once it does\n", testbed.Name, what)
 		}
 		a.printKept(testbed)
 	}

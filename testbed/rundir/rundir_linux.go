@@ -124,7 +124,7 @@ func Claim(name string) (Dir, *os.File, error) {
 			_, err = remains.finish(SweepOptions{}, map[string]bool{})
 		}
 		if errors.Is(err, errSwept) || errors.Is(err, ErrEngineAway) {
-			err = &verdict.UnsupportedError{
+			return Dir{}, nil, &verdict.UnsupportedError{
 				Feature: "testbed name " + name, Reason: err.Error(), Remedy: "railbed gc forgets what is left of the dead testbed; or take another --name",
 			}
 		}

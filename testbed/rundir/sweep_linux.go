@@ -217,7 +217,7 @@ func (r *remains) finish(o SweepOptions, away map[string]bool) (swept *Swept, er
 	if errors.Is(err, ErrEngineAway) {
 		away[r.record.Containers] = true
 		if o.Forget {
-			swept.Left, err = []string{err.Error()}, nil
+			swept.Left, err = []string{"containers of " + r.record.Containers}, nil
 		}
 	}
 	if err != nil {
