@@ -21,7 +21,7 @@ steps:
   - link: {where: leaf1--spine1, set: {loss: 1%}}
   - link: {where: leaf1--spine2, set: {loss: 1%}}
   - workload: {name: ar, kind: all-reduce, transport: rd, size: 4MiB, iterations: 1, rd: {droppable: 3%}}
-  - training: {name: job, model: {layers: 1, hidden: 256, sequence: 16, dp: 4, tflops: 1}, iterations: 1, transport: rd, rd: {droppable: 8%}}
+  - training: {name: job, model: {layers: 1, hidden: 256, sequence: 16, dp: 4, zero: 1, tflops: 1}, iterations: 1, transport: rd, rd: {droppable: 8%}}
   - messages: {name: caches, cache: {prefill: 1, requests: 3, per-second: 1000, layers: 4, layer-time: 1ms, layer-bytes: 512KiB}, transport: rd, rd: {droppable: 3%}}
 checks:
   - workload: {name: ar, correct: true}

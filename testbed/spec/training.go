@@ -183,9 +183,6 @@ func (c *checker) training(at string, t *Training, names map[string]string) {
 	c.positive(at+".timeout", uint64(t.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.exactlyOne(at, *t, "model", "trace")
 	c.carriage(at, t.Transport, &t.Carriage)
-	if t.Model != nil && t.Model.ZeRO > 0 {
-		c.nothingDroppable(at, &t.Carriage, "gradients that are scattered", "zero: 0, whose gradients are summed")
-	}
 	if t.Placement != "" && len(t.Ranks) > 0 {
 		c.report(at+".placement", "a placement of ranks that are given", "remove it, or ranks")
 	}

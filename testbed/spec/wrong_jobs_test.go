@@ -49,7 +49,6 @@ var wrongJobFiles = []struct {
 	{"bandwidth of a job", training("layers: 4") + "checks: [{workload: {name: t, " + here + "busbw: \">= 1 Mbit/s\"}}]\n", "busbw of t, which is a training job and not a collective", "judge iteration or exposed or utilisation"},
 	{"settings of roce of a job over rd", job("transport: rd, " + here + "roce: {congestion: dcqcn}"), "the transport is rd", "want transport: roce"},
 	{"keys of a job that encrypts nothing", job("transport: rd, rd: {" + here + "key-log: true}"), "nothing is encrypted", "want encrypt: true"},
-	{"losses of scattered gradients", head + "steps: [{training: {name: j, model: {layers: 1, hidden: 8, sequence: 8, dp: 2, zero: 1, tflops: 1}, transport: rd, rd: {" + here + "droppable: 2%}}}]\n", "droppable bytes of gradients that are scattered", "zero: 0"},
 	{"IP version of a job", job("ip: " + here + "5"), `ip "5" does not exist`, "want 4 or 6"},
 	{"formula of a collective for a job", trainingBytes("t", here+"ring-all-reduce"), `formula "ring-all-reduce" of a training job`, "want training"},
 	{"formula of a job for a collective", trainingBytes("ar", here+"training"), "formula training of ar, which is no training job", "want that of its algorithm"},

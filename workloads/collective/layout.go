@@ -20,6 +20,9 @@ type layout struct {
 	ranks, count int
 	slice        int // elements of a slice
 	slices       int // slices of the longest chunk
+	// scatter is that chunks are reduced alone: each ends at the rank of its number, which is one
+	// further than with the gather behind it.
+	scatter bool
 }
 
 func newLayout(ranks, count, elementSize int) layout {
@@ -31,7 +34,27 @@ func newLayout(ranks, count, elementSize int) layout {
 
 // steps is how often each chunk travels: n-1 times to be reduced and n-1
 // times to be gathered.
-func (l layout) steps() int { return 2 * (l.ranks - 1) }
+func (l layout) steps() int {
+	if l.scatter {
+		return l.ranks - 1
+	}
+	return 2 * (l.ranks - 1)
+}
+
+// starts is the rank that sends a chunk first.
+func (l layout) starts(chunk int) int {
+	if l.scatter {
+		return (chunk + 1) % l.ranks
+	}
+	return chunk
+}
+
+// bounds are the elements of a chunk.
+func (l layout) bounds(chunk int) (from, to int) {
+	from, _ = l.part(chunk, 0)
+	_, to = l.part(chunk, l.slices)
+	return from, to
+}
 
 // part is the elements [from, to) of one slice of a chunk. It is empty where
 // a short chunk has no such slice.
@@ -49,5 +72,5 @@ func (l layout) part(chunk, slice int) (from, to int) {
 // the rank before it sends. In steps 0..n-2 partial sums travel, in the later
 // ones results.
 func (l layout) sends(rank, step int) int {
-	return ((rank-step)%l.ranks + l.ranks) % l.ranks
+	return (rank - l.starts(0) - step + 2*l.ranks) % l.ranks
 }

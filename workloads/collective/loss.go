@@ -43,31 +43,35 @@ func (r *Ring) lose(holes []transports.Hole, landing []float32, from int) {
 // ranks from the last on that lost what came before. It also counts those that
 // were lost in part. Losses that cannot be make every element wrong.
 func (p *Pattern) WrongBut(result []float32, iteration int, lost []Loss) (wrong, short uint64) {
-	l := newLayout(p.config.Ranks, len(result), floatSize)
+	return p.wrongBut(newLayout(p.config.Ranks, len(result), floatSize), result, 0, iteration, lost)
+}
+
+// wrongBut is of the part of a result that begins with an element of the whole one.
+func (p *Pattern) wrongBut(l layout, result []float32, from, iteration int, lost []Loss) (wrong, short uint64) {
 	restart := make(map[int]int) // by element, the place in its chunk's way where the sum begins
 	for _, loss := range lost {
 		chunk := l.chunk(loss.From)
 		if chunk < 0 || loss.From >= loss.To || l.chunk(loss.To-1) != chunk || loss.Rank < 0 || loss.Rank >= p.config.Ranks {
 			return uint64(len(result)), 0
 		}
-		place := ((loss.Rank-chunk)%p.config.Ranks + p.config.Ranks) % p.config.Ranks
-		for i := loss.From; i < loss.To; i++ {
+		place := (loss.Rank - l.starts(chunk) + p.config.Ranks) % p.config.Ranks
+		for i := max(loss.From, from); i < min(loss.To, from+len(result)); i++ {
 			restart[i] = max(restart[i], place)
 		}
 	}
-	wrong = p.Wrong(Bytes(result), iteration, 0)
+	wrong = p.Wrong(Bytes(result), iteration, from)
 	at := shifted(iteration)
 	for i, place := range restart {
 		n := (at + i) % patternLen
-		if result[i] != Floats(p.expected)[n] {
+		if result[i-from] != Floats(p.expected)[n] {
 			wrong-- // it is looked at here
 		}
 		var want float32
 		for k := place; k < p.config.Ranks; k++ {
-			value, _ := p.draw((l.chunk(i)+k)%p.config.Ranks, n)
+			value, _ := p.draw((l.starts(l.chunk(i))+k)%p.config.Ranks, n)
 			want += float32(value)
 		}
-		if result[i] != want {
+		if result[i-from] != want {
 			wrong++
 		}
 	}

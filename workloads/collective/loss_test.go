@@ -171,3 +171,53 @@ func TestChunk(t *testing.T) {
 		}
 	}
 }
+
+// TestScatter runs rings that stop half way, over a transport that leaves bytes out: each rank has
+// its chunk of the sum, less what was lost of it on its way, and a loss that is not told is found.
+func TestScatter(t *testing.T) {
+	for seed, c := range []struct{ ranks, count int }{{2, 10}, {3, 50_001}, {4, 300_000}, {5, 3}, {8, 8192}} {
+		w := newWorld(t, c.ranks, c.count, openMemory(uint64(seed)))
+		patterns := make([]*Pattern, c.ranks)
+		for i, ring := range w.rings {
+			config := ring.config
+			config.Droppable, config.Scatter = units.Ratio{Num: 1, Den: 50}, true
+			var err error
+			if w.rings[i], err = NewRing(config); err != nil {
+				t.Fatal(err)
+			}
+			patterns[i] = floats(i, c.ranks)
+		}
+		for iteration := range 3 {
+			for i, ring := range w.rings {
+				patterns[i].Fill(Bytes(ring.config.Input), iteration, 0)
+			}
+			traffic, err := w.allReduce(t.Context(), OutOfPlace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lost []Loss
+			for _, ring := range w.rings {
+				lost = append(lost, ring.Lost()...)
+			}
+			behind, found := 0, uint64(0)
+			for i, ring := range w.rings {
+				from, to := ring.Result()
+				if from != behind {
+					t.Errorf("rank %d has elements from %d on, want %d", i, from, behind)
+				}
+				behind = to
+				if wrong, _ := ring.Wrong(patterns[i], iteration, lost); wrong != 0 {
+					t.Errorf("%+v: rank %d has %d wrong elements of %d", c, i, wrong, to-from)
+				}
+				wrong, _ := ring.Wrong(patterns[i], iteration, nil)
+				found += wrong
+				if sent, chunk := traffic[i].Sent+traffic[i].Missing, (c.count/c.ranks)*floatSize; sent > uint64((c.ranks-1)*(chunk+2*floatSize)+c.count*floatSize/50) {
+					t.Errorf("%+v: rank %d sent %d bytes, of chunks of %d", c, i, sent, chunk)
+				}
+			}
+			if behind != c.count || (found > 0) != (len(lost) > 0) {
+				t.Errorf("%+v: %d elements in all, %d of them wrong without %d losses", c, behind, found, len(lost))
+			}
+		}
+	}
+}

@@ -49,6 +49,9 @@ type RingConfig struct {
 	// the sum goes on from this rank's elements. Results always arrive whole, so
 	// that they are the same everywhere.
 	Droppable units.Ratio
+	// Scatter is that each rank gets the chunk of the sum that has its number, where that is in
+	// Output, of which the rest holds nothing of value.
+	Scatter bool
 }
 
 // Traffic counts payload bytes.
@@ -106,6 +109,7 @@ func NewRing(config RingConfig) (*Ring, error) {
 		return nil, fmt.Errorf("make ring: input of %d elements, output of %d", len(config.Input), len(config.Output))
 	}
 	l := newLayout(config.Ranks, len(config.Input), floatSize)
+	l.scatter = config.Scatter
 	messages := l.steps() * l.slices
 	if messages >= clearToSend {
 		return nil, fmt.Errorf("make ring: %d messages per operation, limit %d", messages, clearToSend-1)
@@ -115,7 +119,22 @@ func NewRing(config RingConfig) (*Ring, error) {
 	return r, nil
 }
 
-// AllReduce sums the ranks' elements into every rank's Output. Every rank must
+// Result is the elements of Output that hold the result.
+func (r *Ring) Result() (from, to int) {
+	if r.config.Scatter {
+		return r.layout.bounds(r.config.Rank)
+	}
+	return 0, len(r.config.Output)
+}
+
+// Wrong counts the elements of the result that are not what the losses of all ranks leave of
+// the sum of a pattern, and those that lack a part.
+func (r *Ring) Wrong(p *Pattern, iteration int, lost []Loss) (wrong, short uint64) {
+	from, to := r.Result()
+	return p.wrongBut(r.layout, r.config.Output[from:to], from, iteration, lost)
+}
+
+// AllReduce sums the ranks' elements into every rank's Output, or its Result. Every rank must
 // call it with the same mode, as often as the others; it returns when this
 // rank has the result and everything that it sent has arrived.
 func (r *Ring) AllReduce(ctx context.Context, mode Mode) (Traffic, error) {

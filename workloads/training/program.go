@@ -182,9 +182,9 @@ func (o *Operation) Sent(place int) uint64 {
 }
 
 // Gradients says whether it is a sum of gradients, of which a little may be left out: an
-// all-reduce of ranks that are data parallel, or have the same experts.
+// all-reduce or reduce-scatter of ranks that are data parallel, or have the same experts.
 func (o *Operation) Gradients() bool {
-	return o.Kind == schedule.AllReduce && (o.Group == DataParallel || o.Group == ExpertData)
+	return (o.Kind == schedule.AllReduce || o.Kind == schedule.ReduceScatter) && (o.Group == DataParallel || o.Group == ExpertData)
 }
 
 // MayMiss is how many bytes of sums of gradients all ranks may leave out in an iteration, where

@@ -31,22 +31,21 @@ func TestDroppableJob(t *testing.T) {
 
 // So in a training job: gradients alone may lack something, and a loss is one operation's.
 func TestDroppableTraining(t *testing.T) {
-	j := trainingJob(t, RD, func(m *spec.Model) { m.DP, m.TP, m.Vocabulary = 4, 2, 128 })
-	j.RD = &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
-	damage := -1
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, _ operationID, result []byte) {
-		if rank == damage {
-			result[28]--
-		}
-	}}}
-	for damage = range 2 {
-		damage-- // first none
-		result, err := Run(t.Context(), j, l, nil)
-		if err != nil || (result.Wrong() != 0) != (damage >= 0) {
-			t.Fatalf("%v: %d wrong elements with damage at rank %d", err, result.Wrong(), damage)
-		}
-		for rank, r := range result.PerRank {
-			checkTrainingRank(t, j, rank, r)
+	for _, zero := range []int{0, 1} {
+		j := trainingJob(t, RD, func(m *spec.Model) { m.DP, m.TP, m.Vocabulary, m.ZeRO = 4, 2, 128, zero })
+		j.RD = &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
+		for _, damage := range []int{-1, 0} { // first none
+			result, err := Run(t.Context(), j, goroutines{hooks: hooks{afterOperation: func(rank int, _ operationID, result []byte) {
+				if rank == damage {
+					result[28]--
+				}
+			}}}, nil)
+			if err != nil || (result.Wrong() != 0) != (damage >= 0) {
+				t.Fatalf("zero %d: %v: %d wrong elements with damage at rank %d", zero, err, result.Wrong(), damage)
+			}
+			for rank, r := range result.PerRank {
+				checkTrainingRank(t, j, rank, r)
+			}
 		}
 	}
 	kept := &kept{}

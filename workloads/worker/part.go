@@ -88,10 +88,7 @@ func (a *allReduce) operate(ctx context.Context, id operationID) (collective.Tra
 func (a *allReduce) lost() []collective.Loss { return a.ring.Lost() }
 
 func (a *allReduce) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
-	if len(lost) == 0 {
-		return a.pattern.Wrong(a.output, id.Index, 0), 0
-	}
-	return a.pattern.WrongBut(collective.Floats(a.output), id.Index, lost)
+	return a.ring.Wrong(a.pattern, id.Index, lost)
 }
 
 // allToAll is a part in an all-to-all, by lanes.

@@ -187,7 +187,8 @@ func (w *rank) joinGradients(p *player, i int, peers []transports.Peer, handles 
 	next, before := (place+1)%n, (place+n-1)%n
 	ring, err := collective.NewRing(collective.RingConfig{
 		Endpoint: p.shares.of[i], Rank: place, Ranks: n, Next: peers[next], Prev: peers[before], Droppable: w.config.RD.Droppable,
-		Input: collective.Floats(b.input), Output: collective.Floats(b.output), NextInput: handles[next].Input, NextOutput: handles[next].Output,
+		Scatter: p.program.Operations[i].Kind == schedule.ReduceScatter,
+		Input:   collective.Floats(b.input), Output: collective.Floats(b.output), NextInput: handles[next].Input, NextOutput: handles[next].Output,
 	})
 	if err != nil {
 		return nil, err
@@ -232,6 +233,10 @@ const blankStep = 1 << 10
 // after the last time, by check.
 func (p *player) again(operation int) {
 	output := p.memory[operation].output
+	if a, ring := p.operations[operation].(*allReduce); ring { // of a scatter the rest is scratch
+		from, to := a.ring.Result()
+		output = output[from*element.Float32.Size() : to*element.Float32.Size()]
+	}
 	for at := 0; p.used[operation] && at < len(output); at += blankStep {
 		if element.At(element.Float32, output[at:], 0) == 0 {
 			p.blank.Add(1)
