@@ -171,7 +171,7 @@ func TestSlowRanksThatWaitElsewhere(t *testing.T) {
 			j.Warmup, j.Iterations = 1, 2
 			l := goroutines{hooks: hooks{beforeOperation: func(rank int, _ operationID) {
 				if rank == 1 {
-					time.Sleep(200 * time.Millisecond)
+					time.Sleep(120 * time.Millisecond)
 				}
 			}}}
 			result, err := Run(t.Context(), j, l, nil)
@@ -221,13 +221,13 @@ func (p lateProcess) Wait() error {
 func TestWorkersEndOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	j := job(5, 4096)
-	j.endGrace = 600 * time.Millisecond
-	if _, err := Run(t.Context(), j, &late{each: 250 * time.Millisecond}, nil); err != nil {
+	j.endGrace = 500 * time.Millisecond
+	if _, err := Run(t.Context(), j, &late{each: 200 * time.Millisecond}, nil); err != nil {
 		t.Error(err)
 	}
 	j = job(2, 4096)
-	j.endGrace = 200 * time.Millisecond
-	if _, err := Run(t.Context(), j, &late{each: 600 * time.Millisecond}, nil); err == nil || !strings.Contains(err.Error(), "rank 0 on h0: the worker had to be killed") {
+	j.endGrace = 100 * time.Millisecond
+	if _, err := Run(t.Context(), j, &late{each: 300 * time.Millisecond}, nil); err == nil || !strings.Contains(err.Error(), "rank 0 on h0: the worker had to be killed") {
 		t.Errorf("after workers that did not end: %v", err)
 	}
 }
