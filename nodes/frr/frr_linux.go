@@ -97,8 +97,8 @@ func (r *Router) shell(ctx context.Context, script, input string) error {
 	return nil
 }
 
-// daemon starts one and watches it. Those that need zebra wait until it listens:
-// otherwise they would ask again only seconds later.
+// daemon starts one and watches it, and those that others start in its place. Those that need
+// zebra wait until it listens: otherwise they would ask again only seconds later.
 func (r *Router) daemon(ctx context.Context, name string) error {
 	wait := ""
 	if name != "zebra" {
@@ -119,8 +119,24 @@ func (r *Router) daemon(ctx context.Context, name string) error {
 			end.how = fmt.Sprintf("signal %d (%v)", exit.Signal, exit.Signal)
 		}
 		r.ended <- end
+		for r.again(name) {
+			r.ended <- End{Daemon: name, At: time.Now(), how: "it had been started again", words: end.words[1:]}
+		}
 	}()
 	return nil
+}
+
+// again waits until somebody has started a daemon that had ended, and it has ended too; false
+// is that the node has. The daemons write their process ids to files.
+func (r *Router) again(name string) bool {
+	script := fmt.Sprintf(`until read -r pid < %s/%s.pid && [ "$(readlink /proc/$pid/exe)" = %s/%s ]; do sleep 0.1; done 2>/dev/null
+exec tail --pid=$pid -s 0.05 -f /dev/null`, runDir, name, daemonDir, name)
+	_, process, err := r.start(context.Background(), []string{"sh", "-c", script}, nil)
+	if err != nil {
+		return false
+	}
+	exit, err := process.Wait()
+	return err == nil && exit == nodes.Exit{}
 }
 
 // logEnd is the end of a daemon's log, if it can be read.
@@ -138,7 +154,7 @@ func (r *Router) logEnd(name string) string {
 }
 
 // Ended tells when a daemon has ended, and how: the router's routes are then what the
-// last ones were.
+// last ones were. One that somebody has started again ends again.
 func (r *Router) Ended() <-chan End { return r.ended }
 
 // maxSaid bounds what is remembered of a program's last words.

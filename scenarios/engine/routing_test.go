@@ -10,7 +10,8 @@ import (
 )
 
 // Commands run in routers with daemons. The report says how long the routers took to
-// follow a cut and the end of a daemon, and a daemon that ends fails the run by name.
+// follow a cut and the end of a daemon, and a daemon that ends fails the run by name, also one
+// that a step started again.
 func TestDaemonThatEnds(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.FRR)
 	const file = `
@@ -21,6 +22,7 @@ steps:
   - sleep: 400ms
   - exec: {nodes: [spine2], command: [sh, -c, kill -9 $(cat /run/frr/bgpd.pid)]}
   - sleep: 100ms
+  - exec: {nodes: [spine2], command: [sh, -c, "/usr/lib/frr/bgpd -d -f /run/frr/bgpd.conf --log file:/run/frr/bgpd.log && sleep 0.5 && kill -9 $(cat /run/frr/bgpd.pid) && sleep 0.2"]}
 `
 	o := options(t, file)
 	r := runAll(t, t.Context(), o)
@@ -31,8 +33,8 @@ steps:
 	if said := readOut(t, o, "logs/leaf1/asked.out"); !strings.Contains(said, "BGP router identifier") {
 		t.Errorf("vtysh in leaf1 said %q", said)
 	}
-	if r.Routing == nil || len(r.Routing.Reactions) != 2 || len(r.Routing.Ended) != 1 || r.Routing.Ended[0].Meant {
-		t.Fatalf("routing %+v, want reactions to a cut and to an end", r.Routing)
+	if r.Routing == nil || len(r.Routing.Reactions) != 3 || len(r.Routing.Ended) != 2 || r.Routing.Ended[0].Meant || !strings.HasPrefix(r.Routing.Ended[1].How, "it had been started again: ") {
+		t.Fatalf("routing %+v, want reactions to a cut and to two ends", r.Routing)
 	}
 	for i, to := range []string{"leaf1--spine1 down", "bgpd of spine2 ended"} {
 		one := r.Routing.Reactions[i]

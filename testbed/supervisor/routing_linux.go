@@ -88,7 +88,10 @@ func (s *supervisor) watchRouter(name string, r *frr.Router, ended chan<- error)
 			s.log.Error("a routing daemon ended", "error", err)
 			s.events.add("routing.end", name, err.Error())
 			s.reactions.ended(DaemonEnd{Switch: name, Daemon: end.Daemon, At: end.At, How: how})
-			ended <- err
+			select {
+			case ended <- err:
+			default: // bring-up is long over, or fails by another end
+			}
 		}
 	}
 }
