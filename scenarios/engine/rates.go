@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"railbed/fabric/units"
@@ -125,6 +127,42 @@ func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows
 		found[i] = stepRates{file, back}
 	}
 	return found, nil
+}
+
+// Rates are those of the step with a name, and those of what comes back from experts, nil where
+// they are the same. A step without control: offline has none.
+func Rates(o Options, name string) (there, back *rates.File, err error) {
+	jobs, err := trainings(&o)
+	if err != nil {
+		return nil, nil, err
+	}
+	sent, err := schedules(&o)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := offlineRates(&o, jobs, sent)
+	if err != nil {
+		return nil, nil, err
+	}
+	var names []string
+	for i, found := range all {
+		step := o.File.Steps[i]
+		own := ""
+		switch {
+		case step.Workload != nil:
+			own = step.Workload.Name
+		case step.Training != nil:
+			own = step.Training.Name
+		case step.Messages != nil:
+			own = step.Messages.Name
+		}
+		if own == name {
+			return found.File, found.back, nil
+		}
+		names = append(names, own)
+	}
+	slices.Sort(names)
+	return nil, nil, fmt.Errorf("%w: rates for %q: want %s, or one of the steps with control: offline: %v", ErrRates, name, strings.Join(rates.Patterns(), ", "), names)
 }
 
 // roundTrip is the longest of them over rd without other traffic, 0 where the workers

@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"railbed/fabric/units"
+	"railbed/scenarios/engine"
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/verdict"
@@ -17,6 +20,7 @@ import (
 func newPlanCommand(a *app) *cobra.Command {
 	var o rates.Options
 	var headroom string
+	var back bool
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Print everything that a testbed will be, before anything is made",
@@ -31,17 +35,27 @@ at. FILE may be - for standard input.
 With --rates it prints, as JSON, how fast each rank may send to which other one in a
 collective, which "control: offline" of a workload over rd keeps to: by max-min, fair
 shares of all links for all at once, or conflict-free, in phases in which no NIC has
-two peers.`,
+two peers. Or those of a step of the file that has "control: offline", by what each pair of
+its ranks has to carry where that is known: of a mixture of experts for what goes out or,
+with --back, for what comes back.`,
 		Example: `  railbed plan scenarios/quickstart.yaml
   railbed plan -o json scenarios/quickstart.yaml | jq '.switches[0].routes'
   railbed generate hpn | railbed plan -
-  railbed plan --rates all-to-all --method conflict-free FILE > rates.json`,
+  railbed plan --rates all-to-all --method conflict-free FILE > rates.json
+  railbed plan --rates demand --back scenarios/collectives/moe-rates.yaml`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeFiles,
-		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := a.readPlan(args[0])
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, p, err := a.load(args[0], "")
 			if err != nil {
 				return err
+			}
+			ofStep := o.Pattern != "" && !slices.Contains(rates.Patterns(), o.Pattern)
+			if ofStep && (cmd.Flags().Changed("method") || cmd.Flags().Changed("headroom")) || !ofStep && back {
+				return &exitError{Code: verdict.ExitUsage, Err: errors.New("--method and --headroom are of a pattern's rates, and --back of a step's: remove what is not")}
+			}
+			if ofStep {
+				return a.printStepRates(engine.Options{File: file, Plan: p, Path: args[0]}, o.Pattern, back)
 			}
 			if o.Pattern != "" {
 				return a.printRates(p, o, headroom)
@@ -53,7 +67,8 @@ two peers.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&o.Pattern, "rates", "", "print rates for a collective of this `PATTERN`: "+strings.Join(rates.Patterns(), ", "))
+	cmd.Flags().StringVar(&o.Pattern, "rates", "", "print rates for a collective of this `PATTERN`: "+strings.Join(rates.Patterns(), ", ")+"; or of the step with this name")
+	cmd.Flags().BoolVar(&back, "back", false, "of a mixture of experts, print those of what comes back")
 	cmd.Flags().StringVar(&o.Method, "method", rates.MaxMin, "compute them by this `METHOD`: max-min or conflict-free")
 	completeFlag(cmd, "rates", oneOf(rates.Patterns()...))
 	completeFlag(cmd, "method", oneOf(rates.MaxMin, rates.ConflictFree))
@@ -72,6 +87,20 @@ func (a *app) printRates(p *plan.Plan, o rates.Options, headroom string) error {
 		}
 	}
 	return &exitError{Code: verdict.ExitUsage, Err: err}
+}
+
+// printStepRates prints those of a step.
+func (a *app) printStepRates(o engine.Options, name string, back bool) error {
+	file, other, err := engine.Rates(o, name)
+	if err == nil && back {
+		if file = other; file == nil {
+			err = fmt.Errorf("rates for %q: nothing comes back that has its own: remove --back", name)
+		}
+	}
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	return file.Write(a.stdout)
 }
 
 func (a *app) printPlan(p *plan.Plan) {

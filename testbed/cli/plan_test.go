@@ -11,6 +11,7 @@ import (
 	"railbed/testbed/cli"
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/plantest"
+	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
 )
 
@@ -188,6 +189,32 @@ func TestPlanRates(t *testing.T) {
 	} {
 		if code, _, errs := railbed(smallFile, append([]string{"plan", "-"}, args...)...); code != 2 || !strings.Contains(errs, want) {
 			t.Errorf("%v: code %d, %s", args, code, errs)
+		}
+	}
+}
+
+// TestPlanStepRates holds that a step's rates are those of its demand, out and back, and that what
+// cannot be is said.
+func TestPlanStepRates(t *testing.T) {
+	const file = "name: t\nfabric: {topology: single-switch, params: {hosts: 3}, links: {default: {rate: 100mbit}}}\nsteps: [{workload: {name: experts, kind: moe, algorithm: direct, moe: {experts: 3, tokens: 40, hidden: 128, top-k: 1, skew: 1}, transport: rd, rd: {control: offline}}}]\n"
+	var printed []string
+	for _, args := range [][]string{{"--rates", "experts"}, {"--rates", "experts", "--back"}, {"--rates", "all-to-all"}} {
+		code, out, errs := railbed(file, append(append([]string{"plan"}, args...), "-")...)
+		if _, err := rates.Read("r.json", []byte(out)); code != 0 || err != nil {
+			t.Errorf("%v: exit %d, %v, %s", args, code, err, errs)
+		}
+		printed = append(printed, out)
+	}
+	if printed[0] == printed[1] || printed[0] == printed[2] || printed[1] == printed[2] {
+		t.Errorf("out, back and even rates are not three: %s", printed)
+	}
+	for want, args := range map[string][]string{
+		"one of the steps with control: offline: [experts]": {"--rates", "expert"},
+		"--method and --headroom are of a pattern's":        {"--rates", "experts", "--method", "max-min"},
+		"--back of a step's":                                {"--rates", "ring", "--back"},
+	} {
+		if code, _, errs := railbed(file, append(append([]string{"plan"}, args...), "-")...); code != 2 || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit %d, %s, want %s", args, code, errs, want)
 		}
 	}
 }

@@ -191,24 +191,27 @@ func (o *Operation) Gradients() bool {
 // they may of a share of each message with partial sums: of the n-1 steps of a ring in which
 // ranks together send the buffer once.
 func (p *Program) MayMiss(share units.Ratio) (sum uint64) {
-	for i := range p.Operations {
+	for i, uses := range p.uses() {
 		o := &p.Operations[i]
 		if !o.Gradients() {
 			continue
 		}
-		sum += p.uses(i) * uint64(share.Of(units.Bytes(uint64(len(o.Ranks)-1)*o.Bytes)))
+		sum += uses * uint64(share.Of(units.Bytes(uint64(len(o.Ranks)-1)*o.Bytes)))
 	}
 	return sum
 }
 
-// uses is how often an operation is done in an iteration.
-func (p *Program) uses(operation int) (count uint64) {
-	for _, t := range p.Tasks[p.Operations[operation].Ranks[0]] {
-		if t.Kind == Exchange && t.Operation == operation {
-			count++
+// uses is how often each operation is done in an iteration.
+func (p *Program) uses() []uint64 {
+	counts := make([]uint64, len(p.Operations))
+	for rank, tasks := range p.Tasks {
+		for i := range tasks {
+			if t := &tasks[i]; t.Kind == Exchange && p.Operations[t.Operation].Ranks[0] == rank {
+				counts[t.Operation]++
+			}
 		}
 	}
-	return count
+	return counts
 }
 
 // Volume is what a rank sends in one iteration within one Group.
@@ -259,9 +262,8 @@ func (p *Program) Pairs() [][2]int {
 // taken to send them equal parts.
 func (p *Program) Demand() []units.Bytes {
 	sums := map[[2]int]uint64{}
-	for i := range p.Operations {
+	for i, uses := range p.uses() {
 		o := &p.Operations[i]
-		uses := p.uses(i)
 		pairs, peers := o.pairs(), map[int]uint64{}
 		for _, places := range pairs {
 			peers[places[0]]++
