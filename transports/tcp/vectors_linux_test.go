@@ -28,15 +28,15 @@ func TestSinkOfASmallSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer from.Close()
-	to.(*net.TCPConn).SetWriteBuffer(4096)
-	from.(*net.TCPConn).SetReadBuffer(4096)
+	to.(*net.TCPConn).SetWriteBuffer(16 << 10)
+	from.(*net.TCPConn).SetReadBuffer(16 << 10)
 
 	const writes = 20
 	draw := rand.New(rand.NewPCG(1, 2))
 	var all []byte
 	var rounds [writes][][]byte
 	for i := range rounds {
-		for range draw.IntN(300) {
+		for range draw.IntN(100) {
 			piece := make([]byte, draw.IntN(4)*draw.IntN(1000))
 			for k := range piece {
 				piece[k] = byte(draw.Uint32())
