@@ -177,10 +177,18 @@ func (t *textWriter) workloads(workloads []Workload) {
 	}
 }
 
-// leftOut says what was, where something may be.
+// Lost says what was left out, for people; empty where nothing may be.
+func (l LeftOut) Lost() string {
+	if l.MayMiss == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes were lost and left out, of %d that may be", l.Missing, l.MayMiss)
+}
+
+// leftOut prints it.
 func (t *textWriter) leftOut(name string, l LeftOut) {
-	if l.MayMiss > 0 {
-		t.printf("%s: %d bytes were lost and left out, of %d that may be\n\n", name, l.Missing, l.MayMiss)
+	if lost := l.Lost(); lost != "" {
+		t.printf("%s: %s\n\n", name, lost)
 	}
 }
 
