@@ -25,7 +25,7 @@ type Program struct {
 // each rank receives from all to whom it sends: whoever has an operation's message of a rank
 // knows that this one is done with the operation before. So there are two places for each
 // message, in turn, from which data are copied where they could have landed in position.
-const eagerBytes = 16 << 10
+const eagerBytes = 128 << 10
 
 // eagerTurn is the bit of immediate data that says which of the two places a message is in.
 const eagerTurn = 1 << 19
