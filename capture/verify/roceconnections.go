@@ -89,13 +89,17 @@ func (v *roceFlows[S]) learn(p *Packet) {
 	case infiniband.AttributeREQ:
 		f := infiniband.REQ(m.CM()).Fields()
 		if len(v.asking) < maxRoCEFlows {
-			v.asking[roceComm{p.key.src, f.LocalComm}] = roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN}
+			v.asking[roceComm{p.key.src, f.LocalComm}] = roceAsked{roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN}, f.PSN}
 		}
 	case infiniband.AttributeREP:
 		f := infiniband.REP(m.CM()).Fields()
 		comm := roceComm{p.key.dst, f.RemoteComm}
-		if back, asked := v.asking[comm]; asked {
-			v.pair(back, roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN})
+		if asked, known := v.asking[comm]; known {
+			there := roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN}
+			v.pair(asked.back, there)
+			if len(v.starts) < 2*maxRoCEFlows {
+				v.starts[there], v.starts[asked.back] = asked.psn, f.PSN
+			}
 			delete(v.asking, comm)
 		}
 	}

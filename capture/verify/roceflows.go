@@ -52,8 +52,9 @@ type roceFlows[S any] struct {
 	ordered  []*roceFlow[S] // as they began
 	between  map[[32]byte][]*roceFlow[S]
 	mates    map[roceKey]roceKey // the two directions of a connection, each by the other
-	asking   map[roceComm]roceKey
-	homes    map[[32]byte]int // tap by two addresses, where taps are no NICs
+	asking   map[roceComm]roceAsked
+	starts   map[roceKey]infiniband.PSN // of the first request, by the messages that connected
+	homes    map[[32]byte]int           // tap by two addresses, where taps are no NICs
 
 	damaged    uint64 // packets that came with a wrong ICRC, and that their NIC throws away
 	unread     uint64
@@ -67,6 +68,13 @@ type roceFlows[S any] struct {
 type roceComm struct {
 	addr [16]byte
 	comm uint32
+}
+
+// roceAsked is a connection that was asked for: the requests to who asked, and the PSN at which
+// his own are to start.
+type roceAsked struct {
+	back roceKey
+	psn  infiniband.PSN
 }
 
 // roceFlow is the requests from one queue pair to another. PSNs before una are
@@ -120,7 +128,7 @@ const (
 func newRoCEFlows[S any](side roceSide) roceFlows[S] {
 	return roceFlows[S]{
 		side: side, flows: map[roceKey]*roceFlow[S]{}, between: map[[32]byte][]*roceFlow[S]{}, mates: map[roceKey]roceKey{},
-		asking: map[roceComm]roceKey{}, homes: map[[32]byte]int{},
+		asking: map[roceComm]roceAsked{}, starts: map[roceKey]infiniband.PSN{}, homes: map[[32]byte]int{},
 	}
 }
 
@@ -237,6 +245,14 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 		v.between[ends] = append(v.between[ends], f)
 		f.begin(p.RoCE.BTH.PSN)
 		f.learnFrom(p)
+		if start, known := v.starts[key]; known && v.side == atResponder { // the first may have been lost
+			if lost := p.RoCE.BTH.PSN.From(start); lost > 0 && lost <= roceWindow {
+				f.begin(start)
+				for range lost {
+					f.push(roceSent{})
+				}
+			}
+		}
 		f.add(p)
 		return f, roceFirst
 	}

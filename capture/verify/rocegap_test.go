@@ -68,3 +68,29 @@ func TestRoCELostByTheCapture(t *testing.T) {
 		}
 	}
 }
+
+// TestRoCEFirstLost: the first packets of a connection got lost behind their NIC, and come
+// again: by the messages that connected, what came first at the receiver was not the first.
+func TestRoCEFirstLost(t *testing.T) {
+	for _, miscounted := range []bool{false, true} {
+		q := newRoCEScene(t, 4)
+		q.connect(7)
+		first := q.psn
+		q.next(infiniband.WriteOnly, 100)
+		q.lose()
+		q.next(infiniband.WriteOnly, 100)
+		q.nak(first)
+		q.ask(infiniband.WriteOnly, first, 100)
+		q.ask(infiniband.WriteOnly, first.Add(1), 100)
+		q.ack(first.Add(1), 2)
+		q.next(infiniband.WriteOnly, 100)
+		want, says := pass, "3 answers of 1 queue pairs acknowledge 3 PSNs"
+		if miscounted {
+			q.msn++
+			want, says = fail, "do not count the messages"
+		}
+		q.ack(q.psn.Add(-1), 1)
+		results, _ := q.run(rules(t, spec.RoCERuleAcks)...)
+		results[0].wants(t, want, says)
+	}
+}

@@ -215,6 +215,11 @@ func TestDeterminism(t *testing.T) {
 	}
 	one, two := generated("leaf-spine", "leaves=2", "spines=2", "hosts-per-leaf=2"), generated("leaf-spine", "leaves=2", "spines=2", "hosts-per-leaf=2")
 	two.Seed = 2
+	const said = "nodes: {h0: {sysctls: {net.ipv4.tcp_keepalive_time: 60}, management: {publish: [\"8080:80\"]}}}\naddressing: {management4: 10.9.0.0/24}\nfabric: {topology: single-switch, params: {hosts: 2}}\n"
+	here, below := mustCompileText(t, "name: t\n"+said), mustCompileText(t, "# Elsewhere.\nname: t\n"+said)
+	if here.Hash() != below.Hash() || here.Requires[0].Where == below.Requires[0].Where {
+		t.Errorf("the same, a line further down: %s and %s", here.Hash(), below.Hash())
+	}
 	a, b := mustCompile(t, one), mustCompile(t, two)
 	if a.Nodes[0].MachineID == b.Nodes[0].MachineID || a.Switches[0].HashSeed == b.Switches[0].HashSeed {
 		t.Error("another seed gives the same machine ids or hash seeds")

@@ -13,7 +13,7 @@ import (
 // in hex. The JSON is canonical, because the plan has no maps but those of
 // strings, which encoding/json sorts.
 func (p *Plan) Hash() string {
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(p.withoutPlaces())
 	if err != nil {
 		// No field of a plan can fail to encode: its only custom encoders are
 		// those of units and netip, which return no errors.
@@ -21,6 +21,21 @@ func (p *Plan) Hash() string {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
+}
+
+// withoutPlaces is the plan wherever in its file things are said.
+func (p *Plan) withoutPlaces() *Plan {
+	q := *p
+	q.Containers, q.Sysctls, q.Requires = nil, nil, slices.Clone(p.Requires)
+	for i := range q.Requires {
+		q.Requires[i].Where = ""
+	}
+	if p.Management != nil {
+		m := *p.Management
+		m.Where = nil
+		q.Management = &m
+	}
+	return &q
 }
 
 // Node returns the node of a name, or nil.

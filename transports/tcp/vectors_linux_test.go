@@ -50,7 +50,9 @@ func TestSinkOfASmallSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	written := make(chan struct{})
 	go func() {
+		defer close(written)
 		defer to.Close()
 		for _, pieces := range rounds {
 			if err := s.write(pieces...); err != nil {
@@ -64,7 +66,7 @@ func TestSinkOfASmallSocket(t *testing.T) {
 	if err != nil || !bytes.Equal(got, all) || total.Load() != uint64(len(all)) {
 		t.Errorf("%d bytes came, %v, and %d were counted, want the %d that were written", len(got), err, total.Load(), len(all))
 	}
-	from.Close()
+	<-written
 	if err := s.write([]byte{1}); err == nil {
 		t.Error("no error of a connection that is closed")
 	}
