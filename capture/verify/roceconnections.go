@@ -75,6 +75,27 @@ func (v *roceFlows[S]) pair(a, b roceKey) {
 	}
 }
 
+// roceAsked is a connection that was asked for: the requests to who asked, and the PSN at which
+// his own are to start.
+type roceAsked struct {
+	back roceKey
+	psn  infiniband.PSN
+}
+
+// begun begins a flow where its first request came that was not lost on its way: with those
+// that were, by the messages that connected.
+func (v *roceFlows[S]) begun(f *roceFlow[S], first infiniband.PSN) {
+	start, known := v.starts[f.key]
+	lost := first.From(start)
+	if !known || v.side != atResponder || lost <= 0 || lost > roceWindow {
+		return
+	}
+	f.begin(start)
+	for range lost {
+		f.push(roceSent{})
+	}
+}
+
 // learn takes the queue pairs of a connection from the messages that make it.
 func (v *roceFlows[S]) learn(p *Packet) {
 	r := p.RoCE

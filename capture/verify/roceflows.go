@@ -70,13 +70,6 @@ type roceComm struct {
 	comm uint32
 }
 
-// roceAsked is a connection that was asked for: the requests to who asked, and the PSN at which
-// his own are to start.
-type roceAsked struct {
-	back roceKey
-	psn  infiniband.PSN
-}
-
 // roceFlow is the requests from one queue pair to another. PSNs before una are
 // acknowledged, next is behind the highest. sent are those from base on.
 type roceFlow[S any] struct {
@@ -245,14 +238,7 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 		v.between[ends] = append(v.between[ends], f)
 		f.begin(p.RoCE.BTH.PSN)
 		f.learnFrom(p)
-		if start, known := v.starts[key]; known && v.side == atResponder { // the first may have been lost
-			if lost := p.RoCE.BTH.PSN.From(start); lost > 0 && lost <= roceWindow {
-				f.begin(start)
-				for range lost {
-					f.push(roceSent{})
-				}
-			}
-		}
+		v.begun(f, p.RoCE.BTH.PSN)
 		f.add(p)
 		return f, roceFirst
 	}
