@@ -64,18 +64,12 @@ func (k *PartialSums) Begin(c *Capture) {
 	if c.Plan == nil || k.workload.Sums == nil {
 		return
 	}
-	for i := range c.Plan.Switches {
-		if soft := c.Plan.Switches[i].Soft; soft != nil && soft.Aggregation != nil {
-			for n := range soft.Aggregation.Jobs {
-				if job := &soft.Aggregation.Jobs[n]; job.Number == k.workload.Sums.Job {
-					k.job = job
-				}
-			}
-		}
-	}
-	if k.job == nil {
+	jobs := c.Plan.AggregationJobs()
+	at := slices.IndexFunc(jobs, func(job *plan.AggregationJob) bool { return job.Number == k.workload.Sums.Job })
+	if at < 0 {
 		return
 	}
+	k.job = jobs[at]
 	for at := 1; at < len(k.job.Tree); at++ {
 		one := &member{AggregationSwitch: &k.job.Tree[at], workers: k.job.Below(at), children: map[netip.Addr]uint64{}, slots: map[int]*partialRound{}}
 		for _, w := range one.Workers {

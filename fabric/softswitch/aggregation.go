@@ -42,21 +42,14 @@ type parent struct {
 func newAggregator(s *station, p *plan.Plan, sw *plan.Switch) (*aggregator, error) {
 	a := &aggregator{station: s, flow: draw.Seed(p.Seed, "aggregation", sw.Name)}
 	var jobs []aggregate.Job
-	part := func(job *plan.AggregationJob) {
+	isOwn := func(job *plan.AggregationJob) bool { return job.Root().Switch == sw.Name }
+	planned := p.AggregationJobs()
+	if own := slices.IndexFunc(planned, isOwn); own > 0 { // what counts for no job counts for its own
+		planned = slices.Concat(planned[own:own+1], planned[:own], planned[own+1:])
+	}
+	for _, job := range planned {
 		if at := slices.IndexFunc(job.Tree, func(one plan.AggregationSwitch) bool { return one.Switch == sw.Name }); at >= 0 {
 			jobs = append(jobs, a.part(sw, job, at))
-		}
-	}
-	if sw.Soft.Aggregation != nil { // what counts for no job counts for its own
-		for i := range sw.Soft.Aggregation.Jobs {
-			part(&sw.Soft.Aggregation.Jobs[i])
-		}
-	}
-	for i := range p.Switches {
-		if of := p.Switches[i].Soft; of != nil && of.Aggregation != nil && &p.Switches[i] != sw {
-			for k := range of.Aggregation.Jobs {
-				part(&of.Aggregation.Jobs[k])
-			}
 		}
 	}
 	if len(jobs) == 0 {

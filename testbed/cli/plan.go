@@ -175,14 +175,7 @@ func (a *app) printPlanSwitches(p *plan.Plan) {
 // printPlanAggregation prints who adds up for whom, where switches do, and which one an all-reduce of
 // all ranks takes.
 func (a *app) printPlanAggregation(p *plan.Plan) {
-	var jobs []*plan.AggregationJob
-	for _, s := range p.Switches {
-		if s.Soft != nil && s.Soft.Aggregation != nil {
-			for i := range s.Soft.Aggregation.Jobs {
-				jobs = append(jobs, &s.Soft.Aggregation.Jobs[i])
-			}
-		}
-	}
+	jobs := p.AggregationJobs()
 	if len(jobs) == 0 {
 		return
 	}

@@ -140,6 +140,18 @@ func (p *Plan) AggregationCost(job *AggregationJob) (cost AggregationCost) {
 	return cost
 }
 
+// AggregationJobs are those of all switches, by their roots, in the plan's order.
+func (p *Plan) AggregationJobs() (jobs []*AggregationJob) {
+	for i := range p.Switches {
+		if sw := &p.Switches[i]; aggregates(sw) {
+			for k := range sw.Soft.Aggregation.Jobs {
+				jobs = append(jobs, &sw.Soft.Aggregation.Jobs[k])
+			}
+		}
+	}
+	return jobs
+}
+
 // ErrNoTree is that no switch adds up for the ranks of a collective.
 var ErrNoTree = errors.New("no switch adds up for exactly these ranks")
 
@@ -148,13 +160,9 @@ var ErrNoTree = errors.New("no switch adds up for exactly these ranks")
 // and the first. A name asks for that switch. Jobs of some numbers are busy with other collectives.
 func (p *Plan) AggregationFor(ranks []Rank, root string, busy ...uint16) (*AggregationJob, error) {
 	var found []*AggregationJob
-	for i := range p.Switches {
-		if sw := &p.Switches[i]; aggregates(sw) {
-			for k := range sw.Soft.Aggregation.Jobs {
-				if job := &sw.Soft.Aggregation.Jobs[k]; slices.EqualFunc(job.Workers, ranks, sameWorker) {
-					found = append(found, job)
-				}
-			}
+	for _, job := range p.AggregationJobs() {
+		if slices.EqualFunc(job.Workers, ranks, sameWorker) {
+			found = append(found, job)
 		}
 	}
 	asked := slices.DeleteFunc(slices.Clone(found), func(job *AggregationJob) bool { return root != "" && job.Root().Switch != root })
