@@ -146,16 +146,7 @@ func Rates(o Options, name string) (there, back *rates.File, err error) {
 	}
 	var names []string
 	for i, found := range all {
-		step := o.File.Steps[i]
-		own := ""
-		switch {
-		case step.Workload != nil:
-			own = step.Workload.Name
-		case step.Training != nil:
-			own = step.Training.Name
-		case step.Messages != nil:
-			own = step.Messages.Name
-		}
+		own := o.File.Steps[i].Work()
 		if own == name {
 			return found.File, found.back, nil
 		}

@@ -72,13 +72,8 @@ func (c Comparison) String() string {
 func (t *Testbed) workloads() []string {
 	var names []string
 	for _, step := range t.Steps {
-		switch {
-		case step.Workload != nil && step.Workload.Name != "":
-			names = append(names, step.Workload.Name)
-		case step.Training != nil && step.Training.Name != "":
-			names = append(names, step.Training.Name)
-		case step.Messages != nil && step.Messages.Name != "":
-			names = append(names, step.Messages.Name)
+		if name := step.Work(); name != "" {
+			names = append(names, name)
 		}
 	}
 	return names

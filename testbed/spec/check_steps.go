@@ -91,6 +91,19 @@ func (c *checker) steps() {
 	}
 }
 
+// Work is the name of a step's workload, training job or messages, which checks go by; else empty.
+func (s *Step) Work() string {
+	switch {
+	case s.Workload != nil:
+		return s.Workload.Name
+	case s.Training != nil:
+		return s.Training.Name
+	case s.Messages != nil:
+		return s.Messages.Name
+	}
+	return ""
+}
+
 // Lasts is the name of a step that may still run when the next one starts, and that steps can
 // wait for; else empty.
 func (s *Step) Lasts() string {
@@ -208,7 +221,7 @@ func (c *checker) sizes(at string, w *Workload) {
 		c.reportKey(at+".sizes", "size and sizes", "remove one of them")
 	case s.From > s.To && s.To != 0:
 		c.report(at+".sizes.to", fmt.Sprintf("sizes from %s to %s", s.From, s.To), "want at least from")
-	case w.RD != nil && !w.RD.Droppable.IsZero():
+	case w.MayDrop():
 		c.reportKey(at+".sizes", "several sizes with droppable partial sums", "want one size, or no droppable")
 	}
 	c.between(at+".sizes.from", s.From, each, 1<<36)
