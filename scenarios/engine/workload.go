@@ -304,7 +304,7 @@ func left(c *spec.Carriage, rank *worker.RankResult) *uint64 {
 // mayMiss is how many bytes of partial sums a workload may leave out: of the
 // reduce-scatter, n-1 steps in which all ranks together send the buffer once.
 func mayMiss(w *spec.Workload, ranks int, size uint64) uint64 {
-	if w.RD == nil || w.RD.Droppable.IsZero() || ranks < 2 {
+	if !w.MayDrop() || ranks < 2 {
 		return 0
 	}
 	return uint64(w.RD.Droppable.Float() * float64(uint64(ranks-1)*size*uint64(w.Warmup+w.Iterations)))

@@ -24,7 +24,7 @@ func (c *Carriage) Version() int {
 }
 
 // MayDrop says that the transport may leave something out.
-func (c *Carriage) MayDrop() bool { return c.RD != nil && !c.RD.Droppable.IsZero() }
+func (c *Carriage) MayDrop() bool { return c.RD.MayDrop() }
 
 // carriage checks settings against the transport that they are for.
 func (c *checker) carriage(at, transport string, s *Carriage) {

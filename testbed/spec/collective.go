@@ -162,10 +162,10 @@ func (c *checker) collective(at string, w *Workload) {
 	case algorithm != MSCCL && w.File != "":
 		c.reportKey(at+".file", "a file of algorithm: "+clipped(algorithm), "want algorithm: "+MSCCL+", or remove it")
 	}
-	if w.RD != nil && !w.RD.Droppable.IsZero() && (kind != AllReduce || algorithm != Ring) {
+	if w.MayDrop() && (kind != AllReduce || algorithm != Ring) {
 		c.reportKey(at+".rd.droppable", fmt.Sprintf("droppable partial sums of %s by %s, which has none", kind, clipped(algorithm)), "remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
 	}
-	if w.RD != nil && !w.RD.Droppable.IsZero() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) || cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
+	if w.MayDrop() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) || cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
 		c.reportKey(at+".rd.droppable", "droppable partial sums that are no sums of float", "remove it, or take type: "+string(element.Float32)+" and op: "+string(element.Sum))
 	}
 	if w.Op != "" && !schedule.Kind(kind).Combines() {
@@ -179,7 +179,7 @@ func (c *checker) collective(at string, w *Workload) {
 	case w.Channels == 0:
 	case w.Kind == KindSGD || !HasChannels(kind, algorithm):
 		c.reportKey(at+".channels", "channels of "+clipped(w.Kind)+" by "+clipped(algorithm), "remove it"+withChannels(kind))
-	case w.RD != nil && (!w.RD.Droppable.IsZero() || w.RD.Control == ControlOffline || w.RD.Control == ControlArbiter):
+	case w.RD != nil && (w.MayDrop() || w.RD.Control == ControlOffline || w.RD.Control == ControlArbiter):
 		c.reportKey(at+".channels", "channels with rates that are given, or bytes that may be left out", "remove it, or control and droppable")
 	}
 	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {

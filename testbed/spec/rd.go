@@ -54,6 +54,9 @@ type RD struct {
 	KeyLog bool `yaml:"key-log,omitempty" json:"key-log,omitempty"`
 }
 
+// MayDrop says that something may be left out; nil has the defaults, by which nothing is.
+func (r *RD) MayDrop() bool { return r != nil && !r.Droppable.IsZero() }
+
 // PacingCheck holds that no packet of a workload over rd leaves more than that one
 // packet ahead of the schedule of its rate, by the timestamps in the packets and by
 // the times at the taps of the ranks' NICs. Of encrypted packets, whose timestamps

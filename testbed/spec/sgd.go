@@ -135,7 +135,7 @@ func (c *checker) sgd(at string, w *Workload) {
 			c.reportKey(at+"."+key, key+" of exchange: "+cmp.Or(clipped(s.Exchange), ExchangeWhole), "remove it, or take exchange: "+of)
 		}
 	}
-	if w.RD != nil && !w.RD.Droppable.IsZero() && s.Exchange != "" && s.Exchange != ExchangeWhole {
+	if w.MayDrop() && s.Exchange != "" && s.Exchange != ExchangeWhole {
 		c.reportKey(joined(parent(at), "rd.droppable"), "droppable partial sums of exchange: "+clipped(s.Exchange), "remove it, or take exchange: "+ExchangeWhole)
 	}
 }

@@ -55,7 +55,7 @@ func (j Job) checkChannels(problem func(format string, args ...any)) {
 		problem("%d places of channels, with %d links, of %d ranks", len(j.Channels), len(j.ChannelSends), len(j.Ranks))
 		return
 	}
-	if !spec.HasChannels(j.Kind, j.Algorithm) || j.SGD != nil || j.offline() || j.arbitrated() || j.RD != nil && !j.RD.Droppable.IsZero() {
+	if !spec.HasChannels(j.Kind, j.Algorithm) || j.SGD != nil || j.offline() || j.arbitrated() || j.RD.MayDrop() {
 		problem("%s by %s in %d channels: want one of %v, and no rates but the links'", j.Kind, j.Algorithm, n, spec.WithChannels(j.Kind))
 	}
 	if _, err := j.perChannel().withDefaults(); err != nil {

@@ -276,7 +276,7 @@ func (j Job) checkAlgorithm(problem func(format string, args ...any)) {
 			problem("%s in place, which is for out of place alone", j.Schedule.Algorithm)
 		}
 	}
-	if j.Kind == AllToAll && j.Algorithm != MSCCL && j.InPlace || !j.mayLose() && j.RD != nil && !j.RD.Droppable.IsZero() {
+	if j.Kind == AllToAll && j.Algorithm != MSCCL && j.InPlace || !j.mayLose() && j.RD.MayDrop() {
 		problem("%s by %s in place, or with bytes that may be left out: there is none", j.Kind, j.Algorithm)
 	}
 }
@@ -327,7 +327,7 @@ func (j Job) checkRounds(problem func(format string, args ...any)) {
 	if len(s.Sizes) == 0 || s.Checks < 0 || s.Average < Slowest || s.Average > FirstRank {
 		problem("a sweep of %d sizes with %d checks: want some, and at least 0 checks", len(s.Sizes), s.Checks)
 	}
-	if j.RD != nil && !j.RD.Droppable.IsZero() {
+	if j.RD.MayDrop() {
 		problem("a sweep with bytes that may be left out: there is none")
 	}
 }

@@ -144,7 +144,7 @@ type losses struct {
 }
 
 // lossy says that parts of sums may be left out.
-func (c *workerConfig) lossy() bool { return c.RD != nil && !c.RD.Droppable.IsZero() }
+func (c *workerConfig) lossy() bool { return c.RD.MayDrop() }
 
 type operationDone struct {
 	operationID
