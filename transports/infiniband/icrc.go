@@ -2,7 +2,6 @@ package infiniband
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
 	"railbed/transports/wire"
 )
@@ -43,31 +42,7 @@ func ICRC(headers []byte, p Packet) uint32 {
 		panic("infiniband: headers of neither IPv4 nor IPv6 with UDP")
 	}
 	crc = masked(crc, p[:BTHLen], maskBTH[:])
-	return crc32.Update(^crc, crc32.IEEETable, p[BTHLen:len(p)-ICRCLen])
-}
-
-// tables are those of the CRC for the bytes of a word: the first for its last byte.
-var tables = makeTables()
-
-func makeTables() (t [4]crc32.Table) {
-	t[0] = *crc32.IEEETable
-	for i := range t[0] {
-		for k := range 3 {
-			c := t[k][i]
-			t[k+1][i] = t[0][byte(c)] ^ c>>8
-		}
-	}
-	return t
-}
-
-// masked goes on with the state of a CRC over bytes with some bits set, a multiple of
-// four. What crc32.Update gets escapes to the heap, a copy of the headers, too.
-func masked(crc uint32, b, mask []byte) uint32 {
-	for b = b[:len(mask)]; len(mask) >= 4 && len(b) >= 4; b, mask = b[4:], mask[4:] {
-		crc ^= binary.LittleEndian.Uint32(b) | binary.LittleEndian.Uint32(mask)
-		crc = tables[3][byte(crc)] ^ tables[2][byte(crc>>8)] ^ tables[1][byte(crc>>16)] ^ tables[0][crc>>24]
-	}
-	return crc
+	return ^fastest()(crc, p[BTHLen:len(p)-ICRCLen])
 }
 
 // ICRCValid says that the packet has its ICRC behind these headers.
