@@ -1,7 +1,10 @@
 package datagram
 
 import (
+	"math/rand/v2"
 	"net/netip"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -98,16 +101,6 @@ func TestWaiter(t *testing.T) {
 		t.Errorf("5 ms at dilation 2 were over after %v", time.Since(began))
 	}
 	w.Arm(c, clock.Never)
-	w.Wake()
-	w.Wait()
-	woke := make(chan struct{})
-	go func() {
-		defer close(woke)
-		time.Sleep(time.Millisecond)
-		w.Wake()
-	}()
-	w.Wait()
-	<-woke
 	if err := unix.Sendto(fd, []byte{1}, 0, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)}); err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +113,74 @@ func TestWaiter(t *testing.T) {
 		t.Errorf("a descriptor is watched while nobody waits: %d, %v", told, err)
 	}
 	w.Wait()
+	w.Wake()
+	w.Wait()
+	woke := make(chan struct{})
+	go func() {
+		defer close(woke)
+		time.Sleep(time.Millisecond)
+		w.Wake()
+	}()
+	w.Wait()
+	<-woke
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWaiterMissesNothing: whatever comes at whatever moment, a datagram, a call of Wake
+// or both, ends a wait, though what the last one left behind lies about.
+func TestWaiterMissesNothing(t *testing.T) {
+	fd, port := open(t, netip.MustParseAddr("127.0.0.1"))
+	w, err := NewWaiter(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const datagram, wake = 1, 2
+	var called atomic.Bool
+	var ended atomic.Bool
+	heard, done := make(chan int), make(chan struct{})
+	go func() {
+		defer close(done)
+		c := clock.New(1)
+		for header := make([]byte, 8); !ended.Load(); {
+			w.Arm(c, c.Now().Add(time.Minute))
+			w.Wait()
+			if n, err := unix.Read(fd, header); err == nil && n == 1 {
+				heard <- datagram
+			}
+			if called.Swap(false) {
+				heard <- wake
+			}
+		}
+	}()
+	random := rand.New(rand.NewPCG(3, 4))
+	for round := range 20_000 {
+		kinds := 1 + random.IntN(3)
+		for range random.IntN(3000) { // up to some microseconds
+			runtime.KeepAlive(round)
+		}
+		if kinds&datagram != 0 {
+			if err := unix.Sendto(fd, []byte{1}, 0, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kinds&wake != 0 {
+			called.Store(true)
+			w.Wake()
+		}
+		for kinds != 0 {
+			select {
+			case kind := <-heard:
+				kinds &^= kind
+			case <-time.After(10 * time.Second):
+				t.Fatalf("round %d: nobody hears of %b", round, kinds)
+			}
+		}
+	}
+	ended.Store(true)
+	w.Wake()
+	<-done
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}

@@ -6,8 +6,11 @@ package datagram
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,24 +24,35 @@ import (
 // timers wake up to a millisecond late, so the kernel's timer is one of the
 // descriptors. A descriptor is watched during a wait only: each packet that came to
 // one that nobody waited for called two instances of epoll, one within the other,
-// and woke the thread of Go's poller in vain. Arm and Wait belong to one goroutine at
-// a time.
+// and woke the thread of Go's poller in vain. A wait for packets alone is two calls of
+// its own beside those of Go's poller: who waits knows without a call whether it was
+// woken and when the timer goes off, and leaves a timer that goes off too early. Wait
+// belongs to one goroutine at a time, and Arm to one, which may be another.
 type Waiter struct {
-	file    *os.File // of an epoll instance with the descriptors, which Go's polls
-	raw     syscall.RawConn
-	watched []unix.EpollEvent // each until it can be read (EPOLLONESHOT)
-	watch   func(fd uintptr)
-	look    func(fd uintptr) bool
-	alarm   int // an eventfd
-	timer   int // a timerfd
-	alarmAt unix.ItimerSpec
-	count   [8]byte
+	file  *os.File // of an epoll instance with the descriptors, which Go's polls
+	raw   syscall.RawConn
+	look  func(fd uintptr) bool
+	first bool // the next look is a wait's first
+	// descriptors are watched each until it can be read (EPOLLONESHOT), and so many
+	// still are.
+	descriptors []unix.EpollEvent
+	watched     int
+	alarm       int // an eventfd
+	woken       atomic.Bool
+	timer       int // a timerfd
+	timerAt     unix.ItimerSpec
+	began       time.Time
+	goesOff     atomic.Int64 // after began, the earliest that the timer does; never
+	count       [8]byte
 }
+
+const never = math.MaxInt64
 
 // NewWaiter makes a waiter for descriptors, which stay the caller's and are to be
 // closed after it.
 func NewWaiter(fds ...int) (w *Waiter, err error) {
-	w = &Waiter{alarm: -1, timer: -1}
+	w = &Waiter{alarm: -1, timer: -1, began: time.Now()}
+	w.goesOff.Store(never)
 	defer func() {
 		if err != nil {
 			w.Close()
@@ -63,7 +77,7 @@ func NewWaiter(fds ...int) (w *Waiter, err error) {
 	for _, fd := range fds {
 		all = append(all, unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(fd)})
 	}
-	w.watched = all[2:]
+	w.descriptors, w.watched = all[2:], len(fds)
 	for i := range all {
 		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, int(all[i].Fd), &all[i]); err != nil {
 			return nil, fmt.Errorf("watch descriptor: %w", err)
@@ -72,46 +86,87 @@ func NewWaiter(fds ...int) (w *Waiter, err error) {
 	if w.raw, err = w.file.SyscallConn(); err != nil {
 		return nil, fmt.Errorf("poll epoll: %w", err)
 	}
-	w.watch = func(fd uintptr) {
-		for i := range w.watched {
-			e := &w.watched[i]
-			_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, fd, unix.EPOLL_CTL_MOD, uintptr(e.Fd), uintptr(unsafe.Pointer(e)), 0, 0)
-		}
-	}
-	events := new([4]unix.EpollEvent)
-	w.look = func(fd uintptr) bool {
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
-		return errno != 0 && errno != unix.EINTR || n > 0
-	}
+	events := make([]unix.EpollEvent, len(all))
+	w.look = func(fd uintptr) bool { return w.lookAt(fd, events) }
 	return w, nil
 }
 
-// Arm makes the next Wait end at a moment of the clock; false if that has come.
+// lookAt says whether a wait is over. Go's poller tells of what changes from before the
+// first look on, so what is the case already is asked for in it. A descriptor that can be
+// read when it begins to be watched is told of, too, but not one that was watched before.
+func (w *Waiter) lookAt(epoll uintptr, events []unix.EpollEvent) bool {
+	if w.first {
+		w.first = false
+		if w.woken.Load() || w.now() >= w.goesOff.Load() {
+			return true
+		}
+		for i := range w.descriptors {
+			e := &w.descriptors[i]
+			_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, epoll, unix.EPOLL_CTL_MOD, uintptr(e.Fd), uintptr(unsafe.Pointer(e)), 0, 0)
+		}
+		before := w.watched
+		if w.watched = len(w.descriptors); before == 0 {
+			return false
+		}
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+	if errno != 0 {
+		return errno != unix.EINTR
+	}
+	for _, e := range events[:n] {
+		switch int(e.Fd) {
+		case w.alarm:
+			w.quiet()
+		case w.timer:
+		default:
+			w.watched--
+		}
+	}
+	return n > 0
+}
+
+// quiet ends what Wake began.
+func (w *Waiter) quiet() {
+	w.woken.Store(false)
+	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(w.alarm), uintptr(unsafe.Pointer(&w.count)), 8)
+}
+
+func (w *Waiter) now() int64 { return int64(time.Since(w.began)) }
+
+// Arm makes the Wait that is or comes next end at a moment of the clock, or earlier;
+// false if that has come.
 func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
-	at := &w.alarmAt
-	*at = unix.ItimerSpec{} // never
+	now, at := w.now(), int64(never)
+	w.timerAt = unix.ItimerSpec{} // never
 	if until != clock.Never {
 		d := c.Wait(until.Sub(c.Now()))
 		if d <= 0 {
 			return false
 		}
-		at.Value = unix.NsecToTimespec(int64(d))
+		at = now + int64(d)
+		w.timerAt.Value = unix.NsecToTimespec(int64(d))
 	}
-	// This also makes it unreadable again.
-	_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0, uintptr(unsafe.Pointer(at)), 0, 0, 0)
+	if old := w.goesOff.Load(); old <= now || at < old {
+		// This also makes it unreadable again.
+		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0, uintptr(unsafe.Pointer(&w.timerAt)), 0, 0, 0)
+		w.goesOff.Store(at)
+	}
 	return true
 }
 
 // Wait returns once a descriptor can be read, the moment that is armed has come, or
 // Wake was called.
 func (w *Waiter) Wait() {
-	_ = w.raw.Control(w.watch)
+	w.first = true
 	_ = w.raw.Read(w.look) // an error ends the wait, too
-	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(w.alarm), uintptr(unsafe.Pointer(&w.count)), 8)
+	if w.woken.Load() {
+		w.quiet()
+	}
 }
 
 // Wake ends a Wait, or the next one. It may be called by anybody until Close.
 func (w *Waiter) Wake() {
+	w.woken.Store(true)
 	one := [8]byte{1}
 	_, _ = unix.Write(w.alarm, one[:]) // a full counter wakes as well
 }
