@@ -27,11 +27,12 @@ func word(crc uint32) uint32 {
 	return tables[3][byte(crc)] ^ tables[2][byte(crc>>8)] ^ tables[1][byte(crc>>16)] ^ tables[0][crc>>24]
 }
 
-// masked goes on with the state of a CRC over bytes with some bits set, a multiple of
-// four. What crc32.Update gets escapes to the heap, a copy of the headers, too.
-func masked(crc uint32, b, mask []byte) uint32 {
-	for b = b[:len(mask)]; len(mask) >= 4 && len(b) >= 4; b, mask = b[4:], mask[4:] {
-		crc = word(crc ^ (binary.LittleEndian.Uint32(b) | binary.LittleEndian.Uint32(mask)))
+// masked goes on with the state of a CRC over words with some bits set. What
+// crc32.Update gets escapes to the heap, a copy of the headers, too.
+func masked(crc uint32, b []byte, mask []uint32) uint32 {
+	b = b[:4*len(mask)]
+	for i, bits := range mask {
+		crc = word(crc ^ (binary.LittleEndian.Uint32(b[4*i:]) | bits))
 	}
 	return crc
 }

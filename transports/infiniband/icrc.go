@@ -21,10 +21,18 @@ const (
 // type of service, time to live and checksum of IPv4; the traffic class, flow label
 // and hop limit of IPv6; the checksum of UDP; and the byte of FECN and BECN.
 var (
-	maskIPv4 = [HeadersIPv4]byte{1: 0xFF, 8: 0xFF, 10: 0xFF, 11: 0xFF, 26: 0xFF, 27: 0xFF}
-	maskIPv6 = [HeadersIPv6]byte{0: 0x0F, 1: 0xFF, 2: 0xFF, 3: 0xFF, 7: 0xFF, 46: 0xFF, 47: 0xFF}
-	maskBTH  = [BTHLen]byte{bthCongestion: 0xFF}
+	maskIPv4 = words([]byte{1: 0xFF, 8: 0xFF, 10: 0xFF, 11: 0xFF, 26: 0xFF, 27: 0xFF})
+	maskIPv6 = words([]byte{0: 0x0F, 1: 0xFF, 2: 0xFF, 3: 0xFF, 7: 0xFF, 46: 0xFF, 47: 0xFF})
+	maskBTH  = words([]byte{BTHLen - 1: 0, bthCongestion: 0xFF})
 )
+
+// words are as they stand in memory, the first byte the lowest.
+func words(b []byte) (w []uint32) {
+	for ; len(b) > 0; b = b[4:] {
+		w = append(w, binary.LittleEndian.Uint32(b))
+	}
+	return w
+}
 
 // ICRC computes the invariant CRC of a packet behind its headers of IP and UDP,
 // which are HeadersIPv4 or HeadersIPv6 bytes, as they are sent: the identification
@@ -35,13 +43,13 @@ func ICRC(headers []byte, p Packet) uint32 {
 	crc := uint32(crcOfLRH)
 	switch len(headers) {
 	case HeadersIPv4:
-		crc = masked(crc, headers, maskIPv4[:])
+		crc = masked(crc, headers, maskIPv4)
 	case HeadersIPv6:
-		crc = masked(crc, headers, maskIPv6[:])
+		crc = masked(crc, headers, maskIPv6)
 	default:
 		panic("infiniband: headers of neither IPv4 nor IPv6 with UDP")
 	}
-	crc = masked(crc, p[:BTHLen], maskBTH[:])
+	crc = masked(crc, p[:BTHLen], maskBTH)
 	return ^fastest()(crc, p[BTHLen:len(p)-ICRCLen])
 }
 
