@@ -15,6 +15,7 @@ import (
 // of the next request to be posted.
 type requester struct {
 	queue               []work // in order, the oldest first
+	near                int    // the one that was looked for last
 	una, tx, top, end   infiniband.PSN
 	unasked             int // packets since one asked for an acknowledgement
 	retries, rnrRetries int // in a row
@@ -56,8 +57,17 @@ func (r *requester) flush(host Host, err error, fault int) {
 // at is the request that a PSN belongs to, which is not before una nor from end on.
 func (r *requester) at(psn infiniband.PSN) *work { return &r.queue[r.index(psn)] }
 
+// index looks first at the request that it found last and the one behind it.
 func (r *requester) index(psn infiniband.PSN) int {
-	return sort.Search(len(r.queue), func(i int) bool { return r.queue[i].end().From(r.una) > psn.From(r.una) })
+	at := psn.From(r.una)
+	for i := r.near; i < min(r.near+2, len(r.queue)); i++ {
+		if w := &r.queue[i]; w.first.From(r.una) <= at && at < w.end().From(r.una) {
+			r.near = i
+			return i
+		}
+	}
+	r.near = sort.Search(len(r.queue), func(i int) bool { return at < r.queue[i].end().From(r.una) })
+	return r.near
 }
 
 // waits says that something could be sent, were it not for the time.
