@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/testbed/reexec"
 	"railbed/testbed/verdict"
 	"railbed/transports/roce/perftest"
 )
@@ -84,6 +85,9 @@ to the server there; both ends want the same options.`,
 			out := a.stdout
 			if a.output == "json" {
 				out = io.Discard
+			}
+			if !o.config.Test.Latency() {
+				reexec.Batch()
 			}
 			result, err := perftest.Run(cmd.Context(), o.config, out)
 			switch {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,6 +33,22 @@ const (
 func RealTime(priority int) bool {
 	attributes := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: uint32(priority)}
 	return EachThread(func(id int) error { return unix.SchedSetAttr(id, attributes, 0) }) == nil
+}
+
+// Batch has the calling process, and what it starts, stop nobody when it wakes up
+// (SCHED_BATCH of sched(7)): it runs once who has the processor waits or has had a turn.
+// Who hears a stream is woken by the first packet of a batch, and would stop who still
+// sends the others. It is not for who waits for an answer before he goes on: behind a
+// busy program he waits for its turn each time. The nice value stays. It says whether
+// the kernel let it.
+func Batch() bool {
+	priority := int32(0)
+	return EachThread(func(id int) error {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(id), unix.SCHED_BATCH, uintptr(unsafe.Pointer(&priority))); errno != 0 {
+			return errno
+		}
+		return nil
+	}) == nil
 }
 
 // ProgramNice is the nice value of a node's programs where switches of an ordinary

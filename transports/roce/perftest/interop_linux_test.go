@@ -16,6 +16,7 @@ import (
 
 	"railbed/testbed/hosttest"
 	"railbed/testbed/hosttest/vmtest"
+	"railbed/testbed/reexec"
 )
 
 // runEnv has the test binary run a config, in a network of its own.
@@ -40,6 +41,9 @@ func runHere(text string) int {
 	var c Config
 	err := json.Unmarshal([]byte(text), &c)
 	if err == nil {
+		if !c.Test.Latency() {
+			reexec.Batch() // as railbed rdma does
+		}
 		var result *Result
 		if result, err = Run(context.Background(), c, os.Stdout); err == nil {
 			err = json.NewEncoder(os.Stdout).Encode(result)

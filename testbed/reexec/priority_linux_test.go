@@ -1,0 +1,53 @@
+package reexec
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// batchEnv has the test binary become a batch process.
+const batchEnv = "RAILBED_TEST_BATCH"
+
+// TestBatch: all threads are batch threads then, those that start later too, and as nice
+// as they were.
+func TestBatch(t *testing.T) {
+	if os.Getenv(batchEnv) == "" {
+		self := exec.Command("/proc/self/exe", "-test.run", "^TestBatch$")
+		self.Env = append(os.Environ(), batchEnv+"=1")
+		if out, err := self.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	runtime.LockOSThread() // whose nice value it is
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	if !Batch() {
+		t.Fatal("the kernel lets no process be one of batches")
+	}
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer close(started)
+		policy(t, unix.Gettid())
+	}()
+	<-started
+	if err := EachThread(func(id int) error { policy(t, id); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || 20-nice != 3 {
+		t.Errorf("nice %d, %v; want 3", 20-nice, err)
+	}
+}
+
+func policy(t *testing.T, thread int) {
+	t.Helper()
+	if a, err := unix.SchedGetAttr(thread, 0); err != nil || a.Policy != unix.SCHED_BATCH {
+		t.Errorf("thread %d: %+v, %v; want policy %d", thread, a, err, unix.SCHED_BATCH)
+	}
+}
