@@ -77,7 +77,7 @@ steps:
   - capture: {at: [all], file: run.pcapng}
   - workload: {name: clean, kind: all-reduce, algorithm: in-network, type: int32, size: 64KiB, iterations: 2}
   - link: {where: "*--*", set: {loss: 2%}}
-  - workload: {name: lossy, kind: all-reduce, algorithm: in-network, ip: 6, size: 64KiB, iterations: 2}
+  - workload: {name: lossy, kind: all-reduce, algorithm: in-network, ip: 6, op: avg, size: 64KiB, iterations: 2}
 checks:
   - workload: {name: clean, correct: true}
   - workload: {name: lossy, correct: true}

@@ -66,6 +66,13 @@ const (
 	MSCCL        = "msccl"
 )
 
+// InNetworkTypes and InNetworkOps are what a switch can do of algorithm InNetwork. It adds up;
+// of an average the ranks do the rest.
+var (
+	InNetworkTypes = []element.Type{element.Float32, element.Int32}
+	InNetworkOps   = []element.Op{element.Sum, element.Average}
+)
+
 // Auto is one of the algorithms that messages alone make, by size and ranks.
 const Auto = schedule.Auto
 
@@ -205,10 +212,10 @@ func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 	switch {
 	case w.Transport != "" && w.Transport != InSwitch:
 		c.report(at+".transport", "transport: "+clipped(w.Transport)+" of algorithm: "+InNetwork+", which the switch's own protocol carries", "remove it")
-	case kind != element.Float32 && kind != element.Int32:
-		c.report(at+".type", "type: "+clipped(w.Type)+" of algorithm: "+InNetwork, fmt.Sprintf("want %s or %s", element.Float32, element.Int32))
-	case cmp.Or(w.Op, string(element.Sum)) != string(element.Sum):
-		c.report(at+".op", "op: "+clipped(w.Op)+" of algorithm: "+InNetwork, "want sum")
+	case !slices.Contains(InNetworkTypes, kind) && !c.known(at+".type"):
+		c.report(at+".type", "type: "+clipped(w.Type)+" of algorithm: "+InNetwork, fmt.Sprintf("want one of %v", InNetworkTypes))
+	case !slices.Contains(InNetworkOps, element.Op(cmp.Or(w.Op, string(element.Sum)))) && !c.known(at+".op"):
+		c.report(at+".op", "op: "+clipped(w.Op)+" of algorithm: "+InNetwork, fmt.Sprintf("want one of %v", InNetworkOps))
 	}
 }
 

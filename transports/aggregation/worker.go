@@ -34,9 +34,6 @@ type Config struct {
 	// else for a while looks like a loss. Longest bounds both, and the time between two
 	// repeats, default 500ms. What was lost is known earlier where there are later updates.
 	First, Least, Longest time.Duration
-	// Saturate takes sums that left the range of their integers as they are, held at its
-	// end. Default: such a sum is ErrSaturated.
-	Saturate bool
 	// Patience is how long nothing at all may be answered. Default 30s.
 	Patience time.Duration
 }
@@ -330,7 +327,7 @@ func (w *Worker) Handle(now clock.Time, message []byte) {
 		w.rtt.sample(now, now.Sub(s.firstAt), c.Least, c.Longest)
 		w.overtake(s.order)
 	}
-	if a.Flags()&wire.AggregationSaturated != 0 && !w.config.Saturate {
+	if a.Flags()&wire.AggregationSaturated != 0 {
 		w.err = ErrSaturated
 		return
 	}

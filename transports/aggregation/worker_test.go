@@ -230,13 +230,6 @@ func TestEnds(t *testing.T) {
 	if w.Handle(1, full); !errors.Is(w.Err(), ErrSaturated) {
 		t.Errorf("%v, want ErrSaturated", w.Err())
 	}
-	w, update = begin()
-	w.config.Saturate = true
-	full = answer(update, math.MaxInt32)
-	full[1] |= wire.AggregationSaturated
-	if w.Handle(1, full); w.Err() != nil {
-		t.Errorf("%v, and what is saturated is wanted", w.Err())
-	}
 	w, _ = begin()
 	const patience = clock.Time(30 * time.Second)
 	if w.Poll(patience-1) == nil || w.Err() != nil {

@@ -79,8 +79,8 @@ func (j Job) checkInNetwork(problem func(format string, args ...any)) {
 	if j.Algorithm != InNetwork {
 		return
 	}
-	if j.Kind != AllReduce || j.Type != element.Float32 && j.Type != element.Int32 || j.Op != element.Sum {
-		problem("%s of %s by %s: a switch makes sums of %s and %s", j.Op, j.Type, InNetwork, element.Float32, element.Int32)
+	if j.Kind != AllReduce || !slices.Contains(spec.InNetworkTypes, j.Type) || !slices.Contains(spec.InNetworkOps, j.Op) {
+		problem("%s of %s by %s: a switch does %v of %v", j.Op, j.Type, InNetwork, spec.InNetworkOps, spec.InNetworkTypes)
 	}
 	if j.Aggregator == nil || len(j.Aggregator.Job.Workers) != len(j.Ranks) {
 		problem("%s: %w", InNetwork, plan.ErrNoTree)
@@ -92,7 +92,6 @@ func (j Job) aggregator(rank int) *aggregatorConfig {
 	a := j.Aggregator
 	to := a.Job.Of(rank)
 	c := &aggregatorConfig{Config: aggregation.Of(&a.Job, rank, a.Epoch), Addr: to.Addr4}
-	c.Config.Saturate = true // operations in place add sums up again, and who checks starts anew
 	if j.Family == 6 {
 		c.Addr = to.Addr6
 	}
@@ -104,7 +103,8 @@ type inNetwork struct {
 	buffers
 	client  *aggregation.Client
 	kind    element.Type
-	masked  bool // sums are modulo 2^32
+	op      element.Op
+	ranks   int
 	pattern *collective.Pattern
 }
 
@@ -133,7 +133,7 @@ func (w *rank) aggregate(ctx context.Context) error {
 		size := int(c.Sizes[r.size])
 		if r.size != at {
 			at, view = r.size, whole.view(shape{input: size, output: size})
-			p = &inNetwork{view, client, c.Type, c.SGD != nil && c.SGD.Exchange == spec.ExchangeEncrypted, pattern}
+			p = &inNetwork{view, client, c.Type, c.Op, c.Ranks, pattern}
 			if c.SGD != nil {
 				if p, err = w.learn(p, view); err != nil {
 					return err
@@ -182,14 +182,17 @@ func (p *inNetwork) operate(ctx context.Context, id operationID) (collective.Tra
 		copy(p.output, p.input)
 	}
 	size := uint64(len(p.output))
-	traffic := collective.Traffic{Sent: size, Received: size}
-	switch {
-	case p.masked:
-		return traffic, p.client.Modulo(ctx, collective.Ints(p.output))
-	case p.kind == element.Int32:
-		return traffic, p.client.Int32(ctx, collective.Ints(p.output))
+	element.Prepare(p.kind, p.op, p.ranks, p.output)
+	var err error
+	if p.kind == element.Int32 {
+		err = p.client.Modulo(ctx, collective.Ints(p.output))
+	} else {
+		err = p.client.Float32(ctx, collective.Floats(p.output))
 	}
-	return traffic, p.client.Float32(ctx, collective.Floats(p.output))
+	if err == nil {
+		element.Finish(p.kind, p.op, p.ranks, p.output)
+	}
+	return collective.Traffic{Sent: size, Received: size}, err
 }
 
 // lost implements part.

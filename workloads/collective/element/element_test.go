@@ -222,6 +222,42 @@ func TestAverage(t *testing.T) {
 	}
 }
 
+// TestPrepareAndFinish holds that an average of sums is the one that ranks make of each other's
+// elements, and that other operations are left alone.
+func TestPrepareAndFinish(t *testing.T) {
+	const ranks = 3
+	random := rand.New(rand.NewPCG(6, 3))
+	for _, kind := range Types() {
+		own := make([][]byte, ranks)
+		for rank := range own {
+			for range 101 { // blocks and more
+				own[rank] = Append(kind, own[rank], float64(random.IntN(120)-60))
+			}
+		}
+		want := bytes.Clone(own[0])
+		Combiner(kind, Average, Terms{1, 1, ranks})(want, want, own[1])
+		Combiner(kind, Average, Terms{2, 1, ranks})(want, want, own[2])
+		before := bytes.Clone(own[0])
+		for _, op := range []Op{Sum, Max, Min} {
+			Prepare(kind, op, ranks, own[0])
+			Finish(kind, op, ranks, own[0])
+		}
+		if !bytes.Equal(own[0], before) {
+			t.Errorf("%s: other operations than averages change elements", kind)
+		}
+		sum := combiner(kind, Sum)
+		for rank := range own {
+			Prepare(kind, Average, ranks, own[rank])
+		}
+		sum(own[0], own[0], own[1])
+		sum(own[0], own[0], own[2])
+		Finish(kind, Average, ranks, own[0])
+		if !bytes.Equal(own[0], want) {
+			t.Errorf("%s: averages %x, want %x", kind, own[0], want)
+		}
+	}
+}
+
 // TestDivision compares with the processor's, around every multiple.
 func TestDivision(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 2))
