@@ -46,6 +46,9 @@ import (
 // ErrRunning is returned by Up when a testbed of the name is up.
 var ErrRunning = rundir.ErrRunning
 
+// ErrInUse is wrapped by Reserve when another process has it.
+var ErrInUse = rundir.ErrInUse
+
 // ErrNotRunning is returned by Open when there is no such testbed.
 var ErrNotRunning = errors.New("no testbed of this name is up")
 
@@ -169,6 +172,9 @@ func (t *Testbed) dial(ctx context.Context) (net.Conn, error) {
 
 // Name is the testbed's name.
 func (t *Testbed) Name() string { return t.dir.Name }
+
+// Reserve takes something of the testbed for this process until it releases it or ends.
+func (t *Testbed) Reserve(what string) (release func() error, err error) { return t.dir.Reserve(what) }
 
 // Plan is what the testbed was built from, or has become since.
 func (t *Testbed) Plan() *plan.Plan {

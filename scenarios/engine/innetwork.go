@@ -22,6 +22,7 @@ func (s *session) aggregator(ctx context.Context, w *spec.Workload, ranks []plan
 		return nil, nil, err
 	}
 	release = func() {
+		a.End()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.adding = slices.DeleteFunc(s.adding, func(job uint16) bool { return job == a.Job.Number })

@@ -140,6 +140,7 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 			})
 		})
 		nodes.Close()
+		aggregator.End()
 		if took := time.Since(at); err == nil || !strings.Contains(err.Error(), want) || took > 10*time.Second {
 			t.Errorf("%s: %v after %v, want %q", signal, err, took, want)
 		} else {

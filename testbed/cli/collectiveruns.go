@@ -13,6 +13,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/fabric/clock"
+	"railbed/testbed"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
@@ -214,6 +215,7 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 	}
 	nodes := worker.NewNodes(cmd.Context(), tb, func(string) (io.Writer, io.Writer, error) { return a.stderr, a.stderr, nil })
 	defer nodes.Close()
+	defer first.Aggregator.End()
 	var runs []CollectiveRun
 	for i := range jobs {
 		var run CollectiveRun
@@ -223,7 +225,7 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 		if err == nil {
 			run.Result, err = worker.Run(cmd.Context(), jobs[i], nodes, printer.progress)
 		}
-		if errors.Is(err, worker.ErrJob) {
+		if errors.Is(err, worker.ErrJob) || errors.Is(err, testbed.ErrInUse) {
 			return &exitError{Code: verdict.ExitUsage, Err: err}
 		}
 		if err != nil {

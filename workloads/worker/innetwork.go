@@ -29,6 +29,8 @@ const (
 type Aggregator struct {
 	Job   plan.AggregationJob
 	Epoch uint16 // later than any before
+
+	release func() error // of the job, where this process has it
 }
 
 // FindAggregator is who adds up for some ranks: the plan's choice, or the switch of a name and those
@@ -41,8 +43,17 @@ func FindAggregator(p *plan.Plan, ranks []plan.Rank, root string, busy ...uint16
 	return &Aggregator{Job: *job}, nil
 }
 
-// Begin takes an epoch that is later than those at which the running switches are.
+// Begin takes an epoch that is later than those at which the running switches are. The job is
+// this process's until End: two that began at once would take the same one. The error wraps
+// testbed.ErrInUse where another process has it.
 func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
+	if a.release == nil {
+		release, err := tb.Reserve(fmt.Sprintf("aggregation-%d", a.Job.Number))
+		if err != nil {
+			return fmt.Errorf("the job of switch %s: %w; want this collective after that one's, or another switch", a.Job.Root().Switch, err)
+		}
+		a.release = release
+	}
 	state, err := tb.Inspect(ctx)
 	if err != nil {
 		return err
@@ -62,6 +73,14 @@ func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
 		return fmt.Errorf("of %s, which are to add up, %d run job %d", a.Job.Text(), running, a.Job.Number)
 	}
 	return nil
+}
+
+// End leaves the job to others. It does nothing where there is none, or it has not begun.
+func (a *Aggregator) End() {
+	if a != nil && a.release != nil {
+		_ = a.release() // it closes a file, and with that the lock is gone
+		a.release = nil
+	}
 }
 
 // aggregatorConfig is what a worker is told of it.
