@@ -3,8 +3,10 @@ package testbed_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
 	"railbed/transports/aggregation"
+	"railbed/workloads/collective/element"
 )
 
 // sumPart is a part of this test binary that runs in nodes: a worker that sums
@@ -60,7 +63,10 @@ func sumUp(text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	ints, floats := make([]int32, o.Length), make([]float32, o.Length)
-	for tensor := range 3 {
+	if err := combine(ctx, client, &o); err != nil {
+		return err
+	}
+	for _, tensor := range []int{0, 2} {
 		for i := range ints {
 			ints[i] = contribution(o.Config.Worker, tensor, i)
 			floats[i] = float32(ints[i])
@@ -68,8 +74,6 @@ func sumUp(text string) error {
 		switch tensor {
 		case 0:
 			err = client.Int32(ctx, ints)
-		case 1:
-			err = client.Float32(ctx, floats)
 		case 2:
 			err = client.Fixed(ctx, floats)
 		}
@@ -87,6 +91,35 @@ func sumUp(text string) error {
 		}
 	}
 	return json.NewEncoder(os.Stdout).Encode(client.Counters())
+}
+
+// combine does an operation on integers of any bits, and compares them with what ranks make of
+// each other's: the greatest, or sums that wrap.
+func combine(ctx context.Context, client *aggregation.Client, o *sumOrder) error {
+	op := []element.Op{element.Max, element.Sum}[o.Config.Epoch%2]
+	var memory, want []byte
+	for w := range o.Config.FanIn {
+		random := rand.New(rand.NewPCG(uint64(w), uint64(o.Config.Epoch)))
+		own := make([]byte, 0, 4*o.Length)
+		for range o.Length {
+			own = binary.NativeEndian.AppendUint32(own, random.Uint32())
+		}
+		if w == o.Config.Worker {
+			memory = bytes.Clone(own)
+		}
+		if w == 0 {
+			want = own
+		} else {
+			element.Combiner(element.Int32, op, element.Terms{})(want, want, own)
+		}
+	}
+	if err := client.Combine(ctx, element.Int32, op, memory); err != nil {
+		return fmt.Errorf("%s: %w, %+v", op, err, client.Counters())
+	}
+	if !bytes.Equal(memory, want) {
+		return fmt.Errorf("%s of %d integers is not what ranks make of them", op, o.Length)
+	}
+	return nil
 }
 
 // TestAggregation: four workers in nodes sum up over real sockets and a running

@@ -36,7 +36,7 @@ func (a *Aggregation) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) e
 		return fmt.Errorf("decode aggregation: %d bytes are no valid message", len(data))
 	}
 	fields := message.Fields()
-	switch whole := wire.AggregationMessageLen(int(fields.Elements)); {
+	switch whole := wire.AggregationMessageLen(fields.Type, int(fields.Elements)); {
 	case len(data) < whole:
 		df.SetTruncated()
 	case len(data) > whole:
@@ -51,7 +51,7 @@ func (a *Aggregation) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) e
 
 // SerializeTo writes the header in front of the elements, which b holds.
 func (a *Aggregation) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
-	if have, want := len(b.Bytes()), 4*int(a.Elements); have != want {
+	if have, want := len(b.Bytes()), a.Type.Size()*int(a.Elements); have != want {
 		return fmt.Errorf("write aggregation: %d bytes of elements, want %d", have, want)
 	}
 	bytes, err := b.PrependBytes(wire.AggregationLen)

@@ -261,7 +261,7 @@ func TestTsharkChecksumsOfARewrittenPacket(t *testing.T) {
 // FuzzLayers gives any bytes to each layer, and writes again what was read.
 func FuzzLayers(f *testing.F) {
 	f.Add(unhex(f, pfcFrame)[14:])
-	for _, name := range []string{"int-probe", "aggregation-update", "aggregation-partial", "aggregation-result", "aggregation-reject"} {
+	for _, name := range []string{"int-probe", "aggregation-update", "aggregation-partial", "aggregation-result", "aggregation-reject", "aggregation-max"} {
 		f.Add(protocoltest.Example(f, name))
 	}
 	for _, name := range rdExampleNames {

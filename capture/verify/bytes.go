@@ -160,7 +160,7 @@ func (u *updates) add(a wire.Aggregation) {
 	if u.rounds == nil || int16(a.Epoch()-u.epoch) > 0 {
 		u.epoch, u.rounds = a.Epoch(), map[uint16]uint32{}
 	}
-	bytes := 4 * uint64(a.Elements())
+	bytes := uint64(a.DataLen())
 	if last, met := u.rounds[a.Slot()]; met && int32(a.Round()-last) <= 0 {
 		u.repeated += bytes
 		return

@@ -155,7 +155,7 @@ func (k *PartialSums) came(m *member, a wire.Aggregation) {
 		return
 	}
 	s.came |= a.Bitmap()
-	m.below += 4 * uint64(a.Elements())
+	m.below += uint64(a.DataLen())
 }
 
 // sent takes a partial sum.
@@ -180,7 +180,7 @@ func (k *PartialSums) sent(m *member, p *Packet) {
 	}
 	if s.sent++; s.sent == 1 {
 		m.partials++
-		m.bytes += 4 * uint64(a.Elements())
+		m.bytes += uint64(a.DataLen())
 		return
 	}
 	m.again++

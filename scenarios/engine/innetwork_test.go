@@ -29,7 +29,7 @@ steps:
   - capture: {at: [all], file: run.pcapng}
   - workload: {name: clean, kind: all-reduce, algorithm: in-network, size: 256KiB, iterations: 5}
   - link: {where: "h1--*", set: {loss: 2%}}
-  - workload: {name: lossy, kind: all-reduce, algorithm: in-network, size: 256KiB, iterations: 2}
+  - workload: {name: lossy, kind: all-reduce, algorithm: in-network, type: half, op: min, size: 256KiB, iterations: 2}
 checks:
   - workload: {name: clean, correct: true}
   - workload: {name: lossy, correct: true}
@@ -68,16 +68,16 @@ fabric:
   links: {default: {rate: 200mbit, delay: 10us, mtu: 1500}}
 `
 
-// TestInNetworkTree holds that two leaves and a spine add up what four hosts send, with one partial
-// sum of each leaf for each slot, and that sums stay exact where every link loses packets.
+// TestInNetworkTree holds that two leaves and a spine combine what four hosts send, with one partial
+// result of each leaf for each slot, and that results stay exact where every link loses packets.
 func TestInNetworkTree(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	r := runAll(t, t.Context(), options(t, addingTree+`
 steps:
   - capture: {at: [all], file: run.pcapng}
-  - workload: {name: clean, kind: all-reduce, algorithm: in-network, type: int32, size: 64KiB, iterations: 2}
+  - workload: {name: clean, kind: all-reduce, algorithm: in-network, type: int32, op: max, size: 64KiB, iterations: 2}
   - link: {where: "*--*", set: {loss: 2%}}
-  - workload: {name: lossy, kind: all-reduce, algorithm: in-network, ip: 6, op: avg, size: 64KiB, iterations: 2}
+  - workload: {name: lossy, kind: all-reduce, algorithm: in-network, ip: 6, type: bfloat16, op: avg, size: 64KiB, iterations: 2}
 checks:
   - workload: {name: clean, correct: true}
   - workload: {name: lossy, correct: true}

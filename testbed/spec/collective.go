@@ -66,13 +66,6 @@ const (
 	MSCCL        = "msccl"
 )
 
-// InNetworkTypes and InNetworkOps are what a switch can do of algorithm InNetwork. It adds up;
-// of an average the ranks do the rest.
-var (
-	InNetworkTypes = []element.Type{element.Float32, element.Int32}
-	InNetworkOps   = []element.Op{element.Sum, element.Average}
-)
-
 // Auto is one of the algorithms that messages alone make, by size and ranks.
 const Auto = schedule.Auto
 
@@ -208,14 +201,8 @@ func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 		}
 		return
 	}
-	kind := element.Type(cmp.Or(w.Type, string(element.Float32)))
-	switch {
-	case w.Transport != "" && w.Transport != InSwitch:
+	if w.Transport != "" && w.Transport != InSwitch {
 		c.report(at+".transport", "transport: "+clipped(w.Transport)+" of algorithm: "+InNetwork+", which the switch's own protocol carries", "remove it")
-	case !slices.Contains(InNetworkTypes, kind) && !c.known(at+".type"):
-		c.report(at+".type", "type: "+clipped(w.Type)+" of algorithm: "+InNetwork, fmt.Sprintf("want one of %v", InNetworkTypes))
-	case !slices.Contains(InNetworkOps, element.Op(cmp.Or(w.Op, string(element.Sum)))) && !c.known(at+".op"):
-		c.report(at+".op", "op: "+clipped(w.Op)+" of algorithm: "+InNetwork, fmt.Sprintf("want one of %v", InNetworkOps))
 	}
 }
 

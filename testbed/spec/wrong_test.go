@@ -86,8 +86,6 @@ var wrongFiles = []struct {
 	{"skew of a mixture", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, skew: " + here + "4.5}}}]\n", "a skew of 4.5", "want at most 4"},
 	{"transport of a switch that adds up", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, transport: " + here + "rd}}]\n", "transport: rd of algorithm: in-network", "remove it"},
 	{"switch's transport of a ring", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: " + here + "in-switch}}]\n", "transport: in-switch of algorithm: ring", "want algorithm: in-network"},
-	{"type of a switch that adds up", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, type: " + here + "half}}]\n", "type: half of algorithm: in-network", "want one of [float int32]"},
-	{"op of a switch that adds up", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, op: " + here + "max}}]\n", "op: max of algorithm: in-network", "want one of [sum avg]"},
 	{"switch of a ring", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, " + here + "switch: spine1}}]\n", "a switch of algorithm: ring", "want algorithm: in-network, or remove it"},
 	{"in-network all-gather", head + "steps: [{workload: {name: a, kind: all-gather, algorithm: " + here + "in-network, size: 4KB}}]\n", `algorithm "in-network" of all-gather`, "want ring"},
 	{"a choice for a barrier", head + "steps: [{workload: {name: a, kind: barrier, algorithm: " + here + "auto}}]\n", `algorithm "auto" of barrier`, "want dissemination"},

@@ -12,6 +12,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports/wire"
+	"railbed/workloads/collective/element"
 )
 
 // Client is a worker with a UDP socket. It is not safe for concurrent use.
@@ -36,7 +37,7 @@ func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (
 		return nil, fmt.Errorf("aggregate: %w", err)
 	}
 	// A window of results comes at once.
-	if err := conn.SetReadBuffer(c.Slots * 2 * wire.AggregationMessageLen(c.Elements)); err != nil {
+	if err := conn.SetReadBuffer(c.Slots * 2 * wire.AggregationLongest(c.Elements)); err != nil {
 		return nil, errors.Join(fmt.Errorf("aggregate: %w", err), conn.Close())
 	}
 	if keeper == nil {
@@ -58,10 +59,10 @@ func (c *Client) Counters() Counters { return c.worker.Counters() }
 
 func (c *Client) now() clock.Time { return c.clock.Now() }
 
-// Float32 sums a tensor up over all workers, in place. See Worker for this and the
-// following ones.
-func (c *Client) Float32(ctx context.Context, data []float32) error {
-	return c.sum(ctx, func() error { c.worker.Float32(c.now(), data); return nil })
+// Combine does an operation on a tensor over all workers, in place. See Worker for this and
+// the following ones.
+func (c *Client) Combine(ctx context.Context, t element.Type, op element.Op, memory []byte) error {
+	return c.sum(ctx, func() error { return c.worker.Combine(c.now(), t, op, memory) })
 }
 
 // Fixed sums a tensor up in fixed point.
@@ -72,11 +73,6 @@ func (c *Client) Fixed(ctx context.Context, data []float32) error {
 // Int32 sums integers up.
 func (c *Client) Int32(ctx context.Context, data []int32) error {
 	return c.sum(ctx, func() error { c.worker.Int32(c.now(), data); return nil })
-}
-
-// Modulo sums integers up modulo 2^32.
-func (c *Client) Modulo(ctx context.Context, data []int32) error {
-	return c.sum(ctx, func() error { c.worker.Modulo(c.now(), data); return nil })
 }
 
 // sum runs one tensor. A context that ends leaves it undone, and the client of no

@@ -1,31 +1,37 @@
 package aggregation
 
 import (
+	"encoding/binary"
 	"math"
 
 	"railbed/transports/wire"
+	"railbed/workloads/collective/element"
 )
 
-// tensor is what is summed up, in place: floats, which travel as such or as fixed
-// point, or integers.
+// tensor is what is combined, in place: elements in memory, floats which travel as fixed
+// point, or integers which do.
 type tensor struct {
+	memory []byte
 	floats []float32
 	ints   []int32
-	fixed  bool
-	modulo bool // integers modulo 2^32
+	kind   wire.AggregationType
+	op     wire.AggregationOp
+	finish func() // with results in memory; or nil
 }
 
-func (t *tensor) kind() wire.AggregationType {
-	switch {
-	case t.modulo:
-		return wire.AggregationModulo
-	case t.floats != nil && !t.fixed:
-		return wire.AggregationFloat32
+// types and ops are what switches know, and which of it is meant.
+var (
+	types = map[element.Type]wire.AggregationType{
+		element.Float32: wire.AggregationFloat32, element.BFloat16: wire.AggregationBFloat16, element.Float16: wire.AggregationFloat16, element.Int32: wire.AggregationInt32,
 	}
-	return wire.AggregationFixed
-}
+	ops = map[element.Op]wire.AggregationOp{
+		element.Sum: wire.AggregationSum, element.Average: wire.AggregationSum, element.Max: wire.AggregationMax, element.Min: wire.AggregationMin,
+	}
+)
 
-func (t *tensor) len() int { return max(len(t.floats), len(t.ints)) }
+func (t *tensor) len() int {
+	return max(len(t.memory)/t.kind.Size(), len(t.floats), len(t.ints))
+}
 
 func (t *tensor) chunks(elements int) int { return (t.len() + elements - 1) / elements }
 
@@ -52,15 +58,14 @@ func (t *tensor) write(a wire.Aggregation, from, to int, scale int8) {
 		for i, v := range t.ints[from:to] {
 			a.SetFixed(i, v)
 		}
-	case t.fixed:
+	case t.floats != nil:
 		for i, v := range t.floats[from:to] {
 			n, _ := wire.ToFixed(v, scale) // it fits: the scale is at least what scale said
 			a.SetFixed(i, n)
 		}
 	default:
-		for i, v := range t.floats[from:to] {
-			a.SetFloat(i, v)
-		}
+		size := t.kind.Size()
+		turn(size, a.Data(), t.memory[size*from:size*to])
 	}
 }
 
@@ -71,13 +76,25 @@ func (t *tensor) read(a wire.Aggregation, from, to int, scale int8) {
 		for i := range t.ints[from:to] {
 			t.ints[from+i] = a.Fixed(i)
 		}
-	case t.fixed:
+	case t.floats != nil:
 		for i := range t.floats[from:to] {
 			t.floats[from+i] = wire.FromFixed(a.Fixed(i), scale)
 		}
 	default:
-		for i := range t.floats[from:to] {
-			t.floats[from+i] = a.Float(i)
+		size := t.kind.Size()
+		turn(size, t.memory[size*from:size*to], a.Data()[:size*(to-from)])
+	}
+}
+
+// turn copies elements of 2 or 4 bytes from the machine's byte order to big endian, or back.
+func turn(size int, to, from []byte) {
+	if size == 2 {
+		for i := 0; i < len(from); i += 2 {
+			binary.BigEndian.PutUint16(to[i:], binary.NativeEndian.Uint16(from[i:]))
 		}
+		return
+	}
+	for i := 0; i < len(from); i += 4 {
+		binary.BigEndian.PutUint32(to[i:], binary.NativeEndian.Uint32(from[i:]))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"railbed/fabric/clock"
 	"railbed/testbed/plan"
 	"railbed/transports/wire"
+	"railbed/workloads/collective/element"
 )
 
 // Config is a worker of a job. All but the times is the plan's and the same for
@@ -142,16 +143,27 @@ func New(c Config) (*Worker, error) {
 	}
 	return &Worker{
 		config: c, key: wire.AggregationKey(c.KeySeed, c.Job, c.Epoch, uint8(c.Worker)), slots: make([]slot, c.Slots),
-		buffer: make([]byte, wire.AggregationMessageLen(c.Elements)), rtt: roundTrip{rto: min(c.First, c.Longest), at: -1},
+		buffer: make([]byte, wire.AggregationLongest(c.Elements)), rtt: roundTrip{rto: min(c.First, c.Longest), at: -1},
 	}, nil
 }
 
 // Counters are the counts up to now.
 func (w *Worker) Counters() Counters { return w.counters }
 
-// Float32 begins to sum up a tensor in float32; its place is taken by the sums. As
-// every tensor it must be as long at every worker, and the one before be done.
-func (w *Worker) Float32(now clock.Time, data []float32) { w.begin(now, tensor{floats: data}) }
+// Combine begins an operation on a tensor in memory, in the machine's byte order; its place is
+// taken by the results. As every tensor it must be as long at every worker, and the one before
+// be done. Of an average switches make sums of what each worker divided, or of integers, which
+// it divides at the end.
+func (w *Worker) Combine(now clock.Time, t element.Type, op element.Op, memory []byte) error {
+	kind, known := types[t]
+	does, can := ops[op]
+	if !known || !can || len(memory)%t.Size() != 0 {
+		return fmt.Errorf("aggregate: %s of %d bytes of type %s, which there is not", op, len(memory), t)
+	}
+	element.Prepare(t, op, w.config.FanIn, memory)
+	w.begin(now, tensor{memory: memory, kind: kind, op: does, finish: func() { element.Finish(t, op, w.config.FanIn, memory) }})
+	return nil
+}
 
 // Fixed begins to sum up a tensor whose elements travel as integers, with a scale
 // that the workers agree on for each chunk: sums are exact but for the rounding of
@@ -162,16 +174,13 @@ func (w *Worker) Fixed(now clock.Time, data []float32) error {
 			return fmt.Errorf("aggregate: element %d is %v, which has no fixed point", i, v)
 		}
 	}
-	w.begin(now, tensor{floats: data, fixed: true})
+	w.begin(now, tensor{floats: data, kind: wire.AggregationFixed})
 	return nil
 }
 
-// Int32 begins to sum up integers.
-func (w *Worker) Int32(now clock.Time, data []int32) { w.begin(now, tensor{ints: data}) }
-
-// Modulo begins to sum up integers modulo 2^32.
-func (w *Worker) Modulo(now clock.Time, data []int32) {
-	w.begin(now, tensor{ints: data, modulo: true})
+// Int32 begins to sum up integers, whose sums have to fit: else it is ErrSaturated.
+func (w *Worker) Int32(now clock.Time, data []int32) {
+	w.begin(now, tensor{ints: data, kind: wire.AggregationFixed})
 }
 
 func (w *Worker) begin(now clock.Time, t tensor) {
@@ -181,7 +190,7 @@ func (w *Worker) begin(now clock.Time, t tensor) {
 	w.tensor, w.progress = t, now
 	w.open = t.chunks(w.config.Elements)
 	for i := range min(w.open, len(w.slots)) {
-		w.ask(i, i, t.fixed)
+		w.ask(i, i, t.floats != nil)
 	}
 }
 
@@ -271,7 +280,7 @@ func (w *Worker) update(now clock.Time, at int) []byte {
 	c := &w.config
 	from, to := w.tensor.chunk(s.chunk, c.Elements)
 	f := wire.AggregationFields{
-		Kind: wire.AggregationUpdate, Type: w.tensor.kind(), Job: c.Job, Epoch: c.Epoch, Slot: uint16(at), Worker: uint8(c.Worker),
+		Kind: wire.AggregationUpdate, Type: w.tensor.kind, Op: w.tensor.op, Job: c.Job, Epoch: c.Epoch, Slot: uint16(at), Worker: uint8(c.Worker),
 		FanIn: uint8(c.FanIn), Key: w.key, Round: s.round, Offset: uint32(from), Bitmap: 1 << c.Worker,
 	}
 	if s.repeated {
@@ -284,7 +293,7 @@ func (w *Worker) update(now clock.Time, at int) []byte {
 		message.SetFixed(0, 0)
 	} else {
 		f.Elements = uint16(to - from)
-		if w.tensor.fixed {
+		if w.tensor.floats != nil {
 			f.Scale, f.NextScale = s.scale, math.MinInt8
 			if from, to := w.tensor.chunk(s.chunk+len(w.slots), c.Elements); from < to {
 				f.NextScale = w.tensor.scale(from, to, c.FanIn)
@@ -293,7 +302,7 @@ func (w *Worker) update(now clock.Time, at int) []byte {
 		w.tensor.write(message, from, to, s.scale)
 	}
 	message.Encode(&f)
-	return message[:wire.AggregationMessageLen(int(f.Elements))]
+	return message[:wire.AggregationMessageLen(f.Type, int(f.Elements))]
 }
 
 // Handle takes what came from the switch.
@@ -317,7 +326,7 @@ func (w *Worker) Handle(now clock.Time, message []byte) {
 		elements = 1
 	}
 	if !a.Valid() || a.Kind() != wire.AggregationResult || a.Epoch() != c.Epoch || int(a.FanIn()) != c.FanIn || !s.busy || !s.sent ||
-		a.Round() != s.round || int(a.Offset()) != from || int(a.Elements()) != elements || a.Type() != w.tensor.kind() || a.Bitmap() != 1<<(c.FanIn-1)<<1-1 {
+		a.Round() != s.round || int(a.Offset()) != from || int(a.Elements()) != elements || a.Type() != w.tensor.kind || a.Op() != w.tensor.op || a.Bitmap() != 1<<(c.FanIn-1)<<1-1 {
 		w.counters.Ignored++
 		return
 	}
@@ -361,7 +370,9 @@ func (w *Worker) take(at int, a wire.Aggregation, from, to int) {
 		return
 	}
 	w.tensor.read(a, from, to, a.Scale())
-	w.open--
+	if w.open--; w.open == 0 && w.tensor.finish != nil {
+		w.tensor.finish()
+	}
 	s.scale = a.NextScale()
 	if next := s.chunk + len(w.slots); next < w.tensor.chunks(w.config.Elements) {
 		w.ask(at, next, false)

@@ -10,6 +10,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports/wire"
+	"railbed/workloads/collective/element"
 )
 
 func newWorker(t testing.TB, slots, elements int) *Worker {
@@ -173,7 +174,7 @@ func TestIgnores(t *testing.T) {
 	w.Int32(0, data)
 	update := poll(t, w, 0)
 	for name, spoil := range map[string]func(wire.Aggregation) wire.Aggregation{
-		"an update":         func(a wire.Aggregation) wire.Aggregation { a[0] = 0x21; return a },
+		"an update":         func(a wire.Aggregation) wire.Aggregation { a[0] = 0x31; return a },
 		"another job":       func(a wire.Aggregation) wire.Aggregation { a[5]++; return a },
 		"another epoch":     func(a wire.Aggregation) wire.Aggregation { a[7]++; return a },
 		"another slot":      func(a wire.Aggregation) wire.Aggregation { a[9]++; return a },
@@ -188,11 +189,11 @@ func TestIgnores(t *testing.T) {
 		"cut off":           func(a wire.Aggregation) wire.Aggregation { return a[:len(a)-1] },
 		"nothing":           func(wire.Aggregation) wire.Aggregation { return nil },
 		"a reject of another round": func(a wire.Aggregation) wire.Aggregation {
-			a[0], a[3], a[19] = 0x23, byte(wire.AggregationMismatch), 9
+			a[0], a[3], a[19] = 0x33, byte(wire.AggregationMismatch), 9
 			return a
 		},
 		"a reject with another key": func(a wire.Aggregation) wire.Aggregation {
-			a[0], a[3], a[13] = 0x23, byte(wire.AggregationMismatch), 9
+			a[0], a[3], a[13] = 0x33, byte(wire.AggregationMismatch), 9
 			return a
 		},
 	} {
@@ -204,6 +205,20 @@ func TestIgnores(t *testing.T) {
 	w.Handle(0, answer(update, 50, 60)) // twice
 	if data[0] != 5 || data[1] != 6 || data[2] != 3 || w.open != 1 {
 		t.Errorf("%v, %d open", data, w.open)
+	}
+}
+
+// TestCombineRefuses what is no type or operation, and part of an element.
+func TestCombineRefuses(t *testing.T) {
+	w := newWorker(t, 1, 1)
+	for _, c := range []struct {
+		kind  element.Type
+		op    element.Op
+		bytes int
+	}{{"double", element.Sum, 8}, {element.Float32, element.None, 8}, {element.Float32, "prod", 8}, {element.Float16, element.Max, 3}} {
+		if err := w.Combine(0, c.kind, c.op, make([]byte, c.bytes)); err == nil || w.Poll(0) != nil {
+			t.Errorf("%s of %d bytes of %s: %v", c.op, c.bytes, c.kind, err)
+		}
 	}
 }
 

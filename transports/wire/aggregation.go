@@ -12,7 +12,7 @@ import (
 const (
 	aggVersionKind = 0 // 4 bits each
 	aggFlags       = 1
-	aggType        = 2
+	aggOpType      = 2 // 4 bits each
 	aggCode        = 3
 	aggJob         = 4
 	aggEpoch       = 6
@@ -30,12 +30,12 @@ const (
 	AggregationLen = 36 // bytes of the header
 
 	// AggregationVersion is the version that this package reads and writes.
-	AggregationVersion = 2
+	AggregationVersion = 3
 	// AggregationMaxFanIn is how many workers one slot can add up: the bits of
 	// the bitmap.
 	AggregationMaxFanIn = 64
-	// AggregationMaxElements is how many elements fit a UDP datagram over IPv6
-	// of 64 KiB; an MTU allows fewer.
+	// AggregationMaxElements is how many elements of any type fit a UDP datagram
+	// over IPv6 of 64 KiB; an MTU allows fewer.
 	AggregationMaxElements = (0xFFFF - UDPLen - AggregationLen) / 4
 )
 
@@ -54,11 +54,31 @@ const (
 // AggregationType is the type of the elements.
 type AggregationType uint8
 
-// Types of elements, 4 bytes each.
+// Types of elements, of 4 bytes but for the last two.
 const (
-	AggregationFloat32 AggregationType = 1 // IEEE 754 binary32
-	AggregationFixed   AggregationType = 2 // two's complement, times 2^Scale
-	AggregationModulo  AggregationType = 3 // whole numbers modulo 2^32
+	AggregationFloat32  AggregationType = 1 // IEEE 754 binary32
+	AggregationFixed    AggregationType = 2 // two's complement, times 2^Scale; there are sums alone
+	AggregationInt32    AggregationType = 3 // two's complement; sums are modulo 2^32
+	AggregationBFloat16 AggregationType = 4 // the upper half of a float32
+	AggregationFloat16  AggregationType = 5 // IEEE 754 binary16
+)
+
+// Size is that of an element in bytes.
+func (t AggregationType) Size() int {
+	if t == AggregationBFloat16 || t == AggregationFloat16 {
+		return 2
+	}
+	return 4
+}
+
+// AggregationOp is what is made of the elements of several workers.
+type AggregationOp uint8
+
+// Operations. Greatest and least are maximumNumber and minimumNumber of IEEE 754-2019.
+const (
+	AggregationSum AggregationOp = 0
+	AggregationMax AggregationOp = 1
+	AggregationMin AggregationOp = 2
 )
 
 // Flags of a message.
@@ -87,7 +107,7 @@ const (
 	AggregationEpochOld    // Epoch is the current one
 	AggregationWorkerWrong // worker, fan-in or key do not fit the job
 	AggregationSlotUnknown
-	AggregationMismatch // round, type, offset, scale or elements do not fit the slot's
+	AggregationMismatch // round, type, operation, offset, scale or elements do not fit the slot's
 	AggregationTimeout  // the slot gave up waiting for the workers in Bitmap's zeros
 
 	// AggregationCodes is one more than the last code.
@@ -114,6 +134,7 @@ type AggregationFields struct {
 	Kind  AggregationKind
 	Flags uint8
 	Type  AggregationType
+	Op    AggregationOp
 	Code  AggregationCode
 	Job   uint16
 	Epoch uint16 // which life of the job
@@ -137,18 +158,23 @@ type AggregationFields struct {
 	NextScale int8
 }
 
-// AggregationMessageLen is the length of a message with so many elements, in
-// bytes.
-func AggregationMessageLen(elements int) int { return AggregationLen + 4*elements }
+// AggregationMessageLen is the length of a message with so many elements of a
+// type, in bytes.
+func AggregationMessageLen(t AggregationType, elements int) int {
+	return AggregationLen + t.Size()*elements
+}
+
+// AggregationLongest is the length of the longest message with so many elements.
+func AggregationLongest(elements int) int { return AggregationMessageLen(AggregationFloat32, elements) }
 
 // Valid says that the bytes are a message of this version that makes sense by
 // itself: a valid header and all the elements, no less and no more.
 func (a Aggregation) Valid() bool {
-	return a.ValidHeader() && len(a) == AggregationMessageLen(int(a.Elements()))
+	return a.ValidHeader() && len(a) == AggregationLen+a.DataLen()
 }
 
 // ValidHeader says that the bytes begin with a header that makes sense by
-// itself: known kind, type and flags, the set of its round, a worker below its
+// itself: known kind, type, operation and flags, the set of its round, a worker below its
 // fan-in, a bitmap within it. An update is of one worker, a partial sum is called
 // by the least of its workers; a reject has no elements. It is for captures that
 // cut packets off.
@@ -156,7 +182,8 @@ func (a Aggregation) ValidHeader() bool {
 	if len(a) < AggregationLen || a.Version() != AggregationVersion || a[aggFlags]&^aggKnownFlags != 0 {
 		return false
 	}
-	if a.Set() != int(a.Round()&1) || a.Type() < AggregationFloat32 || a.Type() > AggregationModulo {
+	if a.Set() != int(a.Round()&1) || a.Type() < AggregationFloat32 || a.Type() > AggregationFloat16 || a.Op() > AggregationMin ||
+		a.Type() == AggregationFixed && a.Op() != AggregationSum {
 		return false
 	}
 	fanIn, worker, bitmap := a.FanIn(), a.Worker(), a.Bitmap()
@@ -190,7 +217,10 @@ func (a Aggregation) Flags() uint8 { return a[aggFlags] }
 func (a Aggregation) Set() int { return int(a[aggFlags] & AggregationSet) }
 
 // Type is the type of the elements.
-func (a Aggregation) Type() AggregationType { return AggregationType(a[aggType]) }
+func (a Aggregation) Type() AggregationType { return AggregationType(a[aggOpType] & 0x0F) }
+
+// Op is what is made of the elements.
+func (a Aggregation) Op() AggregationOp { return AggregationOp(a[aggOpType] >> 4) }
 
 // Code is why an update was rejected.
 func (a Aggregation) Code() AggregationCode { return AggregationCode(a[aggCode]) }
@@ -231,8 +261,11 @@ func (a Aggregation) Scale() int8 { return int8(a[aggScale]) }
 // NextScale is the exponent asked for, or agreed on, for the slot's next chunk.
 func (a Aggregation) NextScale() int8 { return int8(a[aggNextScale]) }
 
-// Data are the elements as bytes, 4 each.
+// Data are the elements as bytes.
 func (a Aggregation) Data() []byte { return a[AggregationLen:] }
+
+// DataLen is how many bytes the elements take by what the header says.
+func (a Aggregation) DataLen() int { return a.Type().Size() * int(a.Elements()) }
 
 // Fixed is element i of fixed point.
 func (a Aggregation) Fixed(i int) int32 {
@@ -257,7 +290,7 @@ func (a Aggregation) SetFloat(i int, v float32) {
 // Fields are all fields of the header.
 func (a Aggregation) Fields() AggregationFields {
 	return AggregationFields{
-		Kind: a.Kind(), Flags: a.Flags(), Type: a.Type(), Code: a.Code(), Job: a.Job(), Epoch: a.Epoch(), Slot: a.Slot(),
+		Kind: a.Kind(), Flags: a.Flags(), Type: a.Type(), Op: a.Op(), Code: a.Code(), Job: a.Job(), Epoch: a.Epoch(), Slot: a.Slot(),
 		Worker: a.Worker(), FanIn: a.FanIn(), Key: a.Key(), Round: a.Round(), Offset: a.Offset(), Bitmap: a.Bitmap(), Elements: a.Elements(),
 		Scale: a.Scale(), NextScale: a.NextScale(),
 	}
@@ -269,7 +302,7 @@ func (a Aggregation) Encode(f *AggregationFields) {
 	_ = a[AggregationLen-1]
 	a[aggVersionKind] = AggregationVersion<<4 | uint8(f.Kind&0x0F)
 	a[aggFlags] = f.Flags&^AggregationSet | uint8(f.Round&1)
-	a[aggType], a[aggCode] = uint8(f.Type), uint8(f.Code)
+	a[aggOpType], a[aggCode] = uint8(f.Op)<<4|uint8(f.Type&0x0F), uint8(f.Code)
 	binary.BigEndian.PutUint16(a[aggJob:], f.Job)
 	binary.BigEndian.PutUint16(a[aggEpoch:], f.Epoch)
 	binary.BigEndian.PutUint16(a[aggSlot:], f.Slot)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -35,11 +36,11 @@ func TestAggregationExamples(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := protocoltest.Example(t, "aggregation-"+test.name)
 			a := Aggregation(b)
-			cut(t, a, AggregationMessageLen(len(test.elements)), Aggregation.Valid)
+			cut(t, a, AggregationMessageLen(AggregationFixed, len(test.elements)), Aggregation.Valid)
 			equal(t, "longer", Aggregation(append(bytes.Clone(b), 0, 0, 0, 0)).Valid(), false)
 			equal(t, "fields", a.Fields(), test.fields)
 			equal(t, "set", a.Set(), 1)
-			equal(t, "version", a.Version(), 2)
+			equal(t, "version", a.Version(), 3)
 			made := make([]byte, len(b))
 			Aggregation(made).Encode(&test.fields)
 			for i, want := range test.elements {
@@ -54,6 +55,27 @@ func TestAggregationExamples(t *testing.T) {
 	}
 }
 
+// The example of an operation that is no sum, of elements of 2 bytes: worker 2 of 4 has 1, -1/2,
+// -0 and infinity as bfloat16, which are the upper halves of these as float32.
+func TestAggregationOperation(t *testing.T) {
+	want := AggregationFields{
+		Kind: AggregationUpdate, Type: AggregationBFloat16, Op: AggregationMax, Job: 5, Epoch: 2, Slot: 4, Worker: 2, FanIn: 4,
+		Key: 0x600dcafe, Round: 8, Offset: 2048, Bitmap: 0b100, Elements: 4,
+	}
+	b := protocoltest.Example(t, "aggregation-max")
+	a := Aggregation(b)
+	cut(t, a, 36+8, Aggregation.Valid)
+	equal(t, "fields", a.Fields(), want)
+	made := make([]byte, len(b))
+	Aggregation(made).Encode(&want)
+	for i, value := range []float32{1, -0.5, float32(math.Copysign(0, -1)), float32(math.Inf(1))} {
+		binary.BigEndian.PutUint16(Aggregation(made).Data()[2*i:], uint16(math.Float32bits(value)>>16))
+	}
+	if !bytes.Equal(made, b) {
+		t.Errorf("encoded % x", made)
+	}
+}
+
 func TestAggregationInvalid(t *testing.T) {
 	for _, test := range []struct {
 		name, of string
@@ -61,10 +83,13 @@ func TestAggregationInvalid(t *testing.T) {
 		value    byte
 	}{
 		{"version", "update", 0, 0x11},
-		{"kind", "update", 0, 0x25},
+		{"kind", "update", 0, 0x35},
 		{"unknown flag", "update", 1, 0x09},
 		{"set of another round", "update", 1, 0x00},
-		{"type", "update", 2, 0x04},
+		{"type", "reject", 2, 0x06},
+		{"operation", "max", 2, 0x34},
+		{"greatest of fixed point", "update", 2, 0x12},
+		{"shorter elements", "max", 2, 0x11},
 		{"no type", "update", 2, 0x00},
 		{"code in an update", "update", 3, 0x01},
 		{"worker beyond the fan-in", "update", 10, 4},
@@ -117,7 +142,7 @@ func TestAggregationKey(t *testing.T) {
 
 // IEEE 754: 1.5 is 3fc00000, minus infinity ff800000.
 func TestAggregationFloat(t *testing.T) {
-	a := Aggregation(make([]byte, AggregationMessageLen(2)))
+	a := Aggregation(make([]byte, AggregationMessageLen(AggregationFloat32, 2)))
 	a.SetFloat(0, 1.5)
 	a.SetFloat(1, float32(math.Inf(-1)))
 	if want := sample(t, "3fc00000 ff800000"); !bytes.Equal(a.Data(), want) {

@@ -261,7 +261,7 @@ func FuzzINT(f *testing.F) {
 
 // FuzzAggregation encodes again what is valid.
 func FuzzAggregation(f *testing.F) {
-	for _, name := range []string{"update", "partial", "result", "reject"} {
+	for _, name := range []string{"update", "partial", "result", "reject", "max"} {
 		f.Add(protocoltest.Example(f, "aggregation-"+name))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -273,7 +273,8 @@ func FuzzAggregation(f *testing.F) {
 		made := make([]byte, len(b))
 		Aggregation(made).Encode(&fields)
 		same(t, made[:AggregationLen], b)
-		for i := range int(a.Elements()) {
+		equal(t, "bytes of elements", len(a.Data()), int(a.Elements())*a.Type().Size())
+		for i := range a.DataLen() / 4 {
 			a.Fixed(i)
 			Aggregation(made).SetFloat(i, a.Float(i))
 		}

@@ -17,11 +17,6 @@ func Floats(memory []byte) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(memory))), len(memory)/floatSize)
 }
 
-// Ints is memory as integers.
-func Ints(memory []byte) []int32 {
-	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(memory))), len(memory)/4)
-}
-
 const floatSize = 4
 
 // sum is what a Ring does.

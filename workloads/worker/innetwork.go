@@ -98,8 +98,8 @@ func (j Job) checkInNetwork(problem func(format string, args ...any)) {
 	if j.Algorithm != InNetwork {
 		return
 	}
-	if j.Kind != AllReduce || !slices.Contains(spec.InNetworkTypes, j.Type) || !slices.Contains(spec.InNetworkOps, j.Op) {
-		problem("%s of %s by %s: a switch does %v of %v", j.Op, j.Type, InNetwork, spec.InNetworkOps, spec.InNetworkTypes)
+	if j.Kind != AllReduce {
+		problem("%s by %s: a switch does %s", j.Kind, InNetwork, AllReduce)
 	}
 	if j.Aggregator == nil || len(j.Aggregator.Job.Workers) != len(j.Ranks) {
 		problem("%s: %w", InNetwork, plan.ErrNoTree)
@@ -123,7 +123,6 @@ type inNetwork struct {
 	client  *aggregation.Client
 	kind    element.Type
 	op      element.Op
-	ranks   int
 	pattern *collective.Pattern
 }
 
@@ -152,7 +151,7 @@ func (w *rank) aggregate(ctx context.Context) error {
 		size := int(c.Sizes[r.size])
 		if r.size != at {
 			at, view = r.size, whole.view(shape{input: size, output: size})
-			p = &inNetwork{view, client, c.Type, c.Op, c.Ranks, pattern}
+			p = &inNetwork{view, client, c.Type, c.Op, pattern}
 			if c.SGD != nil {
 				if p, err = w.learn(p, view); err != nil {
 					return err
@@ -201,17 +200,7 @@ func (p *inNetwork) operate(ctx context.Context, id operationID) (collective.Tra
 		copy(p.output, p.input)
 	}
 	size := uint64(len(p.output))
-	element.Prepare(p.kind, p.op, p.ranks, p.output)
-	var err error
-	if p.kind == element.Int32 {
-		err = p.client.Modulo(ctx, collective.Ints(p.output))
-	} else {
-		err = p.client.Float32(ctx, collective.Floats(p.output))
-	}
-	if err == nil {
-		element.Finish(p.kind, p.op, p.ranks, p.output)
-	}
-	return collective.Traffic{Sent: size, Received: size}, err
+	return collective.Traffic{Sent: size, Received: size}, p.client.Combine(ctx, p.kind, p.op, p.output)
 }
 
 // lost implements part.

@@ -1,8 +1,6 @@
 package aggregate
 
 import (
-	"encoding/binary"
-
 	"railbed/fabric/clock"
 	"railbed/transports/wire"
 )
@@ -30,15 +28,11 @@ func (t *Table) answer(now clock.Time, m *Message, index int) Outcome {
 		j.over, j.present, j.above = a.Code(), a.Bitmap(), a.Epoch()
 		return Outcome{Action: Keep, Job: index}
 	}
-	if a.Epoch() != j.epoch || a.Bitmap() != j.all || int(a.FanIn()) != j.FanIn || a.Type() != s.kind || a.Offset() != s.offset ||
+	if a.Epoch() != j.epoch || a.Bitmap() != j.all || int(a.FanIn()) != j.FanIn || a.Type() != s.kind || a.Op() != s.op || a.Offset() != s.offset ||
 		a.Scale() != s.scale || a.Elements() != s.elements {
 		return j.refuse(Malformed)
 	}
-	data := a.Data()
-	values := j.valuesOf(at, int(s.elements))
-	for i := range values {
-		values[i] = binary.BigEndian.Uint32(data[4*i:])
-	}
+	j.set(at, a)
 	s.bitmap, s.greater, s.saturated = a.Bitmap(), a.NextScale(), a.Flags()&wire.AggregationSaturated != 0
 	j.move(now, int32(at), complete)
 	j.counters.Results++

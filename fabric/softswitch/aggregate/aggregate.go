@@ -78,7 +78,7 @@ type Reason uint8
 const (
 	Taken Reason = iota
 	Short
-	Malformed // unknown kind, type or flags, or fields that contradict each other
+	Malformed // unknown kind, type, operation or flags, or fields that contradict each other
 	NotUpdate
 	Stranger // not from an address and port of the plan's for this worker
 	Late     // a copy of an update or answer of an earlier round
@@ -196,7 +196,8 @@ const (
 type line struct{ oldest, newest int32 }
 
 // set is one of a slot's two sets; values of Job.Elements words belong to it. They are the
-// sum up to now, and once the set is complete the result.
+// sum up to now, or what else the operation makes, and once the set is complete the result;
+// of types of 2 bytes they are float32.
 type set struct {
 	started        clock.Time // of its state
 	bitmap         uint64     // of workers
@@ -206,6 +207,7 @@ type set struct {
 	previous, next int32  // in its line
 	elements       uint16
 	kind           wire.AggregationType
+	op             wire.AggregationOp
 	scale, greater int8 // greatest next scale
 	saturated      bool
 	state          state

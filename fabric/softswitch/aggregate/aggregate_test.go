@@ -34,7 +34,7 @@ func newBench(t *testing.T, workers, slots, elements int) *bench {
 
 // update is what a worker sends, of fixed point.
 func (b *bench) update(worker, slot int, round uint32, values ...int32) wire.Aggregation {
-	a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(len(values))))
+	a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, len(values))))
 	a.Encode(&wire.AggregationFields{
 		Kind: wire.AggregationUpdate, Type: wire.AggregationFixed, Job: 7, Slot: uint16(slot), Worker: uint8(worker), FanIn: uint8(len(b.key)),
 		Key: b.key[worker], Round: round, Bitmap: 1 << worker, Elements: uint16(len(values)),
@@ -147,12 +147,14 @@ func TestErrors(t *testing.T) {
 		{"well", good, 0, 0, Keep, Taken, 0},
 		{"short", func(b *bench) wire.Aggregation { return good(b)[:35] }, 0, 0, Drop, Short, 0},
 		{"longer than it says", func(b *bench) wire.Aggregation { return append(good(b), 0) }, 0, 0, Drop, Malformed, 0},
-		{"unknown kind", with(0, 0x25), 0, 0, Drop, Malformed, 0},
+		{"unknown kind", with(0, 0x35), 0, 0, Drop, Malformed, 0},
 		{"unknown flag", with(1, 0x08), 0, 0, Drop, Malformed, 0},
-		{"unknown type", with(2, 4), 0, 0, Drop, Malformed, 0},
+		{"unknown type", with(2, 6), 0, 0, Drop, Malformed, 0},
+		{"unknown operation", with(2, 0x32), 0, 0, Drop, Malformed, 0},
+		{"greatest of fixed point", with(2, 0x12), 0, 0, Drop, Malformed, 0},
 		{"another set than its round's", with(1, 1), 0, 0, Drop, Malformed, 0},
 		{"bitmap of two", with(31, 3), 0, 0, Drop, Malformed, 0},
-		{"a result", with(0, 0x22), 0, 0, Drop, NotUpdate, 0},
+		{"a result", with(0, 0x32), 0, 0, Drop, NotUpdate, 0},
 		{"a stranger", good, 100, 0, Drop, Stranger, 0},
 		{"another worker's address", good, 1, 1, Drop, Stranger, 0},
 		{"another port of the switch", good, 0, 1, Drop, Stranger, 0},
@@ -337,7 +339,7 @@ func BenchmarkUpdate(b *testing.B) {
 	for w := range messages {
 		messages[w] = t.update(w, 0, 0, make([]int32, elements)...)
 	}
-	into := make([]byte, wire.AggregationMessageLen(elements))
+	into := make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, elements))
 	b.ReportAllocs()
 	b.SetBytes(4 * elements * workers)
 	round := uint32(0)

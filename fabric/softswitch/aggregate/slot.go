@@ -6,6 +6,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/transports/wire"
+	"railbed/workloads/collective/element"
 )
 
 // update is what PROTOCOL.md, 3.2, does with an update, or a partial sum, that belongs to
@@ -30,7 +31,7 @@ func (t *Table) update(now clock.Time, m *Message, index, c int) Outcome {
 		}
 		j.start(now, at, a)
 	case s.bitmap&workers == 0:
-		if a.Type() != s.kind || a.Offset() != s.offset || a.Scale() != s.scale || a.Elements() != s.elements {
+		if a.Type() != s.kind || a.Op() != s.op || a.Offset() != s.offset || a.Scale() != s.scale || a.Elements() != s.elements {
 			return t.reject(now, m, index, c, wire.AggregationMismatch, s.bitmap)
 		}
 		j.add(at, a)
@@ -87,15 +88,31 @@ func (j *job) valuesOf(at, elements int) []uint32 {
 func (j *job) start(now clock.Time, at int, a wire.Aggregation) {
 	s := &j.sets[at]
 	*s = set{
-		round: a.Round(), offset: a.Offset(), life: j.life, elements: a.Elements(), kind: a.Type(),
+		round: a.Round(), offset: a.Offset(), life: j.life, elements: a.Elements(), kind: a.Type(), op: a.Op(),
 		scale: a.Scale(), greater: a.NextScale(), saturated: isSaturated(a), state: complete,
 	}
 	j.move(now, int32(at), forChildren)
-	data := a.Data()
-	values := j.valuesOf(at, int(s.elements))
+	j.set(at, a)
+}
+
+// set makes a message's elements those of its set.
+func (j *job) set(at int, a wire.Aggregation) {
+	kind, data := a.Type(), a.Data()
+	values := j.valuesOf(at, int(a.Elements()))
 	for i := range values {
-		values[i] = binary.BigEndian.Uint32(data[4*i:])
+		values[i] = valueOf(kind, data, i)
 	}
+}
+
+// valueOf is an element of a message as a set holds it.
+func valueOf(kind wire.AggregationType, data []byte, i int) uint32 {
+	switch kind {
+	case wire.AggregationBFloat16:
+		return math.Float32bits(element.FromBFloat16(binary.BigEndian.Uint16(data[2*i:])))
+	case wire.AggregationFloat16:
+		return math.Float32bits(element.FromFloat16(binary.BigEndian.Uint16(data[2*i:])))
+	}
+	return binary.BigEndian.Uint32(data[4*i:])
 }
 
 // isSaturated says that elements are a partial sum that left its range.
@@ -133,23 +150,30 @@ func (j *job) move(now clock.Time, at int32, to state) {
 	l.newest = at
 }
 
-// add adds an update's elements to those of its set.
+// add adds an update's elements to those of its set, or takes the greater or smaller ones.
 func (j *job) add(at int, a wire.Aggregation) {
 	s := &j.sets[at]
 	s.greater = max(s.greater, a.NextScale())
 	s.saturated = s.saturated || isSaturated(a)
 	data := a.Data()
 	values := j.valuesOf(at, int(s.elements))
-	switch s.kind {
-	case wire.AggregationFloat32:
+	switch {
+	case s.kind == wire.AggregationFloat32 && s.op == wire.AggregationSum: // which most are
 		for i, sum := range values {
 			more := math.Float32frombits(binary.BigEndian.Uint32(data[4*i:]))
 			values[i] = math.Float32bits(math.Float32frombits(sum) + more)
 		}
 		return
-	case wire.AggregationModulo:
-		for i, sum := range values {
-			values[i] = sum + binary.BigEndian.Uint32(data[4*i:])
+	case s.kind == wire.AggregationInt32:
+		with := ofInts[s.op]
+		for i, value := range values {
+			values[i] = uint32(with(int32(value), int32(binary.BigEndian.Uint32(data[4*i:]))))
+		}
+		return
+	case s.kind != wire.AggregationFixed:
+		with := ofFloats[s.op]
+		for i, value := range values {
+			values[i] = math.Float32bits(with(math.Float32frombits(value), math.Float32frombits(valueOf(s.kind, data, i))))
 		}
 		return
 	}
@@ -161,6 +185,18 @@ func (j *job) add(at int, a wire.Aggregation) {
 	}
 }
 
+// What operations make of two elements.
+var (
+	ofFloats = [...]func(a, b float32) float32{
+		wire.AggregationSum: func(a, b float32) float32 { return a + b }, wire.AggregationMax: element.Larger, wire.AggregationMin: element.Smaller,
+	}
+	ofInts = [...]func(a, b int32) int32{
+		wire.AggregationSum: func(a, b int32) int32 { return a + b },
+		wire.AggregationMax: func(a, b int32) int32 { return max(a, b) },
+		wire.AggregationMin: func(a, b int32) int32 { return min(a, b) },
+	}
+)
+
 // Children is how many a job has.
 func (t *Table) Children(job int) int { return len(t.jobs[job].children) }
 
@@ -169,7 +205,8 @@ func (t *Table) Return(job, child int) *Return { return &t.jobs[job].children[ch
 
 // ResultLen is the length of the result, or partial sum, of an outcome, in bytes.
 func (t *Table) ResultLen(o *Outcome) int {
-	return wire.AggregationMessageLen(int(t.jobs[o.Job].sets[o.set].elements))
+	s := &t.jobs[o.Job].sets[o.set]
+	return wire.AggregationMessageLen(s.kind, int(s.elements))
 }
 
 // Result writes the result for a child into ResultLen bytes.
@@ -184,7 +221,7 @@ func (t *Table) Result(o *Outcome, child int, into []byte) {
 func (j *job) fields(o *Outcome) wire.AggregationFields {
 	s := &j.sets[o.set]
 	f := wire.AggregationFields{
-		Type: s.kind, Job: j.Number, Epoch: j.epoch, Slot: uint16(o.set / 2), FanIn: uint8(j.FanIn),
+		Type: s.kind, Op: s.op, Job: j.Number, Epoch: j.epoch, Slot: uint16(o.set / 2), FanIn: uint8(j.FanIn),
 		Round: s.round, Offset: s.offset, Elements: s.elements, Scale: s.scale, NextScale: s.greater,
 	}
 	if o.again {
@@ -200,6 +237,13 @@ func (j *job) write(o *Outcome, f *wire.AggregationFields, into []byte) {
 	wire.Aggregation(into).Encode(f)
 	data := wire.Aggregation(into).Data()
 	for i, value := range j.valuesOf(o.set, int(f.Elements)) {
-		binary.BigEndian.PutUint32(data[4*i:], value)
+		switch f.Type {
+		case wire.AggregationBFloat16:
+			binary.BigEndian.PutUint16(data[2*i:], element.ToBFloat16(math.Float32frombits(value)))
+		case wire.AggregationFloat16:
+			binary.BigEndian.PutUint16(data[2*i:], element.ToFloat16(math.Float32frombits(value)))
+		default:
+			binary.BigEndian.PutUint32(data[4*i:], value)
+		}
 	}
 }

@@ -97,7 +97,7 @@ func TestOneQuestionGoesUp(t *testing.T) {
 
 // answer is what the root sends leaf1.
 func (b *bench) answer(kind wire.AggregationKind, code wire.AggregationCode, bitmap uint64, values ...int32) wire.Aggregation {
-	a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(len(values))))
+	a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, len(values))))
 	a.Encode(&wire.AggregationFields{
 		Kind: kind, Code: code, Type: wire.AggregationFixed, Job: 7, FanIn: 4, Key: b.table.jobs[0].up, Bitmap: bitmap, Elements: uint16(len(values)),
 	})
@@ -140,7 +140,7 @@ func TestAnswers(t *testing.T) {
 		"another scale":       {func(a wire.Aggregation) { a[34] = 1 }, Malformed},
 		"another epoch":       {func(a wire.Aggregation) { a[7] = 1 }, Malformed},
 		"another fan-in":      {func(a wire.Aggregation) { a[11] = 5 }, Malformed},
-		"a reject of no code": {func(a wire.Aggregation) { a[0], a[3] = 0x23, 0 }, Malformed},
+		"a reject of no code": {func(a wire.Aggregation) { a[0], a[3] = 0x33, 0 }, Malformed},
 	} {
 		b.want(what, result(test.spoil), Drop, test.why, 0)
 	}
@@ -165,7 +165,7 @@ func TestWhoIsMissing(t *testing.T) {
 	m := newTwoLeaves(t)
 	m.drop = func(d delivery) bool { return d.station == 3 && d.up }
 	rejectOf := func(w int) (code wire.AggregationCode, present uint64) {
-		a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(1)))
+		a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, 1)))
 		a.Encode(&wire.AggregationFields{
 			Kind: wire.AggregationUpdate, Type: wire.AggregationFixed, Job: 7, Worker: uint8(w), FanIn: 4, Bitmap: 1 << w, Elements: 1,
 			Key: wire.AggregationKey(0x1234567890abcdef, 7, 0, uint8(w)),
@@ -216,7 +216,7 @@ func TestSaturation(t *testing.T) {
 	}{
 		{wire.AggregationFixed, [4]int32{math.MaxInt32, 1, -5, -6}, math.MaxInt32 - 11, wire.AggregationSaturated},
 		{wire.AggregationFixed, [4]int32{-5, -6, math.MaxInt32, 1}, math.MaxInt32 - 11, wire.AggregationSaturated},
-		{wire.AggregationModulo, [4]int32{math.MaxInt32, 1, -5, -6}, math.MaxInt32 - 10, 0},
+		{wire.AggregationInt32, [4]int32{math.MaxInt32, 1, -5, -6}, math.MaxInt32 - 10, 0},
 	} {
 		m := newTwoLeaves(t)
 		var got wire.Aggregation
@@ -227,7 +227,7 @@ func TestSaturation(t *testing.T) {
 			return d.station < 4
 		}
 		for w, v := range test.values {
-			a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(1)))
+			a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, 1)))
 			a.Encode(&wire.AggregationFields{
 				Kind: wire.AggregationUpdate, Type: test.kind, Job: 7, Worker: uint8(w), FanIn: 4, Bitmap: 1 << w, Elements: 1,
 				Key: wire.AggregationKey(0x1234567890abcdef, 7, 0, uint8(w)),

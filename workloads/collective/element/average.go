@@ -19,7 +19,7 @@ func Prepare(t Type, op Op, n int, memory []byte) {
 		}
 	case Float16:
 		for i, d := 0, view[uint16](memory); i < len(d); i++ {
-			d[i] = toFloat16(fromFloat16(d[i]) * scale)
+			d[i] = ToFloat16(FromFloat16(d[i]) * scale)
 		}
 	}
 }

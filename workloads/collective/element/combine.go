@@ -5,11 +5,11 @@ package element
 func plain(t Type, op Op) Combine {
 	switch t {
 	case Float32:
-		return map[Op]Combine{Sum: add[float32], Max: each(larger), Min: each(smaller)}[op]
+		return map[Op]Combine{Sum: add[float32], Max: each(Larger), Min: each(Smaller)}[op]
 	case BFloat16:
-		return map[Op]Combine{Sum: bfloats(plus), Max: bfloats(larger), Min: bfloats(smaller)}[op]
+		return map[Op]Combine{Sum: bfloats(plus), Max: bfloats(Larger), Min: bfloats(Smaller)}[op]
 	case Float16:
-		return map[Op]Combine{Sum: halves(plus), Max: halves(larger), Min: halves(smaller)}[op]
+		return map[Op]Combine{Sum: halves(plus), Max: halves(Larger), Min: halves(Smaller)}[op]
 	case Int32:
 		return map[Op]Combine{
 			Sum: add[int32],
@@ -64,13 +64,13 @@ func bfloats(f func(a, b float32) float32) Combine {
 }
 
 func halves(f func(a, b float32) float32) Combine {
-	return each(func(a, b uint16) uint16 { return toFloat16(f(fromFloat16(a), fromFloat16(b))) })
+	return each(func(a, b uint16) uint16 { return ToFloat16(f(FromFloat16(a), FromFloat16(b))) })
 }
 
 func plus(a, b float32) float32 { return a + b }
 
-// larger is max, but for that it takes a number before a NaN.
-func larger(a, b float32) float32 {
+// Larger is max, but for that it takes a number before a NaN.
+func Larger(a, b float32) float32 {
 	switch {
 	case a != a:
 		return b
@@ -80,7 +80,8 @@ func larger(a, b float32) float32 {
 	return max(a, b)
 }
 
-func smaller(a, b float32) float32 {
+// Smaller is min as Larger is max.
+func Smaller(a, b float32) float32 {
 	switch {
 	case a != a:
 		return b

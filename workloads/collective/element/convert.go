@@ -20,9 +20,11 @@ func ToBFloat16(f float32) uint16 {
 	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
-func fromFloat16(h uint16) float32 { return float16.Frombits(h).Float32() }
+// FromFloat16 is a float16 as float32, which has it exactly.
+func FromFloat16(h uint16) float32 { return float16.Frombits(h).Float32() }
 
-func toFloat16(f float32) uint16 { return float16.Fromfloat32(f).Bits() }
+// ToFloat16 is the float16 that is nearest, ties to even.
+func ToFloat16(f float32) uint16 { return float16.Fromfloat32(f).Bits() }
 
 // Append appends the element of a type that is nearest to a value, which a float32 has to
 // have exactly for types of 16 bits, and which of Int32 has to be a whole number in range.
@@ -33,7 +35,7 @@ func Append(t Type, to []byte, value float64) []byte {
 	case BFloat16:
 		return binary.NativeEndian.AppendUint16(to, ToBFloat16(float32(value)))
 	case Float16:
-		return binary.NativeEndian.AppendUint16(to, toFloat16(float32(value)))
+		return binary.NativeEndian.AppendUint16(to, ToFloat16(float32(value)))
 	case Int32:
 		return binary.NativeEndian.AppendUint32(to, uint32(int32(value)))
 	}
@@ -56,7 +58,7 @@ func At(t Type, memory []byte, i int) float64 {
 	case BFloat16:
 		return float64(FromBFloat16(view[uint16](memory)[i]))
 	case Float16:
-		return float64(fromFloat16(view[uint16](memory)[i]))
+		return float64(FromFloat16(view[uint16](memory)[i]))
 	case Int32:
 		return float64(view[int32](memory)[i])
 	}

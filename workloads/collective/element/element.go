@@ -125,7 +125,7 @@ func Scale(t Type, n int) float32 {
 	case BFloat16:
 		return FromBFloat16(ToBFloat16(scale))
 	case Float16:
-		return fromFloat16(toFloat16(scale))
+		return FromFloat16(ToFloat16(scale))
 	}
 	return scale
 }
