@@ -148,3 +148,58 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestInNetworkNamesWhoIsSlow holds that a rank that stands still now and then while the switch
+// waits for it is the one that is named.
+func TestInNetworkNamesWhoIsSlow(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	p := plantest.Compile(t, fmt.Sprintf("name: engine-slow-adder-%d\n%s", os.Getpid(), adder))
+	tb, err := testbed.Up(t.Context(), p, testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tb.Down(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	aggregator, err := worker.FindAggregator(p, p.Ranks, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := aggregator.Begin(t.Context(), tb); err != nil {
+		t.Fatal(err)
+	}
+	defer aggregator.End()
+	nodes := worker.NewNodes(t.Context(), tb, func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil })
+	defer nodes.Close()
+	var stops sync.WaitGroup
+	var once sync.Once
+	result, err := worker.Run(t.Context(), worker.Job{
+		Name: "adding", Kind: worker.AllReduce, Algorithm: worker.InNetwork, Ranks: p.Ranks, Size: 1 << 20, Warmup: 1, Iterations: 2, Aggregator: aggregator,
+	}, nodes, func(done worker.Progress) {
+		once.Do(func() {
+			// It runs for less at a time than an operation takes on its link.
+			stop := fmt.Sprintf("while kill -STOP %d; do echo; sleep 0.1; kill -CONT %[1]d; sleep 0.01; done", done.Ranks[1].PID)
+			command := tb.Node("h1").Command(t.Context(), "sh", "-c", stop)
+			stopped, begun := io.Pipe()
+			command.Stdout = begun
+			stops.Go(func() {
+				_ = command.Run() // it ends with the rank
+				begun.Close()
+			})
+			_, _ = stopped.Read(make([]byte, 1)) // the next operation begins once it is under way
+			stops.Go(func() { _, _ = io.Copy(io.Discard, stopped) })
+		})
+	})
+	stops.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range result.PerRank {
+		t.Logf("rank %d waited %v of %v", r.Rank, r.Waited, r.Timed)
+	}
+	if s := result.Straggler(); s == nil || s.Rank != 1 || s.Node != "h1" {
+		t.Errorf("rank 1 was stopped and the straggler is %+v", s)
+	}
+}

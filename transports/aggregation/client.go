@@ -21,6 +21,9 @@ type Client struct {
 	conn   *net.UDPConn
 	clock  *clock.Clock
 	buffer []byte
+	// control is for the time at which a datagram arrived.
+	control [64]byte
+	waited  time.Duration
 }
 
 // Dial makes a client: local is the address and port of the worker's NIC, job an
@@ -40,6 +43,9 @@ func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (
 	if err := conn.SetReadBuffer(c.Slots * 2 * wire.AggregationLongest(c.Elements)); err != nil {
 		return nil, errors.Join(fmt.Errorf("aggregate: %w", err), conn.Close())
 	}
+	if err := stamp(conn); err != nil {
+		return nil, errors.Join(fmt.Errorf("aggregate: %w", err), conn.Close())
+	}
 	if keeper == nil {
 		keeper = clock.New(1)
 	}
@@ -53,6 +59,10 @@ func (c *Client) Close() error {
 	}
 	return nil
 }
+
+// Waited is how long the worker had nothing to do because the sums of what it had sent had not
+// come yet: the switch waited for others. In real time.
+func (c *Client) Waited() time.Duration { return c.waited }
 
 // Counters are the worker's.
 func (c *Client) Counters() Counters { return c.worker.Counters() }
@@ -96,13 +106,14 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 		if w.Done() {
 			break
 		}
-		if err := c.conn.SetReadDeadline(c.clock.Real(w.Next())); err != nil {
+		deadline := c.clock.Real(w.Next())
+		if err := c.conn.SetReadDeadline(deadline); err != nil {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
 		if ctx.Err() != nil { // whoever came first, the deadline is not ours
 			return c.fail(context.Cause(ctx))
 		}
-		n, err := c.conn.Read(c.buffer)
+		n, err := c.receive(deadline)
 		switch {
 		case err == nil:
 			w.Handle(c.now(), c.buffer[:n])

@@ -263,11 +263,10 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		addTraffic(&r.Payload, m.Done.Before)
 		addTraffic(&r.Payload, m.Done.Traffic)
 		addTraffic(&r.Warmup, m.Done.Before)
-		switch {
-		case !o.Timed:
-			addTraffic(&r.Warmup, m.Done.Traffic)
-		case c.job.Algorithm != InNetwork: // which waits elsewhere, too
+		if o.Timed {
 			r.Timed, r.Waited = r.Timed+m.Done.Time, r.Waited+m.Done.Waited
+		} else {
+			addTraffic(&r.Warmup, m.Done.Traffic)
 		}
 		return true
 	})

@@ -124,6 +124,7 @@ type inNetwork struct {
 	kind    element.Type
 	op      element.Op
 	pattern *collective.Pattern
+	timer   *waitTimer
 }
 
 // aggregate meets the other ranks and has a switch do the operations.
@@ -151,7 +152,7 @@ func (w *rank) aggregate(ctx context.Context) error {
 		size := int(c.Sizes[r.size])
 		if r.size != at {
 			at, view = r.size, whole.view(shape{input: size, output: size})
-			p = &inNetwork{view, client, c.Type, c.Op, pattern}
+			p = &inNetwork{view, client, c.Type, c.Op, pattern, w.timer}
 			if c.SGD != nil {
 				if p, err = w.learn(p, view); err != nil {
 					return err
@@ -200,7 +201,9 @@ func (p *inNetwork) operate(ctx context.Context, id operationID) (collective.Tra
 		copy(p.output, p.input)
 	}
 	size := uint64(len(p.output))
-	return collective.Traffic{Sent: size, Received: size}, p.client.Combine(ctx, p.kind, p.op, p.output)
+	err := p.client.Combine(ctx, p.kind, p.op, p.output)
+	p.timer.waited.Store(int64(p.client.Waited()))
+	return collective.Traffic{Sent: size, Received: size}, err
 }
 
 // lost implements part.
