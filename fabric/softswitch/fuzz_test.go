@@ -10,6 +10,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/plantest"
 	"railbed/transports/wire"
+	"railbed/workloads/collective/element"
 )
 
 // FuzzPipeline hands an engine whatever frames a node may send: it never panics,
@@ -35,6 +36,11 @@ func FuzzPipeline(f *testing.F) {
 	workers := newAggregated(f, texts[0], "leaf1")
 	workers.workers[0].Int32(0, make([]int32, 20))
 	update := workers.message(make([]byte, 200), 0, workers.workers[0].Poll(0))
+	f.Add(uint8(0), update, update)
+	if err := workers.workers[1].Combine(0, element.Float16, element.Max, make([]byte, 40)); err != nil {
+		f.Fatal(err)
+	}
+	update = workers.message(make([]byte, 200), 1, workers.workers[1].Poll(0))
 	f.Add(uint8(0), update, update)
 	f.Fuzz(func(t *testing.T, which uint8, first, second []byte) {
 		p := plans[int(which)%len(plans)]

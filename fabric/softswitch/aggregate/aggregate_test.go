@@ -295,6 +295,8 @@ func FuzzTake(f *testing.F) {
 	t := &testing.T{}
 	b := newBench(t, 2, 2, 3)
 	f.Add([]byte(b.update(0, 0, 0, 1, 2, 3)), []byte(b.update(1, 0, 0, 4, 5, 6)), uint32(5))
+	f.Add([]byte(as(b.update(0, 0, 0, 1, 2), wire.AggregationFloat16, wire.AggregationSum)), []byte(as(b.update(1, 0, 0, 4, 5), wire.AggregationFloat16, wire.AggregationSum)), uint32(5))
+	f.Add([]byte(as(b.update(0, 0, 0, 1), wire.AggregationInt32, wire.AggregationMin)), []byte(as(b.update(1, 0, 0, 4), wire.AggregationInt32, wire.AggregationMax)), uint32(5))
 	f.Add([]byte(b.update(0, 1, 1, 1)), []byte(b.update(0, 1, 3, 4)), uint32(2_000_000_000))
 	f.Fuzz(func(t *testing.T, first, second []byte, apart uint32) {
 		b := newBench(t, 2, 2, 3)

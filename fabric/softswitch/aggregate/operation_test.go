@@ -137,15 +137,17 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// as makes a message one of another operation and type, whose elements are no longer.
+func as(a wire.Aggregation, kind wire.AggregationType, op wire.AggregationOp) wire.Aggregation {
+	f := a.Fields()
+	f.Type, f.Op = kind, op
+	a.Encode(&f)
+	return a[:wire.AggregationMessageLen(kind, int(f.Elements))]
+}
+
 // TestOneOperation: what others do with the same place is a mismatch, and so is it in what comes
 // from above.
 func TestOneOperation(t *testing.T) {
-	as := func(a wire.Aggregation, kind wire.AggregationType, op wire.AggregationOp) wire.Aggregation {
-		f := a.Fields()
-		f.Type, f.Op = kind, op
-		a.Encode(&f)
-		return a[:wire.AggregationMessageLen(kind, int(f.Elements))]
-	}
 	for _, other := range []struct {
 		kind wire.AggregationType
 		op   wire.AggregationOp

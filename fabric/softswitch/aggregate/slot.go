@@ -236,13 +236,18 @@ func (j *job) fields(o *Outcome) wire.AggregationFields {
 func (j *job) write(o *Outcome, f *wire.AggregationFields, into []byte) {
 	wire.Aggregation(into).Encode(f)
 	data := wire.Aggregation(into).Data()
-	for i, value := range j.valuesOf(o.set, int(f.Elements)) {
-		switch f.Type {
-		case wire.AggregationBFloat16:
+	values := j.valuesOf(o.set, int(f.Elements))
+	switch f.Type {
+	case wire.AggregationBFloat16:
+		for i, value := range values {
 			binary.BigEndian.PutUint16(data[2*i:], element.ToBFloat16(math.Float32frombits(value)))
-		case wire.AggregationFloat16:
+		}
+	case wire.AggregationFloat16:
+		for i, value := range values {
 			binary.BigEndian.PutUint16(data[2*i:], element.ToFloat16(math.Float32frombits(value)))
-		default:
+		}
+	default:
+		for i, value := range values {
 			binary.BigEndian.PutUint32(data[4*i:], value)
 		}
 	}

@@ -251,6 +251,7 @@ func FuzzAnswer(f *testing.F) {
 	m := newTwoLeaves(&testing.T{})
 	b := &bench{table: m.tables[1], key: make([]uint32, 4)}
 	f.Add([]byte(b.answer(wire.AggregationResult, 0, 15, 10)), uint8(2))
+	f.Add([]byte(as(b.answer(wire.AggregationResult, 0, 15, 10), wire.AggregationBFloat16, wire.AggregationMin)), uint8(2))
 	f.Add([]byte(b.answer(wire.AggregationReject, wire.AggregationTimeout, 3)), uint8(1))
 	f.Fuzz(func(t *testing.T, data []byte, before uint8) {
 		m := newTwoLeaves(t)
