@@ -185,3 +185,33 @@ func TestWaiterMissesNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWaiterKnowsItsTimer: a timer does not go off before the waiter knows when it does,
+// or a wait that another goroutine arms just as it begins would not end.
+func TestWaiterKnowsItsTimer(t *testing.T) {
+	w, err := NewWaiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	c := clock.New(1)
+	begun, looked := make(chan struct{}), make(chan bool)
+	go func() {
+		for range begun {
+			var n int
+			for began := time.Now(); n == 0 && time.Since(began) < time.Millisecond; {
+				n, _ = unix.Poll([]unix.PollFd{{Fd: int32(w.timer), Events: unix.POLLIN}}, 0)
+			}
+			looked <- n == 0 || w.goesOff.Load() <= w.now()
+		}
+	}()
+	defer close(begun)
+	for round := range 3000 {
+		w.Arm(c, clock.Never)
+		begun <- struct{}{}
+		w.Arm(c, c.Now().Add(time.Microsecond))
+		if !<-looked {
+			t.Fatalf("round %d: the timer went off, and the waiter knows of none", round)
+		}
+	}
+}

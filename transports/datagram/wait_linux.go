@@ -147,9 +147,9 @@ func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
 		w.timerAt.Value = unix.NsecToTimespec(int64(d))
 	}
 	if old := w.goesOff.Load(); old <= now || at < old {
+		w.goesOff.Store(at) // before it can go off: a wait that begins then would not hear of it
 		// This also makes it unreadable again.
 		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0, uintptr(unsafe.Pointer(&w.timerAt)), 0, 0, 0)
-		w.goesOff.Store(at)
 	}
 	return true
 }
