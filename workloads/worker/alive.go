@@ -138,10 +138,11 @@ func (t *waitTimer) Wait(ctx context.Context) error {
 }
 
 // Of a straggler: it works most of the time, and this much longer than any other. Ranks that
-// share processors differ by less.
+// share processors differ by less, but for a few ms that the host makes of them.
 const (
 	stragglerShare = 0.5
 	stragglerTimes = 2
+	stragglerLeast = 20 * time.Millisecond
 	// trainingShare is the least share of a training job, most of whose time is computed.
 	trainingShare = 0.2
 )
@@ -167,6 +168,9 @@ func (r *Result) Straggler() *report.Straggler {
 		share = trainingShare
 	}
 	if len(r.PerRank) < 2 || found.Worked < share || found.Worked < stragglerTimes*found.Others {
+		return nil
+	}
+	if more := (found.Worked - found.Others) * float64(r.PerRank[found.Rank].Timed); time.Duration(more) < stragglerLeast {
 		return nil
 	}
 	return &found

@@ -235,19 +235,21 @@ func TestWorkersEndOneAfterAnother(t *testing.T) {
 // TestStraggler: who stands out of accounts.
 func TestStraggler(t *testing.T) {
 	for name, c := range map[string]struct {
-		waited []time.Duration // of 100
+		waited []time.Duration // of each, in ms
+		of     time.Duration
 		want   *report.Straggler
 	}{
-		"alone":       {[]time.Duration{0}, nil},
-		"alike":       {[]time.Duration{20, 10, 15}, nil},
-		"all wait":    {[]time.Duration{90, 95, 60}, nil},
-		"one works":   {[]time.Duration{80, 75, 10, 90}, &report.Straggler{Rank: 2, Node: "h2", Worked: 0.9, Others: 0.25}},
-		"first works": {[]time.Duration{0, 75}, &report.Straggler{Rank: 0, Node: "h0", Worked: 1, Others: 0.25}},
-		"two work":    {[]time.Duration{10, 75, 15}, nil},
+		"alone":       {[]time.Duration{0}, 100, nil},
+		"alike":       {[]time.Duration{20, 10, 15}, 100, nil},
+		"all wait":    {[]time.Duration{90, 95, 60}, 100, nil},
+		"one works":   {[]time.Duration{80, 75, 10, 90}, 100, &report.Straggler{Rank: 2, Node: "h2", Worked: 0.9, Others: 0.25}},
+		"first works": {[]time.Duration{0, 75}, 100, &report.Straggler{Rank: 0, Node: "h0", Worked: 1, Others: 0.25}},
+		"few ms":      {[]time.Duration{16, 17, 2, 16}, 20, nil},
+		"two work":    {[]time.Duration{10, 75, 15}, 100, nil},
 	} {
 		var r Result
 		for i, waited := range c.waited {
-			r.PerRank = append(r.PerRank, RankResult{Rank: i, Node: []string{"h0", "h1", "h2", "h3"}[i], Timed: 100, Waited: waited})
+			r.PerRank = append(r.PerRank, RankResult{Rank: i, Node: []string{"h0", "h1", "h2", "h3"}[i], Timed: c.of * time.Millisecond, Waited: waited * time.Millisecond})
 		}
 		if got := r.Straggler(); (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
