@@ -152,7 +152,9 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 	job.Sweep = &worker.Sweep{Checks: o.checks, Average: averages[o.average]}
 	job.InPlace = job.Kind != worker.AllToAll && job.Kind != worker.Barrier
 	if o.algorithm == spec.InNetwork {
-		job.Aggregator, err = worker.FindAggregator(p, job.Ranks, o.at)
+		if job.Aggregator, err = worker.FindAggregator(p, job.Ranks, o.at); err == nil && job.Family == 6 {
+			err = p.FitsIPv6(&job.Aggregator.Job)
+		}
 		if o.transport == worker.TCP { // which is the flag's default
 			job.Transport = worker.InSwitch
 		}

@@ -15,13 +15,18 @@ import (
 )
 
 // TestCollectivesOfOneSwitch: of two processes that have a switch add up, the second is told who
-// has it, before it has sent anything, and a process that was killed has nothing any more.
+// has it, before it has sent anything, and a process that was killed has nothing any more. Nobody
+// has it whose messages the NICs do not carry.
 func TestCollectivesOfOneSwitch(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-collective-use"
-	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, aggregation: {}}}\n"))
+	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, aggregation: {elements: 359}}}\n"))
 	t.Cleanup(func() { must(t, "down", name) })
 	collective := strings.Fields("collective all_reduce -t " + name + " --algorithm in-network -b 1K -n ")
+	long := do(t, append(collective, "1", "--ip", "6")...)
+	if want := "railbed: messages of 359 elements by IPv6 do not fit mtu 1500 of h0:eth0; want ip: 4, or aggregation: {elements: 354}\n"; long.code != verdict.ExitUsage || long.stderr != want {
+		t.Errorf("by IPv6: exit %d, %q, want %d and %q", long.code, long.stderr, verdict.ExitUsage, want)
+	}
 	first := command(append(collective, "1000000")...)
 	if err := first.Start(); err != nil {
 		t.Fatal(err)

@@ -219,17 +219,30 @@ func (c *compiler) job(f *forest, root int) AggregationJob {
 // checkMessages refuses messages that are longer than what a NIC carries; links between switches
 // carry as much.
 func (c *compiler) checkMessages(root *Switch, job *AggregationJob) {
-	if rank, mtu := c.leastMTU(job); aggregationHeaders+4*job.Elements > mtu {
+	node := func(name string) *Node { return &c.plan.Nodes[c.nodeAt[name]] }
+	if rank, mtu := leastMTU(job, node); aggregationHeaders+4*job.Elements > mtu {
 		path := c.part(root, "aggregation", "elements", func(s spec.Switch) bool { return s.Aggregation != nil && s.Aggregation.Elements != 0 })
 		c.once(path, fmt.Sprintf("want at most %d, or a greater mtu", (mtu-aggregationHeaders)/4),
 			"messages of %d elements do not fit mtu %d of %s:%s", job.Elements, mtu, rank.Node, rank.NIC)
 	}
 }
 
-// leastMTU is that of the workers' NICs, and whose it is.
-func (c *compiler) leastMTU(job *AggregationJob) (whose Rank, mtu int) {
+// FitsIPv6 says why the messages of a job are too long for IPv6, nil where they are not: a plan's
+// fit in IPv4.
+func (p *Plan) FitsIPv6(job *AggregationJob) error {
+	const longer = 20 // headers of IPv6 than of IPv4
+	rank, mtu := leastMTU(job, p.Node)
+	if aggregationHeaders+longer+4*job.Elements <= mtu {
+		return nil
+	}
+	return fmt.Errorf("messages of %d elements by IPv6 do not fit mtu %d of %s:%s; want ip: 4, or aggregation: {elements: %d}",
+		job.Elements, mtu, rank.Node, rank.NIC, (mtu-aggregationHeaders-longer)/4)
+}
+
+// leastMTU is that of the NICs of the workers' nodes, and whose it is.
+func leastMTU(job *AggregationJob, node func(name string) *Node) (whose Rank, mtu int) {
 	for _, rank := range job.Workers {
-		for _, nic := range c.plan.Nodes[c.nodeAt[rank.Node]].NICs {
+		for _, nic := range node(rank.Node).NICs {
 			if nic.Name == rank.NIC && (mtu == 0 || nic.MTU < mtu) {
 				whose, mtu = rank, nic.MTU
 			}

@@ -238,19 +238,16 @@ func (c *compiler) checkInNetwork() {
 			continue
 		}
 		job, err := c.plan.AggregationFor(c.plan.Ranks, w.Switch)
+		at := "algorithm"
+		switch {
+		case err == nil && w.Version() == 6:
+			at, err = "ip", c.plan.FitsIPv6(job)
+		case err != nil && w.Switch != "":
+			at = "switch"
+		}
 		if err != nil {
 			what, want, _ := strings.Cut(err.Error(), "; ")
-			at := "algorithm"
-			if w.Switch != "" {
-				at = "switch"
-			}
 			c.wrong(fmt.Sprintf("steps[%d].workload.%s", i, at), want, "%s", what)
-			continue
-		}
-		const longer = 20 // headers of IPv6 than of IPv4
-		if rank, mtu := c.leastMTU(job); w.Version() == 6 && aggregationHeaders+longer+4*job.Elements > mtu {
-			c.wrong(fmt.Sprintf("steps[%d].workload.ip", i), fmt.Sprintf("want ip: 4, or aggregation: {elements: %d}", (mtu-aggregationHeaders-longer)/4),
-				"messages of %d elements by IPv6 do not fit mtu %d of %s:%s", job.Elements, mtu, rank.Node, rank.NIC)
 		}
 	}
 }
