@@ -26,7 +26,7 @@ import (
 // one that nobody waited for called two instances of epoll, one within the other,
 // and woke the thread of Go's poller in vain. A wait for packets alone is two calls of
 // its own beside those of Go's poller: who waits knows without a call whether it was
-// woken and when the timer goes off, and leaves a timer that goes off too early. Wait
+// woken and when the timer goes off, and leaves a timer that goes off a little early. Wait
 // belongs to one goroutine at a time, and Arm to one, which may be another.
 type Waiter struct {
 	file  *os.File // of an epoll instance with the descriptors, which Go's polls
@@ -34,9 +34,11 @@ type Waiter struct {
 	look  func(fd uintptr) bool
 	first bool // the next look is a wait's first
 	// descriptors are watched each until it can be read (EPOLLONESHOT), and so many
-	// still are.
+	// still are. It is known that epoll remembers nothing of the others: not where they
+	// may have stood behind something else that could be read.
 	descriptors []unix.EpollEvent
 	watched     int
+	known       bool
 	alarm       int // an eventfd
 	woken       atomic.Bool
 	timer       int // a timerfd
@@ -46,7 +48,12 @@ type Waiter struct {
 	count       [8]byte
 }
 
-const never = math.MaxInt64
+const (
+	never = math.MaxInt64
+	// seldom is how far from each other ends of waits lie that do not show, though they are
+	// for nothing: to move a timer takes a call at each packet.
+	seldom = int64(10 * time.Millisecond)
+)
 
 // NewWaiter makes a waiter for descriptors, which stay the caller's and are to be
 // closed after it.
@@ -98,14 +105,15 @@ func (w *Waiter) lookAt(epoll uintptr, events []unix.EpollEvent) bool {
 	if w.first {
 		w.first = false
 		if w.woken.Load() || w.now() >= w.goesOff.Load() {
+			w.known = false
 			return true
 		}
 		for i := range w.descriptors {
 			e := &w.descriptors[i]
 			_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, epoll, unix.EPOLL_CTL_MOD, uintptr(e.Fd), uintptr(unsafe.Pointer(e)), 0, 0)
 		}
-		before := w.watched
-		if w.watched = len(w.descriptors); before == 0 {
+		none := w.watched == 0 && w.known
+		if w.watched = len(w.descriptors); none {
 			return false
 		}
 	}
@@ -113,11 +121,13 @@ func (w *Waiter) lookAt(epoll uintptr, events []unix.EpollEvent) bool {
 	if errno != 0 {
 		return errno != unix.EINTR
 	}
+	w.known = true
 	for _, e := range events[:n] {
 		switch int(e.Fd) {
 		case w.alarm:
 			w.quiet()
 		case w.timer:
+			w.known = false
 		default:
 			w.watched--
 		}
@@ -127,6 +137,7 @@ func (w *Waiter) lookAt(epoll uintptr, events []unix.EpollEvent) bool {
 
 // quiet ends what Wake began.
 func (w *Waiter) quiet() {
+	w.known = false
 	w.woken.Store(false)
 	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(w.alarm), uintptr(unsafe.Pointer(&w.count)), 8)
 }
@@ -146,7 +157,7 @@ func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
 		at = now + int64(d)
 		w.timerAt.Value = unix.NsecToTimespec(int64(d))
 	}
-	if old := w.goesOff.Load(); old <= now || at < old {
+	if old := w.goesOff.Load(); old <= now || at < old || old-now < min((at-now)/2, seldom) {
 		w.goesOff.Store(at) // before it can go off: a wait that begins then would not hear of it
 		// This also makes it unreadable again.
 		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0, uintptr(unsafe.Pointer(&w.timerAt)), 0, 0, 0)
