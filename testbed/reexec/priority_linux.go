@@ -39,11 +39,14 @@ func RealTime(priority int) bool {
 // (SCHED_BATCH of sched(7)): it runs once who has the processor waits or has had a turn.
 // Who hears a stream is woken by the first packet of a batch, and would stop who still
 // sends the others. It is not for who waits for an answer before he goes on: behind a
-// busy program he waits for its turn each time. The nice value stays. It says whether
-// the kernel let it.
+// busy program he waits for its turn each time. The nice value stays, and so does another
+// policy that somebody gave the process. It says whether the kernel let it.
 func Batch() bool {
 	priority := int32(0)
 	return EachThread(func(id int) error {
+		if now, err := unix.SchedGetAttr(id, 0); err != nil || now.Policy != unix.SCHED_NORMAL {
+			return err
+		}
 		if _, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(id), unix.SCHED_BATCH, uintptr(unsafe.Pointer(&priority))); errno != 0 {
 			return errno
 		}

@@ -13,7 +13,7 @@ import (
 const batchEnv = "RAILBED_TEST_BATCH"
 
 // TestBatch: all threads are batch threads then, those that start later too, and as nice
-// as they were.
+// as they were, but one that has another policy keeps it.
 func TestBatch(t *testing.T) {
 	if os.Getenv(batchEnv) == "" {
 		self := exec.Command("/proc/self/exe", "-test.run", "^TestBatch$")
@@ -34,20 +34,26 @@ func TestBatch(t *testing.T) {
 	go func() {
 		runtime.LockOSThread()
 		defer close(started)
-		policy(t, unix.Gettid())
+		policy(t, unix.Gettid(), unix.SCHED_BATCH)
 	}()
 	<-started
-	if err := EachThread(func(id int) error { policy(t, id); return nil }); err != nil {
+	if err := EachThread(func(id int) error { policy(t, id, unix.SCHED_BATCH); return nil }); err != nil {
 		t.Fatal(err)
 	}
+	idle := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}
+	if err := unix.SchedSetAttr(0, &idle, 0); err != nil {
+		t.Fatal(err)
+	}
+	Batch()
+	policy(t, 0, unix.SCHED_IDLE)
 	if nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || 20-nice != 3 {
 		t.Errorf("nice %d, %v; want 3", 20-nice, err)
 	}
 }
 
-func policy(t *testing.T, thread int) {
+func policy(t *testing.T, thread int, want uint32) {
 	t.Helper()
-	if a, err := unix.SchedGetAttr(thread, 0); err != nil || a.Policy != unix.SCHED_BATCH {
-		t.Errorf("thread %d: %+v, %v; want policy %d", thread, a, err, unix.SCHED_BATCH)
+	if a, err := unix.SchedGetAttr(thread, 0); err != nil || a.Policy != want {
+		t.Errorf("thread %d: %+v, %v; want policy %d", thread, a, err, want)
 	}
 }
