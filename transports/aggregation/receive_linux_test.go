@@ -1,0 +1,93 @@
+package aggregation
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asReceiver is set where this test's process is the one that is stopped.
+const asReceiver = "RAILBED_TEST_RECEIVER"
+
+// TestWaitsEndWithArrivals: a process that is stopped while it waits has waited until its datagram
+// came, and not until it went on.
+func TestWaitsEndWithArrivals(t *testing.T) {
+	if os.Getenv(asReceiver) != "" {
+		receiveOne(t)
+		return
+	}
+	receiver := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	receiver.Env = append(os.Environ(), asReceiver+"=1")
+	output, err := receiver.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := receiver.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = receiver.Process.Kill() // it has ended unless the test failed
+		_ = receiver.Wait()
+	}()
+	said := bufio.NewReader(output)
+	var address string
+	if _, err := fmt.Fscanln(said, &address); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	time.Sleep(20 * time.Millisecond) // until it waits
+	if err := receiver.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(receiver.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("status %v, %v", status, err)
+	}
+	conn, err := net.Dial("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	sent := time.Since(begin)
+	time.Sleep(4 * heldUp)
+	if err := receiver.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	var waited time.Duration
+	if _, err := fmt.Fscanln(said, &waited); err != nil {
+		t.Fatal(err)
+	}
+	if waited > sent+heldUp {
+		t.Errorf("it waited %v for what came after %v at most", waited, sent)
+	}
+}
+
+// receiveOne says where it receives, and then how long it waited, in ns.
+func receiveOne(t *testing.T) {
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := stamp(conn); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(conn.LocalAddr())
+	deadline := time.Now().Add(10 * time.Second)
+	if err := conn.SetReadDeadline(deadline); err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{conn: conn, buffer: make([]byte, 16)}
+	if _, err := c.receive(deadline); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(int64(c.Waited()))
+}
