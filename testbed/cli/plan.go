@@ -37,7 +37,8 @@ collective, which "control: offline" of a workload over rd keeps to: by max-min,
 shares of all links for all at once, or conflict-free, in phases in which no NIC has
 two peers. Or those of a step of the file that has "control: offline", by what each pair of
 its ranks has to carry where that is known: of a mixture of experts for what goes out or,
-with --back, for what comes back.`,
+with --back, for what comes back. Pairs of a messages step have even rates, though their sums
+are known: messages go one by one, and a sum over the whole run does not say who sends when.`,
 		Example: `  railbed plan scenarios/quickstart.yaml
   railbed plan -o json scenarios/quickstart.yaml | jq '.switches[0].routes'
   railbed generate hpn | railbed plan -

@@ -17,9 +17,8 @@ const KindMoE = "moe"
 // send what they made of them back, where it is added up, weighted (combine). As in DeepEP's
 // low-latency kernels a token goes to each of its experts by itself, as FP8 (E4M3) with a
 // float32 scale for each 128 values and 16 bytes that say which it is, and comes back as
-// bfloat16. Rates that are computed (rd with control: offline) are fair among pairs of ranks
-// and not by what the gate chose, which is another one each way: an exchange takes 6 % longer
-// than the least, or 27 % without a skew.
+// bfloat16. Rates that are computed (rd with control: offline) are by what the gate chose, those of
+// what comes back by that.
 type MoE struct {
 	// Experts are how many there are, a multiple of the ranks.
 	Experts int `yaml:"experts" json:"experts" jsonschema:"minimum=1,maximum=1024"`

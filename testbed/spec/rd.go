@@ -45,7 +45,8 @@ type RD struct {
 	Control string `yaml:"control,omitempty" json:"control,omitempty" jsonschema:"enum=line,enum=nscc,enum=offline,enum=arbiter,enum=learned"`
 	// Rates is the file of rates for control: offline, as "railbed plan --rates"
 	// prints them; its path counts from this file's place. Default: those of max-min
-	// for the workload's pattern, and of all-to-all with algorithm: pairwise those of
+	// for the workload's pattern, by what each pair carries where that is known and even among
+	// pairs that send messages, and of all-to-all with algorithm: pairwise those of
 	// conflict-free phases, which then are the run's.
 	Rates string `yaml:"rates,omitempty" json:"rates,omitempty"`
 	// KeyLog writes what opens the encrypted packets of the recordings to NAME.keys
