@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
 	"railbed/testbed/plan/plantest"
 	"railbed/testbed/verdict"
 	"railbed/workloads/worker"
@@ -99,37 +101,51 @@ checks:
 	}
 }
 
+// upFor is a testbed for a test.
+func upFor(t *testing.T, p *plan.Plan) *testbed.Testbed {
+	t.Helper()
+	tb, err := testbed.Up(t.Context(), p, testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tb.Down(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return tb
+}
+
+// begin is who adds up for all ranks.
+func begin(t *testing.T, p *plan.Plan, tb *testbed.Testbed) *worker.Aggregator {
+	t.Helper()
+	aggregator, err := worker.FindAggregator(p, p.Ranks, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := aggregator.Begin(t.Context(), tb); err != nil {
+		t.Fatal(err)
+	}
+	return aggregator
+}
+
 // TestInNetworkNamesWhoIsMissing holds that a rank that dies or stands still is named within a
 // bounded time, whichever switch waits for it, and that the others do not wait for it.
 func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	p := plantest.Compile(t, fmt.Sprintf("name: engine-adder-%d\n%s", os.Getpid(), strings.Replace(addingTree, "5s", "500ms", 1)))
-	tb, err := testbed.Up(t.Context(), p, testbed.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := tb.Down(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}()
+	tb := upFor(t, p)
 	// In this order: the second job has the port of a worker of the first that had to be killed.
 	for _, test := range []struct{ signal, want string }{
 		{"STOP", "the switch waited for ranks [3]"},
 		{"KILL", "rank 3 on h3: "},
 	} {
 		signal, want := test.signal, test.want
-		aggregator, err := worker.FindAggregator(p, p.Ranks, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := aggregator.Begin(t.Context(), tb); err != nil {
-			t.Fatal(err)
-		}
+		aggregator := begin(t, p, tb)
 		nodes := worker.NewNodes(t.Context(), tb, func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil })
 		var once sync.Once
 		var at time.Time
-		_, err = worker.Run(t.Context(), worker.Job{
+		_, err := worker.Run(t.Context(), worker.Job{
 			Name: "adding", Kind: worker.AllReduce, Algorithm: worker.InNetwork, Ranks: p.Ranks, Size: 64 << 10, Iterations: 100_000, Aggregator: aggregator,
 		}, nodes, func(done worker.Progress) {
 			once.Do(func() {
@@ -150,26 +166,34 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 }
 
 // TestInNetworkNamesWhoIsSlow holds that a rank that stands still now and then while the switch
-// waits for it is the one that is named.
+// waits for it is the one that is named. It may have stood still between the operations alone,
+// which then take no time, so that a run may be one of several.
 func TestInNetworkNamesWhoIsSlow(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	p := plantest.Compile(t, fmt.Sprintf("name: engine-slow-adder-%d\n%s", os.Getpid(), adder))
-	tb, err := testbed.Up(t.Context(), p, testbed.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := tb.Down(t.Context()); err != nil {
-			t.Error(err)
+	tb := upFor(t, p)
+	for range 5 {
+		result := runStopped(t, p, tb)
+		took := time.Duration(0)
+		for _, r := range result.PerRank {
+			t.Logf("rank %d waited %v of %v", r.Rank, r.Waited, r.Timed)
+			took = max(took, r.Timed)
 		}
-	}()
-	aggregator, err := worker.FindAggregator(p, p.Ranks, "")
-	if err != nil {
-		t.Fatal(err)
+		s := result.Straggler()
+		if s != nil && s.Rank == 1 && s.Node == "h1" {
+			return
+		}
+		if s != nil || took > 400*time.Millisecond {
+			t.Fatalf("rank 1 was stopped and the straggler is %+v", s)
+		}
 	}
-	if err := aggregator.Begin(t.Context(), tb); err != nil {
-		t.Fatal(err)
-	}
+	t.Error("rank 1 was never stopped during an operation")
+}
+
+// runStopped has rank 1 stopped and continued from the first operation on.
+func runStopped(t *testing.T, p *plan.Plan, tb *testbed.Testbed) *worker.Result {
+	t.Helper()
+	aggregator := begin(t, p, tb)
 	defer aggregator.End()
 	nodes := worker.NewNodes(t.Context(), tb, func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil })
 	defer nodes.Close()
@@ -196,10 +220,5 @@ func TestInNetworkNamesWhoIsSlow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range result.PerRank {
-		t.Logf("rank %d waited %v of %v", r.Rank, r.Waited, r.Timed)
-	}
-	if s := result.Straggler(); s == nil || s.Rank != 1 || s.Node != "h1" {
-		t.Errorf("rank 1 was stopped and the straggler is %+v", s)
-	}
+	return result
 }
