@@ -40,29 +40,20 @@ func masked(crc uint32, b []byte, mask []uint32) uint32 {
 // standard goes on with the state of a CRC, by carry-less multiplication or tables.
 func standard(crc uint32, b []byte) uint32 { return ^crc32.Update(^crc, crc32.IEEETable, b) }
 
-const (
-	foldedAtOnce = 32
-	foldedInto   = 5 * 8 // the bytes behind a word that it is folded into
-)
+// foldedInto are the bytes behind a word that it is folded into.
+const foldedInto = 5 * 8
 
 // folded goes on with the state of a CRC, by shifts alone: a multiple of the CRC's
 // polynomial has but five terms, x^300 + x^155 + x^117 + x^89 + 1, so a bit is as good as
 // four, 145, 183, 211 and 300 behind it (S. Russell, Chorba, arXiv 2412.16398, whose
 // polynomial is this one's mirror image). It takes 0.4 times what tables take.
 func folded(crc uint32, b []byte) uint32 {
-	if len(b) >= foldedAtOnce+foldedInto {
+	if len(b) >= foldedInto {
 		// What was folded into the next five words.
 		n1, n2, n3, n4, n5 := uint64(crc), uint64(0), uint64(0), uint64(0), uint64(0)
-		for len(b) >= foldedAtOnce+foldedInto {
+		for ; len(b) >= 8+foldedInto; b = b[8:] {
 			w := binary.LittleEndian.Uint64(b) ^ n1
 			n1, n2, n3, n4, n5 = n2, n3^w<<17^w<<55, n4^w>>47^w>>9^w<<19, n5^w>>45^w<<44, w>>20
-			w = binary.LittleEndian.Uint64(b[8:]) ^ n1
-			n1, n2, n3, n4, n5 = n2, n3^w<<17^w<<55, n4^w>>47^w>>9^w<<19, n5^w>>45^w<<44, w>>20
-			w = binary.LittleEndian.Uint64(b[16:]) ^ n1
-			n1, n2, n3, n4, n5 = n2, n3^w<<17^w<<55, n4^w>>47^w>>9^w<<19, n5^w>>45^w<<44, w>>20
-			w = binary.LittleEndian.Uint64(b[24:]) ^ n1
-			n1, n2, n3, n4, n5 = n2, n3^w<<17^w<<55, n4^w>>47^w>>9^w<<19, n5^w>>45^w<<44, w>>20
-			b = b[foldedAtOnce:]
 		}
 		crc = 0
 		for _, n := range [...]uint64{n1, n2, n3, n4, n5} {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestFolded holds the CRC by shifts against the standard library's, in every length up
-// to some times what is folded at once and those of packets, from any state and place.
+// to some times what a word is folded into and those of packets, from any state and place.
 func TestFolded(t *testing.T) {
 	if got := ^folded(^uint32(0), []byte("123456789")); got != 0xCBF43926 { // its check value
 		t.Errorf("123456789 has %#x", got)
