@@ -162,6 +162,11 @@ type Request struct {
 	// Imm is the immediate data of a WRITE_IMM.
 	Imm   uint32
 	Class Class
+	// Unsignaled is that nobody waits for the completion before that of a later request
+	// to the same peer which is not Unsignaled and is not canceled. A transport may report
+	// them together, as InfiniBand's selective signaling does; one that does not gain by
+	// that reports each as ever.
+	Unsignaled bool
 	// Context cancels the request; see above. Nil is never.
 	Context context.Context
 	// Droppable is how many bytes of the message a transport may leave out that

@@ -19,7 +19,8 @@ const (
 	// handshakeTimeout is generous for a hello that is sent with the connect.
 	handshakeTimeout = 5 * time.Second
 	// A reply goes out when the socket is empty, or after so many messages or
-	// bytes: on a loaded link that is much rarer than a reply per message.
+	// bytes: on a loaded link that is much rarer than a reply per message. For
+	// messages that nobody waits for there is one after so many of them alone.
 	messagesPerReply = 64
 	bytesPerReply    = 1 << 20
 )
@@ -97,7 +98,9 @@ type incoming struct {
 	// unreported is the payload of the others.
 	number, replied uint64
 	unreported      int
-	replies         []byte
+	// awaited is that a message which was not reported is waited for.
+	awaited bool
+	replies []byte
 }
 
 // accept starts reading a peer's messages. A second connection from one life
@@ -111,7 +114,7 @@ func (p *peer) accept(conn *net.TCPConn) {
 	}
 	in := &incoming{peer: p, conn: conn}
 	var err error
-	if in.in, err = newStream(conn, &p.endpoint.counters.streamReceived, in.flush); err == nil {
+	if in.in, err = newStream(conn, &p.endpoint.counters.streamReceived, in.answer); err == nil {
 		in.out, err = newSink(conn, &p.endpoint.counters.streamSent)
 	}
 	if err != nil {
@@ -160,7 +163,7 @@ func (in *incoming) readLoop() error {
 		if err := in.message(h); err != nil {
 			return err
 		}
-		if in.number-in.replied >= messagesPerReply || in.unreported >= bytesPerReply {
+		if in.number-in.replied >= messagesPerReply || in.awaited && in.unreported >= bytesPerReply {
 			if err := in.flush(); err != nil {
 				return err
 			}
@@ -192,6 +195,7 @@ func (in *incoming) message(h header) error {
 		}
 	}
 	in.number++
+	in.awaited = in.awaited || !h.unsignaled
 	in.unreported += int(h.length)
 	in.peer.endpoint.counters.payloadReceived.Add(uint64(h.length))
 	return nil
@@ -249,12 +253,20 @@ func (p *peer) failed() bool {
 	return p.err != nil
 }
 
+// answer reports where a message is waited for.
+func (in *incoming) answer() error {
+	if !in.awaited {
+		return nil
+	}
+	return in.flush()
+}
+
 // flush reports every message that was not reported yet.
 func (in *incoming) flush() error {
 	if in.number == in.replied {
 		return nil
 	}
-	in.replied, in.unreported = in.number, 0
+	in.replied, in.unreported, in.awaited = in.number, 0, false
 	return in.write(reply{code: replyPlaced, number: in.number})
 }
 

@@ -86,7 +86,8 @@ const (
 	maxLowWater = 256 << 10
 )
 
-// fill reads into payload and on into the free part of the buffer. It waits
+// fill reads into payload and on into the free part of the buffer, behind large payload
+// a header's length of it. It waits
 // until need bytes are there, but may return with fewer.
 func (s *stream) fill(payload []byte, need int) (int, error) {
 	if s.start == s.end {
@@ -94,8 +95,13 @@ func (s *stream) fill(payload []byte, need int) (int, error) {
 	}
 	s.into = s.into[:0]
 	s.into.add(payload)
-	s.into.add(s.buf[s.end:])
-	s.bytes = len(payload) + len(s.buf) - s.end
+	ahead := s.buf[s.end:]
+	if len(payload) >= leastLowWater {
+		// What follows is likely as large: all of it but the header would be copied once more.
+		ahead = ahead[:min(len(ahead), headerLen)]
+	}
+	s.into.add(ahead)
+	s.bytes = len(payload) + len(ahead)
 	if s.need, s.got = 1, 0; need >= leastLowWater {
 		s.need = min(need, maxLowWater)
 	}

@@ -232,7 +232,7 @@ func (e *Endpoint) postOne(request *transports.Request) (bool /* taken */, error
 	case !known:
 		return false, fmt.Errorf("no peer %d", request.Peer)
 	}
-	h := header{op: request.Op, imm: request.Imm, length: uint32(request.Size())}
+	h := header{op: request.Op, unsignaled: request.Unsignaled, imm: request.Imm, length: uint32(request.Size())}
 	if h.length > 0 {
 		if len(request.Remote) != transports.KeyLen {
 			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a tcp region",

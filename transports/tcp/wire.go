@@ -14,7 +14,9 @@ import (
 // header followed by its payload:
 //
 //	hello   magic[8] sender-id[16] receiver-id[16]
-//	header  op[1] zero[3] imm[4] length[4] zero[4] key[8] offset[8]
+//	header  op[1] flags[1] zero[2] imm[4] length[4] zero[4] key[8] offset[8]
+//
+// The one flag says that the message alone needs no reply: one to a later message will do.
 //
 // The accepting side sends replies only. Messages are numbered from 1 in the
 // order of their headers; a reply speaks of all up to its number:
@@ -41,6 +43,8 @@ const magic = "RAILTCP1"
 // waits for the receiver to do so first, so that no TIME_WAIT keeps the
 // planned source port from the next run.
 const opGoodbye = 0xff
+
+const flagUnsignaled = 1
 
 // Reply codes.
 const (
@@ -91,15 +95,19 @@ func decodeHello(raw *[helloLen]byte) (from, to endpointID, err error) {
 }
 
 type header struct {
-	op     transports.Op
-	imm    uint32
-	length uint32
-	key    uint64
-	offset uint64
+	op         transports.Op
+	unsignaled bool
+	imm        uint32
+	length     uint32
+	key        uint64
+	offset     uint64
 }
 
 func (h header) encode(to *[headerLen]byte) {
 	*to = [headerLen]byte{0: byte(h.op)}
+	if h.unsignaled {
+		to[1] = flagUnsignaled
+	}
 	binary.BigEndian.PutUint32(to[4:], h.imm)
 	binary.BigEndian.PutUint32(to[8:], h.length)
 	binary.BigEndian.PutUint64(to[16:], h.key)
@@ -108,13 +116,14 @@ func (h header) encode(to *[headerLen]byte) {
 
 func decodeHeader(raw []byte) (header, error) {
 	h := header{
-		op:     transports.Op(raw[0]),
-		imm:    binary.BigEndian.Uint32(raw[4:]),
-		length: binary.BigEndian.Uint32(raw[8:]),
-		key:    binary.BigEndian.Uint64(raw[16:]),
-		offset: binary.BigEndian.Uint64(raw[24:]),
+		op:         transports.Op(raw[0]),
+		unsignaled: raw[1] == flagUnsignaled,
+		imm:        binary.BigEndian.Uint32(raw[4:]),
+		length:     binary.BigEndian.Uint32(raw[8:]),
+		key:        binary.BigEndian.Uint64(raw[16:]),
+		offset:     binary.BigEndian.Uint64(raw[24:]),
 	}
-	if raw[1]|raw[2]|raw[3]|raw[12]|raw[13]|raw[14]|raw[15] != 0 {
+	if raw[1]&^flagUnsignaled|raw[2]|raw[3]|raw[12]|raw[13]|raw[14]|raw[15] != 0 {
 		return h, fmt.Errorf("header % x: reserved bytes are not zero", raw[:headerLen])
 	}
 	switch {

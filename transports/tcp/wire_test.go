@@ -34,10 +34,18 @@ func TestHeaderBytes(t *testing.T) {
 	if err != nil || back != h {
 		t.Errorf("decoded %+v, %v", back, err)
 	}
+	h.unsignaled, want[1] = true, 1
+	if h.encode(&got); !bytes.Equal(got[:], want) {
+		t.Errorf("header of an unsignaled message is % x, want % x", got, want)
+	}
+	if back, err := decodeHeader(want); err != nil || back != h {
+		t.Errorf("decoded %+v, %v", back, err)
+	}
 	for name, bad := range map[string]string{
 		"operation 0":  "00000000000000000000000000000000" + "00000000000000000000000000000000",
 		"operation 3":  "03000000000000000000000000000000" + "00000000000000000000000000000000",
 		"reserved":     "01000001000000000000000000000000" + "00000000000000000000000000000000",
+		"flags":        "01020000000000000000000000000000" + "00000000000000000000000000000000",
 		"reserved end": "01000000000000000000000000000001" + "00000000000000000000000000000000",
 		"too long":     "01000000000000004000000100000000" + "00000000000000000000000000000000",
 	} {

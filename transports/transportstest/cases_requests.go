@@ -56,6 +56,28 @@ func testGatherLists(r *rig) {
 	r.quiet()
 }
 
+// testUnsignaled sends messages of which only each last one is waited for: its completion
+// comes, and with it or before it those of all before it.
+func testUnsignaled(r *rig) {
+	a, b, ab, _ := r.pair()
+	target := b.area(1 << 16)
+	local := make([]byte, 1<<16)
+	fill(local, 1)
+	sent := 0
+	for _, burst := range []int{1, 2, 65, 200, 3} {
+		for i := range burst {
+			size := []int{1 << 16, 0, 100}[i%3]
+			a.post(transports.Request{ID: uint64(sent), Op: transports.OpWriteImm, Peer: ab, Local: local[:size],
+				Remote: target.remote, Imm: uint32(sent), Unsignaled: i < burst-1})
+			sent++
+		}
+		r.until("unsignaled messages and one that is waited for", func() bool { return len(a.sent) >= sent && len(b.received) >= sent })
+	}
+	a.succeeded(sent)
+	r.holds(target.buf, 1)
+	r.quiet()
+}
+
 // testInline changes the bytes of inline messages as soon as Post has returned.
 func testInline(r *rig) {
 	a, b, ab, _ := r.pair()

@@ -51,6 +51,7 @@ var cases = []testCase{
 	{"back-pressure", testBackPressure},
 	{"large-message", testLargeMessage},
 	{"gather-lists", testGatherLists},
+	{"unsignaled", testUnsignaled},
 	{"inline", testInline},
 	{"cancel-waiting", testCancelWaiting},
 	{"cancel-moving", testCancelMoving},

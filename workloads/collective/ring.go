@@ -86,6 +86,7 @@ type operation struct {
 	seen        []bool               // by message number
 	started     bool                 // the next rank is ready
 	outstanding int                  // requests posted or pending
+	unsent      int                  // messages still to go
 	missing     int                  // messages still to come
 	traffic     Traffic
 	lost        []Loss
@@ -162,22 +163,28 @@ func (r *Ring) begin(mode Mode) {
 	if r.config.Ranks == 1 {
 		return
 	}
+	o.unsent, o.missing = r.messages(r.config.Rank), r.messages(r.prev())
 	for slice := range r.layout.slices {
 		r.send(0, slice)
-	}
-	for step := range r.layout.steps() {
-		chunk := r.layout.sends(r.prev(), step)
-		for slice := range r.layout.slices {
-			if from, to := r.layout.part(chunk, slice); from < to {
-				o.missing++
-			}
-		}
 	}
 	// The rank before may write here from now on: Output, or Input when that
 	// is scratch, holds nothing of value to this rank.
 	o.outstanding++
 	r.driver.pending = append(r.driver.pending, transports.Request{Op: transports.OpWriteImm, Peer: r.config.Prev, Imm: clearToSend | r.current})
 	r.start() // the next rank may have been faster
+}
+
+// messages is how many a rank sends in an operation.
+func (r *Ring) messages(rank int) (n int) {
+	for step := range r.layout.steps() {
+		chunk := r.layout.sends(rank, step)
+		for slice := range r.layout.slices {
+			if from, to := r.layout.part(chunk, slice); from < to {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func (r *Ring) prev() int { return (r.config.Rank + r.config.Ranks - 1) % r.config.Ranks }
@@ -214,6 +221,9 @@ func (r *Ring) send(step, slice int) {
 		Offset: uint64(from) * floatSize,
 		Imm:    uint32(step*r.layout.slices + slice),
 	}
+	// Nobody waits for one before the last of an operation.
+	r.run.unsent--
+	request.Unsignaled = r.run.unsent > 0
 	request.Droppable = r.droppable(step, len(request.Local))
 	if !r.run.started {
 		r.run.held = append(r.run.held, request)
