@@ -87,8 +87,7 @@ const (
 )
 
 // fill reads into payload and on into the free part of the buffer, behind large payload
-// a header's length of it. It waits
-// until need bytes are there, but may return with fewer.
+// a header's length of it. It waits until need bytes are there, but may return with fewer.
 func (s *stream) fill(payload []byte, need int) (int, error) {
 	if s.start == s.end {
 		s.start, s.end = 0, 0

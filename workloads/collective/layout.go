@@ -74,3 +74,16 @@ func (l layout) part(chunk, slice int) (from, to int) {
 func (l layout) sends(rank, step int) int {
 	return (rank - l.starts(0) - step + 2*l.ranks) % l.ranks
 }
+
+// messages is how many a rank sends in an operation.
+func (l layout) messages(rank int) (n int) {
+	for step := range l.steps() {
+		chunk := l.sends(rank, step)
+		for slice := range l.slices {
+			if from, to := l.part(chunk, slice); from < to {
+				n++
+			}
+		}
+	}
+	return n
+}

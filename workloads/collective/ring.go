@@ -71,12 +71,14 @@ type Traffic struct {
 // A Ring needs the endpoint for itself and is not safe for concurrent use.
 // After an error it must not be used any more.
 type Ring struct {
-	driver  driver
-	config  RingConfig
-	layout  layout
-	cleared uint32 // operations for which the next rank's memory is ready
-	current uint32 // operations begun
-	run     operation
+	driver driver
+	config RingConfig
+	layout layout
+	// sends and receives are the messages of an operation.
+	sends, receives int
+	cleared         uint32 // operations for which the next rank's memory is ready
+	current         uint32 // operations begun
+	run             operation
 }
 
 // operation is the state of one all-reduce.
@@ -116,6 +118,7 @@ func NewRing(config RingConfig) (*Ring, error) {
 		return nil, fmt.Errorf("make ring: %d messages per operation, limit %d", messages, clearToSend-1)
 	}
 	r := &Ring{config: config, layout: l, run: operation{seen: make([]bool, messages)}}
+	r.sends, r.receives = l.messages(config.Rank), l.messages(r.prev())
 	r.driver = driver{endpoint: config.Endpoint, rank: r.rank}
 	return r, nil
 }
@@ -163,7 +166,7 @@ func (r *Ring) begin(mode Mode) {
 	if r.config.Ranks == 1 {
 		return
 	}
-	o.unsent, o.missing = r.messages(r.config.Rank), r.messages(r.prev())
+	o.unsent, o.missing = r.sends, r.receives
 	for slice := range r.layout.slices {
 		r.send(0, slice)
 	}
@@ -172,19 +175,6 @@ func (r *Ring) begin(mode Mode) {
 	o.outstanding++
 	r.driver.pending = append(r.driver.pending, transports.Request{Op: transports.OpWriteImm, Peer: r.config.Prev, Imm: clearToSend | r.current})
 	r.start() // the next rank may have been faster
-}
-
-// messages is how many a rank sends in an operation.
-func (r *Ring) messages(rank int) (n int) {
-	for step := range r.layout.steps() {
-		chunk := r.layout.sends(rank, step)
-		for slice := range r.layout.slices {
-			if from, to := r.layout.part(chunk, slice); from < to {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 func (r *Ring) prev() int { return (r.config.Rank + r.config.Ranks - 1) % r.config.Ranks }
