@@ -32,6 +32,15 @@ func (d *driver) turn(ctx context.Context, handle func(transports.Completion) er
 	return ctx.Err()
 }
 
+// postAll posts what is pending, and waits only for room.
+func (d *driver) postAll(ctx context.Context, handle func(transports.Completion) error) error {
+	err := d.postPending(ctx)
+	for err == nil && len(d.pending) > 0 {
+		err = d.turn(ctx, handle)
+	}
+	return err
+}
+
 // take handles a completion, unless it is the failure of a peer or of a request.
 func (d *driver) take(c transports.Completion, handle func(transports.Completion) error) error {
 	switch {

@@ -56,7 +56,11 @@ func repeat(ctx context.Context, r *Runner, rank, operations int) error {
 			runtime.Gosched()
 		}
 		r.Fill(pattern, mode, i)
-		if _, err := r.Run(ctx, mode); err != nil {
+		run := r.Run
+		if i < operations-1 && i%23 > 0 {
+			run = r.RunAhead
+		}
+		if _, err := run(ctx, mode); err != nil {
 			return err
 		}
 		if wrong := r.Wrong(pattern, mode, i); wrong > 0 {

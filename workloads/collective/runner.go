@@ -52,6 +52,7 @@ type Runner struct {
 	peers   []runnerPeer
 	current uint32                  // operations begun
 	early   []transports.Completion // messages of the next one, where these are eager
+	ahead   ahead
 	run     progress
 }
 
@@ -60,6 +61,7 @@ type modeSteps struct {
 	actions []action
 	waits   []int   // for how many other steps, messages and completions each waits
 	unsent  [][]int // by step, the steps that wait until it is complete
+	sent    int     // bytes
 }
 
 // action is a step for one slice.
@@ -67,6 +69,7 @@ type action struct {
 	op                     schedule.Op
 	source, landed, target []byte
 	turned                 []byte        // where it lands in every second operation, of eager messages
+	copied                 int           // where in ahead's memory for an operation its bytes go
 	combine                []combination // of a Combine
 	message                bool          // it has one: it is not a slice without elements
 	peer                   int
@@ -94,7 +97,8 @@ type progress struct {
 	came        []bool // messages, by slice and step
 	ready       []int  // what can be done
 	left        int    // steps that are not done
-	outstanding int    // requests posted, pending or held, and ranks that are not ready yet
+	outstanding int    // requests posted, pending or held but those of ahead, and ranks that are not ready yet
+	ahead       bool   // nobody waits for what is sent
 	traffic     Traffic
 }
 
@@ -196,6 +200,10 @@ func (r *Runner) prepare(mode Mode) {
 			for i := range t.Steps {
 				at := schedule.At{Thread: thread, Step: i}
 				a := r.action(mode, slice, at, own, others)
+				if a.op == schedule.Send {
+					a.copied = m.sent
+					m.sent += len(a.source)
+				}
 				m.actions = append(m.actions, a)
 				wait := waits[p.number(rank, at)]
 				if takes(&t.Steps[i]) && a.message {
@@ -266,38 +274,60 @@ func (r *Runner) Buffer(mode Mode, b schedule.Buffer) (memory []byte, from int) 
 	return r.memory(p.place(r.config.Rank, mode, b, from, to)), from
 }
 
-// Run does one operation. Every rank must call it with the same mode, as often as the
-// others; it returns when this rank has its result and everything that it sent has
-// arrived.
+// Run does one operation. Every rank must call it, or RunAhead, with the same mode, as often
+// as the others; it returns when this rank has its result and everything that it ever sent
+// has arrived.
 func (r *Runner) Run(ctx context.Context, mode Mode) (Traffic, error) {
+	return r.operate(ctx, mode, false)
+}
+
+// RunAhead is a Run that may return when this rank has its result and what it sent is only
+// under way, as a send of MPI does. Its buffers are free. A last Run must follow. What it gains
+// is that short operations after each other cost no replies.
+func (r *Runner) RunAhead(ctx context.Context, mode Mode) (Traffic, error) {
+	return r.operate(ctx, mode, r.config.Program.eager)
+}
+
+func (r *Runner) operate(ctx context.Context, mode Mode, ahead bool) (Traffic, error) {
 	if !slices.Contains(r.config.Program.modes(), mode) {
 		return Traffic{}, fmt.Errorf("%s by %s %v: it is for out of place alone", r.config.Program.schedule.Kind, r.config.Program.schedule.Algorithm, mode)
 	}
-	if err := r.begin(mode); err != nil {
-		return r.run.traffic, err
+	if err := r.begin(ctx, mode, ahead); err != nil {
+		return r.run.traffic, r.failed(mode, err)
 	}
 	r.work()
-	for r.run.left > 0 || r.run.outstanding > 0 {
-		err := r.driver.turn(ctx, r.handle)
-		if err != nil {
-			return r.run.traffic, fmt.Errorf("%v %s %d on rank %d: %w", mode, r.config.Program.schedule.Kind, r.current, r.config.Rank, err)
+	for r.run.left > 0 || r.run.outstanding > 0 || !ahead && r.ahead.outstanding > 0 {
+		if err := r.driver.turn(ctx, r.handle); err != nil {
+			return r.run.traffic, r.failed(mode, err)
 		}
 		r.work()
+	}
+	if err := r.driver.postAll(ctx, r.handle); err != nil {
+		return r.run.traffic, r.failed(mode, err)
 	}
 	return r.run.traffic, nil
 }
 
-func (r *Runner) begin(mode Mode) error {
+func (r *Runner) failed(mode Mode, err error) error {
+	return fmt.Errorf("%v %s %d on rank %d: %w", mode, r.config.Program.schedule.Kind, r.current, r.config.Rank, err)
+}
+
+func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 	first := r.current == 0
 	r.current = (r.current + 1) &^ clearToSend
 	r.driver.pending = r.driver.pending[:0]
 	o := &r.run
-	o.mode, o.ready, o.left, o.outstanding, o.traffic = &r.modes[mode], o.ready[:0], len(o.waits), 0, Traffic{}
+	o.mode, o.ready, o.left, o.outstanding, o.traffic, o.ahead = &r.modes[mode], o.ready[:0], len(o.waits), 0, Traffic{}, ahead
 	clear(o.came)
 	copy(o.waits, o.mode.waits)
 	for i := len(o.waits) - 1; i >= 0; i-- { // the last that is ready is done first
 		if o.waits[i] == 0 {
 			o.ready = append(o.ready, i)
+		}
+	}
+	if ahead {
+		if err := r.makeRoom(ctx); err != nil {
+			return err
 		}
 	}
 	if r.config.Program.eager && !first {
@@ -363,7 +393,7 @@ func (r *Runner) do(i int) {
 		if a.message {
 			r.send(i, a)
 		} else {
-			r.release(i-step, r.run.mode.unsent[step])
+			r.sent(i)
 		}
 	case schedule.Receive:
 		if landed := r.landed(a); len(a.target) > 0 && &landed[0] != &a.target[0] {
@@ -397,13 +427,19 @@ func (r *Runner) release(slice int, steps []int) {
 }
 
 func (r *Runner) send(i int, a *action) {
-	r.run.outstanding++
 	request := transports.Request{
 		ID: uint64(i), Op: transports.OpWriteImm, Peer: r.config.Peers[a.peer],
 		Local: a.source, Remote: a.remote, Offset: a.offset, Imm: a.imm | r.turn(),
 	}
 	if r.turn() != 0 {
 		request.Offset += a.turn
+	}
+	r.run.traffic.Sent += uint64(len(a.source))
+	if r.run.ahead {
+		r.ahead.take(&request, a, r.current)
+		r.sent(i)
+	} else {
+		r.run.outstanding++
 	}
 	if peer := &r.peers[a.peer]; !reached(peer.cleared, r.current) {
 		peer.held = append(peer.held, request)
@@ -412,15 +448,21 @@ func (r *Runner) send(i int, a *action) {
 	r.driver.pending = append(r.driver.pending, request)
 }
 
+// sent is that the memory of a message may change.
+func (r *Runner) sent(i int) {
+	step := i % r.steps
+	r.release(i-step, r.run.mode.unsent[step])
+}
+
 func (r *Runner) handle(c transports.Completion) error {
 	rank, known := r.rankOf[c.Peer]
 	switch {
+	case c.Op != transports.OpReceive && c.ID != leaveID && c.ID&aheadID != 0:
+		r.ahead.arrived(c.ID)
+		return nil
 	case c.Op != transports.OpReceive:
-		r.run.outstanding--
-		r.run.traffic.Sent += uint64(c.Bytes)
-		if c.ID != leaveID {
-			step := int(c.ID) % r.steps
-			r.release(int(c.ID)-step, r.run.mode.unsent[step])
+		if r.run.outstanding--; c.ID != leaveID {
+			r.sent(int(c.ID))
 		}
 		return nil
 	case !known:

@@ -328,7 +328,7 @@ func TestRunnerEndsWithItsPeers(t *testing.T) {
 func TestRunnerRefusesMessages(t *testing.T) {
 	runners := newRunners(t, program(t, schedule.AllReduce, "ring", 3, 0, Data{Count: 300}), openMemory(1))
 	r := runners[0]
-	r.begin(OutOfPlace)
+	r.begin(t.Context(), OutOfPlace, false)
 	r.work()
 	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Peers[2], Imm: 1, Bytes: 400}
 	for name, change := range map[string]func(*transports.Completion){
@@ -377,14 +377,14 @@ func TestNewRunnerRefuses(t *testing.T) {
 // TestRunnerAllocates holds that operations do not allocate by messages.
 func TestRunnerAllocates(t *testing.T) {
 	r := newRunners(t, program(t, schedule.AllReduce, "tree", 4, 0, Data{Count: 1 << 20}), openMemory(1))[0]
-	r.begin(OutOfPlace)
+	r.begin(t.Context(), OutOfPlace, false)
 	r.work() // lists grow once
 	clear(r.peers)
 	if allocated := testing.AllocsPerRun(5, func() {
 		for i := range r.peers {
 			r.peers[i].held = r.peers[i].held[:0]
 		}
-		r.begin(OutOfPlace)
+		r.begin(t.Context(), OutOfPlace, false)
 		r.work()
 		for i, a := range r.run.mode.actions {
 			if a.op != schedule.Send && a.message {

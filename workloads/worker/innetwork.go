@@ -196,7 +196,7 @@ func (p *inNetwork) fill(id operationID) {
 }
 
 // operate implements part.
-func (p *inNetwork) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
+func (p *inNetwork) operate(ctx context.Context, id operationID, _ bool) (collective.Traffic, error) {
 	if id.Mode == collective.OutOfPlace {
 		copy(p.output, p.input)
 	}

@@ -87,7 +87,7 @@ func (w *rank) play(ctx context.Context) error {
 func (s *sender) fill(id operationID) { s.player.Fill(id.Index) }
 
 // operate implements part.
-func (s *sender) operate(ctx context.Context, _ operationID) (collective.Traffic, error) {
+func (s *sender) operate(ctx context.Context, _ operationID, _ bool) (collective.Traffic, error) {
 	var err error
 	traffic := s.traffic
 	s.sent, traffic.Missing, err = s.player.Play(ctx)

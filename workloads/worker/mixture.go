@@ -188,7 +188,7 @@ func (m *mixture) fill(id operationID) { m.experts.Fill(id.Index) }
 
 // operate implements part: tokens are made FP8 within the time of the dispatch, and added up
 // within that of the combine, as by the kernels that it is like.
-func (m *mixture) operate(ctx context.Context, _ operationID) (traffic collective.Traffic, err error) {
+func (m *mixture) operate(ctx context.Context, _ operationID, _ bool) (traffic collective.Traffic, err error) {
 	err = during(ctx, m.shares, func(ctx context.Context) error {
 		began := time.Now()
 		m.experts.Pack(m.memory[dispatch].input)

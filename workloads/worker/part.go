@@ -13,7 +13,9 @@ import (
 type part interface {
 	// fill sets the input of an operation.
 	fill(id operationID)
-	operate(ctx context.Context, id operationID) (collective.Traffic, error)
+	// operate does an operation. Where more follow at once, what it sent may still be under
+	// way when it returns.
+	operate(ctx context.Context, id operationID, more bool) (collective.Traffic, error)
 	// lost is what the latest operation lost at this rank, of parts of sums.
 	lost() []collective.Loss
 	// check counts the elements of the output that are wrong for what all ranks lost,
@@ -81,7 +83,7 @@ func (a *allReduce) fill(id operationID) {
 	}
 }
 
-func (a *allReduce) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
+func (a *allReduce) operate(ctx context.Context, id operationID, _ bool) (collective.Traffic, error) {
 	return a.ring.AllReduce(ctx, id.Mode)
 }
 
@@ -101,7 +103,7 @@ type allToAll struct {
 
 func (a *allToAll) fill(id operationID) { a.blocks.Fill(a.input, id.Index) }
 
-func (a *allToAll) operate(ctx context.Context, _ operationID) (collective.Traffic, error) {
+func (a *allToAll) operate(ctx context.Context, _ operationID, _ bool) (collective.Traffic, error) {
 	return atOnce(ctx, a.busy, a.exchanges, (*collective.AllToAll).Exchange)
 }
 

@@ -70,8 +70,11 @@ func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
 // fill implements part: any runner knows all of the buffers.
 func (s *scheduled) fill(id operationID) { s.runners[0].Fill(s.pattern, id.Mode, id.Index) }
 
-func (s *scheduled) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
+func (s *scheduled) operate(ctx context.Context, id operationID, more bool) (collective.Traffic, error) {
 	return atOnce(ctx, s.busy, s.runners, func(r *collective.Runner, ctx context.Context) (collective.Traffic, error) {
+		if more {
+			return r.RunAhead(ctx, id.Mode)
+		}
 		return r.Run(ctx, id.Mode)
 	})
 }

@@ -247,7 +247,7 @@ func (p *player) again(operation int) {
 }
 
 // operate implements part: each stream does its tasks in order.
-func (p *player) operate(ctx context.Context, id operationID) (collective.Traffic, error) {
+func (p *player) operate(ctx context.Context, id operationID, _ bool) (collective.Traffic, error) {
 	tasks := p.program.Tasks[p.rank]
 	p.spans, p.groups = make([]training.Span, len(tasks)), map[string]uint64{}
 	done := make([]chan struct{}, len(tasks))
@@ -311,7 +311,7 @@ func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clo
 		var err error
 		p.shares.work.add(1)
 		p.again(t.Operation)
-		*traffic, err = p.operations[t.Operation].operate(ctx, id)
+		*traffic, err = p.operations[t.Operation].operate(ctx, id, false)
 		p.shares.work.add(-1)
 		span.End = now.Now().Sub(0)
 		if err != nil {

@@ -264,7 +264,7 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 	}
 	done := &operationDone{operationID: id}
 	for range r.before {
-		t, err := p.operate(ctx, id)
+		t, err := p.operate(ctx, id, true)
 		if err != nil {
 			return err
 		}
@@ -276,8 +276,8 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 	if w.hooks.beforeOperation != nil {
 		w.hooks.beforeOperation(w.config.Rank, id)
 	}
-	for range r.count {
-		t, err := p.operate(ctx, id)
+	for i := range r.count {
+		t, err := p.operate(ctx, id, i < r.count-1)
 		if err != nil {
 			return err
 		}
