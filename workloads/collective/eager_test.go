@@ -13,17 +13,31 @@ import (
 	"railbed/workloads/collective/schedule"
 )
 
+// eager are algorithms of which no rank can end an operation before the others have begun it.
+var eager = []struct {
+	kind      schedule.Kind
+	algorithm string
+}{
+	{schedule.AllReduce, "ring"},
+	{schedule.AllReduce, "tree"},
+	{schedule.AllReduce, "halving-doubling"},
+	{schedule.AllReduce, "recursive-doubling"},
+	{schedule.AllGather, "ring"},
+	{schedule.ReduceScatter, "ring"},
+	{schedule.AllToAll, "direct"},
+}
+
 // TestEagerBackToBack holds that operations on short buffers, whose messages nobody has to
-// give leave to, are right when ranks do many after each other and some are faster; and that
-// only the first one has messages besides those of the algorithm.
+// give leave to, are right when ranks do many after each other and some are faster, with and
+// without waiting for what they send.
 func TestEagerBackToBack(t *testing.T) {
-	const operations, seed = 60, 5
-	for _, algorithm := range []string{"tree", "halving-doubling", "recursive-doubling"} {
+	const operations, seed = 80, 5
+	for _, a := range eager {
 		for _, ranks := range []int{2, 5, 8} {
 			for name, open := range map[string]func() transports.Endpoint{"memory": openMemory(seed), "tcp": openTCP(t)} {
-				t.Run(fmt.Sprintf("%s/ranks=%d/%s", algorithm, ranks, name), func(t *testing.T) {
-					p := program(t, schedule.AllReduce, algorithm, ranks, 0, Data{Count: 1000})
-					if !p.eager || program(t, schedule.AllReduce, algorithm, ranks, 0, Data{Count: eagerBytes}).eager {
+				t.Run(fmt.Sprintf("%s/%s/ranks=%d/%s", a.kind, a.algorithm, ranks, name), func(t *testing.T) {
+					p := program(t, a.kind, a.algorithm, ranks, 0, Data{Count: 1000})
+					if !p.eager || program(t, a.kind, a.algorithm, ranks, 0, Data{Count: ranks * eagerBytes}).eager {
 						t.Fatalf("eager %v, and not where it should be", p.eager)
 					}
 					runners := newRunners(t, p, open)
@@ -38,8 +52,13 @@ func TestEagerBackToBack(t *testing.T) {
 			}
 		}
 	}
-	if program(t, schedule.AllReduce, "ring", 3, 0, Data{Count: 10}).eager {
-		t.Error("a ring is eager, in which ranks do not hear from whom they send to")
+	for _, d := range []struct {
+		kind  schedule.Kind
+		count int
+	}{{schedule.Broadcast, 10}, {schedule.Reduce, 10}, {schedule.AllGather, 2}, {schedule.ReduceScatter, 2}, {schedule.AllReduce, 0}} {
+		if program(t, d.kind, "ring", 3, 0, Data{Count: d.count}).eager {
+			t.Errorf("%s of %d elements is eager, in which a rank may be an operation ahead of where it sends", d.kind, d.count)
+		}
 	}
 }
 
@@ -51,7 +70,7 @@ func repeat(ctx context.Context, r *Runner, rank, operations int) error {
 	}
 	random := rand.New(rand.NewPCG(uint64(rank), 1))
 	for i := range operations {
-		mode := Mode(i / 10 % 2)
+		mode := Mode(i / 10 % len(r.config.Program.modes()))
 		for range random.IntN(20) {
 			runtime.Gosched()
 		}

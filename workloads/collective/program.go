@@ -22,9 +22,9 @@ type Program struct {
 }
 
 // eagerBytes is up to how long a buffer messages go without leave of their receivers, where
-// each rank receives from all to whom it sends: whoever has an operation's message of a rank
-// knows that this one is done with the operation before. So there are two places for each
-// message, in turn, from which data are copied where they could have landed in position.
+// no rank ends an operation before all to whom it sends have begun it: then these are done with
+// the operation before. So there are two places for each message, in turn, from which data are
+// copied where they could have landed in position.
 const eagerBytes = 128 << 10
 
 // eagerTurn is the bit of immediate data that says which of the two places a message is in.
@@ -105,18 +105,30 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 		}
 		p.slices = 1 // several chunks have one slice together only where that is all of them
 	}
-	p.eager = d.Count*d.Type.Size() <= eagerBytes && s.Kind != schedule.Barrier && p.mutual()
+	p.eager = IsShort(d.Count*d.Type.Size()) && s.Kind != schedule.Barrier && (p.depends() || p.mutual()) && p.leavesTurn()
 	return p, nil
 }
 
-// mutual says that all ranks receive from those to whom they send, and that numbers of
-// messages leave a bit.
+// IsShort says that messages of a whole buffer of so many bytes may go without leave, where ranks
+// hear from each other.
+func IsShort(bytes int) bool { return bytes <= eagerBytes }
+
+// depends says that each rank's result has a part of every rank's input.
+func (p *Program) depends() bool {
+	channels := max(p.data.Channel.Of, 1)
+	switch p.schedule.Kind {
+	case schedule.AllReduce:
+		return p.data.Count >= channels
+	case schedule.AllGather, schedule.ReduceScatter, schedule.AllToAll:
+		return p.data.Count >= channels*p.schedule.Chunks // none is empty
+	}
+	return false
+}
+
+// mutual says that all ranks receive from those to whom they send.
 func (p *Program) mutual() bool {
 	sends := map[[2]int]bool{}
 	for rank := range p.schedule.Ranks {
-		if p.slices*p.steps(rank) >= eagerTurn {
-			return false
-		}
 		for _, t := range p.schedule.Ranks[rank] {
 			for i := range t.Steps {
 				if t.Steps[i].Op == schedule.Send {
@@ -127,6 +139,16 @@ func (p *Program) mutual() bool {
 	}
 	for pair := range sends {
 		if !sends[[2]int{pair[1], pair[0]}] {
+			return false
+		}
+	}
+	return true
+}
+
+// leavesTurn says that numbers of messages leave a bit.
+func (p *Program) leavesTurn() bool {
+	for rank := range p.schedule.Ranks {
+		if p.slices*p.steps(rank) >= eagerTurn {
 			return false
 		}
 	}

@@ -330,14 +330,14 @@ func TestRunnerRefusesMessages(t *testing.T) {
 	r := runners[0]
 	r.begin(t.Context(), OutOfPlace, false)
 	r.work()
-	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Peers[2], Imm: 1, Bytes: 400}
+	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Peers[2], Imm: 1 | r.turn(), Bytes: 400}
 	for name, change := range map[string]func(*transports.Completion){
-		"number":        func(c *transports.Completion) { c.Imm = uint32(len(r.run.came)) },
+		"number":        func(c *transports.Completion) { c.Imm = uint32(len(r.run.came)) | r.turn() },
 		"length":        func(c *transports.Completion) { c.Bytes -= 4 },
 		"sender":        func(c *transports.Completion) { c.Peer = r.config.Peers[1] },
 		"stranger":      func(c *transports.Completion) { c.Peer = 77 },
 		"holes":         func(c *transports.Completion) { c.Missing = 4 },
-		"a send":        func(c *transports.Completion) { c.Imm = 0 },
+		"a send":        func(c *transports.Completion) { c.Imm = r.turn() },
 		"ready too far": func(c *transports.Completion) { c.Imm = clearToSend | 7 },
 		"request error": func(c *transports.Completion) { c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess },
 		"peer is gone":  func(c *transports.Completion) { c.Op, c.Err = transports.OpPeerDown, transports.ErrPeerFailed },

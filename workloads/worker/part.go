@@ -124,10 +124,10 @@ func (c *workerConfig) shapes() ([][]shape, error) {
 		for _, channel := range c.channels() {
 			var s shape
 			switch {
-			case c.Kind == AllToAll && c.Algorithm != MSCCL:
+			case c.Kind == AllToAll && c.Algorithm != MSCCL && !c.shortExchange(size):
 				m := c.matrix(size)
 				s = shape{input: c.Type.Size() * m.InputLen(c.Rank), output: c.Type.Size() * m.OutputLen(c.Rank)}
-			case c.Kind == AllReduce && algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum && len(c.Channels) == 0:
+			case c.Kind == AllReduce && algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum && len(c.Channels) == 0 && (c.lossy() || !collective.IsShort(int(size))):
 				s = shape{input: int(size), output: int(size)}
 			default:
 				var err error
@@ -139,6 +139,13 @@ func (c *workerConfig) shapes() ([][]shape, error) {
 		}
 	}
 	return shapes, nil
+}
+
+// shortExchange says that blocks are equal and so short that they go at once and without leave,
+// as a program.
+func (c *workerConfig) shortExchange(size units.Bytes) bool {
+	return c.Algorithm == Direct && c.Skew == 0 && c.Rates == nil && len(c.Channels) == 0 &&
+		collective.IsShort(int(size)) && int(size)%(c.Ranks*c.Type.Size()) == 0
 }
 
 // matrix is what ranks send in an all-to-all.

@@ -30,7 +30,8 @@ var algorithms = map[Kind][]algorithm{
 		{"ring", func(n, root int) *Schedule { return chain(Reduce, n, root) }},
 		{"binomial", func(n, root int) *Schedule { return binomial(Reduce, n, root) }},
 	},
-	Barrier: {{"dissemination", func(n, _ int) *Schedule { return dissemination(n) }}},
+	AllToAll: {{"direct", func(n, _ int) *Schedule { return direct(n) }}},
+	Barrier:  {{"dissemination", func(n, _ int) *Schedule { return dissemination(n) }}},
 }
 
 // Algorithms are the names of a kind's, the default first; none of a kind that there is

@@ -30,8 +30,8 @@ func each(t *testing.T, most int, f func(t *testing.T, s *Schedule)) {
 func TestAlgorithms(t *testing.T) {
 	each(t, 17, func(t *testing.T, s *Schedule) {
 		for _, inPlace := range []bool{false, true} {
-			if _, err := Check(s, inPlace); err != nil {
-				t.Error(err)
+			if _, err := Check(s, inPlace); (err != nil) != (inPlace && s.OutOfPlace) {
+				t.Errorf("in place %v: %v", inPlace, err)
 			}
 		}
 		for rank := range s.Ranks {
