@@ -105,7 +105,7 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 		}
 		p.slices = 1 // several chunks have one slice together only where that is all of them
 	}
-	p.eager = IsShort(d.Count*d.Type.Size()) && s.Kind != schedule.Barrier && (p.depends() || p.mutual()) && p.leavesTurn()
+	p.eager = IsShort(d.Count*d.Type.Size()) && (p.depends() || p.mutual()) && p.leavesTurn()
 	return p, nil
 }
 
@@ -113,10 +113,12 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 // hear from each other.
 func IsShort(bytes int) bool { return bytes <= eagerBytes }
 
-// depends says that each rank's result has a part of every rank's input.
+// depends says that each rank's result has a part of every rank's input, or says that all began.
 func (p *Program) depends() bool {
 	channels := max(p.data.Channel.Of, 1)
 	switch p.schedule.Kind {
+	case schedule.Barrier:
+		return true
 	case schedule.AllReduce:
 		return p.data.Count >= channels
 	case schedule.AllGather, schedule.ReduceScatter, schedule.AllToAll:

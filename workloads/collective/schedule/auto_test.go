@@ -11,15 +11,17 @@ func TestChoose(t *testing.T) {
 		rails bool
 		want  string
 	}{
-		{AllReduce, 4, 16 << 10, false, "recursive-doubling"},
-		{AllReduce, 4, 16<<10 + 4, false, "ring"},
+		{AllReduce, 4, 8 << 10, false, "recursive-doubling"},
+		{AllReduce, 4, 8<<10 + 4, false, "ring"},
 		{AllReduce, 2, 32 << 10, false, "recursive-doubling"},
 		{AllReduce, 2, 32<<10 + 4, false, "ring"},
 		{AllReduce, 5, 64 << 10, false, "ring"},
-		{AllReduce, 8, 512 << 10, false, "tree"},
-		{AllReduce, 8, 512<<10 + 4, false, "ring"},
-		{AllReduce, 8, 16 << 10, true, "recursive-doubling"},
-		{AllReduce, 8, 512 << 10, true, "hierarchical"},
+		{AllReduce, 8, 4 << 10, false, "recursive-doubling"},
+		{AllReduce, 8, 4<<10 + 4, false, "tree"},
+		{AllReduce, 8, 64 << 10, false, "tree"},
+		{AllReduce, 8, 64<<10 + 4, false, "ring"},
+		{AllReduce, 8, 4 << 10, true, "recursive-doubling"},
+		{AllReduce, 8, 64 << 10, true, "hierarchical"},
 		{AllGather, 8, 1 << 10, true, "hierarchical"},
 		{ReduceScatter, 8, 1 << 10, false, "ring"},
 		{Broadcast, 8, 16 << 10, true, "binomial"},
