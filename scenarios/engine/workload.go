@@ -200,9 +200,9 @@ func channelTraffic(w *spec.Workload, r *worker.Result, p *plan.Plan) verify.Wor
 }
 
 // barrierMessages are those of each rank in barriers by dissemination: in each of log2(n)
-// rounds, rounded up, one, and the leave for the one that comes.
+// rounds, rounded up, one, and before the first barrier the leave for the one that comes.
 func barrierMessages(transport string, ranks, operations int) *verify.Empty {
-	e := &verify.Empty{Messages: uint64(2 * bits.Len(uint(ranks-1)) * operations)}
+	e := &verify.Empty{Messages: uint64(bits.Len(uint(ranks-1)) * (operations + 1))}
 	if transport == worker.TCP {
 		e.Header, e.Reply, e.Connection = tcp.HeaderLen, tcp.ReplyLen, tcp.ConnectionLen
 	}
