@@ -141,11 +141,15 @@ func (c *workerConfig) shapes() ([][]shape, error) {
 	return shapes, nil
 }
 
-// shortExchange says that blocks are equal and so short that they go at once and without leave,
-// as a program.
+// shortExchange says that the job's blocks are those of a short exchange, and may go at once.
 func (c *workerConfig) shortExchange(size units.Bytes) bool {
-	return c.Algorithm == Direct && c.Skew == 0 && c.Rates == nil && len(c.Channels) == 0 &&
-		collective.IsShort(int(size)) && int(size)%(c.Ranks*c.Type.Size()) == 0
+	return c.Algorithm == Direct && c.Skew == 0 && c.Rates == nil && len(c.Channels) == 0 && isShortExchange(int(size), c.Ranks, c.Type)
+}
+
+// isShortExchange says that an all-to-all of so many bytes of each rank has blocks of one length
+// which are so short that they go without leave, as a program's.
+func isShortExchange(bytes, ranks int, t element.Type) bool {
+	return collective.IsShort(bytes) && bytes%(ranks*t.Size()) == 0
 }
 
 // matrix is what ranks send in an all-to-all.

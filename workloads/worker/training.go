@@ -67,7 +67,7 @@ func newPlayer(c *workerConfig) (*player, error) {
 			continue
 		}
 		count := int(o.Bytes) / element.Float32.Size()
-		if o.Kind == training.AllToAll {
+		if o.Kind == training.AllToAll && !isShortExchange(int(o.Bytes), len(o.Ranks), element.Float32) {
 			m := collective.Even(len(o.Ranks), count)
 			p.memory[i] = allocateFor(shape{input: element.Float32.Size() * m.InputLen(place), output: element.Float32.Size() * m.OutputLen(place)})
 			continue
@@ -155,7 +155,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 		}
 		handles[other] = table[rank].Operations[i]
 	}
-	if o.Kind == training.AllToAll {
+	if o.Kind == training.AllToAll && b.program == nil {
 		m := collective.Even(n, int(o.Bytes)/element.Float32.Size())
 		outputs := make([][]byte, n)
 		for other := range handles {
