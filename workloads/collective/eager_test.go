@@ -58,10 +58,10 @@ func TestEagerBackToBack(t *testing.T) {
 		}
 	}
 	for _, d := range []struct {
-		kind  schedule.Kind
-		count int
-	}{{schedule.Broadcast, 10}, {schedule.Reduce, 10}, {schedule.AllGather, 2}, {schedule.ReduceScatter, 2}, {schedule.AllReduce, 0}} {
-		if program(t, d.kind, "ring", 3, 0, Data{Count: d.count}).eager {
+		kind         schedule.Kind
+		ranks, count int
+	}{{schedule.Broadcast, 3, 10}, {schedule.Reduce, 3, 10}, {schedule.AllGather, 3, 2}, {schedule.ReduceScatter, 3, 2}, {schedule.AllGather, 2, 1}, {schedule.AllReduce, 3, 0}} {
+		if program(t, d.kind, "ring", d.ranks, 0, Data{Count: d.count}).eager {
 			t.Errorf("%s of %d elements is eager, in which a rank may be an operation ahead of where it sends", d.kind, d.count)
 		}
 	}

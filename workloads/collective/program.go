@@ -25,7 +25,7 @@ type Program struct {
 // no rank ends an operation before all to whom it sends have begun it: then these are done with
 // the operation before. So there are two places for each message, in turn, from which data are
 // copied where they could have landed in position.
-const eagerBytes = 128 << 10
+const eagerBytes = 256 << 10
 
 // eagerTurn is the bit of immediate data that says which of the two places a message is in.
 const eagerTurn = 1 << 19
@@ -105,7 +105,7 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 		}
 		p.slices = 1 // several chunks have one slice together only where that is all of them
 	}
-	p.eager = IsShort(d.Count*d.Type.Size()) && (p.depends() || p.mutual()) && p.leavesTurn()
+	p.eager = IsShort(d.Count*d.Type.Size()) && (p.depends() || p.full() && p.mutual()) && p.leavesTurn()
 	return p, nil
 }
 
@@ -115,16 +115,20 @@ func IsShort(bytes int) bool { return bytes <= eagerBytes }
 
 // depends says that each rank's result has a part of every rank's input, or says that all began.
 func (p *Program) depends() bool {
-	channels := max(p.data.Channel.Of, 1)
 	switch p.schedule.Kind {
 	case schedule.Barrier:
 		return true
 	case schedule.AllReduce:
-		return p.data.Count >= channels
+		return p.data.Count >= max(p.data.Channel.Of, 1)
 	case schedule.AllGather, schedule.ReduceScatter, schedule.AllToAll:
-		return p.data.Count >= channels*p.schedule.Chunks // none is empty
+		return p.full()
 	}
 	return false
+}
+
+// full says that no message lacks elements, and so none is left out.
+func (p *Program) full() bool {
+	return p.data.Count >= max(p.data.Channel.Of, 1)*p.schedule.Chunks
 }
 
 // mutual says that all ranks receive from those to whom they send.

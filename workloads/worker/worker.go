@@ -263,8 +263,9 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 		return fmt.Errorf("the coordinator did not start operation %d", id.Index)
 	}
 	done := &operationDone{operationID: id}
-	for range r.before {
-		t, err := p.operate(ctx, id, true)
+	last := r.before + r.count - 1
+	for i := range r.before {
+		t, err := p.operate(ctx, id, i < last)
 		if err != nil {
 			return err
 		}
@@ -277,7 +278,7 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 		w.hooks.beforeOperation(w.config.Rank, id)
 	}
 	for i := range r.count {
-		t, err := p.operate(ctx, id, i < r.count-1)
+		t, err := p.operate(ctx, id, r.before+i < last)
 		if err != nil {
 			return err
 		}
