@@ -103,8 +103,8 @@ func (p *peer) goLocked(run func()) {
 	})
 }
 
-// awaitEnd waits until the peer's goroutines are gone or timeout fires.
-func (p *peer) awaitEnd(timeout <-chan time.Time) {
+// awaitEnd waits until the peer's goroutines are gone or ctx ends.
+func (p *peer) awaitEnd(ctx context.Context) {
 	p.mu.Lock()
 	running := p.running
 	p.mu.Unlock()
@@ -113,7 +113,7 @@ func (p *peer) awaitEnd(timeout <-chan time.Time) {
 	}
 	select {
 	case <-p.ended:
-	case <-timeout:
+	case <-ctx.Done():
 	}
 }
 

@@ -298,10 +298,10 @@ func (e *Endpoint) Close() error {
 	for _, p := range peers {
 		p.fail(transports.ErrClosed, polite)
 	}
-	timeout := time.NewTimer(farewell)
-	defer timeout.Stop()
+	patience, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
 	for _, p := range peers {
-		p.awaitEnd(timeout.C)
+		p.awaitEnd(patience)
 	}
 	// Whoever did not answer is cut off; that frees every reader, also one
 	// that was placing bytes into a region.

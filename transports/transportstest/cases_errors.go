@@ -253,6 +253,33 @@ func testClose(r *rig) {
 	closedCalls(r, a, ab)
 }
 
+// testCloseOfReceiver closes an endpoint to which several have sent that it never sent to.
+func testCloseOfReceiver(r *rig) {
+	a := r.open()
+	var senders []*node
+	for range 3 {
+		b := r.open()
+		ba := b.add(a)
+		a.add(b)
+		b.post(transports.Request{Op: transports.OpWriteImm, Peer: ba})
+		r.until("a message", func() bool { return len(b.sent) == 1 })
+		senders = append(senders, b)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			r.Errorf("close: %v", err)
+		}
+	case <-time.After(r.suite.Bound):
+		r.Error("close does not end")
+		for _, b := range senders {
+			b.Close()
+		}
+	}
+}
+
 // closedCalls checks what each method of a closed endpoint says.
 func closedCalls(r *rig, a *node, peer transports.Peer) {
 	ctx := context.Background()

@@ -68,6 +68,7 @@ var cases = []testCase{
 	{"dead-sender", testDeadSender},
 	{"unreachable-peer", testUnreachablePeer},
 	{"close", testClose},
+	{"close-of-a-receiver", testCloseOfReceiver},
 	{"nothing-left", testNothingLeft},
 }
 

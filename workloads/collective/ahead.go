@@ -17,7 +17,7 @@ type ahead struct {
 }
 
 const (
-	// aheadBytes and aheadPlaces bound the memory.
+	// aheadBytes and aheadPlaces bound the memory, of which there are two places in any case.
 	aheadBytes  = 1 << 20
 	aheadPlaces = 32
 	// aheadID is the bit of a request's ID that says that the others are a place.

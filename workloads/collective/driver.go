@@ -32,13 +32,12 @@ func (d *driver) turn(ctx context.Context, handle func(transports.Completion) er
 	return ctx.Err()
 }
 
-// postAll posts what is pending, and waits only for room.
-func (d *driver) postAll(ctx context.Context, handle func(transports.Completion) error) error {
-	err := d.postPending(ctx)
-	for err == nil && len(d.pending) > 0 {
-		err = d.turn(ctx, handle)
+// post posts what can be posted, and where that is not all waits for room.
+func (d *driver) post(ctx context.Context, handle func(transports.Completion) error) error {
+	if err := d.postPending(ctx); err != nil || len(d.pending) == 0 {
+		return err
 	}
-	return err
+	return d.turn(ctx, handle)
 }
 
 // take handles a completion, unless it is the failure of a peer or of a request.

@@ -1,10 +1,12 @@
 package collective
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -67,6 +69,89 @@ func TestEagerBackToBack(t *testing.T) {
 	}
 }
 
+// late is an endpoint that tells late of what arrived, and holds that it is still as it was posted.
+type late struct {
+	transports.Endpoint
+	random  *rand.Rand
+	posted  []transports.Request // that were not told of, with copies of their bytes in More
+	held    []transports.Completion
+	changed int // messages, before they were told of
+}
+
+func (l *late) Post(ctx context.Context, requests []transports.Request) (int, error) {
+	n, err := l.Endpoint.Post(ctx, requests)
+	for _, r := range requests[:n] {
+		r.More = [][]byte{slices.Clone(r.Local)}
+		l.posted = append(l.posted, r)
+	}
+	return n, err
+}
+
+func (l *late) Poll(completions []transports.Completion) (n int) {
+	for _, c := range completions[:l.Endpoint.Poll(completions)] {
+		if c.Op == transports.OpWriteImm {
+			l.held = append(l.held, c)
+			continue
+		}
+		completions[n] = c
+		n++
+	}
+	for n < len(completions) && len(l.held) > 0 && l.random.IntN(8) == 0 {
+		c := l.held[0]
+		completions[n], l.held = c, l.held[1:]
+		n++
+		i := slices.IndexFunc(l.posted, func(r transports.Request) bool { return r.ID == c.ID && r.Peer == c.Peer })
+		if !bytes.Equal(l.posted[i].Local, l.posted[i].More[0]) {
+			l.changed++
+		}
+		l.posted = slices.Delete(l.posted, i, i+1)
+	}
+	return n
+}
+
+func (l *late) Wait(ctx context.Context) error {
+	if len(l.held) == 0 {
+		return l.Endpoint.Wait(ctx)
+	}
+	runtime.Gosched()
+	return ctx.Err()
+}
+
+// TestAheadWaitsForRoom holds that nothing is sent from a place of which something is under
+// way, also while the numbers of operations begin anew.
+func TestAheadWaitsForRoom(t *testing.T) {
+	for _, count := range []int{1000, 32 << 10} { // in many places, and in two
+		p := program(t, schedule.AllReduce, "recursive-doubling", 8, 0, Data{Count: count})
+		for seed := range uint64(4) {
+			number := uint64(0)
+			memory := openMemory(seed)
+			runners := newRunners(t, p, func() transports.Endpoint {
+				number++
+				return &late{Endpoint: memory(), random: rand.New(rand.NewPCG(seed, number))}
+			})
+			group, ctx := errgroup.WithContext(t.Context())
+			for rank, r := range runners {
+				r.current = clearToSend - 30
+				for i := range r.peers {
+					r.peers[i].cleared = r.current
+				}
+				group.Go(func() error { return repeat(ctx, r, rank, 60) })
+			}
+			if err := group.Wait(); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			for rank, r := range runners {
+				if changed := r.config.Endpoint.(*late).changed; changed > 0 {
+					t.Errorf("seed %d: rank %d changed %d messages under way", seed, rank, changed)
+				}
+				if r.run.outstanding != 0 || r.ahead.outstanding != 0 || slices.Max(r.ahead.under) != 0 || len(r.early) != 0 {
+					t.Errorf("seed %d: rank %d ends with %d requests, %d ahead %v, %d messages early", seed, rank, r.run.outstanding, r.ahead.outstanding, r.ahead.under, len(r.early))
+				}
+			}
+		}
+	}
+}
+
 // repeat does operations at one rank, now and then after a pause.
 func repeat(ctx context.Context, r *Runner, rank, operations int) error {
 	pattern, err := NewPattern(r.config.Program.Pattern(rank))
@@ -86,6 +171,9 @@ func repeat(ctx context.Context, r *Runner, rank, operations int) error {
 		}
 		if _, err := run(ctx, mode); err != nil {
 			return err
+		}
+		if r.run.outstanding != 0 {
+			return fmt.Errorf("operation %d at rank %d: %d requests outstanding at its end", i, rank, r.run.outstanding)
 		}
 		if wrong := r.Wrong(pattern, mode, i); wrong > 0 {
 			return fmt.Errorf("operation %d at rank %d: %d wrong", i, rank, wrong)

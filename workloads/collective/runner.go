@@ -302,8 +302,10 @@ func (r *Runner) operate(ctx context.Context, mode Mode, ahead bool) (Traffic, e
 		}
 		r.work()
 	}
-	if err := r.driver.postAll(ctx, r.handle); err != nil {
-		return r.run.traffic, r.failed(mode, err)
+	for len(r.driver.pending) > 0 { // the last of what it sends: nobody waits for that to arrive
+		if err := r.driver.post(ctx, r.handle); err != nil {
+			return r.run.traffic, r.failed(mode, err)
+		}
 	}
 	return r.run.traffic, nil
 }
@@ -313,7 +315,7 @@ func (r *Runner) failed(mode Mode, err error) error {
 }
 
 func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
-	first := r.current == 0
+	first := r.run.mode == nil
 	r.current = (r.current + 1) &^ clearToSend
 	r.driver.pending = r.driver.pending[:0]
 	o := &r.run

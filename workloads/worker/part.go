@@ -127,7 +127,7 @@ func (c *workerConfig) shapes() ([][]shape, error) {
 			case c.Kind == AllToAll && c.Algorithm != MSCCL && !c.shortExchange(size):
 				m := c.matrix(size)
 				s = shape{input: c.Type.Size() * m.InputLen(c.Rank), output: c.Type.Size() * m.OutputLen(c.Rank)}
-			case c.Kind == AllReduce && algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum && len(c.Channels) == 0 && (c.lossy() || !collective.IsShort(int(size))):
+			case c.Kind == AllReduce && algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum && len(c.Channels) == 0 && (c.lossy() || !isShort(int(size), c.Ranks)):
 				s = shape{input: int(size), output: int(size)}
 			default:
 				var err error
@@ -143,14 +143,18 @@ func (c *workerConfig) shapes() ([][]shape, error) {
 
 // shortExchange says that the job's blocks are those of a short exchange, and may go at once.
 func (c *workerConfig) shortExchange(size units.Bytes) bool {
-	return c.Algorithm == Direct && c.Skew == 0 && c.Rates == nil && len(c.Channels) == 0 && isShortExchange(int(size), c.Ranks, c.Type)
+	return c.Algorithm == Direct && c.Skew == 0 && len(c.Channels) == 0 && isShortExchange(int(size), c.Ranks, c.Type)
 }
 
 // isShortExchange says that an all-to-all of so many bytes of each rank has blocks of one length
 // which are so short that they go without leave, as a program's.
 func isShortExchange(bytes, ranks int, t element.Type) bool {
-	return collective.IsShort(bytes) && bytes%(ranks*t.Size()) == 0
+	return isShort(bytes, ranks) && bytes%(ranks*t.Size()) == 0
 }
+
+// isShort says that a buffer's messages go without leave where a program sends them. Those of more
+// ranks are proved too slowly for that.
+func isShort(bytes, ranks int) bool { return collective.IsShort(bytes) && ranks <= 16 }
 
 // matrix is what ranks send in an all-to-all.
 func (c *workerConfig) matrix(size units.Bytes) collective.Matrix {
