@@ -120,6 +120,7 @@ func TestControlledAllToAll(t *testing.T) {
 			if algorithm == Direct {
 				least /= 3 // at once
 			}
+			least = least * 3 / 4 // rd may catch up by some packets after a pause
 			if control == spec.ControlOffline && result.OutOfPlace.Min.Seconds() < float64(least)/rate {
 				t.Errorf("%s: %v for %d bits at its rates", algorithm, result.OutOfPlace.Min, least)
 			}
