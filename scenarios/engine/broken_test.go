@@ -153,7 +153,10 @@ func TestLinkThatStaysDown(t *testing.T) {
 	text := strings.Replace(strings.Replace(withoutFidelity(ring), "200mbit", "20mbit", 1), "iterations: 2, warmup: 1}", "iterations: 1000, warmup: 0, timeout: 4s, background: true}\n  - sleep: 1s\n  - link: {where: \"h2--*\", state: down}", 1)
 	o := options(t, text)
 	r := runAll(t, t.Context(), o)
-	if r.Verdict != verdict.Fail || !strings.Contains(r.Reason, "step workload ar: ") || r.Steps[1].State != report.Failed {
+	failed := r.Verdict == verdict.Fail && strings.Contains(r.Reason, "step workload ar: ")
+	// A queue that two readings found filled may have been empty in between.
+	busy := r.Verdict == verdict.Overloaded && r.Fidelity.Verdict == report.Overloaded && strings.Contains(r.Reason, "that a step failed proves nothing")
+	if !failed && !busy || r.Steps[1].State != report.Failed {
 		t.Errorf("%s: %s; want the workload's step to fail", r.Verdict, r.Reason)
 	}
 	if got := verdicts(r)[:3]; got[0] != verdict.Inconclusive || got[1] != verdict.Inconclusive || got[2] != verdict.Inconclusive {
