@@ -141,7 +141,7 @@ func TestBrokenEndpointsAreRejected(t *testing.T) {
 		{"any number of pieces", flaws{tooManyPieces: true}, []string{"gather-lists"}, false},
 		{"cancellation ignored", flaws{ignoreCancel: true}, []string{"cancel-waiting"}, false},
 		{"canceled requests forgotten", flaws{loseCanceled: true}, []string{"cancel-waiting", "cancel-moving"}, false},
-		{"canceled requests delivered", flaws{deliverCanceled: true}, []string{"cancel-waiting"}, false},
+		{"canceled requests delivered", flaws{deliverCanceled: true}, []string{"cancel-waiting"}, true},
 		{"holes not told of", flaws{hideHoles: true}, []string{"droppable"}, false},
 		{"holes elsewhere", flaws{moveHoles: true}, []string{"droppable"}, false},
 		{"more holes than allowed", flaws{dropMore: true}, []string{"droppable"}, false},
