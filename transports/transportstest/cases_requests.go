@@ -64,19 +64,18 @@ func testUnsignaled(r *rig) {
 	const most, largest = 200, 1 << 16
 	target := b.area(most * largest)
 	local := make([]byte, largest)
+	size := func(i int) int { return []int{largest, 0, 100}[i%3] }
 	sent := 0
 	for round, burst := range []int{1, 2, 65, most, 3} {
 		fill(local, round)
 		for i := range burst {
-			size := []int{largest, 0, 100}[i%3]
-			a.post(transports.Request{ID: uint64(sent), Op: transports.OpWriteImm, Peer: ab, Local: local[:size],
+			a.post(transports.Request{ID: uint64(sent), Op: transports.OpWriteImm, Peer: ab, Local: local[:size(i)],
 				Remote: target.remote, Offset: uint64(i * largest), Imm: uint32(sent), Unsignaled: i < burst-1})
 			sent++
 		}
 		r.until("unsignaled messages and one that is waited for", func() bool { return len(a.sent) >= sent && len(b.received) >= sent })
 		for i := range burst {
-			size := []int{largest, 0, 100}[i%3]
-			r.holds(target.buf[i*largest:][:size], round)
+			r.holds(target.buf[i*largest:][:size(i)], round)
 		}
 	}
 	a.succeeded(sent)

@@ -26,8 +26,8 @@ import (
 )
 
 // AllToAll is the kind of an operation in which each rank sends an equal part of its
-// buffer to each one; the other kinds are those of package schedule.
-const AllToAll schedule.Kind = "all-to-all"
+// buffer to each one.
+const AllToAll = schedule.AllToAll
 
 // Transfer is the kind that carries a message from a group's first rank to its second.
 const Transfer = schedule.Broadcast
@@ -368,7 +368,7 @@ func fits(who string, bytes, most uint64) error {
 }
 
 func (p *Program) checkOperation(o *Operation) error {
-	if o.Kind != AllToAll && len(schedule.Algorithms(o.Kind)) == 0 {
+	if len(schedule.Algorithms(o.Kind)) == 0 {
 		return fmt.Errorf("kind %q is not known", o.Kind)
 	}
 	if len(o.Ranks) < 2 {

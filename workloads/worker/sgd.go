@@ -156,11 +156,11 @@ func (t *learning) fill(id operationID) {
 	}
 }
 
-func (t *learning) operate(ctx context.Context, id operationID, _ bool) (collective.Traffic, error) {
+func (t *learning) operate(ctx context.Context, id operationID, more bool) (collective.Traffic, error) {
 	if t.err != nil {
 		return collective.Traffic{}, t.err
 	}
-	return t.part.operate(ctx, id, false)
+	return t.part.operate(ctx, id, more)
 }
 
 // finite notes that the training has diverged where a number is none.
