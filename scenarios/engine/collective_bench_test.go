@@ -41,7 +41,7 @@ type besideGroup struct {
 }
 
 var besideGroups = []besideGroup{
-	{5, 50, []units.Bytes{1 << 10, 8 << 10, 64 << 10}},
+	{50, 500, []units.Bytes{1 << 10, 8 << 10, 64 << 10}},
 	{2, 10, []units.Bytes{512 << 10, 4 << 20}},
 	{1, 3, []units.Bytes{64 << 20}},
 }
@@ -151,20 +151,8 @@ func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
 }
 
 func newBeside(b *testing.B, ranks int, links besideLinks) *beside {
-	s := &beside{b: b, ranks: ranks, port: 29500}
-	file := filepath.Join(b.TempDir(), "beside.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, besideNodes, links.mtu, ranks, ranks, links.mtu), 0o644); err != nil {
-		b.Fatal(err)
-	}
-	_, p, err := testbed.Load(file)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if s.tb, err = testbed.Up(b.Context(), p, testbed.Options{}); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { s.tb.Down(context.WithoutCancel(b.Context())) })
-	s.unshape(links.offloads)
+	s := upBeside(b, ranks, links)
+	var err error
 	// Not under /tmp, of which every node has its own.
 	if s.folder, err = os.MkdirTemp("/var/tmp", "railbed-beside-"); err != nil {
 		b.Fatal(err)
@@ -181,6 +169,25 @@ func newBeside(b *testing.B, ranks int, links besideLinks) *beside {
 	}
 	os.Chmod(s.folder, 0o755)
 	s.serveLaunches()
+	return s
+}
+
+// upBeside brings up the nodes and links alone.
+func upBeside(b *testing.B, ranks int, links besideLinks) *beside {
+	s := &beside{b: b, ranks: ranks, port: 29500}
+	file := filepath.Join(b.TempDir(), "beside.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, besideNodes, links.mtu, ranks, ranks, links.mtu), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	_, p, err := testbed.Load(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if s.tb, err = testbed.Up(b.Context(), p, testbed.Options{}); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { s.tb.Down(context.WithoutCancel(b.Context())) })
+	s.unshape(links.offloads)
 	return s
 }
 
@@ -255,7 +262,7 @@ func (s *beside) railbed(kind, algorithm string) times {
 	for _, g := range besideGroups {
 		result, err := worker.Run(s.b.Context(), worker.Job{
 			Name: "beside", Kind: kind, Algorithm: algorithm, Ranks: p.Ranks, Iterations: g.iterations, Warmup: g.warmup,
-			Sweep: &worker.Sweep{Sizes: g.sizes, Average: worker.MeanRank},
+			Sweep: &worker.Sweep{Sizes: g.sizes, Average: worker.MeanRank, BusyPoll: true},
 		}, nodes, nil)
 		if err != nil {
 			s.b.Fatal(err)

@@ -96,7 +96,8 @@ and report over channels of their own. Sizes are those of nccl-tests, and so is 
 stands in the columns: a time is that of all iterations divided by their number, busbw
 scales it to what each link carries, and #wrong is from a look at each element of each
 rank's result in -c further operations with other data. Times are those of the testbed's
-clock.
+clock. Over tcp, and where no soft switch needs the processors, ranks whose results are
+up to 32 KiB look for messages before they sleep.
 
 Options are those of nccl-tests but for -t, the testbed; -o is the operation, and the
 output's format is --output. As there, -d all, -o all and -r all (or -1) run everything with

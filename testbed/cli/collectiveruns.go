@@ -149,7 +149,7 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 	if err := o.parseSizes(); err != nil {
 		return job, err
 	}
-	job.Sweep = &worker.Sweep{Checks: o.checks, Average: averages[o.average]}
+	job.Sweep = &worker.Sweep{Checks: o.checks, Average: averages[o.average], BusyPoll: !p.Soft()}
 	job.InPlace = job.Kind != worker.AllToAll && job.Kind != worker.Barrier
 	if o.algorithm == spec.InNetwork {
 		if job.Aggregator, err = worker.FindAggregator(p, job.Ranks, o.at); err == nil && job.Family == 6 {

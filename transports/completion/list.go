@@ -55,6 +55,13 @@ func (l *List[T]) pollLocked(to []T) int {
 	return n
 }
 
+// Empty says that nothing waits to be polled and that more may come.
+func (l *List[T]) Empty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head == len(l.items) && !l.closed
+}
+
 // Wait returns nil once there is something to poll, transports.ErrClosed when the
 // list is closed and empty, and the context's error when that is done.
 func (l *List[T]) Wait(ctx context.Context) error {

@@ -44,7 +44,8 @@ type peer struct {
 	out     *net.TCPConn
 	in      *incoming
 	known   []Flow
-	running int // goroutines of both connections
+	watched []int32 // of its connections, by busyPoll
+	running int     // goroutines of both connections
 	how     ending
 }
 
@@ -126,6 +127,7 @@ func (p *peer) fail(err error, how ending) {
 		return
 	}
 	p.err = err
+	p.endpoint.busy.forget(p.watched)
 	if p.posted > p.acked {
 		how = abrupt // replies may still come, and nobody would read them
 	}
@@ -184,12 +186,15 @@ func (p *peer) flows() []Flow {
 	return append([]Flow(nil), p.known...)
 }
 
-func (p *peer) recordLocked(conn net.Conn, connecting bool) {
+func (p *peer) recordLocked(conn *net.TCPConn, connecting bool) {
 	p.known = append(p.known, Flow{
 		Peer: p.number, Connecting: connecting,
 		Local:  addrPort(conn.LocalAddr()),
 		Remote: addrPort(conn.RemoteAddr()),
 	})
+	if p.err == nil {
+		p.watched = append(p.watched, p.endpoint.busy.watch(conn))
+	}
 }
 
 func addrPort(a net.Addr) netip.AddrPort {

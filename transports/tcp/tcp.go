@@ -86,6 +86,7 @@ type Endpoint struct {
 	deviceBound bool
 	listener    *net.TCPListener
 	completions *completion.Queue
+	busy        busyPoll
 	handshakes  chan struct{} // one token per hello being read
 	goroutines  sync.WaitGroup
 	ctx         context.Context // ends with Close; bounds connects
@@ -249,7 +250,10 @@ func (e *Endpoint) Poll(completions []transports.Completion) int {
 }
 
 // Wait implements transports.Endpoint.
-func (e *Endpoint) Wait(ctx context.Context) error { return e.completions.Wait(ctx) }
+func (e *Endpoint) Wait(ctx context.Context) error {
+	e.look(ctx)
+	return e.completions.Wait(ctx)
+}
 
 // Counters is safe to call at any time, also after Close.
 func (e *Endpoint) Counters() Counters {

@@ -106,6 +106,9 @@ func (w *rank) openLanes() error {
 		if err := w.lane.open(&w.config); err != nil {
 			return err
 		}
+		if e, can := w.endpoint.(tcpEndpoint); can {
+			w.setBusyPoll = e.SetBusyPoll
+		}
 		w.timer = &waitTimer{endpoint: w.endpoint}
 		w.endpoint = w.timer
 		w.lanes = []*lane{&w.lane}

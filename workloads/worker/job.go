@@ -412,7 +412,7 @@ func (j Job) config(i int) *workerConfig {
 		Port: uint16(j.BasePort + i), Warmup: j.Warmup, Iterations: j.Iterations, InPlace: j.InPlace,
 	}
 	if j.Sweep != nil {
-		c.Together, c.Checks = true, j.Sweep.Checks
+		c.Together, c.Checks, c.BusyPoll = true, j.Sweep.Checks, j.Sweep.BusyPoll
 	}
 	if j.SGD != nil {
 		c.SGD, c.SGDSecret, c.Seed = j.SGD, j.sgdSecret, j.Seed

@@ -73,6 +73,7 @@ type workerConfig struct {
 	Warmup      int            `json:"warmup,omitempty"`
 	Iterations  int            `json:"iterations"`
 	InPlace     bool           `json:"in_place,omitempty"`
+	BusyPoll    bool           `json:"busy_poll,omitempty"`
 	Together    bool           `json:"together,omitempty"`
 	Checks      int            `json:"checks,omitempty"`
 	PeerTimeout units.Duration `json:"peer_timeout,omitzero"`

@@ -22,6 +22,10 @@ type Sweep struct {
 	Checks int
 	// Average says whose time an operation took. Default: that of the slowest rank.
 	Average Average
+	// BusyPoll has ranks that do short operations over tcp look for messages before they
+	// sleep (tcp.Endpoint.SetBusyPoll): not where others need the processors, as soft
+	// switches do.
+	BusyPoll bool
 }
 
 // Range is sizes from one to another, as nccl-tests takes them.

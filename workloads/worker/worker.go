@@ -101,6 +101,8 @@ type rank struct {
 	busy     work       // where several wait
 	lane                // of a rank without channels
 	lanes    []*lane    // of the channels, or that one
+	// setBusyPoll is that of the endpoint; nil is none.
+	setBusyPoll func(time.Duration)
 }
 
 // read hands messages over until the channel ends, and then ends the worker.
@@ -247,6 +249,13 @@ func (w *rank) end(ctx context.Context) error {
 	return err
 }
 
+// How Sweep.BusyPoll is done: the largest result of an operation, and the time. Up to there
+// messages come sooner than a sleep and a wake-up take.
+const (
+	busyPollBytes = 32 << 10
+	busyPollTime  = 100 * time.Microsecond
+)
+
 // round does the operations of a round: the data before and the check after are
 // outside the time that it reports.
 func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error {
@@ -264,6 +273,10 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 	}
 	done := &operationDone{operationID: id}
 	last := r.before + r.count - 1
+	if w.setBusyPoll != nil && w.config.BusyPoll && last > 0 && len(output) <= busyPollBytes {
+		w.setBusyPoll(busyPollTime)
+		defer w.setBusyPoll(0)
+	}
 	for i := range r.before {
 		t, err := p.operate(ctx, id, i < last)
 		if err != nil {
