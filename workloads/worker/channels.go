@@ -93,7 +93,7 @@ type lane struct {
 // open makes the endpoint.
 func (l *lane) open(c *workerConfig) error {
 	l.peers, l.endpoints = map[transports.Peer]int{}, map[int]transports.Peer{}
-	endpoint, err := open(c, func(p transports.Peer) int { return l.peers[p] })
+	endpoint, err := whenFree(func() (endpoint, error) { return open(c, func(p transports.Peer) int { return l.peers[p] }) })
 	if err == nil {
 		l.endpoint = endpoint
 	}

@@ -130,7 +130,9 @@ type inNetwork struct {
 // aggregate meets the other ranks and has a switch do the operations.
 func (w *rank) aggregate(ctx context.Context) error {
 	c := &w.config
-	client, err := aggregation.Dial(netip.AddrPortFrom(c.Addr, c.Port), c.Aggregator.Addr, c.Aggregator.Config, clock.New(c.Dilation))
+	client, err := whenFree(func() (*aggregation.Client, error) {
+		return aggregation.Dial(netip.AddrPortFrom(c.Addr, c.Port), c.Aggregator.Addr, c.Aggregator.Config, clock.New(c.Dilation))
+	})
 	if err != nil {
 		return err
 	}

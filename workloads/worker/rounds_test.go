@@ -41,6 +41,7 @@ func TestSweeps(t *testing.T) {
 				j.Root = 2
 			}
 			j = sweepOf(j, 2, sizes...)
+			j.Sweep.BusyPoll = c.ranks > 3
 			var rows int
 			result, err := Run(t.Context(), j, goroutines{}, func(p Progress) {
 				if p.Row != nil && p.Row.Size != uint64(sizes[rows]) {

@@ -1,9 +1,11 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"railbed/fabric/clock"
@@ -42,6 +44,22 @@ func open(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 		return openRoCE(c)
 	}
 	return nil, fmt.Errorf("a transport %q is not something this worker has", c.Transport)
+}
+
+// Workers whose coordinator was killed end by themselves, but not at once: portPatience is how
+// long the next ones wait for their ports.
+const (
+	portPatience = 2 * time.Second
+	portLook     = 20 * time.Millisecond
+)
+
+// whenFree opens something whose port another process may be about to give back.
+func whenFree[T any](open func() (T, error)) (opened T, err error) {
+	for end := time.Now().Add(portPatience); ; time.Sleep(portLook) {
+		if opened, err = open(); !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			return opened, err
+		}
+	}
 }
 
 // openRD is open for reliable datagrams.
