@@ -19,6 +19,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/spec"
+	"railbed/transports/wire"
 	"railbed/workloads/collective/perf"
 	"railbed/workloads/collective/schedule"
 	"railbed/workloads/worker"
@@ -30,8 +31,8 @@ name: beside-%d-%d
 fabric:
   topology: single-switch
   params: {hosts: %d}
-  switch: {kind: bridge}
-  links: {default: {mtu: %d}}
+  switch: {%s}
+  links: {default: {mtu: %d%s}}
 `
 
 // besideGroup is sizes with their numbers of operations.
@@ -46,6 +47,13 @@ var besideGroups = []besideGroup{
 	{1, 3, []units.Bytes{64 << 20}},
 }
 
+// ratedGroups are those of links that keep their rate.
+var ratedGroups = []besideGroup{
+	{5, 20, []units.Bytes{8 << 10, 64 << 10}},
+	{1, 3, []units.Bytes{512 << 10, 4 << 20}},
+	{1, 1, []units.Bytes{64 << 20}},
+}
+
 // openMPI is the settings of OpenMPI, the best of a sweep over its algorithms of both
 // collectives (coll_tuned, with and without segments of 64 KiB to 1 MiB) and its eager limits.
 var openMPI = map[string][]string{
@@ -58,6 +66,7 @@ var openMPI = map[string][]string{
 type beside struct {
 	b       *testing.B
 	tb      *testbed.Testbed
+	groups  []besideGroup
 	ranks   int
 	folder  string
 	program string
@@ -79,7 +88,7 @@ type times map[units.Bytes]float64
 func BenchmarkCollectivesBesideOpenMPI(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI)
 	for _, kind := range []string{worker.AllReduce, worker.AllToAll} {
-		for _, links := range []besideLinks{{1500, false}, {9000, false}, {1500, true}} {
+		for _, links := range []besideLinks{{mtu: 1500}, {mtu: 9000}, {mtu: 1500, offloads: true}} {
 			for _, ranks := range []int{2, 4, 8, 16} {
 				b.Run(fmt.Sprintf("%s/%v/ranks=%d", kind, links, ranks), func(b *testing.B) { besideOpenMPI(b, kind, ranks, links) })
 			}
@@ -90,14 +99,41 @@ func BenchmarkCollectivesBesideOpenMPI(b *testing.B) {
 // besideLinks are what the nodes are linked by.
 type besideLinks struct {
 	mtu      int
-	offloads bool // veths as the kernel makes them: frames are segmented and summed by nobody
+	offloads bool   // veths as the kernel makes them: frames are segmented and summed by nobody
+	rate     string // of links to a soft switch; empty are those to a bridge, without one
 }
 
 func (l besideLinks) String() string {
 	if l.offloads {
 		return fmt.Sprintf("mtu=%d-offloads", l.mtu)
 	}
+	if l.rate != "" {
+		return fmt.Sprintf("mtu=%d-%s", l.mtu, l.rate)
+	}
 	return fmt.Sprintf("mtu=%d", l.mtu)
+}
+
+// file is the testbed's.
+func (l besideLinks) file(ranks int) []byte {
+	kind, rate := "kind: bridge", ""
+	if l.rate != "" {
+		kind, rate = fmt.Sprintf("kind: soft, aggregation: {slots: 64, elements: %d, timeout: 5s}", l.elements()), ", rate: "+l.rate
+	}
+	return fmt.Appendf(nil, besideNodes, l.mtu, ranks, ranks, kind, l.mtu, rate)
+}
+
+// elements of a message to the switch, of 4 bytes each: what fits with its headers.
+func (l besideLinks) elements() int {
+	return min((l.mtu-28-wire.AggregationLen)/4, 2048)
+}
+
+// BenchmarkInNetworkBesideOpenMPI is the same for all-reduces between four nodes on a soft switch
+// that adds up, whose links keep their rate.
+func BenchmarkInNetworkBesideOpenMPI(b *testing.B) {
+	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI)
+	for _, links := range []besideLinks{{mtu: 1500, rate: "100mbit"}, {mtu: 9000, rate: "200mbit"}} {
+		b.Run(links.String(), func(b *testing.B) { besideOpenMPI(b, worker.AllReduce, 4, links) })
+	}
 }
 
 func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
@@ -106,6 +142,9 @@ func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
 	names := []string{"openmpi", "openmpi, ring", "openmpi, pieces"}
 	if kind == worker.AllToAll {
 		own, names = []string{spec.Direct, spec.Pairwise}, names[:1]
+	}
+	if links.rate != "" {
+		own[1] = spec.InNetwork
 	}
 	var contestants []contestant
 	for _, algorithm := range own {
@@ -131,7 +170,7 @@ func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
 			}
 		}
 	}
-	for _, g := range besideGroups {
+	for _, g := range s.groups {
 		for _, size := range g.sizes {
 			var ours, best float64 // of each side's ways, the best for the size
 			for i, c := range contestants {
@@ -174,9 +213,12 @@ func newBeside(b *testing.B, ranks int, links besideLinks) *beside {
 
 // upBeside brings up the nodes and links alone.
 func upBeside(b *testing.B, ranks int, links besideLinks) *beside {
-	s := &beside{b: b, ranks: ranks, port: 29500}
+	s := &beside{b: b, ranks: ranks, port: 29500, groups: besideGroups}
+	if links.rate != "" {
+		s.groups = ratedGroups
+	}
 	file := filepath.Join(b.TempDir(), "beside.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, besideNodes, links.mtu, ranks, ranks, links.mtu), 0o644); err != nil {
+	if err := os.WriteFile(file, links.file(ranks), 0o644); err != nil {
 		b.Fatal(err)
 	}
 	_, p, err := testbed.Load(file)
@@ -187,7 +229,9 @@ func upBeside(b *testing.B, ranks int, links besideLinks) *beside {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { s.tb.Down(context.WithoutCancel(b.Context())) })
-	s.unshape(links.offloads)
+	if links.rate == "" {
+		s.unshape(links.offloads)
+	}
 	return s
 }
 
@@ -259,11 +303,16 @@ func (s *beside) railbed(kind, algorithm string) times {
 	p, found := s.tb.Plan(), times{}
 	nodes := worker.NewNodes(s.b.Context(), s.tb, func(string) (io.Writer, io.Writer, error) { return os.Stderr, os.Stderr, nil })
 	defer nodes.Close()
-	for _, g := range besideGroups {
-		result, err := worker.Run(s.b.Context(), worker.Job{
+	for _, g := range s.groups {
+		job := worker.Job{
 			Name: "beside", Kind: kind, Algorithm: algorithm, Ranks: p.Ranks, Iterations: g.iterations, Warmup: g.warmup,
-			Sweep: &worker.Sweep{Sizes: g.sizes, Average: worker.MeanRank, BusyPoll: true},
-		}, nodes, nil)
+			Sweep: &worker.Sweep{Sizes: g.sizes, Average: worker.MeanRank, BusyPoll: !p.Soft()},
+		}
+		if algorithm == spec.InNetwork {
+			job.Transport, job.Aggregator = worker.InSwitch, s.aggregator()
+		}
+		result, err := worker.Run(s.b.Context(), job, nodes, nil)
+		job.Aggregator.End()
 		if err != nil {
 			s.b.Fatal(err)
 		}
@@ -274,10 +323,22 @@ func (s *beside) railbed(kind, algorithm string) times {
 	return found
 }
 
-// besideArguments are those of the peers' programs.
-func besideArguments(kind string) []string {
+// aggregator is the job of the switch, for the next collective.
+func (s *beside) aggregator() *worker.Aggregator {
+	a, err := worker.FindAggregator(s.tb.Plan(), s.tb.Plan().Ranks, "")
+	if err == nil {
+		err = a.Begin(s.b.Context(), s.tb)
+	}
+	if err != nil {
+		s.b.Fatal(err)
+	}
+	return a
+}
+
+// arguments are those of the peers' programs.
+func (s *beside) arguments(kind string) []string {
 	arguments := []string{strings.ReplaceAll(strings.Replace(kind, "all-to-all", "alltoall", 1), "-", "")}
-	for _, g := range besideGroups {
+	for _, g := range s.groups {
 		for _, size := range g.sizes {
 			arguments = append(arguments, fmt.Sprintf("%d:%d:%d", uint64(size), g.warmup, g.iterations))
 		}
@@ -294,7 +355,7 @@ func (s *beside) openMPI(kind string, settings []string) times {
 	args := slices.Concat([]string{"--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
 		"--mca", "plm_rsh_agent", filepath.Join(s.folder, "agent"), "--mca", "plm_rsh_no_tree_spawn", "1",
 		"--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0", "--mca", "mpi_yield_when_idle", "1"},
-		settings, []string{"--host", strings.Join(hosts, ","), "-np", fmt.Sprint(s.ranks), "--map-by", "node", s.program}, besideArguments(kind))
+		settings, []string{"--host", strings.Join(hosts, ","), "-np", fmt.Sprint(s.ranks), "--map-by", "node", s.program}, s.arguments(kind))
 	var output, errs bytes.Buffer
 	mpirun := s.tb.Node("h0").Command(s.b.Context(), "mpirun", args...)
 	mpirun.Stdout, mpirun.Stderr = &output, &errs
@@ -312,7 +373,7 @@ func (s *beside) gloo(kind string) times {
 	outputs := make([]bytes.Buffer, len(ranks))
 	var all []*testbed.Cmd
 	for i, r := range ranks {
-		args := append([]string{filepath.Join(s.folder, "collective.py"), fmt.Sprint(i), fmt.Sprint(len(ranks)), meet}, besideArguments(kind)...)
+		args := append([]string{filepath.Join(s.folder, "collective.py"), fmt.Sprint(i), fmt.Sprint(len(ranks)), meet}, s.arguments(kind)...)
 		cmd := s.tb.Node(r.Node).Command(s.b.Context(), "/usr/bin/python3", args...)
 		cmd.Env = []string{"GLOO_SOCKET_IFNAME=" + r.NIC, "OMP_NUM_THREADS=1"}
 		cmd.Stdout, cmd.Stderr = &outputs[i], os.Stderr
@@ -332,7 +393,7 @@ func (s *beside) gloo(kind string) times {
 // read reads lines of a size and its microseconds.
 func (s *beside) read(output io.Reader) times {
 	found := times{}
-	for _, g := range besideGroups {
+	for _, g := range s.groups {
 		for range g.sizes {
 			var size uint64
 			var us float64

@@ -32,7 +32,7 @@ const (
 // is a node's frames without their Ethernet headers, in Gbit/s.
 func BenchmarkFramesBesideCollectives(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Testbed)
-	for _, links := range []besideLinks{{1500, false}, {9000, false}} {
+	for _, links := range []besideLinks{{mtu: 1500}, {mtu: 9000}} {
 		for _, driver := range []port.Driver{port.Packet, port.XDP} {
 			b.Run(fmt.Sprintf("%v/%s", links, driver), func(b *testing.B) {
 				s := upBeside(b, 4, links)

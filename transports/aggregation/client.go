@@ -18,12 +18,8 @@ import (
 // Client is a worker with a UDP socket. It is not safe for concurrent use.
 type Client struct {
 	worker *Worker
-	conn   *net.UDPConn
+	socket *socket
 	clock  *clock.Clock
-	buffer []byte
-	// control is for the time at which a datagram arrived.
-	control [64]byte
-	waited  time.Duration
 }
 
 // Dial makes a client: local is the address and port of the worker's NIC, job an
@@ -43,18 +39,19 @@ func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (
 	if err := conn.SetReadBuffer(c.Slots * 2 * wire.AggregationLongest(c.Elements)); err != nil {
 		return nil, errors.Join(fmt.Errorf("aggregate: %w", err), conn.Close())
 	}
-	if err := stamp(conn); err != nil {
+	socket, err := newSocket(conn, wire.AggregationLongest(c.Elements))
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("aggregate: %w", err), conn.Close())
 	}
 	if keeper == nil {
 		keeper = clock.New(1)
 	}
-	return &Client{worker: w, conn: conn, clock: keeper, buffer: make([]byte, 1<<16)}, nil
+	return &Client{worker: w, socket: socket, clock: keeper}, nil
 }
 
 // Close closes the socket. The switch still answers other workers.
 func (c *Client) Close() error {
-	if err := c.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := c.socket.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
@@ -62,7 +59,7 @@ func (c *Client) Close() error {
 
 // Waited is how long the worker had nothing to do because the sums of what it had sent had not
 // come yet: the switch waited for others. In real time.
-func (c *Client) Waited() time.Duration { return c.waited }
+func (c *Client) Waited() time.Duration { return c.socket.waited }
 
 // Counters are the worker's.
 func (c *Client) Counters() Counters { return c.worker.Counters() }
@@ -95,31 +92,29 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 	if err := begin(); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) }) // fails only once closed
+	stop := context.AfterFunc(ctx, func() { _ = c.socket.conn.SetReadDeadline(time.Unix(1, 0)) }) // fails only once closed
 	defer stop()
+	next := func() []byte { return w.Poll(c.now()) }
 	for !w.Done() {
-		for message := w.Poll(c.now()); message != nil; message = w.Poll(c.now()) {
-			if _, err := c.conn.Write(message); err != nil && !passing(err) {
-				return c.fail(fmt.Errorf("aggregate: %w", err))
-			}
+		if err := c.socket.send(next); err != nil && !passing(err) {
+			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
 		if w.Done() {
 			break
 		}
-		deadline := c.clock.Real(w.Next())
-		if err := c.conn.SetReadDeadline(deadline); err != nil {
+		if err := c.socket.until(c.clock.Real(w.Next())); err != nil {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
 		if ctx.Err() != nil { // whoever came first, the deadline is not ours
 			return c.fail(context.Cause(ctx))
 		}
-		n, err := c.receive(deadline)
-		switch {
-		case err == nil:
-			w.Handle(c.now(), c.buffer[:n])
-		case errors.Is(err, os.ErrDeadlineExceeded), passing(err):
-		default:
+		n, err := c.socket.receive()
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !passing(err) {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
+		}
+		now := c.now()
+		for i := range n {
+			w.Handle(now, c.socket.received(i))
 		}
 	}
 	return w.Err()

@@ -77,17 +77,16 @@ func receiveOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := stamp(conn); err != nil {
+	s, err := newSocket(conn, 16)
+	if err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println(conn.LocalAddr())
-	deadline := time.Now().Add(10 * time.Second)
-	if err := conn.SetReadDeadline(deadline); err != nil {
+	if err := s.until(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	c := &Client{conn: conn, buffer: make([]byte, 16)}
-	if _, err := c.receive(deadline); err != nil {
+	if _, err := s.receive(); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println(int64(c.Waited()))
+	fmt.Println(int64(s.waited))
 }
