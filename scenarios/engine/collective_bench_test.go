@@ -25,7 +25,7 @@ import (
 	"railbed/workloads/worker"
 )
 
-// besideNodes are on one Linux bridge. Their links have a rate, as all have, until unshape.
+// besideNodes are on one switch. Links to a bridge have a rate, as all have, until unshape.
 const besideNodes = `
 name: beside-%d-%d
 fabric:
@@ -127,8 +127,8 @@ func (l besideLinks) elements() int {
 	return min((l.mtu-28-wire.AggregationLen)/4, 2048)
 }
 
-// BenchmarkInNetworkBesideOpenMPI is the same for all-reduces between four nodes on a soft switch
-// that adds up, whose links keep their rate.
+// BenchmarkInNetworkBesideOpenMPI does as BenchmarkCollectivesBesideOpenMPI with all-reduces of
+// four nodes on a soft switch that adds up, whose links keep their rate.
 func BenchmarkInNetworkBesideOpenMPI(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI)
 	for _, links := range []besideLinks{{mtu: 1500, rate: "100mbit"}, {mtu: 9000, rate: "200mbit"}} {
