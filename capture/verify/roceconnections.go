@@ -76,7 +76,7 @@ func (v *roceFlows[S]) pair(a, b roceKey) {
 }
 
 // roceAsked is a connection that was asked for: the requests to who asked, and the PSN at which
-// his own are to start.
+// they are to start.
 type roceAsked struct {
 	back roceKey
 	psn  infiniband.PSN
@@ -96,7 +96,9 @@ func (v *roceFlows[S]) begun(f *roceFlow[S], first infiniband.PSN) {
 	}
 }
 
-// learn takes the queue pairs of a connection from the messages that make it.
+// learn takes the queue pairs of a connection from the messages that make it, and the PSNs at
+// which their requests start: each message has that of the packets that its sender is to get
+// (IBTA, 12.6.5, starting PSN).
 func (v *roceFlows[S]) learn(p *Packet) {
 	r := p.RoCE
 	if r.BTH.DestQP != infiniband.GSI || !r.whole {
@@ -119,7 +121,7 @@ func (v *roceFlows[S]) learn(p *Packet) {
 			there := roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN}
 			v.pair(asked.back, there)
 			if len(v.starts) < 2*maxRoCEFlows {
-				v.starts[there], v.starts[asked.back] = asked.psn, f.PSN
+				v.starts[there], v.starts[asked.back] = f.PSN, asked.psn
 			}
 			delete(v.asking, comm)
 		}

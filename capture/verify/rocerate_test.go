@@ -172,7 +172,7 @@ func TestRoCEPairs(t *testing.T) {
 	}
 }
 
-// connect makes a connection, with messages of rdma_cm.
+// connect makes a connection, with messages of rdma_cm. What goes back starts at another PSN.
 func (q *roceQP) connect(comm uint32) {
 	gsi := infiniband.Fields{
 		BTH:  infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey, DestQP: infiniband.GSI},
@@ -187,11 +187,11 @@ func (q *roceQP) connect(comm uint32) {
 	}
 	m := make(infiniband.MAD, infiniband.MADLen)
 	m.EncodeCM(infiniband.AttributeREQ, uint64(comm))
-	infiniband.REQ(m.CM()).Encode(&infiniband.REQFields{LocalComm: comm, QPN: q.back, PSN: q.psn})
+	infiniband.REQ(m.CM()).Encode(&infiniband.REQFields{LocalComm: comm, QPN: q.back, PSN: q.psn.Add(-100)})
 	message(q.asker, q.answerer, m)
 	m = make(infiniband.MAD, infiniband.MADLen)
 	m.EncodeCM(infiniband.AttributeREP, uint64(comm))
-	infiniband.REP(m.CM()).Encode(&infiniband.REPFields{LocalComm: comm + 100, RemoteComm: comm, QPN: q.to})
+	infiniband.REP(m.CM()).Encode(&infiniband.REPFields{LocalComm: comm + 100, RemoteComm: comm, QPN: q.to, PSN: q.psn})
 	message(q.answerer, q.asker, m)
 }
 

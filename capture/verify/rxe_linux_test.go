@@ -113,6 +113,40 @@ func TestRXE(t *testing.T) {
 	}
 }
 
+// startsCheck finds with which PSNs connections began, of those whose messages that
+// connected were seen.
+type startsCheck struct {
+	roceFlows[struct{}]
+	right, wrong int
+}
+
+func (k *startsCheck) Begin(c *Capture) { k.begin(c) }
+
+func (k *startsCheck) Packet(p *Packet) {
+	f, place := k.walkRequests(p)
+	if f == nil || place != roceFirst {
+		return
+	}
+	switch start, known := k.starts[f.key]; {
+	case known && start == p.RoCE.BTH.PSN:
+		k.right++
+	case known:
+		k.wrong++
+	}
+}
+
+func (k *startsCheck) Result() Result { return Result{Name: "starts"} }
+
+// TestRXEStarts: requests of rdma_rxe begin at the PSNs that are read from the messages of
+// rdma_cm.
+func TestRXEStarts(t *testing.T) {
+	k := &startsCheck{roceFlows: newRoCEFlows[struct{}](atRequester)}
+	judgeRXE(t, "rping", k)
+	if k.right != 2 || k.wrong > 0 {
+		t.Errorf("%d connections began where the messages say, %d elsewhere, want 2 and 0", k.right, k.wrong)
+	}
+}
+
 // tsharkRoCE counts requests of connections, and those whose queue pair and PSN were
 // there before; answers, and NAKs of a sequence error; and requests with a mark.
 func tsharkRoCE(t *testing.T, name string) map[string]float64 {
