@@ -16,7 +16,9 @@ import (
 //     differ by no less than the messages that the later one acknowledges and the
 //     earlier one did not, and by no more than those that came;
 //   - what asked for an acknowledgement gets one, perhaps with others in one answer
-//     (coalesced), as long as nothing before it is missing.
+//     (coalesced), as long as nothing before it was missing when it came; and so does
+//     what comes again though it is acknowledged, of which one time or another may have
+//     been dropped within the NIC.
 //
 // It looks at reliable connections where requests come to their receiver's NIC and
 // answers leave it, and applies to those of which it is known what answers what: by
@@ -24,19 +26,19 @@ import (
 // no matter whether the responder throws away what came behind a gap, or when it
 // answers. The selective NAK of our own endpoint has the PSN of a packet in place of its
 // number, which must have come before its turn; what stands in an answer with another
-// syndrome that is reserved is not judged. At taps that are no NICs, answers may have overtaken each other or be lost:
-// there a message sequence number out of order, and a request without an answer, are
+// syndrome that is reserved is not judged. At taps that are no NICs packets may have gone
+// another way, have overtaken each other or be lost, so that what breaks a rule there is
 // INCONCLUSIVE.
 type RoCEAcks struct {
 	roceFlows[ackFlow]
-	linger                         int64
-	requests, answers, naks, rnr   uint64
-	acked, coalesced               uint64 // requests that were, and those by an answer of another's PSN
-	early, needless, miscounted    uint64 // answers that break a rule
-	misnamed                       uint64 // selective NAKs that do
-	unanswered, waiting, unordered uint64
-	reserved                       uint64 // answers
-	found                          findings
+	linger                       int64
+	requests, answers, naks, rnr uint64
+	acked, coalesced             uint64 // requests that were, and those by an answer of another's PSN
+	early, needless, miscounted  uint64 // answers that break a rule
+	misnamed                     uint64 // selective NAKs that do
+	unanswered, waiting          uint64
+	reserved                     uint64 // answers
+	found                        findings
 }
 
 // ackFlow is what is known of a responder.
@@ -51,7 +53,18 @@ type ackFlow struct {
 	low, high  int
 	refused    infiniband.PSN // of the last NAK
 	hasRefused bool
+	// uncounted is behind messages that were forgotten before they were counted. Until all
+	// of them are acknowledged no number is judged.
+	uncounted    infiniband.PSN
+	hasUncounted bool
+	// repeated is acknowledged, and came again so often, asking, since the last answer.
+	repeated   infiniband.PSN
+	repeats    int
+	repeatedAt int64
 }
+
+// maxIgnored is how many times an acknowledged request may come again without an answer.
+const maxIgnored = 2
 
 // NewRoCEAcks makes the check.
 func NewRoCEAcks() *RoCEAcks {
@@ -79,7 +92,28 @@ func (k *RoCEAcks) Packet(p *Packet) {
 		f.own = ackFlow{missing: f.base}
 	}
 	k.requests++
+	k.note(f, p, place)
 	k.advance(f)
+}
+
+// note notes of a request whether something before it is missing, so that its responder may
+// throw it away, and whether it is acknowledged already.
+func (k *RoCEAcks) note(f *roceFlow[ackFlow], p *Packet, place rocePlace) {
+	own, b := &f.own, &p.RoCE.BTH
+	s, early := f.at(b.PSN), b.PSN.From(own.missing) > 0
+	switch {
+	case s != nil && place != roceAgain:
+		s.early = early
+	case s != nil && !early:
+		s.early, s.asks, s.time = false, b.AckReq || s.asks && !s.early, p.Time
+	case s == nil && place == roceAgain && b.AckReq && b.PSN.From(f.una) < 0:
+		if own.repeats == 0 {
+			own.repeated = b.PSN
+		}
+		if own.repeated == b.PSN {
+			own.repeats, own.repeatedAt = own.repeats+1, p.Time
+		}
+	}
 }
 
 // advance moves on over what has come, and counts the messages that it ends. A READ
@@ -87,7 +121,7 @@ func (k *RoCEAcks) Packet(p *Packet) {
 func (k *RoCEAcks) advance(f *roceFlow[ackFlow]) {
 	own := &f.own
 	if own.missing.From(f.base) < 0 {
-		own.missing = f.base
+		own.missing, own.uncounted, own.hasUncounted = f.base, f.base, true
 	}
 	for s := f.at(own.missing); s != nil && s.seen; s = f.at(own.missing) {
 		if read := s.opcode.Operation() == infiniband.ReadRequest; read && s.head || !read && s.ends {
@@ -101,6 +135,7 @@ func (k *RoCEAcks) advance(f *roceFlow[ackFlow]) {
 func (k *RoCEAcks) judge(f *roceFlow[ackFlow], p *Packet) {
 	r := p.RoCE
 	k.answers++
+	f.own.repeats = 0
 	k.advance(f) // a READ's PSNs may be known only now
 	if f.vague {
 		f.acknowledge(acknowledged(r))
@@ -152,6 +187,12 @@ func (k *RoCEAcks) judge(f *roceFlow[ackFlow], p *Packet) {
 // count holds the message sequence number against the messages.
 func (k *RoCEAcks) count(f *roceFlow[ackFlow], p *Packet) {
 	own, msn := &f.own, p.RoCE.AETH.MSN
+	if own.hasUncounted {
+		if acknowledged(p.RoCE).From(own.uncounted) < 0 {
+			return
+		}
+		own.hasUncounted, own.bounded = false, false
+	}
 	if !own.bounded {
 		own.bounded, own.base, own.low, own.high = true, msn-own.done, 0, int(own.done-own.ended)
 		return
@@ -160,11 +201,7 @@ func (k *RoCEAcks) count(f *roceFlow[ackFlow], p *Packet) {
 	low := infiniband.PSN((msn - own.done - own.base) & uint32(infiniband.MaxPSN)).From(0)
 	high := infiniband.PSN((msn - own.ended - own.base) & uint32(infiniband.MaxPSN)).From(0)
 	if low > own.high || high < own.low {
-		if k.foreign() {
-			k.unordered++
-		} else {
-			k.miscounted++
-		}
+		k.miscounted++
 		k.found.exemplify("%s: %v of PSN %d at %s has MSN %d; by those before and %d messages that came since it is %d to %d", f.name, nameOf(p.RoCE), p.RoCE.BTH.PSN,
 			clockTime(p.Time), msn, own.done, (own.base+uint32(own.low)+own.ended)&uint32(infiniband.MaxPSN), (own.base+uint32(own.high)+own.done)&uint32(infiniband.MaxPSN))
 		return
@@ -191,11 +228,16 @@ func nameOf(r *RoCE) string {
 
 // waits counts what asked for an acknowledgement and got none.
 func (k *RoCEAcks) waits(f *roceFlow[ackFlow]) {
+	end := k.end(f)
+	if own := &f.own; own.repeats > maxIgnored && end-own.repeatedAt >= k.linger {
+		k.unanswered++
+		k.found.exemplify("%s: PSN %d came again %d times, at last at %s, asked for an acknowledgement and got none", f.name, own.repeated, own.repeats, clockTime(own.repeatedAt))
+	}
 	for i := range f.sent {
 		s, psn := &f.sent[i], f.base.Add(i)
 		switch {
-		case psn.From(f.una) < 0 || psn.From(f.own.missing) >= 0 || !s.asks || f.own.hasRefused && psn.From(f.own.refused) >= 0:
-		case k.capture.End-s.time < k.linger:
+		case psn.From(f.una) < 0 || psn.From(f.own.missing) >= 0 || !s.asks || s.early || f.own.hasRefused && psn.From(f.own.refused) >= 0:
+		case end-s.time < k.linger:
 			k.waiting++
 		default:
 			k.unanswered++
@@ -224,20 +266,10 @@ func (k *RoCEAcks) Result() Result {
 	k.found.count(k.needless, "NAKs of a sequence error were sent with nothing behind them")
 	k.found.count(k.misnamed, "selective NAKs name a PSN that had not come")
 	k.found.count(k.miscounted, "message sequence numbers do not count the messages")
+	k.found.count(k.unanswered, "requests asked for an acknowledgement and got none")
 	wrong := k.found.lines
-	lost := findings{}
-	lost.count(k.unanswered, "requests asked for an acknowledgement and got none")
-	certain := !k.capture.lossy(k.rests()) && k.orphans == 0
-	if !certain {
+	if k.lossy() || k.orphans > 0 || k.foreign() {
 		wrong, unclear = nil, append(unclear, wrong...)
-	}
-	if certain && !k.foreign() {
-		wrong = append(wrong, lost.lines...)
-	} else {
-		unclear = append(unclear, lost.lines...)
-	}
-	if k.unordered > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d message sequence numbers do not count the messages, or answers overtook each other", k.unordered))
 	}
 	if apart > 0 {
 		unclear = append(unclear, notApplicable("of %d queue pairs it is not known what answers them", apart))

@@ -158,7 +158,7 @@ func (k *RoCECNP) Result() Result {
 	k.found.count(k.unheard, "packets with a mark had no CNP in time")
 	k.found.count(k.baseless, "CNPs had no packet with a mark before them")
 	wrong := k.found.all()
-	if k.capture.lossy(k.rests()) || k.strange > 0 {
+	if k.lossy() || k.strange > 0 {
 		wrong, unclear = nil, append(unclear, wrong...)
 	}
 	switch {

@@ -49,27 +49,42 @@ func (v *roceFlows[S]) answer(p *Packet) *roceFlow[S] {
 // precedes says that an answer may be to a request from before the capture.
 func (v *roceFlows[S]) precedes(p *Packet) bool {
 	return slices.ContainsFunc(v.between[addresses(p.key.dst, p.key.src)], func(f *roceFlow[S]) bool {
-		behind := f.base.From(p.RoCE.BTH.PSN)
-		return !f.paired && behind > 0 && behind <= roceWindow
+		return !f.paired && f.follows(p.RoCE.BTH.PSN)
 	})
 }
 
-// guess finds the only flow that a packet can be about.
-func (v *roceFlows[S]) guess(p *Packet) (found roceKey, only bool) {
-	for _, f := range v.between[addresses(p.key.dst, p.key.src)] {
-		if _, mated := v.mates[f.key]; mated || p.RoCE.BTH.Opcode.Response() && !f.holds(p.RoCE.BTH.PSN) {
-			continue
-		}
-		if only {
-			return roceKey{}, false
-		}
-		found, only = f.key, true
-	}
-	return found, only
+// follows says that a PSN may be of the flow, from before its first packet that was seen.
+func (f *roceFlow[S]) follows(psn infiniband.PSN) bool {
+	behind := f.base.From(psn)
+	return behind > 0 && behind <= roceWindow
 }
 
-// pair says that two directions are of one connection.
+// guess finds the only flow that a packet can be about. An answer may also be about one
+// whose first requests were not seen, and that then is not known to await it.
+func (v *roceFlows[S]) guess(p *Packet) (found roceKey, only bool) {
+	candidates, holds := 0, false
+	for _, f := range v.between[addresses(p.key.dst, p.key.src)] {
+		_, mated := v.mates[f.key]
+		switch {
+		case mated:
+		case !p.RoCE.BTH.Opcode.Response() || f.holds(p.RoCE.BTH.PSN):
+			found, holds = f.key, true
+			candidates++
+		case f.follows(p.RoCE.BTH.PSN):
+			candidates++
+		}
+	}
+	return found, holds && candidates == 1
+}
+
+// pair says that two directions are of one connection, and no longer of the ones before.
 func (v *roceFlows[S]) pair(a, b roceKey) {
+	for _, key := range []roceKey{a, b} {
+		if mate, known := v.mates[key]; known {
+			delete(v.mates, mate)
+			delete(v.mates, key)
+		}
+	}
 	if len(v.mates) < 4*maxRoCEFlows {
 		v.mates[a], v.mates[b] = b, a
 	}
@@ -82,15 +97,44 @@ type roceAsked struct {
 	psn  infiniband.PSN
 }
 
+// roceStart is how a connection began: the PSN of its first request, and the numbers that its
+// two ends have in the messages that connected them.
+type roceStart struct {
+	psn             infiniband.PSN
+	asker, answerer uint32
+}
+
+// started notes how a connection began. A life that its queue pair had before is over; the same
+// messages, sent again, begin none.
+func (v *roceFlows[S]) started(key roceKey, start roceStart) {
+	before, known := v.starts[key]
+	if known && before == start || !known && len(v.starts) >= 2*maxRoCEFlows {
+		return
+	}
+	v.starts[key] = start
+	if f := v.flows[key]; f != nil {
+		f.over = true
+	}
+}
+
+// ended notes that who sends to a queue pair asked to end the connection.
+func (v *roceFlows[S]) ended(key roceKey, at int64) {
+	for _, key := range []roceKey{key, v.mates[key]} {
+		if f := v.flows[key]; f != nil && !f.closing {
+			f.closing, f.closed = true, at
+		}
+	}
+}
+
 // begun begins a flow where its first request came that was not lost on its way: with those
 // that were, by the messages that connected.
 func (v *roceFlows[S]) begun(f *roceFlow[S], first infiniband.PSN) {
 	start, known := v.starts[f.key]
-	lost := first.From(start)
+	lost := first.From(start.psn)
 	if !known || v.side != atResponder || lost <= 0 || lost > roceWindow {
 		return
 	}
-	f.begin(start)
+	f.start(start.psn)
 	for range lost {
 		f.push(roceSent{})
 	}
@@ -98,7 +142,7 @@ func (v *roceFlows[S]) begun(f *roceFlow[S], first infiniband.PSN) {
 
 // learn takes the queue pairs of a connection from the messages that make it, and the PSNs at
 // which their requests start: each message has that of the packets that its sender is to get
-// (IBTA, 12.6.5, starting PSN).
+// (IBTA, 12.6.5, starting PSN). It takes the end of a connection, too.
 func (v *roceFlows[S]) learn(p *Packet) {
 	r := p.RoCE
 	if r.BTH.DestQP != infiniband.GSI || !r.whole {
@@ -111,19 +155,21 @@ func (v *roceFlows[S]) learn(p *Packet) {
 	switch m.Attribute() {
 	case infiniband.AttributeREQ:
 		f := infiniband.REQ(m.CM()).Fields()
-		if len(v.asking) < maxRoCEFlows {
-			v.asking[roceComm{p.key.src, f.LocalComm}] = roceAsked{roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN}, f.PSN}
+		comm := roceComm{p.key.src, f.LocalComm}
+		if _, again := v.asking[comm]; again || len(v.asking) < maxRoCEFlows {
+			v.asking[comm] = roceAsked{roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN}, f.PSN}
 		}
 	case infiniband.AttributeREP:
 		f := infiniband.REP(m.CM()).Fields()
 		comm := roceComm{p.key.dst, f.RemoteComm}
-		if asked, known := v.asking[comm]; known {
+		if asked, known := v.asking[comm]; known && asked.back.src == p.key.src {
 			there := roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN}
 			v.pair(asked.back, there)
-			if len(v.starts) < 2*maxRoCEFlows {
-				v.starts[there], v.starts[asked.back] = f.PSN, asked.psn
-			}
+			v.started(there, roceStart{f.PSN, f.RemoteComm, f.LocalComm})
+			v.started(asked.back, roceStart{asked.psn, f.RemoteComm, f.LocalComm})
 			delete(v.asking, comm)
 		}
+	case infiniband.AttributeDREQ:
+		v.ended(roceKey{src: p.key.src, dst: p.key.dst, qp: infiniband.DREQ(m.CM()).Fields().QPN}, p.Time)
 	}
 }

@@ -59,7 +59,7 @@ func (k *RoCEGoBack) Packet(p *Packet) {
 	case roceAnswer:
 		k.heed(f, p)
 	case roceFirst:
-		f.own = backFlow{cursor: f.next}
+		f.own = backFlow{cursor: f.next, judged: f.own.judged}
 		k.sent++
 	default:
 		k.sent++
@@ -142,7 +142,7 @@ func (k *RoCEGoBack) Result() Result {
 		}
 		switch {
 		case !f.own.pending:
-		case k.capture.End-f.own.nakAt < k.linger:
+		case k.end(f)-f.own.nakAt < k.linger:
 			k.waiting++
 		default:
 			k.ignored++
@@ -154,7 +154,7 @@ func (k *RoCEGoBack) Result() Result {
 	k.found.count(k.leaps, "times PSNs were left out of what was sent again")
 	k.found.count(k.ignored, "NAKs were not heeded")
 	wrong := k.found.all()
-	if k.capture.lossy(k.rests()) || k.orphans > 0 || k.foreign() {
+	if k.lossy() || k.orphans > 0 || k.foreign() {
 		wrong, unclear = nil, append(unclear, wrong...)
 	}
 	if judged == 0 {

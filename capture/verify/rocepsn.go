@@ -100,7 +100,7 @@ func (k *RoCEPSN) Result() Result {
 	gaps.count(k.gaps, "times requests left with PSNs left out")
 	k.found.count(k.changed, "requests were sent again as something else")
 	wrong := k.found.lines
-	lossy := k.capture.lossy(k.rests())
+	lossy := k.lossy()
 	if !k.foreign() && !lossy {
 		wrong = append(wrong, gaps.lines...)
 	} else if k.left > 0 {

@@ -179,7 +179,7 @@ func (k *RoCERate) Result() Result {
 	} else {
 		r.Details = append(r.Details, k.found.examples...)
 	}
-	if k.capture.lossy(k.rests()) {
+	if k.lossy() {
 		wrong, unclear = nil, append(unclear, wrong...)
 	}
 	if judged == 0 {

@@ -174,25 +174,40 @@ func TestRoCEPairs(t *testing.T) {
 
 // connect makes a connection, with messages of rdma_cm. What goes back starts at another PSN.
 func (q *roceQP) connect(comm uint32) {
+	m := make(infiniband.MAD, infiniband.MADLen)
+	m.EncodeCM(infiniband.AttributeREQ, uint64(comm))
+	infiniband.REQ(m.CM()).Encode(&infiniband.REQFields{LocalComm: comm, QPN: q.back, PSN: q.psn.Add(-100)})
+	q.manage(q.asker, q.answerer, m)
+	q.accept(q.answerer, comm)
+}
+
+// accept is what a rank answers to who asked for a connection.
+func (q *roceQP) accept(rank int, comm uint32) {
+	m := make(infiniband.MAD, infiniband.MADLen)
+	m.EncodeCM(infiniband.AttributeREP, uint64(comm))
+	infiniband.REP(m.CM()).Encode(&infiniband.REPFields{LocalComm: comm + 100, RemoteComm: comm, QPN: q.to, PSN: q.psn})
+	q.manage(rank, q.asker, m)
+}
+
+// disconnect asks to end the connection.
+func (q *roceQP) disconnect(comm uint32) {
+	m := make(infiniband.MAD, infiniband.MADLen)
+	m.EncodeCM(infiniband.AttributeDREQ, uint64(comm))
+	infiniband.DREQ(m.CM()).Encode(&infiniband.DREQFields{Comm: infiniband.Comm{Local: comm, Remote: comm + 100}, QPN: q.to})
+	q.manage(q.asker, q.answerer, m)
+}
+
+// manage sends a message of rdma_cm from one rank to another.
+func (q *roceQP) manage(from, to int, m infiniband.MAD) {
 	gsi := infiniband.Fields{
 		BTH:  infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey, DestQP: infiniband.GSI},
 		DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey, SrcQP: infiniband.GSI},
 	}
 	ranks := q.workload.Ranks
-	message := func(from, to int, m infiniband.MAD) {
-		p := make(infiniband.Packet, infiniband.Len(infiniband.UDSendOnly, len(m)))
-		p.Encode(&gsi, len(m))
-		copy(p.Payload(), m)
-		q.send(ranks[from].Node, ranks[from].NIC, tcp{src: addrPort(ranks[from], q.port), dst: addrPort(ranks[to], infiniband.Port), datagram: p})
-	}
-	m := make(infiniband.MAD, infiniband.MADLen)
-	m.EncodeCM(infiniband.AttributeREQ, uint64(comm))
-	infiniband.REQ(m.CM()).Encode(&infiniband.REQFields{LocalComm: comm, QPN: q.back, PSN: q.psn.Add(-100)})
-	message(q.asker, q.answerer, m)
-	m = make(infiniband.MAD, infiniband.MADLen)
-	m.EncodeCM(infiniband.AttributeREP, uint64(comm))
-	infiniband.REP(m.CM()).Encode(&infiniband.REPFields{LocalComm: comm + 100, RemoteComm: comm, QPN: q.to, PSN: q.psn})
-	message(q.answerer, q.asker, m)
+	p := make(infiniband.Packet, infiniband.Len(infiniband.UDSendOnly, len(m)))
+	p.Encode(&gsi, len(m))
+	copy(p.Payload(), m)
+	q.send(ranks[from].Node, ranks[from].NIC, tcp{src: addrPort(ranks[from], q.port), dst: addrPort(ranks[to], infiniband.Port), datagram: p})
 }
 
 // Times are the testbed's own, whatever it is dilated by.

@@ -54,6 +54,11 @@ func (k *RoCEWrites) Begin(c *Capture) { k.begin(c) }
 // Packet implements Check.
 func (k *RoCEWrites) Packet(p *Packet) {
 	f, place := k.walk(p)
+	if place == roceFirst { // nobody answers the READs of the life before any more
+		k.partial += uint64(len(f.own.reads))
+		starts := p.RoCE.BTH.Opcode.Starts()
+		f.own = writeFlow{lost: !starts, inside: !starts}
+	}
 	if f != nil && p.RoCE.BTH.Opcode == infiniband.ReadRequest {
 		k.asks(f, p.RoCE, place)
 	}
@@ -64,11 +69,6 @@ func (k *RoCEWrites) Packet(p *Packet) {
 		k.answers(f, p.RoCE)
 		f.acknowledge(acknowledged(p.RoCE))
 		return
-	case roceFirst:
-		f.own = writeFlow{lost: !p.RoCE.BTH.Opcode.Starts(), reads: f.own.reads}
-		if f.own.lost {
-			f.own.inside = true
-		}
 	case roceGap:
 		if f.own.inside || !p.RoCE.BTH.Opcode.Starts() {
 			f.own.lost, f.own.inside = true, true
@@ -197,7 +197,7 @@ func (k *RoCEWrites) Result() Result {
 	k.found.count(k.reads.size, "answers carry other than the bytes of their part of the READ")
 	wrong, placed := k.found.lines, findings{}
 	placed.count(k.reads.order, "answers are no part of their READ, or another one")
-	if k.capture.lossy(k.rests()) { // the request for that part may have been missed
+	if k.lossy() || k.foreign() { // the request for that part may have been missed
 		unclear = append(unclear, placed.lines...)
 	} else {
 		wrong = append(wrong, placed.lines...)

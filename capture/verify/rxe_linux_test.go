@@ -128,7 +128,7 @@ func (k *startsCheck) Packet(p *Packet) {
 		return
 	}
 	switch start, known := k.starts[f.key]; {
-	case known && start == p.RoCE.BTH.PSN:
+	case known && start.psn == p.RoCE.BTH.PSN:
 		k.right++
 	case known:
 		k.wrong++

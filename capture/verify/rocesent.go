@@ -1,0 +1,260 @@
+package verify
+
+import "railbed/transports/infiniband"
+
+const (
+	// maxRoCESent is how many packets of one are remembered until they are
+	// acknowledged.
+	maxRoCESent = 1 << 14
+	// mostRoCESent is how many of all are remembered at once, 24 MB; from there on each
+	// keeps leastRoCESent, so that a capture in which every flow leaps cannot take all
+	// memory.
+	mostRoCESent  = 1 << 20
+	leastRoCESent = 64
+	// roceWindow is how far a PSN may be from the one before it. What is farther away
+	// is another life of its queue pair.
+	roceWindow = maxRoCESent
+)
+
+// roceFlow is the requests from one queue pair to another. PSNs before una are
+// acknowledged, next is behind the highest. sent are those from base on.
+type roceFlow[S any] struct {
+	key             roceKey
+	name            string
+	next, una, base infiniband.PSN
+	sent            []roceSent
+	remembered      *int // of all flows
+	leftOut         int  // PSNs right before the latest new one
+	paired          bool
+	// mtu is the bytes of a packet that is not the last of its message, 0 while
+	// none was seen.
+	mtu int
+	// open says that the last packet is a READ of so many bytes of which it is not
+	// known how many PSNs it takes.
+	open     bool
+	openRead uint32
+	// vague says that READs had been left out, and came when it was not known how many
+	// PSNs they take: where there are several, nobody knows where one ends. Nor does anybody
+	// where what followed such a READ was left out.
+	vague bool
+	// over says that the next request begins another life of the queue pair: of it other
+	// messages told that connected it.
+	over bool
+	// closing says that one end asked the other at a time to end the connection.
+	closing bool
+	closed  int64
+	own     S
+}
+
+// roceSent is a PSN.
+type roceSent struct {
+	opcode  infiniband.Opcode
+	seen    bool // the packet was, or the READ whose PSN this is
+	head    bool // the packet itself, not another PSN of a READ
+	asks    bool // for an acknowledgement
+	ends    bool // its message
+	early   bool // something before it was missing when it came; a check's own
+	payload int32
+	length  uint32 // of a RETH
+	time    int64
+}
+
+// rocePlace is where a request stands in its flow.
+type rocePlace uint8
+
+const (
+	roceNone   rocePlace = iota // no request that is followed
+	roceFirst                   // of its flow, or of another life of it
+	roceNext                    // the PSN that was to come
+	roceGap                     // PSNs before it were left out
+	roceFilled                  // a PSN that was left out before
+	roceAgain                   // a PSN that was there before
+	roceAnswer                  // no request, but an answer to requests of the flow
+)
+
+// begin begins a life with a request, which is not added.
+func (f *roceFlow[S]) begin(p *Packet) {
+	f.drop(len(f.sent))
+	f.start(p.RoCE.BTH.PSN)
+	f.mtu, f.open, f.vague, f.over, f.closing = 0, false, false, false, false
+	f.learnFrom(p)
+}
+
+// start makes a PSN the next, of a flow of which none is remembered.
+func (f *roceFlow[S]) start(psn infiniband.PSN) { f.base, f.una, f.next = psn, psn, psn }
+
+// place finds the place of a request, and adds it.
+func (f *roceFlow[S]) place(p *Packet) rocePlace {
+	r := p.RoCE
+	ahead := r.BTH.PSN.From(f.next)
+	if f.open && ahead >= 0 {
+		if readMTU(f.openRead, ahead+1) > 0 {
+			f.extendRead(ahead)
+			ahead = 0
+		}
+		f.open, f.vague = false, f.vague || ahead > 0
+	}
+	switch {
+	case ahead > roceWindow || ahead < -roceWindow:
+		f.begin(p)
+		f.add(p)
+		return roceFirst
+	case ahead < 0 && f.fill(p):
+		return roceFilled
+	case ahead < 0:
+		return roceAgain
+	}
+	for range ahead {
+		f.push(roceSent{})
+	}
+	f.add(p)
+	if f.leftOut = ahead; ahead > 0 {
+		return roceGap
+	}
+	return roceNext
+}
+
+// fill takes a request whose PSN is not new, and says whether it was left out before.
+func (f *roceFlow[S]) fill(p *Packet) bool {
+	psn := p.RoCE.BTH.PSN
+	s := f.at(psn)
+	if s == nil || s.seen {
+		return false
+	}
+	if *s = sentOf(p); s.opcode.Operation() != infiniband.ReadRequest {
+		return true
+	}
+	run := 1 // PSNs that the READ may take
+	for next := f.at(psn.Add(run)); next != nil && !next.seen; next = f.at(psn.Add(run)) {
+		run++
+	}
+	psns := 1
+	if f.mtu > 0 {
+		psns = min(run, readPSNs(s.length, f.mtu))
+	} else if f.vague = f.vague || run > 1 && s.length > uint32(infiniband.MTU(1)); readMTU(s.length, run) > 0 {
+		psns = run
+	}
+	s.ends = psns == 1
+	for i := 1; i < psns; i++ {
+		*f.at(psn.Add(i)) = roceSent{opcode: infiniband.ReadRequest, seen: true, ends: i == psns-1}
+	}
+	return true
+}
+
+// sentOf is what is remembered of a packet.
+func sentOf(p *Packet) roceSent {
+	b := &p.RoCE.BTH
+	return roceSent{
+		opcode: b.Opcode, seen: true, head: true, asks: b.AckReq, ends: b.Opcode.Ends(), payload: int32(p.RoCE.Payload), length: p.RoCE.RETH.Length, time: p.Time,
+	}
+}
+
+// add adds a request at next.
+func (f *roceFlow[S]) add(p *Packet) {
+	s := sentOf(p)
+	if s.opcode.Operation() != infiniband.ReadRequest {
+		f.push(s)
+		return
+	}
+	s.ends = false // with its last PSN
+	f.push(s)
+	switch {
+	case s.length <= uint32(infiniband.MTU(1)):
+		f.extendRead(0)
+	case f.mtu > 0:
+		f.extendRead(readPSNs(s.length, f.mtu) - 1)
+	default:
+		f.open, f.openRead = true, s.length
+	}
+}
+
+// extendRead adds the PSNs behind a READ request's own, which is the last packet.
+func (f *roceFlow[S]) extendRead(more int) {
+	if more >= maxRoCESent { // so that nothing else is remembered
+		f.next = f.next.Add(more)
+		f.drop(len(f.sent))
+		f.base = f.next
+	} else {
+		for range more {
+			f.push(roceSent{opcode: infiniband.ReadRequest, seen: true})
+		}
+	}
+	if f.open = false; len(f.sent) > 0 {
+		f.sent[len(f.sent)-1].ends = true
+	}
+}
+
+func (f *roceFlow[S]) push(s roceSent) {
+	if n := len(f.sent); n >= maxRoCESent || n >= leastRoCESent && *f.remembered >= mostRoCESent {
+		f.drop(n / 2)
+	}
+	*f.remembered++
+	f.sent = append(f.sent, s)
+	f.next = f.next.Add(1)
+}
+
+// at is what is remembered of a PSN, or nil.
+func (f *roceFlow[S]) at(psn infiniband.PSN) *roceSent {
+	if i := psn.From(f.base); i >= 0 && i < len(f.sent) {
+		return &f.sent[i]
+	}
+	return nil
+}
+
+// learnFrom learns the path MTU from a packet that is not the last of its message.
+func (f *roceFlow[S]) learnFrom(p *Packet) {
+	if o := p.RoCE.BTH.Opcode; o.HasPayload() && !o.Ends() {
+		f.learnMTU(p.RoCE.Payload)
+	}
+}
+
+// learnMTU takes the bytes of a packet that is not the last of its message.
+func (f *roceFlow[S]) learnMTU(bytes int) {
+	if f.mtu > 0 || infiniband.MTUCode(bytes) == 0 {
+		return
+	}
+	if f.mtu = bytes; f.open {
+		f.extendRead(readPSNs(f.openRead, bytes) - 1)
+	}
+}
+
+// readPSNs is how many PSNs a READ takes (IBTA, 9.7.5.1.1).
+func readPSNs(length uint32, mtu int) int {
+	return max(1, int((int64(length)+int64(mtu)-1)/int64(mtu)))
+}
+
+// readMTU is the path MTU with which a READ takes so many PSNs, 0 for none.
+func readMTU(length uint32, psns int) int {
+	for code := uint8(1); infiniband.MTU(code) > 0; code++ {
+		if mtu := infiniband.MTU(code); readPSNs(length, mtu) == psns {
+			return mtu
+		}
+	}
+	return 0
+}
+
+// holds says that a PSN is one of those that await an answer, or had one lately.
+func (f *roceFlow[S]) holds(psn infiniband.PSN) bool {
+	end := f.next
+	if f.open {
+		end = end.Add(readPSNs(f.openRead, infiniband.MTU(1)) - 1)
+	}
+	return psn.From(f.base) >= 0 && psn.From(end) < 0
+}
+
+// acknowledge moves una up to a PSN, and forgets what is before it. It gives what it
+// forgets, in order, until the next call of any method.
+func (f *roceFlow[S]) acknowledge(psn infiniband.PSN) (gone []roceSent) {
+	if psn.From(f.una) > 0 && psn.From(f.next) <= 0 {
+		f.una = psn
+	}
+	return f.drop(min(max(0, f.una.From(f.base)), len(f.sent)))
+}
+
+// drop forgets the first PSNs that are remembered. It gives them until the next call
+// of any method.
+func (f *roceFlow[S]) drop(n int) (gone []roceSent) {
+	gone, f.sent, f.base = f.sent[:n], f.sent[n:], f.base.Add(n)
+	*f.remembered -= n
+	return gone
+}
