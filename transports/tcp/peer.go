@@ -146,6 +146,14 @@ func (p *peer) fail(err error, how ending) {
 	}
 }
 
+// unwatch has nobody look at the peer's connections, of which one is about to end.
+func (p *peer) unwatch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endpoint.busy.forget(p.watched)
+	p.watched = nil
+}
+
 // completeRestLocked completes with p.err whatever is outstanding and then
 // reports the peer down.
 func (p *peer) completeRestLocked() {

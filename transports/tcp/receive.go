@@ -132,6 +132,7 @@ var errGoodbye = errors.New("it closed")
 // it closes first, as the sender asked.
 func (in *incoming) run() {
 	err := in.readLoop()
+	in.peer.unwatch() // the descriptor may be another connection's right after
 	in.conn.Close()
 	how := abrupt
 	if errors.Is(err, errGoodbye) {
