@@ -47,6 +47,8 @@ type AllToAllConfig struct {
 	Matrix Matrix
 	// Phases are in order; each other rank is in one of them, once each way.
 	Phases []Phase
+	// Names are the ranks' numbers in errors, by rank; nil is their own.
+	Names []int
 	// Peers are the endpoint's peers, by rank; the rank's own is unused.
 	Peers []transports.Peer
 	// Type is that of the elements, element.Float32 by default.
@@ -133,7 +135,7 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 		return problem("%w", err)
 	}
 	a := &AllToAll{config: config, rankOf: make(map[transports.Peer]int), blocks: make([]block, len(m))}
-	a.driver = driver{endpoint: config.Endpoint, rank: func(p transports.Peer) int { return a.rankOf[p] }}
+	a.driver = driver{endpoint: config.Endpoint, rank: rankIn(a.rankOf), names: config.Names}
 	for other := range m {
 		at, to := config.Channel.Part(0, m[other][rank])
 		from, behind := config.Channel.Part(0, m[rank][other])
@@ -181,7 +183,7 @@ func checkPhases(phases []Phase, rank, ranks int) error {
 // sent has arrived. There is none in place: what comes would take the place of what has
 // not gone.
 func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
-	a.current = (a.current + 1) &^ clearToSend
+	a.current = (a.current + 1) % sequences
 	a.run = exchange{phase: -1}
 	for i := range a.blocks {
 		b := &a.blocks[i]
@@ -193,7 +195,7 @@ func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
 	a.advance()
 	for a.run.phase < len(a.config.Phases) || a.run.outstanding > 0 {
 		if err := a.driver.turn(ctx, a.handle); err != nil {
-			return a.run.traffic, fmt.Errorf("all-to-all %d on rank %d in phase %d: %w", a.current, a.config.Rank, a.run.phase, err)
+			return a.run.traffic, fmt.Errorf("all-to-all %d on rank %d in phase %d: %w", a.current, a.driver.name(a.config.Rank), a.run.phase, err)
 		}
 		a.advance()
 	}
@@ -266,7 +268,7 @@ func (a *AllToAll) handle(c transports.Completion) error {
 	b := &a.blocks[rank]
 	if c.Imm&clearToSend != 0 {
 		sequence := c.Imm &^ clearToSend
-		if sequence != (b.cleared+1)&^clearToSend || b.out == 0 {
+		if sequence != (b.cleared+1)%sequences || b.out == 0 {
 			return fmt.Errorf("rank %d is ready for operation %d, want %d", rank, sequence, b.cleared+1)
 		}
 		b.cleared = sequence

@@ -10,9 +10,11 @@ import (
 // driver posts requests as the endpoint takes them and hands out what completes.
 type driver struct {
 	endpoint transports.Endpoint
-	rank     func(transports.Peer) int
-	pending  []transports.Request // not taken by the endpoint yet
-	batch    [64]transports.Completion
+	// rank is that of a peer, if it takes part.
+	rank    func(transports.Peer) (int, bool)
+	names   []int                // of ranks in errors, nil for their own
+	pending []transports.Request // not taken by the endpoint yet
+	batch   [64]transports.Completion
 }
 
 // turn posts what can be posted, and handles what has happened.
@@ -40,15 +42,36 @@ func (d *driver) post(ctx context.Context, handle func(transports.Completion) er
 	return d.turn(ctx, handle)
 }
 
-// take handles a completion, unless it is the failure of a peer or of a request.
+// take handles a completion, unless it is the failure of a peer or of a request. Who takes no
+// part may fail.
 func (d *driver) take(c transports.Completion, handle func(transports.Completion) error) error {
-	switch {
-	case c.Op == transports.OpPeerDown:
-		return fmt.Errorf("rank %d: %w", d.rank(c.Peer), c.Err)
-	case c.Err != nil:
-		return c.Err
+	if c.Op != transports.OpPeerDown && c.Err == nil {
+		return handle(c)
 	}
-	return handle(c)
+	rank, known := d.rank(c.Peer)
+	switch {
+	case known:
+		return fmt.Errorf("rank %d: %w", d.name(rank), c.Err)
+	case c.Op == transports.OpPeerDown:
+		return nil
+	}
+	return c.Err
+}
+
+// rankIn finds ranks by their peers.
+func rankIn(ranks map[transports.Peer]int) func(transports.Peer) (int, bool) {
+	return func(p transports.Peer) (rank int, known bool) {
+		rank, known = ranks[p]
+		return rank, known
+	}
+}
+
+// name is what a rank is called in errors.
+func (d *driver) name(rank int) int {
+	if len(d.names) == 0 {
+		return rank
+	}
+	return d.names[rank]
 }
 
 func (d *driver) postPending(ctx context.Context) error {

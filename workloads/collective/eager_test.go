@@ -3,6 +3,7 @@ package collective
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/transports"
+	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/schedule"
 )
 
@@ -131,7 +133,7 @@ func TestAheadWaitsForRoom(t *testing.T) {
 			})
 			group, ctx := errgroup.WithContext(t.Context())
 			for rank, r := range runners {
-				r.current = clearToSend - 30
+				r.current = sequences - 30
 				for i := range r.peers {
 					r.peers[i].cleared = r.current
 				}
@@ -149,6 +151,72 @@ func TestAheadWaitsForRoom(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// numbered notes the largest number beside the first bit of immediate data.
+type numbered struct {
+	transports.Endpoint
+	largest uint32
+}
+
+func (n *numbered) Post(ctx context.Context, requests []transports.Request) (int, error) {
+	for i := range requests {
+		n.largest = max(n.largest, requests[i].Imm&^clearToSend)
+	}
+	return n.Endpoint.Post(ctx, requests)
+}
+
+// TestNumbersOfLeaves holds that operations go on when their numbers begin anew, and that there
+// is room for others beside these.
+func TestNumbersOfLeaves(t *testing.T) {
+	p := program(t, schedule.AllReduce, "ring", 3, 0, Data{Count: 1 << 18})
+	memory := openMemory(1)
+	runners := newRunners(t, p, func() transports.Endpoint { return &numbered{Endpoint: memory()} })
+	group, ctx := errgroup.WithContext(t.Context())
+	for rank, r := range runners {
+		r.current = sequences - 5
+		for i := range r.peers {
+			r.peers[i].cleared = r.current
+		}
+		group.Go(func() error { return repeat(ctx, r, rank, 12) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for rank, r := range runners {
+		if n := r.config.Endpoint.(*numbered).largest; n != sequences-1 {
+			t.Errorf("rank %d: the largest number was %d", rank, n)
+		}
+	}
+}
+
+// TestWhoFailed: the name of who failed is its number in the job, and who takes no part may fail.
+func TestWhoFailed(t *testing.T) {
+	down := errors.New("down")
+	for _, c := range []struct {
+		completion transports.Completion
+		want       string
+	}{
+		{transports.Completion{Op: transports.OpPeerDown, Peer: 5, Err: down}, "rank 9: down"},
+		{transports.Completion{Op: transports.OpPeerDown, Peer: 6, Err: down}, "<nil>"},
+		{transports.Completion{Op: transports.OpWriteImm, Peer: 5, Err: down}, "rank 9: down"},
+		{transports.Completion{Op: transports.OpWriteImm, Peer: 6, Err: down}, "down"},
+		{transports.Completion{Op: transports.OpReceive, Peer: 6}, "handled"},
+	} {
+		d := driver{rank: rankIn(map[transports.Peer]int{5: 1}), names: []int{4, 9}}
+		if err := d.take(c.completion, func(transports.Completion) error { return errors.New("handled") }); fmt.Sprint(err) != c.want {
+			t.Errorf("%+v: %v, want %s", c.completion, err, c.want)
+		}
+	}
+	r := Ring{config: RingConfig{Rank: 1, Ranks: 4, Prev: 7, Next: 8}}
+	for peer, want := range map[transports.Peer]int{7: 0, 8: 2, 9: -1} {
+		if rank, known := r.rank(peer); known != (want >= 0) || known && rank != want {
+			t.Errorf("peer %d is rank %d %t, want %d", peer, rank, known, want)
+		}
+	}
+	if _, err := NewProgram(&schedule.Schedule{Kind: schedule.AllReduce}, Data{Count: 1, Op: element.None}); err == nil {
+		t.Error("an all-reduce that combines nothing")
 	}
 }
 

@@ -52,7 +52,7 @@ func (c Channel) Part(from, to int) (int, int) { return divide(from, to, max(c.O
 // withDefaults fills what is not set, and checks the rest.
 func (d Data) withDefaults(kind schedule.Kind) (Data, error) {
 	d.Type, d.Op = cmp.Or(d.Type, element.Float32), cmp.Or(d.Op, element.Sum)
-	if d.Count < 0 || kind == schedule.Barrier && d.Count != 0 || d.Type.Size() == 0 || !slices.Contains(append(element.Ops(), element.None), d.Op) {
+	if d.Count < 0 || kind.Combines() && d.Op == element.None || kind == schedule.Barrier && d.Count != 0 || d.Type.Size() == 0 || !slices.Contains(append(element.Ops(), element.None), d.Op) {
 		return d, fmt.Errorf("%s of %d elements, type %s, operation %s", kind, d.Count, d.Type, d.Op)
 	}
 	if !kind.Combines() {

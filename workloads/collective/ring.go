@@ -36,6 +36,8 @@ type RingConfig struct {
 	Endpoint transports.Endpoint
 	// Rank is 0..Ranks-1. Messages go to rank Rank+1, modulo Ranks.
 	Rank, Ranks int
+	// Names are the ranks' numbers in errors, by rank; nil is their own.
+	Names []int
 	// Next and Prev are the endpoint's peers for these ranks; unused with one
 	// rank, the same with two.
 	Next, Prev transports.Peer
@@ -96,12 +98,15 @@ type operation struct {
 
 // Immediates: a message's number within the operation, or, with this bit, the
 // permission to write into the sender's memory for the operation with that
-// sequence number.
-const clearToSend = 1 << 31
+// sequence number, modulo 2^20, which leaves room for others beside it.
+const (
+	clearToSend = 1 << 31
+	sequences   = 1 << 20
+)
 
 // reached says that a rank which is ready for one operation was so for another: who needs
-// nothing of this rank may be ahead by any number of them.
-func reached(cleared, operation uint32) bool { return (cleared-operation)&^clearToSend < clearToSend/2 }
+// nothing of this rank may be ahead by many of them.
+func reached(cleared, operation uint32) bool { return (cleared-operation)%sequences < sequences/2 }
 
 // NewRing checks the configuration and returns the ring.
 func NewRing(config RingConfig) (*Ring, error) {
@@ -119,7 +124,7 @@ func NewRing(config RingConfig) (*Ring, error) {
 	}
 	r := &Ring{config: config, layout: l, run: operation{seen: make([]bool, messages)}}
 	r.sends, r.receives = l.messages(config.Rank), l.messages(r.prev())
-	r.driver = driver{endpoint: config.Endpoint, rank: r.rank}
+	r.driver = driver{endpoint: config.Endpoint, rank: r.rank, names: config.Names}
 	return r, nil
 }
 
@@ -151,14 +156,14 @@ func (r *Ring) AllReduce(ctx context.Context, mode Mode) (Traffic, error) {
 	}
 	for r.run.missing > 0 || r.run.outstanding > 0 || !r.run.started {
 		if err := r.driver.turn(ctx, r.handle); err != nil {
-			return r.run.traffic, fmt.Errorf("%v all-reduce %d on rank %d: %w", mode, r.current, r.config.Rank, err)
+			return r.run.traffic, fmt.Errorf("%v all-reduce %d on rank %d: %w", mode, r.current, r.driver.name(r.config.Rank), err)
 		}
 	}
 	return r.run.traffic, nil
 }
 
 func (r *Ring) begin(mode Mode) {
-	r.current = (r.current + 1) &^ clearToSend
+	r.current = (r.current + 1) % sequences
 	o := &r.run
 	clear(o.seen)
 	r.driver.pending = r.driver.pending[:0]
@@ -181,11 +186,11 @@ func (r *Ring) prev() int { return (r.config.Rank + r.config.Ranks - 1) % r.conf
 func (r *Ring) next() int { return (r.config.Rank + 1) % r.config.Ranks }
 
 // rank is that of a peer.
-func (r *Ring) rank(p transports.Peer) int {
+func (r *Ring) rank(p transports.Peer) (rank int, known bool) {
 	if p == r.config.Prev {
-		return r.prev()
+		return r.prev(), true
 	}
-	return r.next()
+	return r.next(), p == r.config.Next
 }
 
 // send posts one slice of the chunk that this rank sends in a step. Partial
@@ -238,7 +243,7 @@ func (r *Ring) handle(c transports.Completion) error {
 // after when it was faster.
 func (r *Ring) clear(c transports.Completion) error {
 	sequence := c.Imm &^ clearToSend
-	if c.Peer != r.config.Next || sequence != (r.cleared+1)&^clearToSend {
+	if c.Peer != r.config.Next || sequence != (r.cleared+1)%sequences {
 		return fmt.Errorf("peer %d is ready for operation %d, want peer %d for %d", c.Peer, sequence, r.config.Next, r.cleared+1)
 	}
 	r.cleared = sequence

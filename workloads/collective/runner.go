@@ -22,6 +22,8 @@ type RunnerConfig struct {
 	Endpoint transports.Endpoint
 	Program  *Program
 	Rank     int
+	// Names are the ranks' numbers in errors, by rank; nil is their own.
+	Names []int
 	// Peers are the endpoint's peers, by rank; those of ranks with which this one has
 	// nothing to do are unused.
 	Peers []transports.Peer
@@ -123,7 +125,7 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 		}
 	}
 	r := &Runner{config: config, rankOf: map[transports.Peer]int{}, steps: p.steps(rank), peers: make([]runnerPeer, n)}
-	r.driver = driver{endpoint: config.Endpoint, rank: func(p transports.Peer) int { return r.rankOf[p] }}
+	r.driver = driver{endpoint: config.Endpoint, rank: rankIn(r.rankOf), names: config.Names}
 	for _, t := range p.schedule.Ranks[rank] {
 		for i := range t.Steps {
 			if !t.Steps[i].Op.Local() {
@@ -194,12 +196,12 @@ func (r *Runner) operate(ctx context.Context, mode Mode, ahead bool) (Traffic, e
 }
 
 func (r *Runner) failed(mode Mode, err error) error {
-	return fmt.Errorf("%v %s %d on rank %d: %w", mode, r.config.Program.schedule.Kind, r.current, r.config.Rank, err)
+	return fmt.Errorf("%v %s %d on rank %d: %w", mode, r.config.Program.schedule.Kind, r.current, r.driver.name(r.config.Rank), err)
 }
 
 func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 	first := r.run.mode == nil
-	r.current = (r.current + 1) &^ clearToSend
+	r.current = (r.current + 1) % sequences
 	r.driver.pending = r.driver.pending[:0]
 	o := &r.run
 	o.mode, o.ready, o.left, o.outstanding, o.traffic, o.ahead = &r.modes[mode], o.ready[:0], len(o.waits), 0, Traffic{}, ahead
@@ -368,7 +370,7 @@ func (r *Runner) handle(c transports.Completion) error {
 // it was faster.
 func (r *Runner) clear(rank int, sequence uint32) error {
 	peer := &r.peers[rank]
-	if sequence != (peer.cleared+1)&^clearToSend {
+	if sequence != (peer.cleared+1)%sequences {
 		return fmt.Errorf("rank %d is ready for operation %d, want %d", rank, sequence, peer.cleared+1)
 	}
 	peer.cleared = sequence

@@ -46,15 +46,31 @@ const (
 //   - ep: b s h times top-k to the experts and back, two all-to-alls a layer in each
 //     direction (Lepikhin et al., "GShard", 2020); gradients of experts go over the ranks
 //     that have the same ones. All experts get the same share.
+//
+// A model of more ranks, tasks or bytes than Check allows is refused before they are made.
 func Compile(m *spec.Model, scale Scale) (*Program, error) {
+	if n := m.World(); n > MaxRanks {
+		return nil, tooManyRanks(n)
+	}
+	// What one of them needs of memory holds for all sizes that are made of these.
+	if tokens := float64(m.MicroBatch) * float64(m.Sequence); max(tokens*float64(m.Hidden)*float64(max(1, m.TopK)), float64(m.Hidden)*float64(max(m.Hidden, m.FFN, m.Vocabulary))*float64(m.Layers)*float64(max(1, m.Experts))) > maxNumbers {
+		return nil, fmt.Errorf("compile model: an activation or the parameters are more than %d numbers", int64(maxNumbers))
+	}
 	b := NewBuilder(m.World())
+	tasks := 0
 	for rank := range b.Tasks {
 		s := newStage(m, b, rank)
 		s.iteration()
 		b.Tasks[rank] = s.tasks
+		if tasks += len(s.tasks); tasks > MaxTasks {
+			return nil, errTooManyTasks
+		}
 	}
 	return b.Done(scale)
 }
+
+// maxNumbers bounds activations and parameters, so that no sum of their bytes passes 64 bits.
+const maxNumbers = 1 << 52
 
 // elementBytes is the size of a model's numbers.
 func elementBytes(m *spec.Model) int {
@@ -365,6 +381,9 @@ func (s *stage) iteration() {
 	micros := s.m.GlobalBatch / (s.m.DP * s.m.MicroBatch)
 	ahead := min(s.m.PP-1-s.pp, micros)
 	for i := range micros + ahead {
+		if len(s.tasks) > MaxTasks {
+			return
+		}
 		if i < micros {
 			s.forward(i)
 		}

@@ -253,6 +253,55 @@ func TestCheckFindsWhatStops(t *testing.T) {
 	}
 }
 
+// What no machine could hold is refused before it is made.
+func TestCompileBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*spec.Model)
+		want   string
+	}{
+		"a batch of tokens":  {func(m *spec.Model) { m.TP, m.GlobalBatch = 2, 1<<24 }, "more than 1048576 tasks"},
+		"tasks of all ranks": {func(m *spec.Model) { m.TP, m.DP, m.GlobalBatch = 2, 1024, 1<<17 }, "more than 1048576 tasks"},
+		"ranks":              {func(m *spec.Model) { m.TP, m.DP, m.PP, m.Layers = 256, 256, 256, 256 }, "16777216 ranks, want 1 to 4096"},
+		"an activation": {func(m *spec.Model) {
+			m.TP, m.MicroBatch, m.Sequence, m.Hidden = 2, 1<<20, 1<<24, 1<<20
+			m.GlobalBatch = m.MicroBatch
+		}, "more than 4503599627370496 numbers"},
+		"parameters": {func(m *spec.Model) { m.DP, m.GlobalBatch, m.Hidden, m.Layers, m.Experts = 2, 2, 1<<20, 1<<12, 1<<12 }, "more than 4503599627370496 numbers"},
+	} {
+		if _, err := Compile(model(c.change), Scale{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+// Two ranks that answer each other for long, each answer once the other's came: as many streams
+// as messages, which are looked at only where something happens.
+func TestPredictManyStreams(t *testing.T) {
+	const rounds = 30_000
+	b := NewBuilder(2)
+	there := b.Operation(Operation{"there", 0, schedule.Broadcast, []int{0, 1}, 4})
+	last := []int{-1, -1}
+	for range rounds {
+		for rank := range 2 {
+			wait := Task{Name: "wait", Kind: Delay, Time: time.Microsecond}
+			if last[rank] >= 0 {
+				wait.After = []int{last[rank]}
+			}
+			b.Add(rank, wait)
+			b.Add(rank, Task{Name: "there", Kind: Exchange, Operation: there, After: []int{len(b.Tasks[rank]) - 1}})
+			last[rank] = len(b.Tasks[rank]) - 1
+		}
+	}
+	p, err := b.Done(Scale{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans, err := p.Predict(func(*Operation) time.Duration { return time.Microsecond })
+	if err != nil || spans[1][len(spans[1])-1].End != 2*rounds*time.Microsecond {
+		t.Errorf("%v, %v", spans[1][len(spans[1])-1], err)
+	}
+}
+
 // A job that needs more memory than there may be is refused, with what would fit.
 func TestCheckBoundsMemory(t *testing.T) {
 	for _, c := range []struct {

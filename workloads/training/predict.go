@@ -18,16 +18,16 @@ type Span struct {
 // begin when their own rank is ready. The spans are by rank and task.
 func (p *Program) Predict(cost func(*Operation) time.Duration) ([][]Span, error) {
 	s := p.newPlay()
-	for rank := range p.Tasks {
-		s.push(rank)
+	for rank := range s.ranks {
+		for _, stream := range s.ranks[rank].order {
+			s.push(rank, stream)
+		}
 	}
 	for len(s.dirty) > 0 {
-		rank := s.dirty[0]
+		at := s.dirty[0]
 		s.dirty = s.dirty[1:]
-		s.queued[rank] = false
-		for _, stream := range s.ranks[rank].order {
-			for s.advance(rank, stream, cost) {
-			}
+		s.ranks[at.rank].streams[at.stream].queued = false
+		for s.advance(at.rank, at.stream, cost) {
 		}
 	}
 	if s.left > 0 {
@@ -43,27 +43,33 @@ type play struct {
 	spans   [][]Span
 	done    [][]bool
 	left    int
-	dirty   []int // ranks to look at
-	queued  []bool
+	dirty   []playAt // streams to look at: a task was done that their heads wait for
+}
+
+type playAt struct {
+	rank   int
+	stream string
 }
 
 type playRank struct {
 	order   []string
 	streams map[string]*playStream
+	waiting map[int][]string // streams, by the task that their heads wait for
 }
 
 type playStream struct {
-	tasks []int // in order
-	next  int
-	free  time.Duration
+	tasks  []int // in order
+	next   int
+	free   time.Duration
+	queued bool
 }
 
 func (p *Program) newPlay() *play {
 	n := len(p.Tasks)
-	s := &play{program: p, ranks: make([]playRank, n), spans: make([][]Span, n), done: make([][]bool, n), queued: make([]bool, n)}
+	s := &play{program: p, ranks: make([]playRank, n), spans: make([][]Span, n), done: make([][]bool, n)}
 	for rank, tasks := range p.Tasks {
 		r := &s.ranks[rank]
-		r.streams = map[string]*playStream{}
+		r.streams, r.waiting = map[string]*playStream{}, map[int][]string{}
 		s.spans[rank], s.done[rank] = make([]Span, len(tasks)), make([]bool, len(tasks))
 		s.left += len(tasks)
 		for i := range tasks {
@@ -78,27 +84,28 @@ func (p *Program) newPlay() *play {
 	return s
 }
 
-func (s *play) push(rank int) {
-	if !s.queued[rank] {
-		s.queued[rank] = true
-		s.dirty = append(s.dirty, rank)
+func (s *play) push(rank int, stream string) {
+	if st := s.ranks[rank].streams[stream]; !st.queued {
+		st.queued = true
+		s.dirty = append(s.dirty, playAt{rank, stream})
 	}
 }
 
-// ready is the task at a stream's head and when it can begin, if that is known.
-func (s *play) ready(rank int, stream string) (task int, at time.Duration, known bool) {
+// ready is the task at a stream's head and when it can begin, if that is known; else missing is
+// a task that it waits for, or -1 where there is none.
+func (s *play) ready(rank int, stream string) (task int, at time.Duration, missing int, known bool) {
 	st := s.ranks[rank].streams[stream]
 	if st == nil || st.next == len(st.tasks) {
-		return 0, 0, false
+		return 0, 0, -1, false
 	}
 	task, at = st.tasks[st.next], st.free
 	for _, before := range s.program.Tasks[rank][task].After {
 		if !s.done[rank][before] {
-			return task, 0, false
+			return task, 0, before, false
 		}
 		at = max(at, s.spans[rank][before].End)
 	}
-	return task, at, true
+	return task, at, -1, true
 }
 
 func (s *play) finish(rank int, stream string, task int, span Span) {
@@ -107,13 +114,22 @@ func (s *play) finish(rank int, stream string, task int, span Span) {
 	st.free = span.End
 	s.spans[rank][task], s.done[rank][task] = span, true
 	s.left--
-	s.push(rank)
+	s.push(rank, stream)
+	for _, waiting := range s.ranks[rank].waiting[task] {
+		s.push(rank, waiting)
+	}
+	delete(s.ranks[rank].waiting, task)
 }
 
-// advance does what is at a stream's head, if it can be.
+// advance does what is at a stream's head, if it can be. An exchange is done by the last of its
+// ranks that comes to it.
 func (s *play) advance(rank int, stream string, cost func(*Operation) time.Duration) bool {
-	task, at, known := s.ready(rank, stream)
+	task, at, missing, known := s.ready(rank, stream)
 	if !known {
+		if missing >= 0 {
+			waiting := s.ranks[rank].waiting
+			waiting[missing] = append(waiting[missing], stream)
+		}
 		return false
 	}
 	t := &s.program.Tasks[rank][task]
@@ -124,7 +140,7 @@ func (s *play) advance(rank int, stream string, cost func(*Operation) time.Durat
 	o := &s.program.Operations[t.Operation]
 	tasks, starts := make([]int, len(o.Ranks)), make([]time.Duration, len(o.Ranks))
 	for i, other := range o.Ranks {
-		if tasks[i], starts[i], known = s.ready(other, stream); !known || s.program.Tasks[other][tasks[i]].Operation != t.Operation {
+		if tasks[i], starts[i], _, known = s.ready(other, stream); !known || s.program.Tasks[other][tasks[i]].Operation != t.Operation {
 			return false
 		}
 	}

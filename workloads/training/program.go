@@ -311,12 +311,18 @@ func (p *Program) Of(rank int) *Program {
 	return part
 }
 
+var errTooManyTasks = fmt.Errorf("check program: more than %d tasks", MaxTasks)
+
+func tooManyRanks(n int) error {
+	return fmt.Errorf("check program: %d ranks, want 1 to %d", n, MaxRanks)
+}
+
 // Check holds that a program can be run: that it keeps to the limits, that every task and
 // operation is well formed, and that it comes to its end whatever the times of its tasks
 // are. Of a program that does not it names what each rank waits for.
 func (p *Program) Check() error {
 	if n := len(p.Tasks); n < 1 || n > MaxRanks {
-		return fmt.Errorf("check program: %d ranks, want 1 to %d", n, MaxRanks)
+		return tooManyRanks(n)
 	}
 	if n := len(p.Operations); n > MaxOperations {
 		return fmt.Errorf("check program: %d different operations, want at most %d", n, MaxOperations)
@@ -329,7 +335,7 @@ func (p *Program) Check() error {
 	tasks := 0
 	for rank := range p.Tasks {
 		if tasks += len(p.Tasks[rank]); tasks > MaxTasks {
-			return fmt.Errorf("check program: more than %d tasks", MaxTasks)
+			return errTooManyTasks
 		}
 		for i := range p.Tasks[rank] {
 			if err := p.checkTask(rank, i); err != nil {

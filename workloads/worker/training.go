@@ -162,7 +162,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 			outputs[other] = handles[other].Output
 		}
 		exchange, err := collective.NewAllToAll(collective.AllToAllConfig{
-			Endpoint: p.shares.of[i], Rank: place, Matrix: m, Phases: collective.Direct(place, n), Peers: peers, Input: b.input, Output: b.output, Outputs: outputs,
+			Endpoint: p.shares.of[i], Rank: place, Names: o.Ranks, Matrix: m, Phases: collective.Direct(place, n), Peers: peers, Input: b.input, Output: b.output, Outputs: outputs,
 		})
 		return &allToAll{buffers: b, exchanges: []*collective.AllToAll{exchange}, blocks: collective.NewBlocks(place, m, element.Float32)}, err
 	}
@@ -170,7 +170,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 		return w.joinGradients(p, i, peers, handles)
 	}
 	runner, err := collective.NewRunner(collective.RunnerConfig{
-		Endpoint: p.shares.of[i], Program: b.program, Rank: place, Peers: peers, Handles: handles,
+		Endpoint: p.shares.of[i], Program: b.program, Rank: place, Names: o.Ranks, Peers: peers, Handles: handles,
 		Memory: collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work},
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func (w *rank) joinGradients(p *player, i int, peers []transports.Peer, handles 
 	place := slices.Index(p.program.Operations[i].Ranks, p.rank)
 	next, before := (place+1)%n, (place+n-1)%n
 	ring, err := collective.NewRing(collective.RingConfig{
-		Endpoint: p.shares.of[i], Rank: place, Ranks: n, Next: peers[next], Prev: peers[before], Droppable: w.config.RD.Droppable,
+		Endpoint: p.shares.of[i], Rank: place, Ranks: n, Names: p.program.Operations[i].Ranks, Next: peers[next], Prev: peers[before], Droppable: w.config.RD.Droppable,
 		Scatter: p.program.Operations[i].Kind == schedule.ReduceScatter,
 		Input:   collective.Floats(b.input), Output: collective.Floats(b.output), NextInput: handles[next].Input, NextOutput: handles[next].Output,
 	})
@@ -238,7 +238,7 @@ func (p *player) again(operation int) {
 		output = output[from*element.Float32.Size() : to*element.Float32.Size()]
 	}
 	for at := 0; p.used[operation] && at < len(output); at += blankStep {
-		if element.At(element.Float32, output[at:], 0) == 0 {
+		if [4]byte(output[at:]) == [4]byte{} { // and not -0, which may be data
 			p.blank.Add(1)
 		}
 	}

@@ -145,11 +145,16 @@ func TestWrongFiles(t *testing.T) {
 			`"s" srcbuf="i" srcoff="4" dstbuf="s" dstoff="2" cnt="2" depid="-1" deps="-1"`, `"s" srcbuf="i" srcoff="4" dstbuf="s" dstoff="2" cnt="2" depid="1" deps="1"`,
 			`"s" srcbuf="i" srcoff="0" dstbuf="s" dstoff="2" cnt="2" depid="-1" deps="-1"`, `"s" srcbuf="i" srcoff="0" dstbuf="s" dstoff="2" cnt="2" depid="2" deps="1"`,
 		}, "deadlock: each waits for the next: gpu 0 tb 2 step 1 (r) in line 16, gpu 2 tb 1 step 0 (s) in line 47, gpu 2 tb 2 step 1 (r) in line 54, gpu 1 tb 2 step 0 (s) in line 34, gpu 1 tb 1 step 1 (r) in line 29, gpu 0 tb 1 step 0 (s) in line 9, which waits for the first"},
-		"race":              {"allpairs.xml", []string{`dstoff="-1" cnt="0" depid="2" deps="1"`, `dstoff="-1" cnt="0" depid="1" deps="1"`}, "is used at the same time by"},
-		"wrong sum":         {"ring.xml", []string{`type="rrs"`, `type="rcs"`}, "1:1: check all-reduce by ring-fused for 3 ranks out of place: rank"},
-		"wrong block":       {"exchange.xml", []string{`srcoff="2" dstbuf="o" dstoff="0" cnt="2"`, `srcoff="0" dstbuf="o" dstoff="0" cnt="2"`}, "rank 1 ends with 1 of rank 0 chunk 0 in chunk 0, want 1 of rank 0 chunk 2"},
-		"wrong root":        {"broadcast.xml", []string{`type="cpy" srcbuf="i"`, `type="cpy" srcbuf="o"`}, "reads chunk 0 of its output, where nothing is"},
-		"input elsewhere":   {"broadcast.xml", []string{`"rcs" srcbuf="o" srcoff="0" dstbuf="o"`, `"rrcs" srcbuf="i" srcoff="0" dstbuf="o"`}, "10:7: check broadcast by chain for 3 ranks out of place: gpu 1 tb 0 step 0 (rrcs) in line 10: its input has no chunk 0"},
+		"race":            {"allpairs.xml", []string{`dstoff="-1" cnt="0" depid="2" deps="1"`, `dstoff="-1" cnt="0" depid="1" deps="1"`}, "is used at the same time by"},
+		"wrong sum":       {"ring.xml", []string{`type="rrs"`, `type="rcs"`}, "1:1: check all-reduce by ring-fused for 3 ranks out of place: rank"},
+		"wrong block":     {"exchange.xml", []string{`srcoff="2" dstbuf="o" dstoff="0" cnt="2"`, `srcoff="0" dstbuf="o" dstoff="0" cnt="2"`}, "rank 1 ends with 1 of rank 0 chunk 0 in chunk 0, want 1 of rank 0 chunk 2"},
+		"wrong root":      {"broadcast.xml", []string{`type="cpy" srcbuf="i"`, `type="cpy" srcbuf="o"`}, "reads chunk 0 of its output, where nothing is"},
+		"input elsewhere": {"broadcast.xml", []string{`"rcs" srcbuf="o" srcoff="0" dstbuf="o"`, `"rrcs" srcbuf="i" srcoff="0" dstbuf="o"`}, "10:7: check broadcast by chain for 3 ranks out of place: gpu 1 tb 0 step 0 (rrcs) in line 10: its input has no chunk 0"},
+		"combines": {"gather.xml", []string{`o_chunks="6" s_chunks="0"`, `o_chunks="6" s_chunks="1"`, `cnt="1" depid="-1" deps="-1" hasdep="0"/>
+    </tb>`, `cnt="1" depid="-1" deps="-1" hasdep="0"/>
+      <step s="3" type="cpy" srcbuf="o" srcoff="0" dstbuf="s" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+      <step s="4" type="re" srcbuf="o" srcoff="0" dstbuf="s" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+    </tb>`}, "8:7: check all-gather by gather for 3 ranks out of place: gpu 0 tb 0 step 4 (re) in line 8: all-gather combines nothing"},
 		"changes its input": {"clobbers.xml", []string{`inplace="0"`, `inplace="1" outofplace="1"`}, "4:7: check all-reduce by clobbers for 2 ranks out of place: gpu 0 tb 0 step 0 (rrc) in line 4: it changes the input"},
 	} {
 		t.Run(name, func(t *testing.T) {

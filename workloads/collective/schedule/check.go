@@ -38,7 +38,8 @@ type Terms struct{ Came, Has int }
 // It reports what is malformed, messages that nobody sends or takes, steps that wait for
 // each other, steps without order of which one changes what the other one uses, and
 // outputs that lack a part of a rank or have it twice. The time it takes grows with the
-// number of steps times that of threads.
+// number of steps times that of threads, and with the square of the steps that use the same
+// chunk; what would take minutes is refused.
 func Check(s *Schedule, inPlace bool) (*Plan, error) {
 	c := &checker{s: s, plan: &Plan{Schedule: s, InPlace: inPlace}}
 	mode := "out of place"
@@ -53,6 +54,13 @@ func Check(s *Schedule, inPlace bool) (*Plan, error) {
 	c.place()
 	return c.plan, nil
 }
+
+// Limits of what is proved, so that no file takes all memory or time: chunks of all steps
+// together, and uses of the same memory that are held against each other, of all of it.
+const (
+	maxChunks = 1 << 22
+	maxPairs  = 1 << 28
+)
 
 // node is a step of a schedule.
 type node struct {
@@ -126,9 +134,12 @@ func (c *checker) number() error {
 	}
 	c.terms = make([][]Terms, len(c.nodes))
 	var problems []error
+	chunks := 0
 	for i := range c.nodes {
 		if err := c.step(i); err != nil {
 			problems = append(problems, err)
+		} else if chunks += c.nodes[i].Count; chunks > maxChunks {
+			return c.problem(i, "with it steps use more than %d chunks", maxChunks)
 		}
 	}
 	return errors.Join(problems...)
@@ -169,6 +180,9 @@ func (c *checker) step(i int) error {
 	}
 	if n.Op.reads() && n.Op.writes() && n.Move != 0 && n.Move < n.Count && -n.Move < n.Count && c.cell(n.rank, n.Source, n.Chunk).buffer == c.cell(n.rank, n.Target, n.Chunk).buffer {
 		return c.problem(i, "what it reads overlaps with what it writes")
+	}
+	if (n.Op == Combine || n.Op == Accumulate) && !c.s.Kind.Combines() {
+		return c.problem(i, "%s combines nothing", c.s.Kind)
 	}
 	if n.at.Step > 0 {
 		n.before = append(n.before, i-1)

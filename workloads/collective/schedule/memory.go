@@ -48,8 +48,14 @@ func (c *checker) uses() map[cell][]use {
 // races looks for steps without order of which one writes what the other one uses.
 func (c *checker) races() error {
 	var first error
-	least := len(c.nodes)
-	for at, uses := range c.uses() {
+	least, pairs := len(c.nodes), 0
+	all := c.uses()
+	for _, uses := range all {
+		if pairs += len(uses) * len(uses) / 2; pairs > maxPairs {
+			return fmt.Errorf("too many steps use the same chunks: more than %d pairs of uses", maxPairs)
+		}
+	}
+	for at, uses := range all {
 		for k, late := range uses {
 			for _, early := range uses[:k] {
 				if (early.writes || late.writes) && !c.before(early.node, late.node) && late.node < least {

@@ -244,6 +244,18 @@ func TestTooLargeToProve(t *testing.T) {
 	if _, err := Check(s, false); err == nil || !strings.Contains(err.Error(), "too many to prove") {
 		t.Error(err)
 	}
+	for _, c := range []struct {
+		chunks, steps int
+		want          string
+	}{{1 << 16, 100, "more than 4194304 chunks"}, {1, 30_000, "more than 268435456 pairs of uses"}} {
+		s := &Schedule{Kind: Broadcast, Algorithm: "test", Chunks: c.chunks, Ranks: [][]Thread{{{}}}}
+		for range c.steps {
+			s.Ranks[0][0].Steps = append(s.Ranks[0][0].Steps, Step{Op: Copy, Count: c.chunks, Source: Input, Target: Output})
+		}
+		if _, err := Check(s, false); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d steps of %d chunks: %v", c.steps, c.chunks, err)
+		}
+	}
 }
 
 // TestBarrierThatIsNone leaves out the last round.
