@@ -49,11 +49,13 @@ type BytesPerRank struct {
 type rankStream struct {
 	rdStream
 	rank, to int
+	late     bool // it had begun before the capture
 }
 
 // roceStream is the requests that a rank sends to a queue pair.
 type roceStream struct {
 	rank, to        int
+	late            bool   // it had begun before the capture, as far as is known
 	largest         int    // payload
 	fresh, repeated uint64 // bytes of payload
 	empty           uint64 // requests without any
@@ -131,7 +133,7 @@ func (b *BytesPerRank) datagram(p *Packet, of role) {
 		if b.full = b.full || len(b.datagrams) >= maxRDSequences; b.full {
 			return
 		}
-		s = &rankStream{rank: rank, to: of.to}
+		s = &rankStream{rank: rank, to: of.to, late: p.RD.PSN != uint32(p.RD.Life>>32)}
 		b.datagrams[key] = s
 	}
 	if p.RD.Type == wire.RDSkip {
@@ -181,6 +183,9 @@ func (b *BytesPerRank) request(p *Packet, of role) {
 		return
 	}
 	s := &f.own
+	if start, known := b.requests.starts[f.key]; place == roceFirst && (!known || start.psn != c.BTH.PSN) {
+		s.late = true
+	}
 	s.rank, s.to, s.largest = of.rank, of.to, max(s.largest, c.Payload)
 	switch place {
 	case roceAgain:
@@ -203,6 +208,7 @@ type sent struct {
 	empty           uint64
 	left            uint64 // of the fresh bytes, those that were given up
 	unseen          int64
+	late            bool // something had begun before the capture
 	overflow        bool
 	flows           int
 	to              map[int]uint64 // fresh bytes that were not given up, by who receives
@@ -226,10 +232,12 @@ func (b *BytesPerRank) sums() []sent {
 		}
 		sum := &sums[b.flows[i].rank]
 		sum.add(b.flows[i].to, s.fresh, s.repeated, 0, 0, s.unseen())
-		sum.overflow = sum.overflow || s.overflow
+		sum.overflow, sum.late = sum.overflow || s.overflow, sum.late || s.fresh > 0 && !s.synced
 	}
 	for _, s := range b.datagrams {
-		sums[s.rank].add(s.to, s.fresh, s.repeated, s.empty, s.left, s.unseen)
+		sum := &sums[s.rank]
+		sum.add(s.to, s.fresh, s.repeated, s.empty, s.left, s.unseen)
+		sum.late = sum.late || s.late
 	}
 	for i := range b.updates {
 		if u := &b.updates[i]; u.rounds != nil {
@@ -237,8 +245,9 @@ func (b *BytesPerRank) sums() []sent {
 		}
 	}
 	for _, f := range b.requests.ordered {
-		s := &f.own
-		sums[s.rank].add(s.to, s.fresh, s.repeated, s.empty, 0, s.unseen*int64(s.largest)) // at most
+		s, sum := &f.own, &sums[f.own.rank]
+		sum.add(s.to, s.fresh, s.repeated, s.empty, 0, s.unseen*int64(s.largest)) // at most
+		sum.late = sum.late || s.late
 	}
 	return sums
 }
@@ -354,7 +363,7 @@ func (b *BytesPerRank) judgeEmpty(i int, sum sent, lossy bool) (wrong, unclear [
 	switch {
 	case float64(count) > most:
 		wrong = append(wrong, line)
-	case float64(count) < least && (lossy || sum.unseen > 0 || b.unread[i] > 0 || b.full):
+	case float64(count) < least && (lossy || sum.unseen > 0 || sum.late || b.unread[i] > 0 || b.full):
 		unclear = append(unclear, line)
 	case float64(count) < least:
 		wrong = append(wrong, line)
@@ -385,14 +394,15 @@ func (b *BytesPerRank) judge(i int, sum sent, most units.Bytes, lossy bool) (wro
 	if sum.unseen > 0 {
 		unclear = append(unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name, sum.unseen))
 	}
-	// Packets that the tap lost explain too few bytes, but never too many.
+	// Packets that the tap lost, or that left before the capture, explain too few bytes, but
+	// never too many.
 	compare := func(what string, bytes uint64, want, slack float64) {
 		difference := float64(bytes) - want
 		if math.Abs(difference) <= slack {
 			return
 		}
 		line := fmt.Sprintf("%s: sent %d bytes%s %.0f (%+.2f%%)", name, bytes, what, want, 100*difference/cmp.Or(want, float64(most)))
-		if difference < 0 && (lossy || sum.unseen > 0 || b.unread[i] > 0 || b.full) {
+		if difference < 0 && (lossy || sum.unseen > 0 || sum.late || b.unread[i] > 0 || b.full) {
 			unclear = append(unclear, line)
 		} else {
 			wrong = append(wrong, line)

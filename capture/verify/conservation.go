@@ -13,17 +13,16 @@ import (
 
 // Memory of Conservation. Packets are remembered in two generations; the older
 // one is judged and dropped when the newer one is old enough or full.
-const (
-	generation     = int64(time.Second)
-	generationMost = 1 << 19 // packets and words of further ports, some 40 bytes each
-)
+const generationMost = 1 << 19 // packets and words of further ports, some 40 bytes each
 
 // A packet may be inside a switch for as long as its queues can hold it, by the
 // plan, and at least for what a busy host needs to forward it. Where the plan
-// does not know the switch, lingerUnknown holds.
+// does not know the switch, lingerUnknown holds. A path has no more than pathLinks links.
 const (
 	lingerLeast   = 5 * time.Millisecond
 	lingerUnknown = 50 * time.Millisecond
+	lingerMost    = 10 * time.Minute
+	pathLinks     = 8
 )
 
 // Conservation holds that a switch neither loses nor makes packets: every
@@ -43,6 +42,7 @@ type Conservation struct {
 
 	young, old remembered
 	turned     int64 // when young was begun
+	generation int64 // how old it becomes
 	short      bool  // generations were shorter than packets may be under way
 }
 
@@ -150,6 +150,7 @@ func (k *Conservation) enlist(tap *Tap) *switchState {
 		}
 		k.byNode[tap.Node] = s
 		k.switches = append(k.switches, s)
+		k.generation = max(k.generation, generationOf(s.linger))
 	}
 	s.taps = append(s.taps, tap)
 	return s
@@ -172,11 +173,18 @@ func (s *switchState) describe(p *plan.Plan, dilation uint64) {
 		}
 		if link := p.Link(port.Link); link != nil {
 			for _, d := range []plan.Direction{link.AToB, link.BToA} {
-				full := int64(d.Rate.SerialisationTime(d.Queue)+time.Duration(d.Delay)+time.Duration(d.Jitter)) * int64(dilation)
-				s.linger = max(s.linger, min(full+full/2, generation/2))
+				full := fullTime(d, dilation)
+				s.linger = max(s.linger, full+full/2)
 			}
 		}
 	}
+}
+
+// fullTime is how long a packet takes for a link before which the queue is full, within bounds,
+// in nanoseconds of the capture.
+func fullTime(d plan.Direction, dilation uint64) int64 {
+	full := d.Rate.SerialisationTime(d.Queue) + time.Duration(d.Delay) + time.Duration(d.Jitter)
+	return int64(min(full, lingerMost)) * int64(max(dilation, 1))
 }
 
 // Packet implements Check.
@@ -185,7 +193,7 @@ func (k *Conservation) Packet(p *Packet) {
 	if s == nil || p.Direction == Unknown || p.control() { // ports make and take control frames
 		return
 	}
-	if p.Time-k.turned > generation || len(k.young.passages)+len(k.young.further) >= generationMost {
+	if p.Time-k.turned > k.generation || len(k.young.passages)+len(k.young.further) >= generationMost {
 		k.turn(p.Time)
 	}
 	key := passing{p.ID, s.number}

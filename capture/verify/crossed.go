@@ -80,6 +80,7 @@ type crossedFlow struct{ nic, flow int }
 type crossedNIC struct {
 	tap   *Tap
 	ranks []*CrossingRank // that were told to use it
+	late  bool            // a connection had begun before the capture
 	sent  uint64          // payload of datagrams
 }
 
@@ -218,7 +219,9 @@ func (k *Crossed) Result() Result {
 		k.nic(t) // of those that sent nothing
 	}
 	for at, s := range k.streams {
-		k.nics[at.nic].sent += s.fresh
+		n := k.nics[at.nic]
+		n.sent += s.fresh
+		n.late = n.late || s.fresh > 0 && !s.synced
 	}
 	var taps []*Tap
 	var wrong, unclear []string
@@ -249,7 +252,7 @@ func (k *Crossed) Result() Result {
 		switch {
 		case n.sent >= max(1, sends):
 			r.Details = append(r.Details, line)
-		case k.capture.lossy([]*Tap{n.tap}):
+		case n.late || k.capture.lossy([]*Tap{n.tap}):
 			unclear = append(unclear, line)
 		default:
 			wrong = append(wrong, line)

@@ -48,6 +48,7 @@ func TestCrossed(t *testing.T) {
 			s.remove(fromH1)
 			s.drops["h1:eth0"] = 3
 		}, unclear, "rank 1 (h1:eth0): 0 bytes"},
+		{"the capture began within", func(s *scene, _ *Crossing) { s.begin(2) }, unclear, "bytes of payload left, of at least"},
 		{"the rank was told to use another NIC", func(_ *scene, c *Crossing) {
 			c.Ranks[1].NIC = "eth1"
 		}, fail, "h1:eth0: "},

@@ -93,7 +93,7 @@ func (k *QueueDepth) Result() Result {
 	taps := k.chosen()
 	lossy := k.capture.lossy(taps)
 	wrong, unclear := judgeBound("longest queue", k.most, float64(k.longest), units.Bytes(k.longest).String(), lossy)
-	w, u := judgeBound("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String(), lossy)
+	w, u := judgeEither("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String(), lossy)
 	wrong, unclear = append(wrong, w...), append(unclear, u...)
 	if k.total == 0 {
 		wrong, unclear = nil, []string{"no packet says how long its queue was"}

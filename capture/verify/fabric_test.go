@@ -42,7 +42,8 @@ type sighting struct {
 	frame   []byte
 	length  int
 	comment string
-	queue   int // priority and one; 0 is not said
+	queue   int  // priority and one; 0 is not said
+	foreign bool // it is for another address
 }
 
 // scene is a capture that a test takes apart before it is written.
@@ -309,6 +310,9 @@ func (s *scene) write() []byte {
 			p.Has, p.ID, p.Flags = pcapng.HasFlags|pcapng.HasID, k.id, pcapng.Inbound
 			if k.out {
 				p.Flags = pcapng.Outbound
+			}
+			if k.foreign {
+				p.Flags |= pcapng.Promiscuous
 			}
 		}
 		if k.queue > 0 {

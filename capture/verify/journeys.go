@@ -15,6 +15,7 @@ type journeys struct {
 	turned     int64
 	short      bool // generations were shorter than packets may be under way
 	linger     int64
+	generation int64
 
 	// underWay are packets that left so late that they may still arrive, and of
 	// which nobody said that they will not.
@@ -32,12 +33,13 @@ type journey struct {
 }
 
 func newJourneys(c *Capture, mourn func(uint64, journey)) journeys {
-	return journeys{young: map[uint64]journey{}, old: map[uint64]journey{}, linger: lingers(c), reasons: map[string]uint64{}, mourn: mourn}
+	linger := lingers(c)
+	return journeys{young: map[uint64]journey{}, old: map[uint64]journey{}, linger: linger, generation: generationOf(linger), reasons: map[string]uint64{}, mourn: mourn}
 }
 
 // start is a packet that leaves.
 func (s *journeys) start(id uint64, j journey) {
-	if j.left-s.turned > generation || len(s.young) >= generationMost {
+	if j.left-s.turned > s.generation || len(s.young) >= generationMost {
 		s.turn(j.left)
 	}
 	s.young[id] = j

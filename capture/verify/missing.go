@@ -1,6 +1,9 @@
 package verify
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // placedBytes is what became of the payload from one engine to another.
 type placedBytes struct {
@@ -32,6 +35,11 @@ func (b *BytesPerRank) acknowledge(p *Packet, rank int) {
 	}
 }
 
+// unreadable says that packets of a rank were there that could not be read.
+func (b *BytesPerRank) unreadable() bool {
+	return slices.ContainsFunc(b.unread, func(n uint64) bool { return n > 0 })
+}
+
 // judgeMissing compares the bytes that a rank says never came to it with the
 // packets.
 func (b *BytesPerRank) judgeMissing(i int, lossy bool) (wrong, unclear []string) {
@@ -50,7 +58,7 @@ func (b *BytesPerRank) judgeMissing(i int, lossy bool) (wrong, unclear []string)
 	}
 	line := fmt.Sprintf("%s: %d bytes left for it and it acknowledged %d, so %d never came; it says %d",
 		b.roles.name(i), left, received, int64(left)-int64(received), *rank.Missing)
-	if lossy || b.full || left == 0 {
+	if lossy || b.full || b.unreadable() || left == 0 {
 		return nil, []string{line}
 	}
 	return []string{line}, nil

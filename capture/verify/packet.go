@@ -57,6 +57,7 @@ type Packet struct {
 	Tags     int    // VLAN tags
 	PCP      int    // priority of the outer tag, if that is of VLAN 0, else -1
 	Group    bool   // sent to a group of Ethernet addresses
+	Foreign  bool   // sent to another Ethernet address than its receiver's, which throws it away
 	IP       int    // 4, 6, or 0 for other packets
 	TTL      uint8  // of IPv4, or the hop limit
 	DSCP     uint8
@@ -161,6 +162,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 			p.annotate(note, saysDirection(raw))
 		}
 	}
+	p.Foreign = raw.Has&pcapng.HasFlags != 0 && raw.Flags&pcapng.ReceptionMask == pcapng.Promiscuous
 	if !p.Tap.ethernet {
 		return p
 	}
@@ -273,6 +275,9 @@ func (d *decoder) headers(length int) {
 	if p.IP != 0 {
 		p.key.proto = p.Proto
 		p.Flow = d.flow()
+	}
+	if p.Flow == nil { // there are too many: nothing is said of what is in one
+		p.RD, p.RDFault, p.RoCE, p.RoCEFault, p.Aggregation = nil, RDSound, nil, RoCESound, nil
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"railbed/testbed/plan"
 )
 
 // RankNIC holds that each rank used its NIC: all packets of the workload that
@@ -15,6 +17,8 @@ type RankNIC struct {
 	// sent and received count packets at the right NIC, by rank; entered
 	// counts packets of a rank that came into a switch from the rank's link.
 	sent, received, entered []uint64
+	// under is, by rank, that packets were on the link when the capture began.
+	under []bool
 	// elsewhere counts packets of a rank at a NIC of others, or entering a
 	// switch from there.
 	elsewhere map[misplaced]uint64
@@ -31,6 +35,9 @@ type misplaced struct {
 // portInfo is what is at the other end of a switch port.
 type portInfo struct {
 	peerNIC string // "node:nic", "" for a port towards another switch
+	// duplicates says that the link between doubles packets, behind the NIC.
+	duplicates bool
+	full       int64 // for how long a packet may be between, in nanoseconds
 }
 
 // maxStrangers bounds the sources that are listed.
@@ -40,7 +47,7 @@ const maxStrangers = 1000
 func NewRankNIC(w Workload) *RankNIC {
 	n := len(w.Ranks)
 	return &RankNIC{
-		roles: newRoles(w), sent: make([]uint64, n), received: make([]uint64, n), entered: make([]uint64, n),
+		roles: newRoles(w), sent: make([]uint64, n), received: make([]uint64, n), entered: make([]uint64, n), under: make([]bool, n),
 		elsewhere: map[misplaced]uint64{}, strangers: map[netip.AddrPort]uint64{},
 	}
 }
@@ -62,33 +69,41 @@ func (k *RankNIC) Packet(p *Packet) {
 	}
 	switch {
 	case p.Tap.NIC && p.Direction == Out:
-		k.at(p.Tap, role.rank, k.sent, true)
+		k.at(p, role.rank, k.sent, true)
 	case p.Tap.NIC && role.to >= 0:
-		k.at(p.Tap, role.to, k.received, false)
+		k.at(p, role.to, k.received, false)
 	case !p.Tap.NIC && p.Direction == In:
-		k.enters(p.Tap, role.rank)
+		k.enters(p, role.rank)
 	}
 }
 
-func (k *RankNIC) at(tap *Tap, rank int, right []uint64, out bool) {
-	if want := &k.roles.workload.Ranks[rank]; tap.Port == want.NIC && tap.Node == want.Node {
+func (k *RankNIC) at(p *Packet, rank int, right []uint64, out bool) {
+	switch want := &k.roles.workload.Ranks[rank]; {
+	case p.Tap.Port == want.NIC && p.Tap.Node == want.Node:
 		right[rank]++
-		return
+	case !out && p.Foreign: // a bridge that does not know where it goes sends it to all
+	default:
+		k.elsewhere[misplaced{rank, p.Tap, out}]++
 	}
-	k.elsewhere[misplaced{rank, tap, out}]++
 }
 
 // enters takes a packet that comes into a switch from a node.
-func (k *RankNIC) enters(tap *Tap, rank int) {
-	peer := k.port(tap).peerNIC
-	if peer == "" {
+func (k *RankNIC) enters(p *Packet, rank int) {
+	port := k.port(p.Tap)
+	if port.peerNIC == "" {
 		return
 	}
-	if want := &k.roles.workload.Ranks[rank]; peer == want.Node+":"+want.NIC {
-		k.entered[rank]++
+	if want := &k.roles.workload.Ranks[rank]; port.peerNIC != want.Node+":"+want.NIC {
+		k.elsewhere[misplaced{rank, p.Tap, true}]++
 		return
 	}
-	k.elsewhere[misplaced{rank, tap, true}]++
+	if k.sent[rank] == 0 && k.entered[rank] == 0 { // what left before the capture began
+		k.under[rank] = true
+	}
+	if port.duplicates || k.under[rank] && p.Time-k.capture.First <= port.full {
+		return
+	}
+	k.entered[rank]++
 }
 
 // port looks up what a switch port is connected to: by the plan, or by the NIC
@@ -102,6 +117,12 @@ func (k *RankNIC) port(tap *Tap) *portInfo {
 		if port, _ := k.capture.port(tap.Node, tap.Port); port != nil {
 			if _, nic := k.capture.port(splitPort(port.Peer)); nic {
 				info.peerNIC = port.Peer
+			}
+			if link := k.capture.Plan.Link(port.Link); link != nil {
+				for _, d := range []plan.Direction{link.AToB, link.BToA} {
+					info.duplicates = info.duplicates || !d.Duplicate.IsZero()
+					info.full = max(info.full, fullTime(d, k.capture.Dilation))
+				}
 			}
 		} else if tap.Link != "" {
 			for _, other := range k.capture.Taps {

@@ -60,6 +60,7 @@ type placedPair struct {
 	received      uint32 // payload that came for the first time
 	messages      map[uint32]*placedMessage
 	over          serialSet // messages
+	gone, refused serialSet // of these those that were canceled, and all that were refused
 }
 
 type placedSlot struct {
@@ -297,7 +298,11 @@ func (k *Placed) whole(s *placedPair, number uint32, m *placedMessage) {
 	if !m.gone && uint64(m.have)+uint64(m.holes) != uint64(m.fields.Total) {
 		return
 	}
-	if m.holes > 0 && !m.gone {
+	switch {
+	case m.gone:
+	case m.refused:
+		k.refusal(s, number)
+	case m.holes > 0:
 		k.holed++
 	}
 	delete(s.messages, number)
@@ -329,9 +334,8 @@ func (k *Placed) skip(p *Packet) {
 	}
 	if m.latest = p.Time; p.RD.Flags&wire.RDDroppable == 0 {
 		m.gone = true
-		if m.refused {
-			k.givenUp++
-			k.exemplify("%s: message %d was refused and given up", s.name, f.Message)
+		if s.gone.add(f.Message); m.refused {
+			k.refusal(s, f.Message)
 		} else {
 			k.canceled++
 		}
@@ -347,10 +351,20 @@ func (k *Placed) refuse(p *Packet) {
 	}
 	switch f := p.RD.Bytes.Nack(); f.Reason {
 	case wire.RDNoRegion, wire.RDNotWritable, wire.RDBounds:
-		if m := s.messages[f.Message]; m != nil {
+		switch m := s.messages[f.Message]; {
+		case m != nil:
 			m.refused = true
+		case s.over.has(f.Message) && !s.gone.has(f.Message) && !s.refused.has(f.Message): // all of it came before it was refused
+			k.refusal(s, f.Message)
 		}
 	}
+}
+
+// refusal counts a message that was not placed, because its receiver refused it.
+func (k *Placed) refusal(s *placedPair, number uint32) {
+	s.refused.add(number)
+	k.givenUp++
+	k.exemplify("%s: message %d was refused and given up", s.name, number)
 }
 
 // acknowledge holds what a receiver says against what has come to it.

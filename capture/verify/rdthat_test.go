@@ -269,6 +269,14 @@ var thatMutations = []rdMutation{
 		s.rd(1, 0, 0, d)
 		s.skipExtra(5000, 2000)
 	}, [2]verdict.Verdict{fail, pass}, "message 5000 was refused and given up"},
+	{"a message is refused when all of it came, and again", func(s *scene) {
+		s.extra(5000, 1000, 0, 0)
+		for range 2 {
+			d := make(wire.RD, wire.RDNackLen)
+			d.EncodeNack(s.base(1, 0, 0, s.lastPSN()-1), &wire.RDNackFields{Reason: wire.RDNotWritable, Message: 5000})
+			s.rd(1, 0, 0, d)
+		}
+	}, [2]verdict.Verdict{fail, pass}, "444 of 445 messages came whole"},
 	{"a message is canceled before it began", func(s *scene) {
 		s.skipExtra(5000, 2000)
 	}, [2]verdict.Verdict{pass, pass}, "444 of 444 messages came whole"},

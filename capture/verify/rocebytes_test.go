@@ -24,7 +24,8 @@ func roceRing(t testing.TB) (*scene, [2]*roceQP) {
 		rank.Expected, rank.Reported, rank.Missing = 3000, &sent, nil
 		rank.QueuePairs = &QueuePairs{First: []uint32{0x1010, 0x10}[i], Count: 16}
 	}
-	for _, q := range []*roceQP{first, second} {
+	for i, q := range []*roceQP{first, second} {
+		q.connect(uint32(i + 1))
 		for range 3 {
 			q.write()
 			q.ack(q.psn.Add(-1), 1)
@@ -48,6 +49,7 @@ func (s *scene) silence(rank int) {
 // to send so many.
 func (s *scene) emptied(q *roceQP, want uint64) {
 	s.workload.Ranks[0].QueuePairs.First, q.to = 0x2000, 0x2001
+	q.connect(3)
 	for range 3 {
 		q.next(infiniband.WriteOnly, 0)
 	}
@@ -64,6 +66,7 @@ func TestRoCEBytesPerRank(t *testing.T) {
 		"a rank sends more":           {func(s *scene, qs [2]*roceQP) { qs[1].write() }, fail, "sent 4000 bytes, the algorithm sends 3000"},
 		"a rank sends less":           {func(s *scene, _ [2]*roceQP) { s.workload.Ranks[1].Expected = 4000 }, fail, "sent 3000 bytes, the algorithm sends 4000"},
 		"a worker counts other bytes": {func(s *scene, _ [2]*roceQP) { n := uint64(9000); s.workload.Ranks[0].Reported = &n }, fail, "the worker counted 9000"},
+		"a capture that began late":   {func(s *scene, _ [2]*roceQP) { s.begin(4) }, verdict.Inconclusive, "bytes, the algorithm sends 3000"},
 		"bytes of somebody else's":    {func(s *scene, qs [2]*roceQP) { qs[1].to = 0x5001; qs[1].psn = 9; qs[1].write() }, pass, "6000 bytes"},
 		"requests never passed the tap": {func(s *scene, qs [2]*roceQP) {
 			qs[1].write()

@@ -173,32 +173,35 @@ func judgeBound(what string, b *spec.Bound, value float64, shown string, lossy b
 	return []string{line}, nil
 }
 
-// judgeShare is judgeBound of a share, of which lost packets say nothing.
+// judgeShare is judgeEither of a share.
 func judgeShare(what string, b *spec.Bound, value float64, lossy bool) (wrong, unclear []string) {
-	if b == nil || b.Holds(value) {
-		return nil, nil
-	}
-	line := fmt.Sprintf("%s: %s, want %s", what, percent(value), b)
+	return judgeEither(what, b, value, percent(value), lossy)
+}
+
+// judgeEither is judgeBound of what lost packets make too low or too high.
+func judgeEither(what string, b *spec.Bound, value float64, shown string, lossy bool) (wrong, unclear []string) {
+	wrong, unclear = judgeBound(what, b, value, shown, false)
 	if lossy {
-		return nil, []string{line}
+		wrong, unclear = nil, wrong
 	}
-	return []string{line}, nil
+	return wrong, unclear
 }
 
 func percent(v float64) string { return fmt.Sprintf("%.3g%%", v*100) }
 
 // lingers is for how long a packet may be under way between two NICs, in
-// nanoseconds: as long as the slowest link takes for the largest buffer, within
-// bounds.
+// nanoseconds: as long as the slowest link takes for the largest buffer, and as all delays of
+// a path are at most, within bounds.
 func lingers(c *Capture) int64 {
 	longest := lingerUnknown
 	if p := c.Plan; p != nil {
-		slowest := int64(math.MaxInt64)
+		slowest, delay := int64(math.MaxInt64), time.Duration(0)
 		for _, l := range p.Links {
 			for _, d := range []plan.Direction{l.AToB, l.BToA} {
 				if d.Rate > 0 {
 					slowest = min(slowest, int64(d.Rate))
 				}
+				delay = max(delay, time.Duration(d.Delay)+time.Duration(d.Jitter))
 			}
 		}
 		for i := range p.Switches {
@@ -206,6 +209,11 @@ func lingers(c *Capture) int64 {
 				longest = max(longest, time.Duration(float64(soft.Buffer)*8*float64(time.Second)/float64(slowest)))
 			}
 		}
+		longest += pathLinks * delay
 	}
-	return min(int64(longest)*int64(c.Dilation), generation/2)
+	return int64(min(longest, lingerMost)) * int64(c.Dilation)
 }
+
+// generationOf is how old a generation of what is remembered becomes, so that what may be under
+// way for so long has its time.
+func generationOf(linger int64) int64 { return max(int64(time.Second), 2*linger) }

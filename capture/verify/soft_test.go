@@ -115,6 +115,21 @@ func (s *scene) lose(comment string) {
 	}
 }
 
+// lostBy is a scene of which taps lost a packet each.
+func lostBy(of func(*scene), taps ...string) func(*scene) {
+	return func(s *scene) {
+		of(s)
+		for _, sw := range s.plan.Switches {
+			for _, port := range sw.Ports {
+				name := sw.Name + ":" + port.Name
+				if slices.ContainsFunc(taps, func(tap string) bool { return spec.Match(tap, name) }) {
+					s.drops[name] = 1
+				}
+			}
+		}
+	}
+}
+
 // pause has a port ask the far end for a pause.
 func (s *scene) pause(tap string, at int64, quanta uint16) {
 	port, _ := (&Capture{Plan: s.plan}).port(splitPort(tap))
@@ -300,6 +315,7 @@ func TestFabricChecks(t *testing.T) {
 		{"paused in another order", (*scene).chain, pauses("", "", "leaf1:*", "spine1:*"), fail, "before leaf1:* did"},
 		{"paused by somebody else", (*scene).chain, pauses("", "", "spine2:*"), fail, "spine2:* asked for no pause"},
 		{"paused for too long", (*scene).chain, pauses("", "<= 400us"), fail, "time paused: 512µs, want <= 400us"},
+		{"paused for too long by a tap that lost the end", lostBy((*scene).chain, "leaf1:p0", "spine1:*"), pauses("", "<= 400us"), unclear, "time paused: 512µs, want <= 400us"},
 		{"pauses where there must be none", (*scene).chain, pauses("== 0", ""), fail, "pauses: 2, want == 0"},
 		{"no pauses", nothing, pauses("== 0", ""), pass, ""},
 		{"no pauses where there must be some", nothing, pauses(">= 1", ""), fail, "pauses: 0"},
@@ -309,6 +325,11 @@ func TestFabricChecks(t *testing.T) {
 			k.time = s.now - 900_000_000 + 100_000
 			s.insert(k)
 		}), pauses(">= 1", ""), fail, "sent 1 packets of a priority that was paused"},
+		{"sent while paused by a tap that lost the end", lostBy(then((*scene).chain, func(s *scene) {
+			k := s.of(s.packet("h0:eth0", true), s.uplinks("leaf1")[0], true)
+			k.time = s.now - 900_000_000 + 100_000
+			s.insert(k)
+		}), "leaf1:*"), pauses(">= 1", ""), unclear, "sent 1 packets of a priority that was paused"},
 		{"sent at another priority", then((*scene).chain, func(s *scene) {
 			k := s.of(s.packet("h0:eth0", true), s.uplinks("leaf1")[0], true)
 			k.time, k.queue = s.now-900_000_000+100_000, 1
@@ -329,6 +350,9 @@ func TestFabricChecks(t *testing.T) {
 
 		{"short queues", nothing, depth(3, "<= 1KB"), pass, ""},
 		{"a long queue", (*scene).mark, depth(3, "<= 30KB"), fail, "longest queue: 40KB, want <= 30KB"},
+		{"mostly long queues in a capture that lost packets", lostBy((*scene).mark, "leaf1:*"), func(t *testing.T) Check {
+			return NewQueueDepth(Selection{}, 3, nil, bounded(t, "<= 30KB", spec.BytesBound))
+		}, unclear, "99 of 100 packets found"},
 		{"a long queue elsewhere", cut, depth(3, "<= 30KB"), pass, ""},
 		{"queues that nobody tells of", func(s *scene) {
 			s.change(func(k sighting) bool { return k.comment != "" }, func(k *sighting) { k.comment = "" })
