@@ -64,6 +64,7 @@ type scene struct {
 	noCounts    bool
 	snap        int  // bytes kept of a packet, 0 is 200
 	foreign     bool // no ids, no directions, not our name
+	unsorted    bool // written as they are
 	application string
 }
 
@@ -268,7 +269,9 @@ func (s *scene) of(id uint64, tap string, out bool) sighting {
 
 // write makes the capture, as package capture writes it.
 func (s *scene) write() []byte {
-	slices.SortStableFunc(s.sightings, func(a, b sighting) int { return int(a.time - b.time) })
+	if !s.unsorted {
+		slices.SortStableFunc(s.sightings, func(a, b sighting) int { return int(a.time - b.time) })
+	}
 	var out bytes.Buffer
 	application := s.application
 	if s.foreign {

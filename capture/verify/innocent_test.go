@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 
@@ -159,6 +160,27 @@ func TestMoreFlowsThanAreFollowed(t *testing.T) {
 	for _, r := range results {
 		if r.Verdict != unclear {
 			t.Errorf("want INCONCLUSIVE: %v", r)
+		}
+	}
+}
+
+// Where the recorder did not keep up, an acknowledgement may stand before what it is of.
+func TestUnorderedCaptureAccusesNobody(t *testing.T) {
+	for _, sound := range []bool{true, false} {
+		s := newScene(t)
+		s.rdRing(4)
+		slices.SortStableFunc(s.sightings, func(a, b sighting) int { return int(a.time - b.time) })
+		i := slices.IndexFunc(s.sightings, func(k sighting) bool { return k.tap == "h1:eth0" && !k.out && isData(k) })
+		late := s.sightings[i]
+		s.sightings = append(slices.Delete(s.sightings, i, i+1), late)
+		if s.unsorted = true; sound { // the time is that of its place
+			s.sightings[len(s.sightings)-1].time = s.sightings[len(s.sightings)-2].time
+		}
+		results, _ := s.run(NewPlaced())
+		if sound {
+			results[0].wants(t, fail, "acknowledged")
+		} else {
+			results[0].wants(t, unclear, "1 packets stand behind later ones")
 		}
 	}
 }

@@ -98,6 +98,10 @@ type Capture struct {
 	// nanoseconds since 1970; End is the capture's end, or Last.
 	First, Last, End int64
 	Packets          uint64
+	// Unordered is how many packets stand behind later ones in what Railbed wrote, which has
+	// them in the order of their times while its reader keeps up: what seems to come before
+	// what it follows from proves nothing then.
+	Unordered uint64
 	// Undecoded is how many packets had a header that could not be read, or
 	// were of another link type than Ethernet, which checks do not see.
 	Undecoded uint64
@@ -225,6 +229,9 @@ func (c *Capture) count(p *Packet) {
 		c.First = p.Time
 	}
 	c.Packets++
+	if c.Railbed && p.Time < c.Last {
+		c.Unordered++
+	}
 	c.First, c.Last = min(c.First, p.Time), max(c.Last, p.Time)
 	p.Tap.Packets++
 }
@@ -310,6 +317,9 @@ func (c *Capture) conclude(r *Result, taps []*Tap, wrong, unclear []string) {
 			doubts = append(doubts, fmt.Sprintf("tap %s lost %d packets", tap.Name, tap.Lost))
 		}
 	}
+	if c.Unordered > 0 {
+		r.Details = append(r.Details, fmt.Sprintf("%d packets stand behind later ones in the capture, whose writer did not keep up", c.Unordered))
+	}
 	if c.FlowsFull {
 		doubts = append(doubts, fmt.Sprintf("more than %d flows", maxFlows))
 	}
@@ -324,8 +334,8 @@ func (c *Capture) conclude(r *Result, taps []*Tap, wrong, unclear []string) {
 	}
 }
 
-// lossy reports whether the capture may lack packets of the taps, so that an
-// absent packet proves nothing.
+// lossy reports whether the capture may lack packets of the taps, or have them too late, so
+// that an absent packet proves nothing.
 func (c *Capture) lossy(taps []*Tap) bool {
-	return c.Truncated || slices.ContainsFunc(taps, func(t *Tap) bool { return t.Lost > 0 })
+	return c.Truncated || c.Unordered > 0 || slices.ContainsFunc(taps, func(t *Tap) bool { return t.Lost > 0 })
 }
