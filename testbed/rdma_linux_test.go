@@ -176,7 +176,7 @@ func recorded(t *testing.T, tb *testbed.Testbed, do func()) *crossing {
 		t.Fatal(err)
 	}
 	found := &crossing{payload: map[string]int{}}
-	results, _, err := verify.Run(t.Context(), &file, tb.Plan(), icrc, found)
+	results, _, err := verify.Run(t.Context(), &file, verify.Options{Plan: tb.Plan()}, icrc, found)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -262,12 +262,10 @@ func (b *BytesPerRank) Result() Result {
 		return r
 	}
 	b.full = b.full || b.requests.full
-	taps, unclear := b.roles.taps(b.capture)
+	var f finding
 	if b.roles.ambiguous > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", b.roles.ambiguous))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", b.roles.ambiguous))
 	}
-	lossy := b.capture.lossy(taps)
-	var wrong []string
 	var fresh, repeated uint64
 	worst, most := 0.0, units.Bytes(0)
 	for _, rank := range b.roles.workload.Ranks {
@@ -289,10 +287,8 @@ func (b *BytesPerRank) Result() Result {
 			r.Measured[rank.Measured("empty")] = float64(sum.emptyOf(e))
 		}
 		r.Measured[rank.Measured("retransmitted")] = float64(sum.repeated)
-		w, u := b.judge(i, sum, most, lossy)
-		wrong, unclear = append(wrong, w...), append(unclear, u...)
-		w, u = b.judgeMissing(i, lossy)
-		wrong, unclear = append(wrong, w...), append(unclear, u...)
+		b.judge(&f, i, sum, most)
+		b.judgeMissing(&f, i)
 		r.Details = append(r.Details, fmt.Sprintf("%s: %d bytes in %d flows, expected %d (%+.2f%%), %d bytes retransmitted",
 			b.roles.name(i), sum.fresh, sum.flows, rank.Expected, deviation*100, sum.repeated))
 	}
@@ -307,15 +303,15 @@ func (b *BytesPerRank) Result() Result {
 		r.Summary += fmt.Sprintf("; what each sent to each other rank is at most %+.2f%% off", pair*100)
 	}
 	if len(b.roles.workload.Ranks) == 0 {
-		unclear = append(unclear, "the workload has no ranks")
+		f.unclear = append(f.unclear, "the workload has no ranks")
 	}
 	if b.requests.anew > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere", b.requests.anew))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere", b.requests.anew))
 	}
 	if b.full {
-		unclear = append(unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs", maxRDSequences))
+		f.unclear = append(f.unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs", maxRDSequences))
 	}
-	b.capture.conclude(&r, taps, wrong, unclear)
+	b.capture.conclude(&r, b.roles.need(b.capture), f)
 	return r
 }
 
@@ -345,11 +341,12 @@ func (s *sent) emptyOf(e *Empty) uint64 {
 }
 
 // judgeEmpty compares the messages without a byte that one rank sent with what it is to send.
-func (b *BytesPerRank) judgeEmpty(i int, sum sent, lossy bool) (wrong, unclear []string) {
+func (b *BytesPerRank) judgeEmpty(f *finding, i int, sum sent) {
 	rank := &b.roles.workload.Ranks[i]
 	name, e := b.roles.name(i), rank.Empty
 	if sum.flows == 0 {
-		return nil, []string{name + ": no packet of the workload"}
+		f.unclear = append(f.unclear, name+": no packet of the workload")
+		return
 	}
 	what, count := "messages", sum.emptyOf(e)
 	least, most := float64(e.Messages), float64(e.Messages)
@@ -362,37 +359,41 @@ func (b *BytesPerRank) judgeEmpty(i int, sum sent, lossy bool) (wrong, unclear [
 	line := fmt.Sprintf("%s: sent %d %s, want %.0f to %.0f", name, count, what, least, most)
 	switch {
 	case float64(count) > most:
-		wrong = append(wrong, line)
-	case float64(count) < least && (lossy || sum.unseen > 0 || sum.late || b.unread[i] > 0 || b.full):
-		unclear = append(unclear, line)
+		f.wrong = append(f.wrong, line)
+	case float64(count) < least && b.partly(i, sum):
+		f.unclear = append(f.unclear, line)
 	case float64(count) < least:
-		wrong = append(wrong, line)
+		f.absent = append(f.absent, line)
 	}
 	if e.Header == 0 && sum.fresh > 0 {
-		wrong = append(wrong, fmt.Sprintf("%s: sent %d bytes in messages that have none", name, sum.fresh))
+		f.wrong = append(f.wrong, fmt.Sprintf("%s: sent %d bytes in messages that have none", name, sum.fresh))
 	}
-	return wrong, unclear
+}
+
+// partly reports whether bytes of a rank may have gone unseen.
+func (b *BytesPerRank) partly(i int, sum sent) bool {
+	return sum.unseen > 0 || sum.late || b.unread[i] > 0 || b.full
 }
 
 // judge compares one rank's bytes with both numbers; most is the most that a rank is to send.
-func (b *BytesPerRank) judge(i int, sum sent, most units.Bytes, lossy bool) (wrong, unclear []string) {
+func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 	rank := &b.roles.workload.Ranks[i]
 	name := b.roles.name(i)
 	if b.unread[i] > 0 {
-		unclear = append(unclear, fmt.Sprintf("%s: %d datagrams cannot be read", name, b.unread[i]))
+		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d datagrams cannot be read", name, b.unread[i]))
 	}
-	if rank.Empty != nil {
-		wrong, u := b.judgeEmpty(i, sum, lossy)
-		return wrong, append(unclear, u...)
-	}
-	if sum.fresh == 0 && (rank.Expected > 0 || most == 0) {
-		return nil, append(unclear, name+": no packet of the workload")
-	}
-	if sum.overflow {
-		return nil, []string{fmt.Sprintf("%s: more than %d gaps in one flow", name, maxHoles)}
-	}
-	if sum.unseen > 0 {
-		unclear = append(unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name, sum.unseen))
+	switch {
+	case rank.Empty != nil:
+		b.judgeEmpty(f, i, sum)
+		return
+	case sum.fresh == 0 && (rank.Expected > 0 || most == 0):
+		f.unclear = append(f.unclear, name+": no packet of the workload")
+		return
+	case sum.overflow:
+		f.unclear = append(f.unclear, fmt.Sprintf("%s: more than %d gaps in one flow", name, maxHoles))
+		return
+	case sum.unseen > 0:
+		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name, sum.unseen))
 	}
 	// Packets that the tap lost, or that left before the capture, explain too few bytes, but
 	// never too many.
@@ -402,10 +403,13 @@ func (b *BytesPerRank) judge(i int, sum sent, most units.Bytes, lossy bool) (wro
 			return
 		}
 		line := fmt.Sprintf("%s: sent %d bytes%s %.0f (%+.2f%%)", name, bytes, what, want, 100*difference/cmp.Or(want, float64(most)))
-		if difference < 0 && (lossy || sum.unseen > 0 || sum.late || b.unread[i] > 0 || b.full) {
-			unclear = append(unclear, line)
-		} else {
-			wrong = append(wrong, line)
+		switch {
+		case difference > 0:
+			f.wrong = append(f.wrong, line)
+		case b.partly(i, sum):
+			f.unclear = append(f.unclear, line)
+		default:
+			f.absent = append(f.absent, line)
 		}
 	}
 	compare(", the algorithm sends", sum.fresh-min(sum.left, sum.fresh), float64(rank.Expected), b.tolerance*float64(cmp.Or(rank.Expected, most)))
@@ -419,5 +423,4 @@ func (b *BytesPerRank) judge(i int, sum sent, most units.Bytes, lossy bool) (wro
 		reported := float64(*rank.Reported)
 		compare(", the worker counted", sum.fresh, reported, max(reportedBytes, reportedShare*reported))
 	}
-	return wrong, unclear
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"slices"
 	"time"
 
 	"railbed/testbed/plan"
@@ -29,12 +28,13 @@ const (
 // packet that entered one of its ports left it by exactly one port, unless it
 // was addressed to the switch, its TTL ended, or a drop was recorded; and
 // every packet that left had entered, unless the switch itself sent it.
+// Soft switches record each drop. Queues of kernel switches count drops
+// (Options.Drops); as many missing packets are explained.
 // Packets that were inside when the capture began or ended are left out.
 // A bridge floods frames to a group, or to an address that it has not learned,
 // by every other port; the count of these is reported.
 type Conservation struct {
 	pattern  string
-	drops    map[string]uint64
 	capture  *Capture
 	switches []*switchState
 	byNode   map[string]*switchState
@@ -63,7 +63,8 @@ type passing struct {
 
 // passage is what was seen of it.
 type passage struct {
-	first int64
+	first    int64
+	identity uint64
 	// inPort and outPort are the first port by which it came and by which it left,
 	// by the index of its tap and one; 0 is none. Others are among the further ones.
 	inPort, outPort uint32
@@ -109,17 +110,16 @@ type switchState struct {
 	toItself, fromItself uint64
 	expired, dropped     uint64
 	trimmed              uint64 // heads that left in place of whole packets
+	// spare are records of drops that were taken for another packet than the missing
+	// one that equals it, and open those missing packets, by identity.
+	spare, open          map[uint64]uint64
 	underWay             uint64
 	missing, extra, bare uint64 // bare: left without having entered
 	examples             []string
 }
 
 // NewConservation makes the check for the switches whose name matches a glob.
-// Drops, by switch, are the packets that its queues dropped by their own
-// counters; as many missing packets are explained. It may be nil.
-func NewConservation(pattern string, drops map[string]uint64) *Conservation {
-	return &Conservation{pattern: pattern, drops: drops}
-}
+func NewConservation(pattern string) *Conservation { return &Conservation{pattern: pattern} }
 
 // Begin implements Check.
 func (k *Conservation) Begin(c *Capture) {
@@ -144,7 +144,7 @@ func (k *Conservation) enlist(tap *Tap) *switchState {
 	}
 	s := k.byNode[tap.Node]
 	if s == nil {
-		s = &switchState{name: tap.Node, number: len(k.switches), linger: int64(lingerUnknown), own: map[netip.Addr]bool{}}
+		s = &switchState{name: tap.Node, number: len(k.switches), linger: int64(lingerUnknown), own: map[netip.Addr]bool{}, spare: map[uint64]uint64{}, open: map[uint64]uint64{}}
 		if k.capture.Plan != nil {
 			s.describe(k.capture.Plan, k.capture.Dilation)
 		}
@@ -197,7 +197,7 @@ func (k *Conservation) Packet(p *Packet) {
 		k.turn(p.Time)
 	}
 	key := passing{p.ID, s.number}
-	seen, where := passage{first: p.Time}, &k.young
+	seen, where := passage{first: p.Time, identity: p.Identity()}, &k.young
 	if young, known := k.young.passages[key]; known {
 		seen = young
 	} else if old, known := k.old.passages[key]; known {
@@ -323,6 +323,9 @@ func (k *Conservation) turn(now int64) {
 
 // judge counts one packet of which everything was seen.
 func (s *switchState) judge(q passage, id uint64, start, end int64) {
+	if q.flags&dropRecorded != 0 && q.in <= q.out {
+		s.spare[q.identity]++
+	}
 	switch {
 	case q.in == q.out && q.in > 0:
 		if q.forwards(s.bridge) {
@@ -372,7 +375,17 @@ func (s *switchState) absent(q passage, id uint64, end int64) {
 		s.underWay += count
 	default:
 		s.missing += count
+		s.open[q.identity] += count
 		s.example(q, id, "entered and never left")
+	}
+}
+
+// reconcile lets records of drops explain missing packets that equal theirs: which of
+// equal packets was dropped, no order tells.
+func (s *switchState) reconcile() {
+	for identity, count := range s.open {
+		explained := min(count, s.spare[identity])
+		s.missing, s.dropped = s.missing-explained, s.dropped+explained
 	}
 }
 
@@ -393,13 +406,11 @@ func (k *Conservation) Result() Result {
 			k.switches[key.number].judge(q, key.id, k.capture.First, k.capture.End)
 		}
 	}
-	var taps []*Tap
-	var wrong, unclear []string
+	var f finding
 	var forwarded, missing, odd uint64
 	for _, s := range k.switches {
-		taps = append(taps, s.taps...)
-		w, u := s.verdict(k.drops[s.name], k.capture.lossy(s.taps) || k.short)
-		wrong, unclear = append(wrong, w...), append(unclear, u...)
+		s.reconcile()
+		s.judgeAll(&f, k.capture)
 		forwarded += s.forwarded
 		missing += s.missing - min(s.missing, s.trimmed)
 		odd += s.extra + s.bare
@@ -407,71 +418,67 @@ func (k *Conservation) Result() Result {
 	}
 	switch {
 	case len(k.switches) == 0:
-		unclear = append(unclear, fmt.Sprintf("no port of a switch %q was captured", k.pattern))
-	default:
-		unclear = append(unclear, k.capture.untapped(k.pattern, func(*plan.Switch) bool { return true })...)
-	}
-	switch {
-	case len(k.switches) == 0:
+		f.unclear = append(f.unclear, fmt.Sprintf("no port of a switch %q was captured", k.pattern))
 	case forwarded == 0:
-		unclear = append(unclear, "no packet crossed")
+		f.unclear = append(f.unclear, "no packet crossed")
 	}
 	if k.short {
-		unclear = append(unclear, "more packets at once than are remembered")
+		f.unclear, f.absent = append(append(f.unclear, "more packets at once than are remembered"), f.absent...), nil
 	}
 	r.Measured["forwarded"], r.Measured["missing"], r.Measured["extra"] = float64(forwarded), float64(missing), float64(odd)
 	r.Summary = fmt.Sprintf("%d packets crossed %d switches, %d entered and never left, %d left without having entered or too often",
 		forwarded, len(k.switches), missing, odd)
-	k.capture.conclude(&r, taps, wrong, unclear)
+	ports := k.capture.portsOf(func(t *Tap) bool { return !t.NIC && spec.Match(k.pattern, t.Node) })
+	k.capture.conclude(&r, Need{Ports: ports}, f)
 	return r
 }
 
-// verdict is what is wrong and unclear at a switch. Where taps lost packets, a
-// sighting that is lacking proves nothing.
-func (s *switchState) verdict(drops uint64, lossy bool) (wrong, unclear []string) {
-	var problems []string
-	if unexplained := s.missing - min(s.missing, drops+s.trimmed); unexplained > 0 {
+// judgeAll adds what is wrong at a switch. Each line may be for packets that are missing
+// from the capture.
+func (s *switchState) judgeAll(f *finding, c *Capture) {
+	// Without its addresses, the switch itself may be the receiver or the sender.
+	lines := &f.absent
+	if s.plan == nil {
+		lines = &f.unclear
+	}
+	before := len(*lines) + len(f.unclear)
+	counted, known := s.counted(c)
+	if unexplained := s.missing - min(s.missing, counted+s.trimmed); unexplained > 0 {
 		line := fmt.Sprintf("%s: %d packets entered and never left", s.name, unexplained)
 		if s.trimmed > 0 {
 			line += fmt.Sprintf(", beside %d that were trimmed", s.trimmed)
 		}
-		if drops > 0 {
-			line += fmt.Sprintf(", beside %d that its queues dropped", drops)
+		if counted > 0 {
+			line += fmt.Sprintf(", beside %d that its queues dropped", counted)
 		}
-		if s.plan == nil {
-			// Without its addresses, the switch itself may be the receiver.
-			unclear = append(unclear, line)
+		if known {
+			*lines = append(*lines, line)
 		} else {
-			problems = append(problems, line)
+			f.unclear = append(f.unclear, line+"; how many its queues dropped is not known")
 		}
 	}
 	if s.bare > 0 {
-		line := fmt.Sprintf("%s: %d packets left without having entered", s.name, s.bare)
-		if s.plan == nil {
-			unclear = append(unclear, line)
-		} else {
-			problems = append(problems, line)
-		}
+		*lines = append(*lines, fmt.Sprintf("%s: %d packets left without having entered", s.name, s.bare))
 	}
 	if s.extra > 0 {
-		problems = append(problems, fmt.Sprintf("%s: %d packets left too often", s.name, s.extra))
+		f.absent = append(f.absent, fmt.Sprintf("%s: %d packets left too often", s.name, s.extra))
 	}
-	problems = append(problems, s.examples...)
-	if s.plan != nil {
-		for _, port := range s.plan.Ports {
-			if !slices.ContainsFunc(s.taps, func(t *Tap) bool { return t.Port == port.Name }) {
-				unclear = append(unclear, fmt.Sprintf("%s: port %s was not captured", s.name, port.Name))
-				lossy = true
-			}
-		}
+	if len(*lines)+len(f.unclear) > before || s.extra > 0 {
+		*lines = append(*lines, s.examples...)
 	}
-	if len(problems) == len(s.examples) && s.extra == 0 {
-		problems = nil // all missing packets are explained
+}
+
+// counted are the packets that the switch's own queues counted as dropped. It is not
+// known of a kernel switch where nobody read its counters. Those of a soft switch are
+// records of the capture.
+func (s *switchState) counted(c *Capture) (total uint64, known bool) {
+	if s.plan == nil || s.plan.Soft != nil {
+		return 0, true
 	}
-	if lossy {
-		return nil, append(unclear, problems...)
+	for _, port := range s.plan.Ports {
+		total += c.counts[s.name+":"+port.Name]
 	}
-	return problems, unclear
+	return total, c.counts != nil
 }
 
 func (s *switchState) line() string {

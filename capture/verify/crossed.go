@@ -64,7 +64,7 @@ func (w Workload) Crossing() Crossing {
 type Crossed struct {
 	crossing  Crossing
 	capture   *Capture
-	nodes     map[netip.Addr]string // of ranks
+	nodes     map[netip.Addr]owner // of ranks
 	others    []*roles
 	streams   map[crossedFlow]*stream
 	requests  roceFlows[struct{}]
@@ -95,9 +95,9 @@ func NewCrossed(c Crossing) *Crossed {
 
 // Begin implements Check.
 func (k *Crossed) Begin(c *Capture) {
-	k.capture, k.nodes = c, nodesByAddr(c.Plan)
-	for addr, node := range k.nodes {
-		if !slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool { return r.Node == node }) {
+	k.capture, k.nodes = c, ownersOf(c.Plan)
+	for addr, of := range k.nodes {
+		if !slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool { return r.Node == of.node }) {
 			delete(k.nodes, addr)
 		}
 	}
@@ -130,8 +130,8 @@ func (k *Crossed) Packet(p *Packet) {
 // leaves says that a packet is for another rank's node, or for a switch that adds up. Without
 // a plan every packet may be.
 func (k *Crossed) leaves(p *Packet) bool {
-	node, known := k.nodes[p.Flow.Dst.Addr()]
-	return k.capture.Plan == nil || p.Aggregation != nil || known && node != p.Tap.Node
+	of, known := k.nodes[p.Flow.Dst.Addr()]
+	return k.capture.Plan == nil || p.Aggregation != nil || known && of.node != p.Tap.Node
 }
 
 // of says that a packet is known to be somebody else's.
@@ -223,21 +223,19 @@ func (k *Crossed) Result() Result {
 		n.sent += s.fresh
 		n.late = n.late || s.fresh > 0 && !s.synced
 	}
-	var taps []*Tap
-	var wrong, unclear []string
+	var f finding
 	var all, least uint64
 	found := 0
 	for _, n := range k.nics {
-		taps = append(taps, n.tap)
 		r.Measured[n.tap.Name+" bytes"] = float64(n.sent)
 		if len(n.ranks) == 0 {
 			line := fmt.Sprintf("%s: %d bytes left by this NIC, which is no rank's", n.tap.Name, n.sent)
 			switch {
 			case n.sent == 0:
 			case k.capture.Plan == nil || len(k.crossing.Beside) > 0:
-				unclear = append(unclear, line)
+				f.unclear = append(f.unclear, line)
 			default:
-				wrong = append(wrong, line)
+				f.wrong = append(f.wrong, line)
 			}
 			continue
 		}
@@ -252,30 +250,41 @@ func (k *Crossed) Result() Result {
 		switch {
 		case n.sent >= max(1, sends):
 			r.Details = append(r.Details, line)
-		case n.late || k.capture.lossy([]*Tap{n.tap}):
-			unclear = append(unclear, line)
+		case n.late:
+			f.unclear = append(f.unclear, line)
 		default:
-			wrong = append(wrong, line)
+			f.absent = append(f.absent, line)
 		}
 	}
 	if missing := len(k.crossing.Ranks) - found; missing > 0 || found == 0 {
-		unclear = append(unclear, fmt.Sprintf("of %d ranks the NICs of %d were not captured", len(k.crossing.Ranks), missing))
+		f.unclear = append(f.unclear, fmt.Sprintf("of %d ranks the NICs of %d were not captured", len(k.crossing.Ranks), missing))
 	}
 	r.Summary = fmt.Sprintf("%d bytes of payload left by the NICs of %d ranks, of at least %d", all, found, least)
-	if len(wrong) == 0 && least == 0 {
-		unclear = append(unclear, "how much the ranks had to send is not known")
+	if len(f.wrong)+len(f.absent) == 0 && least == 0 {
+		f.unclear = append(f.unclear, "how much the ranks had to send is not known")
 	}
 	if k.capture.Plan == nil {
-		unclear = append(unclear, "without the cluster it is not known which packets were for other ranks' nodes")
+		f.unclear = append(f.unclear, "without the cluster it is not known which packets were for other ranks' nodes")
 	}
 	if len(k.crossing.Beside) > 0 {
-		unclear = append(unclear, fmt.Sprintf("what left may be that of %s, in the same nodes at the same time", strings.Join(k.crossing.Beside, ", ")))
+		f.unclear = append(f.unclear, fmt.Sprintf("what left may be that of %s, in the same nodes at the same time", strings.Join(k.crossing.Beside, ", ")))
 	}
-	k.capture.conclude(&r, taps, wrong, unclear)
+	ports := k.capture.portsOf(func(t *Tap) bool {
+		return t.NIC && slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool { return r.Node == t.Node })
+	})
+	k.capture.conclude(&r, Need{Ports: ports, From: k.crossing.From, To: k.until()}, f)
 	if r.Verdict == verdict.Fail {
-		r.Summary += "; " + wrong[0]
+		r.Summary += "; " + r.Details[0]
 	}
 	return r
+}
+
+// until is when the programs ended; 0 is not known.
+func (k *Crossed) until() int64 {
+	if k.crossing.To == math.MaxInt64 {
+		return 0
+	}
+	return k.crossing.To
 }
 
 func rankNames(ranks []*CrossingRank) string {

@@ -90,13 +90,11 @@ func (k *QueueDepth) Result() Result {
 	r := Result{Name: k.titled("queue-depth"), Measured: map[string]float64{
 		"packets": float64(k.total), "max": float64(k.longest), "p50": float64(p50), "p99": float64(p99),
 	}}
-	taps := k.chosen()
-	lossy := k.capture.lossy(taps)
-	wrong, unclear := judgeBound("longest queue", k.most, float64(k.longest), units.Bytes(k.longest).String(), lossy)
-	w, u := judgeEither("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String(), lossy)
-	wrong, unclear = append(wrong, w...), append(unclear, u...)
+	var f finding
+	f.hold("longest queue", k.most, float64(k.longest), units.Bytes(k.longest).String())
+	f.holdEither("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String())
 	if k.total == 0 {
-		wrong, unclear = nil, []string{"no packet says how long its queue was"}
+		f = finding{unclear: []string{"no packet says how long its queue was"}}
 	} else {
 		r.Details = append(r.Details, fmt.Sprintf("the longest was at %s at %s", k.where.Name, clockTime(k.when)))
 	}
@@ -106,6 +104,11 @@ func (k *QueueDepth) Result() Result {
 		}
 	}
 	r.Summary = fmt.Sprintf("at most %s waited; 99 of 100 packets found %s, half of them %s", units.Bytes(k.longest), units.Bytes(p99), units.Bytes(p50))
-	k.capture.conclude(&r, taps, wrong, unclear)
+	// Queues are those of switches, unless none is meant.
+	need := Need{Ports: k.capture.portsOf(func(t *Tap) bool { return !t.NIC && k.tap(t) }), Records: RecordsQueues}
+	if len(need.Ports) == 0 {
+		need.Ports = k.ports()
+	}
+	k.capture.conclude(&r, need, f)
 	return r
 }

@@ -9,9 +9,10 @@ import (
 	"railbed/testbed/spec"
 )
 
-// Drops judges how many packets the selected ports recorded as dropped. Each is a
-// packet in the capture, with the port's reason; whether packets vanish without
-// one is for Conservation and Lossless.
+// Drops judges how many packets the selected ports dropped. Ports of soft switches
+// record each as a packet, with the reason. Queues of kernel switches only count, for
+// no reason and no flow (Options.Drops). Whether packets vanish without a record is for
+// Conservation and Lossless.
 type Drops struct {
 	selector
 	reason string
@@ -60,11 +61,23 @@ func (k *Drops) Result() Result {
 	if k.reason != "" {
 		r.Name += " " + k.reason
 	}
-	taps := k.chosen()
-	wrong, unclear := judgeBound("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped), k.capture.lossy(taps))
-	if k.passed+k.dropped+k.others == 0 {
-		wrong, unclear = nil, []string{"no packet came there"}
+	var f finding
+	counted := k.counted()
+	dropped := k.dropped + counted
+	switch {
+	case k.passed+k.dropped+k.others+counted == 0:
+		f.unclear = append(f.unclear, "no packet came there")
+	case counted == 0 || k.reason == "" && k.From == "" && k.To == "":
+		f.hold("packets dropped", k.count, float64(dropped), fmt.Sprint(dropped))
+	default:
+		f.hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
+		f.rests = true
+		f.unclear = append(f.unclear, fmt.Sprintf("queues of the kernel dropped %d packets besides, of which neither flow nor reason is known", counted))
 	}
+	if counted > 0 {
+		r.Details = append(r.Details, fmt.Sprintf("queues of the kernel counted %d drops there", counted))
+	}
+	r.Measured["dropped"] = float64(dropped)
 	places := slices.SortedFunc(maps.Keys(k.where), func(a, b dropPlace) int {
 		return cmp.Or(cmp.Compare(k.where[b], k.where[a]), cmp.Compare(a.tap, b.tap), cmp.Compare(a.reason, b.reason))
 	})
@@ -75,7 +88,15 @@ func (k *Drops) Result() Result {
 	if k.reason != "" {
 		why = fmt.Sprintf("for reason %s, %d for others", k.reason, k.others)
 	}
-	r.Summary = fmt.Sprintf("%d packets were dropped %s", k.dropped, why)
-	k.capture.conclude(&r, taps, wrong, unclear)
+	r.Summary = fmt.Sprintf("%d packets were dropped %s", dropped, why)
+	k.capture.conclude(&r, Need{Ports: k.ports(), Records: RecordsDrops}, f)
 	return r
+}
+
+// counted is what queues of kernel switches counted at the selected ports.
+func (k *Drops) counted() (total uint64) {
+	for _, port := range k.ports() {
+		total += k.capture.counts[port]
+	}
+	return total
 }

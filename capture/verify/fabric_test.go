@@ -59,6 +59,7 @@ type scene struct {
 	uplink func(flow, paths int) int
 	// counts of the taps, and what the writing leaves out.
 	drops       map[string]uint64
+	queues      map[string]uint64 // what the kernel's queues counted as dropped, by port
 	limited     map[string]uint64
 	untapped    map[string]bool
 	noCounts    bool
@@ -80,7 +81,7 @@ func newScene(t testing.TB) *scene {
 	return &scene{
 		t: t, plan: plantest.Compile(t, clusterFile), now: start, step: 20_000,
 		uplink: func(flow, paths int) int { return flow % paths },
-		drops:  map[string]uint64{}, limited: map[string]uint64{}, untapped: map[string]bool{}, application: "railbed",
+		drops:  map[string]uint64{}, queues: map[string]uint64{}, limited: map[string]uint64{}, untapped: map[string]bool{}, application: "railbed",
 	}
 }
 
@@ -267,6 +268,9 @@ func (s *scene) of(id uint64, tap string, out bool) sighting {
 	return sighting{}
 }
 
+// options are what is known of the scene beside its capture.
+func (s *scene) options() Options { return Options{Plan: s.plan, Drops: s.queues} }
+
 // write makes the capture, as package capture writes it.
 func (s *scene) write() []byte {
 	if !s.unsorted {
@@ -277,7 +281,7 @@ func (s *scene) write() []byte {
 	if s.foreign {
 		application = "somebody"
 	}
-	w, err := pcapng.NewWriter(&out, pcapng.Section{Application: application, Comments: []string{"railbed dilation=1 epoch=0ns"}})
+	w, err := pcapng.NewWriter(&out, pcapng.Section{Application: application, Comments: []string{"railbed dilation=1 epoch=0ns plan=" + s.plan.Hash()}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -301,7 +305,7 @@ func (s *scene) write() []byte {
 	for _, sw := range s.plan.Switches {
 		add(sw.Name, sw.Ports, pcapng.HardwareSwitchPort)
 	}
-	seen, snap := map[string]uint64{}, cmp.Or(s.snap, 200)
+	seen, noted, snap := map[string]uint64{}, map[string]uint64{}, cmp.Or(s.snap, 200)
 	for _, k := range s.sightings {
 		i, tapped := index[k.tap]
 		if !tapped {
@@ -322,6 +326,7 @@ func (s *scene) write() []byte {
 			p.Has, p.Queue = p.Has|pcapng.HasQueue, uint32(k.queue-1)
 		}
 		if k.comment != "" {
+			noted[k.tap]++
 			p.Comments = [][]byte{[]byte(k.comment)}
 		}
 		if err := w.WritePacket(&p); err != nil {
@@ -333,6 +338,7 @@ func (s *scene) write() []byte {
 			break
 		}
 		err := w.WriteStatistics(pcapng.Statistics{
+			Comments:  []string{fmt.Sprintf("railbed limited=%d annotated=%d", s.limited[name], noted[name])},
 			Interface: index[name], Time: s.now, Start: start, End: s.now + 1_000_000,
 			Received: seen[name] + s.drops[name] + s.limited[name], Accepted: seen[name] + s.drops[name] + s.limited[name],
 			Dropped: s.drops[name], Delivered: seen[name],

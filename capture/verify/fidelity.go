@@ -132,7 +132,7 @@ func (k *Fidelity) Result() Result {
 	k.host(against, r.Measured)
 	r.Measured["busy-links"] = float64(busy)
 	r.Summary = fmt.Sprintf("%s by rates and losses: %d of %d link directions with traffic were busy", k.Level(), busy, links)
-	k.capture.conclude(&r, k.capture.Taps, nil, unclear)
+	k.capture.conclude(&r, Need{Ports: k.capture.recorded()}, finding{unclear: unclear})
 	r.Details = append(reasons, r.Details...)
 	if k.level > max(0, slices.Index(levels, k.accept)) {
 		r.Verdict = verdict.Fail

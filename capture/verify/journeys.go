@@ -7,111 +7,228 @@ import (
 	"time"
 )
 
-// journeys remember packets between the port that they left and the NIC that they
-// arrive at, in two generations; the older one is given up when the newer one is
-// old enough or full. They count how each journey ended.
+// journeys match packets that leave one port with those that arrive at another. Equal
+// packets are a multiset: whichever of them arrives, one less is under way, and a
+// recorded drop explains one that does not. Every packet that left is counted once,
+// as arrived, lost, under way, untold, or taken out; so the counts add up.
 type journeys struct {
-	young, old map[uint64]journey
-	turned     int64
-	short      bool // generations were shorter than packets may be under way
-	linger     int64
-	generation int64
+	capture *Capture
+	linger  int64
+	// under are packets as they left, from front on the first that is under way and
+	// those behind it. base is the number of the first of all.
+	under   []journey
+	front   int
+	base    int64
+	classes map[uint64]class // equal packets under way, by identity
+	drops   map[uint64]drops // records of drops that explain no packet yet
+	ahead   map[uint64]int   // packets that arrived before they left, if matched; else nil
 
-	// underWay are packets that left so late that they may still arrive, and of
-	// which nobody said that they will not.
-	arrived, underWay, lost uint64
-	reasons                 map[string]uint64 // why packets were lost, as recorded
-	// mourn is told of each packet that was lost. It may be nil.
+	arrived uint64
+	// underWay are packets that left so late that they may still arrive; of untold
+	// ones, which equal others, it is not known whether they left so late.
+	underWay, untold, lost uint64
+	// acausal are packets that arrived before they left, by the times of the two ports.
+	acausal uint64
+	// strays are packets that arrived and were not seen to leave.
+	strays  uint64
+	short   bool              // there were more packets under way than are remembered
+	reasons map[string]uint64 // why packets were lost, as recorded
+	// mourn is called for each packet that was lost. It may be nil.
 	mourn func(id uint64, j journey)
 }
 
+// journeysMost bounds the packets that are remembered, 56 bytes each.
+const journeysMost = 1 << 19
+
 // journey is a packet on its way.
 type journey struct {
+	id      uint64
 	left    int64
 	ordinal uint64 // in its flow, where it left
-	reason  string // why it was dropped on the way, as recorded
+	reason  string // why it was lost
+	next    int64  // number of the next equal packet under way, 0 is none
+	// apart says that the packet is followed and not counted.
+	apart, over bool
 }
 
-func newJourneys(c *Capture, mourn func(uint64, journey)) journeys {
-	linger := lingers(c)
-	return journeys{young: map[uint64]journey{}, old: map[uint64]journey{}, linger: linger, generation: generationOf(linger), reasons: map[string]uint64{}, mourn: mourn}
+// class is equal packets under way: the numbers of the first and the last, and how many
+// there were since none was under way.
+type class struct {
+	first, last int64
+	since       uint32
 }
 
-// start is a packet that leaves.
-func (s *journeys) start(id uint64, j journey) {
-	if j.left-s.turned > s.generation || len(s.young) >= generationMost {
-		s.turn(j.left)
+// drops are records of drops of equal packets, and the reason of the first.
+type drops struct {
+	count  uint32
+	reason string
+}
+
+// newJourneys makes the table. With ahead, packets that arrive before they leave are
+// matched, and those that never left are counted.
+func newJourneys(c *Capture, ahead bool, mourn func(uint64, journey)) *journeys {
+	s := &journeys{capture: c, linger: lingers(c), base: 1, classes: map[uint64]class{}, drops: map[uint64]drops{}, reasons: map[string]uint64{}, mourn: mourn}
+	if ahead {
+		s.ahead = map[uint64]int{}
 	}
-	s.young[id] = j
+	return s
 }
 
-func (s *journeys) turn(now int64) {
-	for id, j := range s.old {
-		if now-j.left < s.linger {
-			s.short = true
+// left is how many packets are counted.
+func (s *journeys) left() uint64 { return s.arrived + s.lost + s.underWay + s.untold }
+
+// start takes a packet that leaves. One that had arrived already is matched at once.
+func (s *journeys) start(j journey) (arrivedBefore bool) {
+	if len(s.ahead) > 0 && s.ahead[j.id] > 0 {
+		if s.ahead[j.id]--; s.ahead[j.id] == 0 {
+			delete(s.ahead, j.id)
 		}
-		s.missing(id, j, now)
+		s.acausal++
+		if !j.apart {
+			s.arrived++
+		}
+		return true
 	}
-	clear(s.old)
-	s.old, s.young = s.young, s.old
-	s.turned = now
+	if len(s.under)-s.front >= journeysMost {
+		s.evict(j.left)
+	}
+	s.advance()
+	number := s.base + int64(len(s.under))
+	s.under = append(s.under, j)
+	of, others := s.classes[j.id]
+	if others {
+		s.at(of.last).next = number
+		of.last, of.since = number, of.since+1
+	} else {
+		of = class{number, number, 1}
+	}
+	s.classes[j.id] = of
+	return false
 }
 
-// missing counts a packet that has not arrived.
-func (s *journeys) missing(id uint64, j journey, now int64) {
+func (s *journeys) at(number int64) *journey { return &s.under[number-s.base] }
+
+// evict gives up the oldest packet under way.
+func (s *journeys) evict(now int64) {
+	oldest := &s.under[s.front]
+	s.short = s.short || now-oldest.left < s.linger
+	j, _ := s.take(oldest.id)
+	s.missing(j, now, 1)
+}
+
+// advance forgets packets before the first one under way.
+func (s *journeys) advance() {
+	for s.front < len(s.under) && s.under[s.front].over {
+		s.front++
+	}
+	if s.front > 1024 && s.front > len(s.under)/2 {
+		s.base += int64(s.front)
+		s.under = s.under[:copy(s.under, s.under[s.front:])]
+		s.front = 0
+	}
+}
+
+// take removes the packet of an identity that left first.
+func (s *journeys) take(id uint64) (j journey, known bool) {
+	of, known := s.classes[id]
+	if !known {
+		return journey{}, false
+	}
+	first := s.at(of.first)
+	first.over = true
+	if first.next == 0 {
+		delete(s.classes, id)
+	} else {
+		of.first = first.next
+		s.classes[id] = of
+	}
+	return *first, true
+}
+
+// arrive ends the journey of a packet that arrives, if it is one that was seen to leave.
+func (s *journeys) arrive(id uint64, now int64) (j journey, known bool) {
+	j, known = s.take(id)
 	switch {
-	case now-j.left < s.linger && j.reason == "":
-		s.underWay++
-		return
-	case j.reason == "":
-		j.reason = "without a word"
-	}
-	s.lost++
-	if len(s.reasons) < maxDetails*10 {
-		s.reasons[j.reason]++
-	}
-	if s.mourn != nil {
-		s.mourn(id, j)
-	}
-}
-
-// arrive ends the journey of a packet that arrived, if it is one that was seen to
-// leave.
-func (s *journeys) arrive(id uint64) (journey, bool) {
-	j, known := s.forget(id)
-	if known {
+	case known && !j.apart:
 		s.arrived++
+	case !known && s.ahead != nil && now-s.capture.First >= s.linger:
+		if len(s.ahead) >= journeysMost {
+			s.short = true
+			s.settle()
+		}
+		s.ahead[id]++
 	}
-	return j, known
+	return j, known && !j.apart
 }
 
-// note says why a packet will not arrive.
+// settle counts what arrived and has not left.
+func (s *journeys) settle() {
+	for _, n := range s.ahead {
+		s.strays += uint64(n)
+	}
+	clear(s.ahead)
+}
+
+// note takes a record that a packet was dropped.
 func (s *journeys) note(id uint64, reason string) {
-	if j, known := s.young[id]; known {
-		j.reason = reason
-		s.young[id] = j
-	} else if j, known := s.old[id]; known {
-		j.reason = reason
-		s.old[id] = j
+	d := s.drops[id]
+	if d.count++; d.reason == "" {
+		d.reason = reason
+	}
+	if len(s.drops) < journeysMost {
+		s.drops[id] = d
 	}
 }
 
 // forget ends a packet's journey, if it is under way, and counts it nowhere.
-func (s *journeys) forget(id uint64) (j journey, known bool) {
-	if j, known = s.young[id]; !known {
-		j, known = s.old[id]
-	}
-	delete(s.young, id)
-	delete(s.old, id)
-	return j, known
+func (s *journeys) forget(id uint64) (known bool) {
+	j, known := s.take(id)
+	return known && !j.apart
 }
 
-// finish gives up whatever is left.
+// missing counts a packet that has not arrived, one of so many equal ones since none was
+// under way.
+func (s *journeys) missing(j journey, now int64, since uint32) {
+	if d := s.drops[j.id]; d.count > 0 {
+		d.count--
+		j.reason = d.reason
+		s.drops[j.id] = d
+	}
+	switch {
+	case j.apart:
+		return
+	case j.reason == "" && now-j.left < s.linger && since > 1:
+		s.untold++
+		return
+	case j.reason == "" && now-j.left < s.linger:
+		s.underWay++
+		return
+	case j.reason == "":
+		j.reason = "no record of a drop"
+	}
+	s.lost++
+	if _, known := s.reasons[j.reason]; known || len(s.reasons) < maxDetails*10 {
+		s.reasons[j.reason]++
+	} else {
+		s.reasons["other reasons"]++
+	}
+	if s.mourn != nil {
+		s.mourn(j.id, j)
+	}
+}
+
+// finish gives up whatever is under way.
 func (s *journeys) finish(now int64) {
-	for _, generation := range []map[uint64]journey{s.old, s.young} {
-		for id, j := range generation {
-			s.missing(id, j, now)
+	for i := range s.under {
+		if j := s.under[i]; !j.over {
+			since := s.classes[j.id].since
+			s.missing(j, now, since)
 		}
+	}
+	clear(s.classes)
+	s.under = nil
+	if s.ahead != nil {
+		s.settle()
 	}
 }
 
@@ -119,6 +236,20 @@ func (s *journeys) finish(now int64) {
 func (s *journeys) losses(what string) (lines []string) {
 	for _, reason := range slices.Sorted(maps.Keys(s.reasons)) {
 		lines = append(lines, fmt.Sprintf("%d %s were lost: %s", s.reasons[reason], what, reason))
+	}
+	return lines
+}
+
+// doubts are reasons why the counts may be wrong.
+func (s *journeys) doubts() (lines []string) {
+	if s.short {
+		lines = append(lines, "more packets at once than are remembered")
+	}
+	if s.untold > 0 {
+		lines = append(lines, fmt.Sprintf("%d packets that equal others have not arrived: lost, or under way at the end", s.untold))
+	}
+	if s.acausal > 0 {
+		lines = append(lines, fmt.Sprintf("%d packets arrived before they left: the clocks of ports differ", s.acausal))
 	}
 	return lines
 }

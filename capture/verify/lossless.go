@@ -2,7 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"strings"
 
 	"railbed/testbed/plan"
 )
@@ -14,32 +13,31 @@ const nicOverrun = "nic-overrun"
 // no room for: nobody can say of these what the fabric did to them.
 const refused = "refused"
 
-// Lossless holds that the fabric loses nothing: every packet that left a node and
-// that the emulated NIC had room for arrives at the node that it is for. It
-// follows packets by their ids from NIC to NIC; what switches say about drops only
+// Lossless holds that the fabric loses nothing and makes nothing: every packet that
+// left a node, and that the emulated NIC had room for, arrives once at the NIC that it
+// is for. It matches packets from NIC to NIC; what switches record of drops only
 // explains what is missing. A packet that was trimmed on the way did not arrive.
 type Lossless struct {
 	selector
 	priority int                 // -1 is any
 	maps     []*plan.PriorityMap // by tap index, as far as looked up; see priorities
-	travel   journeys
+	travel   *journeys
 
-	sent, overrun, refused uint64
-	examples               []string
-	nics                   map[int]bool
+	overrun, refused, astray uint64
+	examples                 []string
 }
 
 // NewLossless makes the check. A priority of -1 is any; others need a plan of soft
 // switches, each of which may map DSCPs to priorities in its own way: a packet's is
 // what the switch that its sender is attached to makes of it.
 func NewLossless(s Selection, priority int) *Lossless {
-	return &Lossless{selector: selector{Selection: s}, priority: priority, nics: map[int]bool{}}
+	return &Lossless{selector: selector{Selection: s}, priority: priority}
 }
 
 // Begin implements Check.
 func (k *Lossless) Begin(c *Capture) {
 	k.begin(c)
-	k.travel = newJourneys(c, k.exemplify)
+	k.travel = newJourneys(c, true, k.exemplify)
 }
 
 // noPriorities is the map of NICs that are attached to no soft switch.
@@ -85,30 +83,32 @@ func (k *Lossless) Packet(p *Packet) {
 		k.drop(p)
 	case !p.Tap.NIC:
 	case p.Direction == Out:
-		if _, to := k.nodes[p.Flow.Dst.Addr()]; !to || !k.ofPriority(p) {
-			return
+		if _, to := k.nodes[p.Flow.Dst.Addr()]; to {
+			k.travel.start(journey{id: p.Identity(), left: p.Time, apart: !k.ofPriority(p)})
 		}
-		k.sent++
-		k.nics[p.Tap.Index] = true
-		k.travel.start(p.ID, journey{left: p.Time})
-	case p.Direction == In:
-		k.travel.arrive(p.ID)
+	case p.Direction != In:
+	case k.destination(p):
+		if _, from := k.nodes[p.Flow.Src.Addr()]; from {
+			k.travel.arrive(p.Identity(), p.Time)
+		}
+	case !p.Foreign && !p.Group:
+		k.astray++
 	}
 }
 
 // drop takes over why a packet will not arrive.
 func (k *Lossless) drop(p *Packet) {
-	count := &k.overrun
 	switch p.Drop {
 	case nicOverrun:
+		if k.travel.forget(p.Identity()) {
+			k.overrun++
+		}
 	case refused:
-		count = &k.refused
+		if k.travel.forget(p.Identity()) {
+			k.refused++
+		}
 	default:
-		k.travel.note(p.ID, p.Tap.Name+" "+p.Drop)
-		return
-	}
-	if _, known := k.travel.forget(p.ID); known {
-		*count++
+		k.travel.note(p.Identity(), p.Tap.Name+" "+p.Drop)
 	}
 }
 
@@ -121,57 +121,38 @@ func (k *Lossless) exemplify(id uint64, j journey) {
 
 // Result implements Check.
 func (k *Lossless) Result() Result {
-	k.travel.finish(k.capture.End)
+	t := k.travel
+	t.finish(k.capture.End)
+	sent := t.left() + k.overrun + k.refused
 	r := Result{Name: k.titled("lossless"), Measured: map[string]float64{
-		"sent": float64(k.sent), "arrived": float64(k.travel.arrived), "lost": float64(k.travel.lost), "nic-overrun": float64(k.overrun), "under-way": float64(k.travel.underWay),
+		"sent": float64(sent), "arrived": float64(t.arrived), "lost": float64(t.lost), "again": float64(t.strays),
+		"nic-overrun": float64(k.overrun), "refused": float64(k.refused), "under-way": float64(t.underWay + t.untold),
 	}}
-	taps := k.nicTaps()
-	var unclear []string
-	wrong := append(k.travel.losses("packets"), k.examples...)
-	if k.capture.lossy(taps) || k.travel.short || len(k.untapped()) > 0 {
-		wrong, unclear = nil, append(unclear, wrong...)
+	f := finding{absent: t.losses("packets"), unclear: t.doubts()}
+	if t.strays > 0 && k.priority < 0 {
+		f.absent = append(f.absent, fmt.Sprintf("%d packets arrived that had not left, or had arrived before", t.strays))
 	}
+	f.absent = append(f.absent, k.examples...)
 	if k.refused > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d packets came to a node that had no room for them: the host is too busy", k.refused))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d packets came to a node that had no room for them: the host is too busy", k.refused))
+	}
+	if k.astray > 0 {
+		r.Details = append(r.Details, fmt.Sprintf("%d packets came to a NIC that they were not for", k.astray))
 	}
 	switch {
 	case k.capture.Plan == nil:
-		wrong, unclear = nil, []string{"without a plan the nodes are not known"}
-	case k.travel.arrived+k.travel.lost == 0:
-		unclear = append(unclear, "no packet left a node for another")
-	case k.travel.short:
-		unclear = append(unclear, "more packets at once than are remembered")
+		f = finding{unclear: []string{"without a plan the nodes are not known"}}
+	case t.arrived+t.lost == 0:
+		f.unclear = append(f.unclear, "no packet left a node for another")
 	}
-	for _, name := range k.untapped() {
-		unclear = append(unclear, name+" was not captured")
+	r.Summary = fmt.Sprintf("%d packets left: %d arrived, %d were lost, %d found no room in the emulated NIC, %d were refused by their node, %d were under way at the end",
+		sent, t.arrived, t.lost, k.overrun, k.refused, t.underWay)
+	if t.untold > 0 {
+		r.Summary += fmt.Sprintf(", %d equal ones lost or under way", t.untold)
 	}
-	r.Summary = fmt.Sprintf("%d packets left, %d arrived, %d were lost; %d found no room in the emulated NIC, %d were under way at the end",
-		k.sent, k.travel.arrived, k.travel.lost, k.overrun, k.travel.underWay)
-	k.capture.conclude(&r, taps, wrong, unclear)
+	if t.strays > 0 {
+		r.Summary += fmt.Sprintf("; %d arrived that had not left, or had arrived before", t.strays)
+	}
+	k.capture.conclude(&r, Need{Ports: k.nics(), Clocks: true}, f)
 	return r
-}
-
-// nicTaps are the taps of all nodes.
-func (s *selector) nicTaps() (taps []*Tap) {
-	for _, tap := range s.capture.Taps {
-		if tap.NIC {
-			taps = append(taps, tap)
-		}
-	}
-	return taps
-}
-
-// untapped are the nodes' NICs that the plan has and the capture lacks.
-func (s *selector) untapped() (names []string) {
-	if s.capture.Plan == nil {
-		return nil
-	}
-	for _, n := range s.capture.Plan.Nodes {
-		for _, nic := range n.NICs {
-			if s.capture.Tap(n.Name, nic.Name) == nil {
-				names = append(names, strings.Join([]string{n.Name, nic.Name}, ":"))
-			}
-		}
-	}
-	return names
 }

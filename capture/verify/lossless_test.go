@@ -29,11 +29,11 @@ func TestLosslessByTheSendersSwitch(t *testing.T) {
 	}
 	lossless := func(priority int) Check { return NewLossless(Selection{}, priority) }
 	const leaf1, leaf2 = 0, 2 // the first host of each
-	judgeScene(t, played(leaf1, leaf2, false), lossless(3), pass, "10 packets left, 10 arrived")
-	judgeScene(t, played(leaf1, leaf2, true), lossless(3), fail, "10 packets left, 9 arrived, 1 were lost")
+	judgeScene(t, played(leaf1, leaf2, false), lossless(3), pass, "10 packets left: 10 arrived")
+	judgeScene(t, played(leaf1, leaf2, true), lossless(3), fail, "10 packets left: 9 arrived, 1 were lost")
 	judgeScene(t, played(leaf1, leaf2, true), lossless(5), unclear, "no packet left")
-	judgeScene(t, played(leaf2, leaf1, false), lossless(5), pass, "10 packets left, 10 arrived")
-	judgeScene(t, played(leaf2, leaf1, true), lossless(5), fail, "10 packets left, 9 arrived, 1 were lost")
+	judgeScene(t, played(leaf2, leaf1, false), lossless(5), pass, "10 packets left: 10 arrived")
+	judgeScene(t, played(leaf2, leaf1, true), lossless(5), fail, "10 packets left: 9 arrived, 1 were lost")
 	judgeScene(t, played(leaf2, leaf1, true), lossless(3), unclear, "no packet left")
 
 	// A tag without a VLAN says the priority, and one with a VLAN does not.
@@ -45,7 +45,7 @@ func TestLosslessByTheSendersSwitch(t *testing.T) {
 		})
 		return s
 	}
-	judgeScene(t, tagged(6<<5, 0), lossless(6), pass, "10 packets left, 10 arrived")
+	judgeScene(t, tagged(6<<5, 0), lossless(6), pass, "10 packets left: 10 arrived")
 	judgeScene(t, tagged(6<<5, 0), lossless(3), unclear, "no packet left")
-	judgeScene(t, tagged(6<<5, 9), lossless(3), pass, "10 packets left, 10 arrived")
+	judgeScene(t, tagged(6<<5, 9), lossless(3), pass, "10 packets left: 10 arrived")
 }

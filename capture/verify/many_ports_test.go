@@ -54,7 +54,7 @@ func TestManyPorts(t *testing.T) {
 				at(2, start+50_000_100+int64(i), port, true)
 			}
 			s.now = start + 200_000_000
-			results, _ := s.run(NewConservation("*", nil))
+			results, _ := s.run(NewConservation("*"))
 			if results[0].Verdict != c.want {
 				t.Errorf("want %s: %v", c.want, results[0])
 			}

@@ -55,28 +55,29 @@ func (k *Marks) Result() Result {
 	r := Result{Name: k.titled("marks"), Measured: map[string]float64{
 		"ecn-capable": float64(k.capable), "marked": float64(k.marked), "marked-here": float64(k.said),
 	}}
-	taps := k.chosen()
-	lossy := k.capture.lossy(taps)
-	var wrong, unclear []string
+	need := Need{Ports: k.ports()}
+	var f finding
 	share := 0.0
 	if k.capable == 0 {
-		unclear = append(unclear, "no packet of an ECN-capable transport")
+		f.unclear = append(f.unclear, "no packet of an ECN-capable transport")
 	} else {
 		share = float64(k.marked) / float64(k.capable)
-		wrong, unclear = judgeShare("share of marked packets", k.share, share, lossy)
-		w, u := judgeBound("packets marked here", k.count, float64(k.said), fmt.Sprint(k.said), lossy)
-		wrong, unclear = append(wrong, w...), append(unclear, u...)
+		f.hold("packets marked here", k.count, float64(k.said), fmt.Sprint(k.said))
+		f.holdEither("share of marked packets", k.share, share, percent(share))
+	}
+	if k.count != nil {
+		need.Records = RecordsQueues
 	}
 	r.Measured["share"] = share
 	if k.untrue > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d packets that were said to be marked carry no mark", k.untrue))
+		f.wrong = append(f.wrong, fmt.Sprintf("%d packets that were said to be marked carry no mark", k.untrue))
 	}
-	for _, tap := range taps {
+	for _, tap := range k.chosen() {
 		if n := k.byTap[tap.Index]; n > 0 {
 			r.Details = append(r.Details, fmt.Sprintf("%s marked %d packets", tap.Name, n))
 		}
 	}
 	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets carried a mark (%s); %d were marked here", k.marked, k.capable, percent(share), k.said)
-	k.capture.conclude(&r, taps, wrong, unclear)
+	k.capture.conclude(&r, need, f)
 	return r
 }

@@ -42,10 +42,10 @@ func (b *BytesPerRank) unreadable() bool {
 
 // judgeMissing compares the bytes that a rank says never came to it with the
 // packets.
-func (b *BytesPerRank) judgeMissing(i int, lossy bool) (wrong, unclear []string) {
+func (b *BytesPerRank) judgeMissing(f *finding, i int) {
 	rank := &b.roles.workload.Ranks[i]
 	if rank.Missing == nil {
-		return nil, nil
+		return
 	}
 	var left, received uint64
 	for _, s := range b.placed {
@@ -54,12 +54,13 @@ func (b *BytesPerRank) judgeMissing(i int, lossy bool) (wrong, unclear []string)
 		}
 	}
 	if left == received+*rank.Missing {
-		return nil, nil
+		return
 	}
 	line := fmt.Sprintf("%s: %d bytes left for it and it acknowledged %d, so %d never came; it says %d",
 		b.roles.name(i), left, received, int64(left)-int64(received), *rank.Missing)
-	if lossy || b.full || b.unreadable() || left == 0 {
-		return nil, []string{line}
+	if b.full || b.unreadable() || left == 0 {
+		f.unclear = append(f.unclear, line)
+	} else {
+		f.absent = append(f.absent, line)
 	}
-	return []string{line}, nil
 }

@@ -185,7 +185,7 @@ func BenchmarkVerify(b *testing.B) {
 	b.ReportAllocs()
 	var packets uint64
 	for b.Loop() {
-		results, summary, err := Run(b.Context(), bytes.NewReader(data), s.plan, s.checks()...)
+		results, summary, err := Run(b.Context(), bytes.NewReader(data), Options{Plan: s.plan}, s.checks()...)
 		if err != nil || results[0].Verdict != pass {
 			b.Fatal(err, results)
 		}
@@ -224,7 +224,7 @@ func BenchmarkBytesPerRank(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		results, _, err := Run(b.Context(), file, s.plan, NewBytesPerRank(s.workload, units.Ratio{Num: 1, Den: 50}))
+		results, _, err := Run(b.Context(), file, Options{Plan: s.plan}, NewBytesPerRank(s.workload, units.Ratio{Num: 1, Den: 50}))
 		file.Close()
 		if err != nil || results[0].Measured["rank0.bytes"] == 0 {
 			b.Fatal(err, results)

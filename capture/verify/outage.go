@@ -2,7 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"railbed/fabric/clock"
@@ -17,6 +16,7 @@ import (
 type Outage struct {
 	selector
 	longest *spec.Bound
+	travel  *journeys
 	flows   []flowOutage // by flow index
 }
 
@@ -26,7 +26,7 @@ type flowOutage struct {
 	waits          bool  // for an arrival
 	since, left    int64 // the first departure since the last arrival, and the last one
 	longest, began int64 // the longest outage, and its first departure
-	sent, received uint64
+	sent, arrived  uint64
 }
 
 // NewOutage makes the check.
@@ -35,7 +35,10 @@ func NewOutage(s Selection, longest *spec.Bound) *Outage {
 }
 
 // Begin implements Check.
-func (k *Outage) Begin(c *Capture) { k.begin(c) }
+func (k *Outage) Begin(c *Capture) {
+	k.begin(c)
+	k.travel = newJourneys(c, true, nil)
+}
 
 // protocolUDP is IANA's number of UDP: other protocols send again, or answer.
 const protocolUDP = 17
@@ -56,10 +59,19 @@ func (k *Outage) Packet(p *Packet) {
 			f.waits, f.since = true, p.Time
 		}
 		f.left = p.Time
+		if k.travel.start(journey{id: p.Identity(), left: p.Time}) {
+			f.arrived++
+			f.waits = false
+		}
 	case In:
-		f.received++
-		f.until(p.Time)
-		f.waits = false
+		if !k.destination(p) {
+			return
+		}
+		if _, known := k.travel.arrive(p.Identity(), p.Time); known {
+			f.arrived++
+			f.until(p.Time)
+			f.waits = false
+		}
 	}
 }
 
@@ -70,77 +82,67 @@ func (f *flowOutage) until(at int64) {
 	}
 }
 
-// hidden are the NICs of each node that were not captured.
-func (k *Outage) hidden() map[string][]string {
-	hidden := map[string][]string{}
-	for _, name := range k.untapped() {
-		node, _, _ := strings.Cut(name, ":")
-		hidden[node] = append(hidden[node], name)
-	}
-	return hidden
-}
-
 // Result implements Check.
 func (k *Outage) Result() Result {
+	k.travel.finish(k.capture.End)
 	r := Result{Name: k.titled("outage"), Measured: map[string]float64{}}
-	taps := k.nicTaps()
-	var wrong, unclear []string
+	var found finding
 	var worst flowOutage
-	var sent, received uint64
+	var sent, arrived uint64
 	flows := 0
-	hidden := k.hidden()
-	var unseen []string // flows whose arrivals may be elsewhere
 	var silent []string // flows of which nothing arrived: their outages have no end
 	for _, f := range k.flows {
 		if f.sent == 0 {
 			continue // of the other end, or half seen
 		}
-		node, known := k.nodes[f.flow.Dst.Addr()]
-		if nics := hidden[node]; len(nics) > 0 {
-			unseen = append(unseen, fmt.Sprintf("%s > %s: %s was not captured, and so not all that arrived", f.flow.Src, f.flow.Dst, strings.Join(nics, ", ")))
-			if f.received == 0 {
-				continue
-			}
-		}
 		flows++
-		sent, received = sent+f.sent, received+f.received
+		sent, arrived = sent+f.sent, arrived+f.arrived
 		f.until(f.left)
 		if f.longest > worst.longest || worst.flow == nil {
 			worst = f
 		}
-		if f.received == 0 && (known || len(k.nodes) == 0) {
+		if _, known := k.nodes[f.flow.Dst.Addr()]; f.arrived == 0 && (known || len(k.nodes) == 0) {
 			silent = append(silent, fmt.Sprintf("%s > %s: none of %d datagrams arrived, and so no outage has an end", f.flow.Src, f.flow.Dst, f.sent))
 		}
 	}
-	unclear = append(unclear, unseen...)
-	switch {
-	case received == 0:
-		unclear = append(unclear, "no datagram was seen to leave one node and to arrive at another")
-	default:
-		virtual := clock.Dilation(k.capture.Dilation)
-		took := virtual.Passed(time.Duration(worst.longest))
-		r.Measured["longest"], r.Measured["flows"], r.Measured["lost"] = took.Seconds(), float64(flows), float64(int64(sent)-int64(received))
-		from := ""
-		if worst.longest > 0 {
-			began := virtual.Passed(time.Duration(worst.began - k.capture.First))
-			r.Measured["began"] = began.Seconds()
-			from = fmt.Sprintf(", from %s of the recording on", began.Round(time.Millisecond))
-		}
-		r.Summary = fmt.Sprintf("the longest outage of %d flows was %s, of %s > %s%s; %d of %d datagrams did not arrive",
-			flows, took.Round(10*time.Microsecond), worst.flow.Src, worst.flow.Dst, from, int64(sent)-int64(received), sent)
-		holds := k.longest.Holds(float64(took))
-		if holds == k.longest.Upper() {
-			unclear = append(unclear, silent...) // what it would be with them may be otherwise
-		}
-		if !holds {
-			line := fmt.Sprintf("the longest outage took %s, want %s", took.Round(10*time.Microsecond), k.longest)
-			if k.capture.lossy(taps) || len(unseen) > 0 || len(silent) > 0 && !k.longest.Upper() {
-				unclear = append(unclear, line)
-			} else {
-				wrong = append(wrong, line)
-			}
+	if arrived == 0 {
+		found.unclear = append(found.unclear, "no datagram was seen to leave one node and to arrive at another")
+	} else {
+		k.judge(&r, &found, worst, silent)
+		r.Measured["flows"], r.Measured["lost"], r.Measured["again"] = float64(flows), float64(sent-arrived), float64(k.travel.strays)
+		r.Summary = fmt.Sprintf("the longest outage of %d flows was %s; %d of %d datagrams did not arrive", flows, r.Summary, sent-arrived, sent)
+		if k.travel.strays > 0 {
+			r.Summary += fmt.Sprintf("; %d arrived that had not left, or had arrived before", k.travel.strays)
 		}
 	}
-	k.capture.conclude(&r, taps, wrong, unclear)
+	if k.travel.short {
+		found.unclear = append(found.unclear, "more packets at once than are remembered")
+	}
+	k.capture.conclude(&r, Need{Ports: k.nics(), Clocks: true}, found)
 	return r
+}
+
+// judge holds the longest outage against the bound.
+func (k *Outage) judge(r *Result, found *finding, worst flowOutage, silent []string) {
+	virtual := clock.Dilation(k.capture.Dilation)
+	took := virtual.Passed(time.Duration(worst.longest))
+	r.Measured["longest"] = took.Seconds()
+	r.Summary = fmt.Sprintf("%s, of %s > %s", took.Round(10*time.Microsecond), worst.flow.Src, worst.flow.Dst)
+	if worst.longest > 0 {
+		began := virtual.Passed(time.Duration(worst.began - k.capture.First))
+		r.Measured["began"] = began.Seconds()
+		r.Summary += fmt.Sprintf(", from %s of the recording on", began.Round(time.Millisecond))
+	}
+	if k.longest == nil {
+		return
+	}
+	holds := k.longest.Holds(float64(took))
+	if holds == k.longest.Upper() {
+		found.unclear = append(found.unclear, silent...) // with them it may be otherwise
+	}
+	if !holds && !k.longest.Upper() && len(silent) > 0 {
+		found.unclear = append(found.unclear, fmt.Sprintf("the longest outage took %s, want %s", took.Round(10*time.Microsecond), k.longest))
+		return
+	}
+	found.holdEither("the longest outage", k.longest, float64(took), took.Round(10*time.Microsecond).String())
 }

@@ -333,7 +333,6 @@ func (k *Pacing) Result() Result {
 		}
 	}
 	var unclear []string
-	taps := k.taps(&unclear)
 	beyond := k.envelopes(&unclear)
 	if k.packets == 0 {
 		unclear = append(unclear, "no packet of the workload's data was seen")
@@ -353,7 +352,7 @@ func (k *Pacing) Result() Result {
 	r.Measured = map[string]float64{
 		"packets": float64(k.packets), "ahead_us": float64(max(k.ahead, most)) / 1e3, "behind_us": float64(k.behind) / 1e3, "beyond_us": float64(beyond) / 1e3,
 	}
-	k.capture.conclude(&r, taps, k.examples, unclear)
+	k.capture.conclude(&r, k.roles.need(k.capture), finding{absent: k.examples, unclear: unclear})
 	return r
 }
 
@@ -387,16 +386,4 @@ func (k *Pacing) envelopes(unclear *[]string) (most time.Duration) {
 	k.examples = append(k.examples, wrong[:min(len(wrong), maxDetails)]...)
 	*unclear = append(*unclear, doubtful[:min(len(doubtful), maxDetails)]...)
 	return most
-}
-
-// taps are those of the ranks' NICs.
-func (k *Pacing) taps(unclear *[]string) (taps []*Tap) {
-	for _, rank := range k.roles.workload.Ranks {
-		if tap := k.capture.Tap(rank.Node, rank.NIC); tap != nil {
-			taps = append(taps, tap)
-		} else {
-			*unclear = append(*unclear, fmt.Sprintf("%s:%s was not captured", rank.Node, rank.NIC))
-		}
-	}
-	return taps
 }

@@ -87,10 +87,15 @@ type Packet struct {
 	// where there is no whole one.
 	Aggregation wire.Aggregation
 
-	key flowKey
-	pfc wire.PFCFields
-	rd  RD
+	data []byte // as captured
+	key  flowKey
+	pfc  wire.PFCFields
+	rd   RD
 }
+
+// Identity is a hash of what no switch changes of the packet, the same for packets that
+// are equal.
+func (p *Packet) Identity() uint64 { return layers.Identity(p.data, p.Length) }
 
 // control says that the packet is a MAC control frame, which ends at the port
 // that it comes to.
@@ -153,13 +158,15 @@ func newDecoder(c *Capture) *decoder {
 // counted.
 func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	p := &d.packet
-	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time, Length: raw.Length, ID: raw.ID, Depth: -1, Queue: -1, PCP: -1}
+	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time, Length: raw.Length, ID: raw.ID, Depth: -1, Queue: -1, PCP: -1, data: raw.Data}
 	if raw.Has&pcapng.HasQueue != 0 {
 		p.Queue = int(raw.Queue)
 	}
 	for _, comment := range raw.Comments {
 		if note, ok := pcapng.ParseAnnotation(comment); ok {
 			p.annotate(note, saysDirection(raw))
+			p.Tap.annotates = true
+			p.Tap.notes.seen++
 		}
 	}
 	p.Foreign = raw.Has&pcapng.HasFlags != 0 && raw.Flags&pcapng.ReceptionMask == pcapng.Promiscuous
@@ -168,6 +175,12 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	}
 	if _, err := d.parse(raw.Data, &d.decoded); err != nil {
 		d.capture.Undecoded++
+		if len(raw.Data) < raw.Length {
+			d.capture.Cut++
+		}
+	}
+	if raw.Has&pcapng.HasDropCount != 0 && !d.capture.Railbed { // ours counts them at the end
+		p.Tap.Lost += raw.DropCount
 	}
 	d.headers(raw.Length)
 	if p.Tags > 0 {

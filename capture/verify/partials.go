@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"railbed/capture/filter"
 	"railbed/testbed/plan"
 	"railbed/testbed/verdict"
 	"railbed/transports/wire"
@@ -200,16 +201,6 @@ func (k *PartialSums) ranks(workers uint64) string {
 	return fmt.Sprintf("ranks %v", ranks)
 }
 
-// taps are those of the members' ports.
-func (k *PartialSums) taps() (taps []*Tap) {
-	for _, tap := range k.capture.Taps {
-		if slices.ContainsFunc(k.members, func(m *member) bool { return m.Switch == tap.Node }) {
-			taps = append(taps, tap)
-		}
-	}
-	return taps
-}
-
 // Result implements Check.
 func (k *PartialSums) Result() Result {
 	r := Result{Name: "partial-sums " + k.workload.Name, Measured: map[string]float64{}}
@@ -218,8 +209,6 @@ func (k *PartialSums) Result() Result {
 		r.Summary = "no switch sends partial sums of this workload: it is added up by one, or by none of the plan"
 		return r
 	}
-	taps := k.taps()
-	lossy := k.capture.lossy(taps)
 	for _, m := range k.members {
 		for _, key := range slices.Sorted(maps.Keys(m.slots)) {
 			k.over(m, key/2, m.slots[key])
@@ -227,12 +216,7 @@ func (k *PartialSums) Result() Result {
 	}
 	k.wrong.count(k.count.wrong, "messages that a switch which adds up does not send")
 	k.short.count(k.count.short, "rounds in which not one sum went up when all had come, or again when one asked")
-	wrong, unclear := k.wrong.all(), []string(nil)
-	if lossy {
-		unclear = k.short.all()
-	} else {
-		wrong = append(wrong, k.short.all()...)
-	}
+	f := finding{wrong: k.wrong.all(), absent: k.short.all()}
 	var partials, again, bytes, below uint64
 	for _, m := range k.members {
 		partials, again, bytes, below = partials+m.partials, again+m.again, bytes+m.bytes, below+m.below
@@ -240,25 +224,24 @@ func (k *PartialSums) Result() Result {
 		r.Measured[m.Switch+".bytes"], r.Measured[m.Switch+".below"] = float64(m.bytes), float64(m.below)
 		r.Details = append(r.Details, fmt.Sprintf("%s: %d partial sums of %s up to %s, %d bytes of elements for %d that came to it; %d sent again, %d lost on its link",
 			m.Switch, m.partials, k.ranks(m.workers), k.job.Tree[m.Above].Switch, m.bytes, m.below, m.again, m.dropped))
-		for _, port := range k.capture.Plan.Switch(m.Switch).Ports {
-			if k.capture.Tap(m.Switch, port.Name) == nil {
-				unclear = append(unclear, fmt.Sprintf("%s:%s was not captured", m.Switch, port.Name))
-			}
-		}
 		want := uint64(k.workload.Ranks[m.first()].Expected)
 		switch line := fmt.Sprintf("%s: sent %d bytes up, the algorithm sends %d", m.Switch, m.bytes, want); {
 		case m.partials == 0:
-			unclear = append(unclear, m.Switch+": no partial sum of the workload")
-		case m.bytes > want || m.bytes < want && !lossy:
-			wrong = append(wrong, line)
+			f.unclear = append(f.unclear, m.Switch+": no partial sum of the workload")
+		case m.bytes > want:
+			f.wrong = append(f.wrong, line)
 		case m.bytes < want:
-			unclear = append(unclear, line)
+			f.absent = append(f.absent, line)
 		}
 	}
 	r.Measured["partials"], r.Measured["again"], r.Measured["bytes"], r.Measured["below"] = float64(partials), float64(again), float64(bytes), float64(below)
 	r.Summary = fmt.Sprintf("%d switches sent %d partial sums up, each once for all below, %d bytes for %d that came; %d sent again for hosts that asked again",
 		len(k.members), partials, bytes, below, again)
-	k.capture.conclude(&r, taps, wrong, unclear)
+	ports := k.capture.portsOf(func(t *Tap) bool {
+		return slices.ContainsFunc(k.members, func(m *member) bool { return m.Switch == t.Node })
+	})
+	need := Need{Ports: ports, Packets: filter.Transport(protoUDP, 0, wire.PortAggregation), From: k.workload.From, To: k.workload.To, Clocks: true}
+	k.capture.conclude(&r, need, f)
 	return r
 }
 

@@ -148,7 +148,7 @@ func TestPartialSums(t *testing.T) {
 			}
 			return []*Packet{p}
 		}, want: unclear, says: "no partial sum of slot 0, round 2 went up"},
-		"a port without a tap": {end: func(a *adding) { a.taps["h3>leaf2"].Port = "p9" }, want: unclear, says: "was not captured"},
+		"a port without a tap": {end: func(a *adding) { a.taps["h3>leaf2"].Port = "p9" }, want: unclear, says: "not recorded: "},
 		"at one switch":        {topology: "single-switch\n  params: {hosts: 4}", want: unclear},
 	} {
 		t.Run(name, func(t *testing.T) {

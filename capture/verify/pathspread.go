@@ -182,9 +182,15 @@ func (s *spreadSwitch) groupOf(f *Flow) int32 {
 	return s.byFlow[f.Index]
 }
 
-// hasChoice reports whether a switch has equal-cost paths.
-func hasChoice(s *plan.Switch) bool {
-	return slices.ContainsFunc(s.Routes, func(r plan.Route) bool { return r.Table == 0 && len(r.NextHops) > 1 })
+// chooses reports whether a port is one of several equal-cost paths.
+func (k *PathSpread) chooses(t *Tap) bool {
+	if t.NIC || k.capture.Plan == nil || !spec.Match(k.pattern, t.Node) {
+		return false
+	}
+	sw := k.capture.Plan.Switch(t.Node)
+	return sw != nil && slices.ContainsFunc(sw.Routes, func(r plan.Route) bool {
+		return r.Table == 0 && len(r.NextHops) > 1 && slices.ContainsFunc(r.NextHops, func(h plan.NextHop) bool { return h.Dev == t.Port })
+	})
 }
 
 func longestPrefix(routes []plan.Route, addr netip.Addr) *plan.Route {
@@ -227,16 +233,10 @@ func (k *PathSpread) Result() Result {
 	for _, tap := range k.capture.Taps {
 		k.at(tap)
 	}
-	var taps []*Tap
-	var wrong, unclear []string
+	var found finding
 	used := 0
 	worst := math.Inf(1)
 	for _, g := range k.groups {
-		for _, tap := range g.taps {
-			if tap != nil {
-				taps = append(taps, tap)
-			}
-		}
 		if sum(g.bytes) == 0 {
 			continue // nothing was routed this way
 		}
@@ -245,27 +245,22 @@ func (k *PathSpread) Result() Result {
 		worst = min(worst, j.least)
 		r.Details = append(r.Details, j.line)
 		switch {
-		case j.wrong && !k.capture.lossy(g.tapped()):
-			wrong = append(wrong, j.reason)
+		case j.wrong:
+			found.absent = append(found.absent, j.reason)
 		case j.reason != "":
-			unclear = append(unclear, j.reason)
+			found.unclear = append(found.unclear, j.reason)
 		}
-		if line := g.judgeFlows(k.options.Flows); line != "" && k.capture.lossy(g.tapped()) {
-			unclear = append(unclear, line)
-		} else if line != "" {
-			wrong = append(wrong, line)
+		if line := g.judgeFlows(k.options.Flows); line != "" {
+			found.absent = append(found.absent, line)
 		}
 	}
 	switch {
 	case k.capture.Plan == nil:
-		unclear = append(unclear, "without a plan the equal-cost paths are not known")
+		found.unclear = append(found.unclear, "without a plan the equal-cost paths are not known")
 	case used == 0:
-		unclear = append(unclear, fmt.Sprintf("no packet left a switch %q by equal-cost paths", k.pattern))
-	default:
-		if !math.IsInf(worst, 1) {
-			r.Measured["least-share"] = worst
-		}
-		unclear = append(unclear, k.capture.untapped(k.pattern, hasChoice)...)
+		found.unclear = append(found.unclear, fmt.Sprintf("no packet left a switch %q by equal-cost paths", k.pattern))
+	case !math.IsInf(worst, 1):
+		r.Measured["least-share"] = worst
 	}
 	r.Measured["groups"] = float64(used)
 	groups := "groups"
@@ -276,7 +271,7 @@ func (k *PathSpread) Result() Result {
 	if used > 0 && !math.IsInf(worst, 1) {
 		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair part, wanted %s", worst*100, k.wanted())
 	}
-	k.capture.conclude(&r, taps, wrong, unclear)
+	k.capture.conclude(&r, Need{Ports: k.capture.portsOf(k.chooses)}, found)
 	return r
 }
 
@@ -288,11 +283,6 @@ func (k *PathSpread) wanted() string {
 		return "some"
 	}
 	return fmt.Sprintf("%.0f%%", k.minShare*100)
-}
-
-// tapped are the group's taps that exist.
-func (g *group) tapped() []*Tap {
-	return slices.DeleteFunc(slices.Clone(g.taps), func(t *Tap) bool { return t == nil })
 }
 
 // judgement is what a group's loads say.

@@ -141,7 +141,6 @@ func (a *asking) total(end int64) (longest int64) {
 // Result implements Check.
 func (k *Pauses) Result() Result {
 	r := Result{Name: k.titled("pauses"), Measured: map[string]float64{}}
-	taps := k.chosen()
 	var begun, frames uint64
 	var longest int64
 	for _, tap := range k.asked() {
@@ -151,30 +150,21 @@ func (k *Pauses) Result() Result {
 		r.Details = append(r.Details, fmt.Sprintf("%s asked from %s for %d pauses, %v in all: %d frames, %d to renew, %d to go on",
 			tap.Name, clockTime(a.first), a.begun, time.Duration(held), a.frames, a.renewals, a.resumes))
 	}
-	lossy := k.capture.lossy(taps)
-	wrong, unclear := judgeBound("pauses", k.count, float64(begun), fmt.Sprint(begun), lossy)
-	w, u := judgeEither("time paused", k.paused, float64(longest), time.Duration(longest).String(), lossy)
-	wrong, unclear = append(wrong, w...), append(unclear, u...)
-	w, u = k.judgeOrder(lossy)
-	wrong, unclear = append(wrong, w...), append(unclear, u...)
+	f := finding{rests: true} // that no port sends what is paused
+	f.hold("pauses", k.count, float64(begun), fmt.Sprint(begun))
+	f.holdEither("time paused", k.paused, float64(longest), time.Duration(longest).String())
+	f.absent = append(f.absent, k.judgeOrder()...)
 	for i, n := range k.disobeyed {
-		if n == 0 {
-			continue
-		}
-		tap := k.capture.Taps[i]
-		line := fmt.Sprintf("%s sent %d packets of a priority that was paused", tap.Name, n)
-		if k.capture.lossy([]*Tap{tap}) { // the frame that ended the pause may be among the lost ones
-			unclear = append(unclear, fmt.Sprintf("%s, and lost %d packets of the recording", line, tap.Lost))
-		} else {
-			wrong = append(wrong, line)
+		if n > 0 { // the frame that ended the pause may be missing
+			f.absent = append(f.absent, fmt.Sprintf("%s sent %d packets of a priority that was paused", k.capture.Taps[i].Name, n))
 		}
 	}
 	if k.passed+frames == 0 {
-		wrong, unclear = nil, []string{"no packet came there"}
+		f = finding{unclear: []string{"no packet came there"}}
 	}
 	r.Measured["pauses"], r.Measured["frames"], r.Measured["longest-ms"] = float64(begun), float64(frames), float64(longest)/1e6
 	r.Summary = fmt.Sprintf("%d pauses by %d PFC frames; the port that asked for most asked for %v", begun, frames, time.Duration(longest))
-	k.capture.conclude(&r, taps, wrong, unclear)
+	k.capture.conclude(&r, Need{Ports: k.ports(), Records: RecordsQueues, Clocks: true}, f)
 	return r
 }
 
@@ -190,7 +180,7 @@ func (k *Pauses) asked() (taps []*Tap) {
 }
 
 // judgeOrder compares who paused whom first.
-func (k *Pauses) judgeOrder(lossy bool) (wrong, unclear []string) {
+func (k *Pauses) judgeOrder() (wrong []string) {
 	last := int64(0)
 	for i, pattern := range k.order {
 		first := int64(0)
@@ -208,10 +198,7 @@ func (k *Pauses) judgeOrder(lossy bool) (wrong, unclear []string) {
 		}
 		last = max(last, first)
 	}
-	if lossy {
-		return nil, wrong
-	}
-	return wrong, nil
+	return wrong
 }
 
 // Deadlock looks for a cycle of switches that pause each other: ports whose pause
@@ -350,33 +337,24 @@ func (k *Deadlock) note(cycle []*stalled, q int, now int64) {
 // Result implements Check.
 func (k *Deadlock) Result() Result {
 	r := Result{Name: "deadlock", Measured: map[string]float64{"deadlocks": float64(len(k.found)), "pfc-frames": float64(k.frames)}}
-	var taps []*Tap
-	for _, tap := range k.capture.Taps {
-		if !tap.NIC && tap.Node != "" {
-			taps = append(taps, tap)
-		}
-	}
-	lossy := k.capture.lossy(taps)
-	var wrong, unclear []string
+	need := Need{Ports: k.capture.portsOf(func(t *Tap) bool { return !t.NIC }), Records: RecordsQueues, Clocks: true}
+	f := finding{rests: true} // a port may have sent what is not there
 	switch {
 	case k.capture.Plan == nil:
-		unclear = append(unclear, "without a plan the ends of links are not known")
+		f.unclear = append(f.unclear, "without a plan the ends of links are not known")
 	case k.passed+k.frames == 0:
-		unclear = append(unclear, "no packet passed a switch")
+		f.unclear = append(f.unclear, "no packet passed a switch")
 	case k.want && len(k.found) == 0:
-		wrong = append(wrong, "no cycle of ports that are paused and send nothing")
+		f.absent = append(f.absent, "no cycle of ports that are paused and send nothing")
 	case len(k.found) > 0 && !k.want:
-		wrong = append(wrong, k.found...)
+		f.absent = append(f.absent, k.found...)
 	default:
 		r.Details = k.found
-	}
-	if lossy { // a port may have sent what is not there, or a pause may be missing
-		wrong, unclear = nil, append(unclear, wrong...)
 	}
 	r.Summary = fmt.Sprintf("%d cycles of ports that pause each other, among %d PFC frames", len(k.found), k.frames)
 	if len(k.found) > 0 {
 		r.Summary += "; " + k.found[0]
 	}
-	k.capture.conclude(&r, taps, wrong, unclear)
+	k.capture.conclude(&r, need, f)
 	return r
 }

@@ -57,36 +57,32 @@ func (c *Capture) between(tap *Tap) bool {
 // Result implements Check.
 func (l *RailLocal) Result() Result {
 	r := Result{Name: "rail-local " + l.roles.workload.Name, Measured: map[string]float64{}}
-	taps, unclear := l.roles.taps(l.capture)
-	var wrong []string
+	need, f := l.roles.need(l.capture), finding{}
 	var total, crossed uint64
-	ports := 0
-	for _, tap := range l.capture.Taps {
-		if !l.capture.between(tap) {
-			continue
-		}
-		ports++
-		taps = append(taps, tap)
-		for rank := 0; tap.Index < len(l.passed) && rank < len(l.sent); rank++ {
+	ports := l.capture.portsOf(l.capture.between)
+	need.Ports = append(need.Ports, ports...)
+	for _, name := range ports {
+		tap := l.capture.tapNamed(name)
+		for rank := 0; tap != nil && tap.Index < len(l.passed) && rank < len(l.sent); rank++ {
 			if count := l.passed[tap.Index][rank]; count > 0 {
 				crossed += count
-				wrong = append(wrong, fmt.Sprintf("%s sent %d packets that passed %s, towards another switch", l.roles.name(rank), count, tap.Name))
+				f.wrong = append(f.wrong, fmt.Sprintf("%s sent %d packets that passed %s, towards another switch", l.roles.name(rank), count, tap.Name))
 			}
 		}
 	}
-	if ports == 0 {
-		unclear = append(unclear, "no link between switches was captured")
+	if len(ports) == 0 {
+		f.unclear = append(f.unclear, "there is no link between switches")
 	}
 	for i, sent := range l.sent {
 		if total += sent; sent == 0 {
-			unclear = append(unclear, l.roles.name(i)+": sent no packet of the workload through its NIC")
+			f.unclear = append(f.unclear, l.roles.name(i)+": sent no packet of the workload through its NIC")
 		}
 	}
 	if l.roles.ambiguous > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", l.roles.ambiguous))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", l.roles.ambiguous))
 	}
 	r.Measured["packets"], r.Measured["crossed"] = float64(total), float64(crossed)
-	r.Summary = fmt.Sprintf("of %d packets of %d ranks %d passed one of %d ports between switches", total, len(l.sent), crossed, ports)
-	l.capture.conclude(&r, taps, wrong, unclear)
+	r.Summary = fmt.Sprintf("of %d packets of %d ranks %d passed one of %d ports between switches", total, len(l.sent), crossed, len(ports))
+	l.capture.conclude(&r, need, f)
 	return r
 }

@@ -139,9 +139,8 @@ func (k *RankNIC) port(tap *Tap) *portInfo {
 // Result implements Check.
 func (k *RankNIC) Result() Result {
 	r := Result{Name: "rank-nic " + k.roles.workload.Name, Measured: map[string]float64{}}
-	taps, unclear := k.roles.taps(k.capture)
-	lossy := k.capture.lossy(taps)
-	var wrong []string
+	need, f := k.roles.need(k.capture), finding{}
+	need.Ports = k.capture.portsOf(k.ofRanks)
 	var total, astray uint64
 	for where, count := range k.elsewhere {
 		verb := "received"
@@ -149,38 +148,38 @@ func (k *RankNIC) Result() Result {
 			verb = "sent"
 		}
 		astray += count
-		wrong = append(wrong, fmt.Sprintf("%s %s %d packets at %s", k.roles.name(where.rank), verb, count, where.tap.Name))
+		f.wrong = append(f.wrong, fmt.Sprintf("%s %s %d packets at %s", k.roles.name(where.rank), verb, count, where.tap.Name))
 	}
 	for source, count := range k.strangers {
 		astray += count
-		wrong = append(wrong, fmt.Sprintf("%d packets to a rank's service came from %s, which is no rank's address", count, source))
+		f.wrong = append(f.wrong, fmt.Sprintf("%d packets to a rank's service came from %s, which is no rank's address", count, source))
 	}
-	slices.Sort(wrong) // they come from maps
+	slices.Sort(f.wrong) // they come from maps
 	for i := range k.roles.workload.Ranks {
 		total += k.sent[i] + k.received[i]
 		if rank := &k.roles.workload.Ranks[i]; k.capture.Tap(rank.Node, rank.NIC) == nil {
-			continue // taps has said so
+			continue
 		}
 		if k.sent[i] == 0 {
-			unclear = append(unclear, k.roles.name(i)+": sent no packet of the workload through its NIC")
+			f.unclear = append(f.unclear, k.roles.name(i)+": sent no packet of the workload through its NIC")
 		}
 		if more := k.entered[i] - min(k.entered[i], k.sent[i]); more > 0 {
-			line := fmt.Sprintf("%s: %d packets reached its switch and were not seen to leave its NIC", k.roles.name(i), more)
-			if lossy {
-				unclear = append(unclear, line)
-			} else {
-				wrong = append(wrong, line)
-			}
+			f.absent = append(f.absent, fmt.Sprintf("%s: %d packets reached its switch and were not seen to leave its NIC", k.roles.name(i), more))
 		}
 	}
 	if k.roles.ambiguous > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", k.roles.ambiguous))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", k.roles.ambiguous))
 	}
 	if len(k.roles.workload.Ranks) == 0 {
-		unclear = append(unclear, "the workload has no ranks")
+		f.unclear = append(f.unclear, "the workload has no ranks")
 	}
 	r.Measured["packets"], r.Measured["elsewhere"] = float64(total), float64(astray)
 	r.Summary = fmt.Sprintf("%d packets of %d ranks passed their own NICs, %d passed elsewhere", total, len(k.roles.workload.Ranks), astray)
-	k.capture.conclude(&r, taps, wrong, unclear)
+	k.capture.conclude(&r, need, f)
 	return r
+}
+
+// ofRanks reports whether a port is a NIC of a node with ranks.
+func (k *RankNIC) ofRanks(t *Tap) bool {
+	return t.NIC && slices.ContainsFunc(k.roles.workload.Ranks, func(r Rank) bool { return r.Node == t.Node })
 }

@@ -238,7 +238,7 @@ func (k *Fidelity) measure(link *plan.Link, atA bool) (found measured, missing b
 }
 
 // whole reports whether the capture holds every packet of a tap.
-func (t *Tap) whole() bool { return !t.filtered && t.Lost == 0 }
+func (t *Tap) whole() bool { return t.filter == "" && t.Lost == 0 }
 
 func soft(p *plan.Plan, node string) bool {
 	s := p.Switch(node)

@@ -381,8 +381,7 @@ func (k *Needed) Result() Result {
 		}
 	}
 	r := Result{Name: "that " + spec.ThatRDNeeded}
-	taps := k.nicTaps()
-	unclear := k.doubts()
+	f := finding{unclear: k.doubts()}
 	spurious := k.known + k.early + k.hasty
 	var wrong []string
 	for _, line := range []struct {
@@ -397,18 +396,19 @@ func (k *Needed) Result() Result {
 			wrong = append(wrong, fmt.Sprintf("%d %s", line.count, line.what))
 		}
 	}
-	wrong = append(wrong, k.examples...)
-	if len(unclear) > 0 || k.capture.lossy(taps) {
-		wrong, unclear = nil, append(unclear, wrong...)
+	if wrong = append(wrong, k.examples...); len(f.unclear) > 0 {
+		f.unclear = append(f.unclear, wrong...)
+	} else {
+		f.absent = wrong
 	}
 	if k.sent == 0 {
-		unclear = append(unclear, "no data left a node")
+		f.unclear = append(f.unclear, "no data left a node")
 	}
 	if k.unseen > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d packets were sent again that were not seen before", k.unseen))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d packets were sent again that were not seen before", k.unseen))
 	}
 	if k.open > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d packets were sent again whose first copies were under way at the end", k.open))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d packets were sent again whose first copies were under way at the end", k.open))
 	}
 	r.Measured = map[string]float64{
 		"sent": float64(k.sent), "again": float64(k.repeats), "needed": float64(k.needed), "vanished": float64(k.vanished), "spurious": float64(spurious),
@@ -416,7 +416,7 @@ func (k *Needed) Result() Result {
 	}
 	r.Summary = fmt.Sprintf("of %d packets %d were sent again: %d because all before were lost, %d because acknowledgements were, %d without need",
 		k.sent, k.repeats, k.needed, k.excused, spurious)
-	k.capture.conclude(&r, taps, wrong, unclear)
+	k.capture.conclude(&r, k.need(), f)
 	return r
 }
 

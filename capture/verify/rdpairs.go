@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"railbed/capture/filter"
 	"railbed/transports/wire"
 )
 
@@ -63,9 +64,6 @@ func (k *rdNICs) readable(p *Packet) bool {
 
 // doubts are reasons why what was not seen may have been there all the same.
 func (k *rdNICs) doubts() (lines []string) {
-	for _, name := range k.untapped() {
-		lines = append(lines, name+" was not captured")
-	}
 	if k.capture.Plan == nil {
 		lines = append(lines, "without a plan it is not known which NICs there are")
 	}
@@ -79,6 +77,15 @@ func (k *rdNICs) doubts() (lines []string) {
 		lines = append(lines, "more datagrams at once than are remembered")
 	}
 	return lines
+}
+
+// need is what checks of reliable datagrams rest on: what passes all NICs.
+func (k *rdNICs) need() Need {
+	n := Need{Ports: k.capture.portsOf(everyNIC), Clocks: true}
+	for engine := range wire.PortsRD {
+		n.Packets = append(n.Packets, filter.Transport(protoUDP, 0, wire.PortRD+uint16(engine))...)
+	}
+	return n
 }
 
 // serial is how far a number is ahead of another.

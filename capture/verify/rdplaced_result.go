@@ -10,38 +10,38 @@ import (
 // Result implements Check.
 func (k *Placed) Result() Result {
 	r := Result{Name: "that " + spec.ThatRDPlaced}
-	taps := k.nicTaps()
 	incomplete, underWay, late := k.open()
-	unclear := k.doubts()
-	certain := len(unclear) == 0 && late == 0 && !k.capture.lossy(taps)
-	var wrong, absent []string
+	f := finding{unclear: k.doubts()}
+	certain := len(f.unclear) == 0 && late == 0
+	absent := &f.absent
+	if !certain {
+		absent = &f.unclear
+	}
 	say := func(to *[]string, count uint64, what string) {
 		if count > 0 {
 			*to = append(*to, fmt.Sprintf("%d %s", count, what))
 		}
 	}
-	say(&wrong, k.overlap, "packets carry bytes of a message that another packet carries")
-	say(&wrong, k.changed, "packets carry something else than was said of their number or message before")
-	say(&wrong, k.beyond, "packets go beyond the end of their message")
-	say(&wrong, k.givenUp, "messages were refused and given up")
-	say(&absent, incomplete, "messages did not come whole")
-	say(&absent, k.never, "packets did not come within a window of their numbers")
-	say(&absent, k.tooSoon, "packets were acknowledged that had not come whole")
-	say(&absent, k.tooLarge, "acknowledgements count more bytes than came, each packet once")
-	if certain {
-		wrong = append(wrong, absent...)
-	} else {
-		unclear = append(unclear, absent...)
-	}
-	say(&unclear, underWay, "messages were under way at the end")
-	say(&unclear, late, "pairs of engines had begun before the capture")
+	say(&f.wrong, k.overlap, "packets carry bytes of a message that another packet carries")
+	say(&f.wrong, k.changed, "packets carry something else than was said of their number or message before")
+	say(&f.wrong, k.beyond, "packets go beyond the end of their message")
+	say(&f.wrong, k.givenUp, "messages were refused and given up")
+	say(absent, incomplete, "messages did not come whole")
+	say(absent, k.never, "packets did not come within a window of their numbers")
+	say(absent, k.tooSoon, "packets were acknowledged that had not come whole")
+	say(absent, k.tooLarge, "acknowledgements count more bytes than came, each packet once")
+	say(&f.unclear, underWay, "messages were under way at the end")
+	say(&f.unclear, late, "pairs of engines had begun before the capture")
 	if k.messages == 0 {
-		unclear = append(unclear, "no message left a node")
+		f.unclear = append(f.unclear, "no message left a node")
 	}
-	if len(wrong) > 0 {
-		wrong = append(wrong, k.examples...)
-	} else {
-		unclear = append(unclear, k.examples...)
+	switch {
+	case len(f.wrong) > 0:
+		f.wrong = append(f.wrong, k.examples...)
+	case len(f.absent) > 0:
+		f.absent = append(f.absent, k.examples...)
+	default:
+		f.unclear = append(f.unclear, k.examples...)
 	}
 	placed := k.messages - incomplete - underWay - k.givenUp - k.canceled
 	r.Measured = map[string]float64{
@@ -54,7 +54,7 @@ func (k *Placed) Result() Result {
 	}
 	r.Summary = fmt.Sprintf("%d of %d messages came whole, %d bytes, %d with holes%s; %d packets came again, %d trimmed, %d damaged",
 		placed, k.messages, k.bytes, k.holed, canceled, k.duplicates, k.trimmed+k.hints, k.damaged)
-	k.capture.conclude(&r, taps, wrong, unclear)
+	k.capture.conclude(&r, k.need(), f)
 	return r
 }
 

@@ -340,7 +340,7 @@ var thatMutations = []rdMutation{
 		}
 	}, [2]verdict.Verdict{pass, pass}, ""},
 	{"a NIC's tap loses packets", func(s *scene) { s.vanish(8); s.dataAgain(9, another); s.drops["h3:eth0"] = 3 }, [2]verdict.Verdict{unclear, unclear}, "tap h3:eth0 lost 3 packets"},
-	{"a NIC is not captured", func(s *scene) { s.vanish(8); s.dataAgain(9, another); s.untapped["h3:eth0"] = true }, [2]verdict.Verdict{unclear, unclear}, "h3:eth0 was not captured"},
+	{"a NIC is not captured", func(s *scene) { s.vanish(8); s.dataAgain(9, another); s.untapped["h3:eth0"] = true }, [2]verdict.Verdict{unclear, unclear}, "not recorded: h3:eth0"},
 	{"the capture is too short for the headers", func(s *scene) { s.vanish(8); s.dataAgain(9, another); s.snap = 120 }, [2]verdict.Verdict{unclear, unclear}, "cannot be read"},
 	{"it began within", func(s *scene) {
 		_, left := s.first(301)

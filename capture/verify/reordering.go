@@ -14,7 +14,7 @@ import (
 type Reordering struct {
 	selector
 	share  *spec.Bound
-	travel journeys
+	travel *journeys
 	flows  []flowOrder // by flow index
 	pairs  map[rdPair]*flowOrder
 
@@ -35,7 +35,7 @@ func NewReordering(s Selection, share *spec.Bound) *Reordering {
 // Begin implements Check.
 func (k *Reordering) Begin(c *Capture) {
 	k.begin(c)
-	k.travel = newJourneys(c, nil)
+	k.travel = newJourneys(c, false, nil)
 }
 
 // Packet implements Check.
@@ -47,9 +47,12 @@ func (k *Reordering) Packet(p *Packet) {
 	switch p.Direction {
 	case Out:
 		f.left++
-		k.travel.start(p.ID, journey{left: p.Time, ordinal: f.left})
+		k.travel.start(journey{id: p.Identity(), left: p.Time, ordinal: f.left})
 	case In:
-		j, known := k.travel.arrive(p.ID)
+		if !k.destination(p) {
+			return
+		}
+		j, known := k.travel.arrive(p.Identity(), p.Time)
 		if !known {
 			return
 		}
@@ -84,9 +87,7 @@ func (k *Reordering) order(p *Packet) *flowOrder {
 // Result implements Check.
 func (k *Reordering) Result() Result {
 	r := Result{Name: k.titled("reordering"), Measured: map[string]float64{"arrived": float64(k.travel.arrived), "late": float64(k.late)}}
-	taps := k.nicTaps()
-	lossy := k.capture.lossy(taps)
-	var wrong, unclear []string
+	var found finding
 	share, worst, flows, hit := 0.0, 0.0, 0, 0
 	count := func(f *flowOrder) {
 		if f.arrived == 0 {
@@ -105,17 +106,17 @@ func (k *Reordering) Result() Result {
 		count(f)
 	}
 	if k.travel.arrived == 0 {
-		unclear = append(unclear, "no packet was seen to leave one node and to arrive at another")
+		found.unclear = append(found.unclear, "no packet was seen to leave one node and to arrive at another")
 	} else {
 		share = float64(k.late) / float64(k.travel.arrived)
-		wrong, unclear = judgeShare("packets out of order", k.share, share, lossy)
+		found.holdEither("packets out of order", k.share, share, percent(share))
 	}
 	if k.travel.short {
-		unclear = append(unclear, "more packets at once than are remembered")
+		found.unclear = append(found.unclear, "more packets at once than are remembered")
 	}
 	r.Measured["share"], r.Measured["worst-flow"], r.Measured["flows"] = share, worst, float64(flows)
 	r.Summary = fmt.Sprintf("%d of %d packets arrived out of order (%s), in %d of %d flows; the worst flow has %s",
 		k.late, k.travel.arrived, percent(share), hit, flows, percent(worst))
-	k.capture.conclude(&r, taps, wrong, unclear)
+	k.capture.conclude(&r, Need{Ports: k.nics(), Clocks: true}, found)
 	return r
 }

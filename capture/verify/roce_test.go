@@ -210,7 +210,7 @@ func (q *roceQP) dumped(tap string, checks ...Check) []Result {
 	if err != nil {
 		q.t.Fatal(err)
 	}
-	results, _, err := Run(q.t.Context(), &out, nil, checks...)
+	results, _, err := Run(q.t.Context(), &out, Options{}, checks...)
 	if err != nil {
 		q.t.Fatal(err)
 	}

@@ -267,26 +267,23 @@ func (k *RoCEAcks) Result() Result {
 	k.found.count(k.misnamed, "selective NAKs name a PSN that had not come")
 	k.found.count(k.miscounted, "message sequence numbers do not count the messages")
 	k.found.count(k.unanswered, "requests asked for an acknowledgement and got none")
-	wrong := k.found.lines
-	if k.lossy() || k.orphans > 0 || k.foreign() {
-		wrong, unclear = nil, append(unclear, wrong...)
+	f := finding{unclear: unclear}
+	if k.suspect(&f, k.found.lines...); len(f.absent) > 0 {
+		k.suspect(&f, k.found.examples...)
+	} else {
+		r.Details = append(r.Details, k.found.examples...)
 	}
 	if apart > 0 {
-		unclear = append(unclear, notApplicable("of %d queue pairs it is not known what answers them", apart))
+		f.unclear = append(f.unclear, notApplicable("of %d queue pairs it is not known what answers them", apart))
 	}
 	if vague > 0 {
-		unclear = append(unclear, notApplicable("of %d queue pairs READs were missing before it was known how many PSNs they take", vague))
+		f.unclear = append(f.unclear, notApplicable("of %d queue pairs READs were missing before it was known how many PSNs they take", vague))
 	}
 	if k.answers == 0 {
-		unclear = append(unclear, notApplicable("no answer of a reliable connection was seen; %d requests were", k.requests))
+		f.unclear = append(f.unclear, notApplicable("no answer of a reliable connection was seen; %d requests were", k.requests))
 	}
 	if k.reserved > 0 {
 		r.Details = append(r.Details, fmt.Sprintf("%d answers have a syndrome that IBTA reserves; their message sequence numbers are not judged", k.reserved))
-	}
-	if len(wrong) > 0 {
-		wrong = append(wrong, k.found.examples...)
-	} else {
-		r.Details = append(r.Details, k.found.examples...)
 	}
 	r.Measured = map[string]float64{
 		"flows": float64(judged), "requests": float64(k.requests), "answers": float64(k.answers), "naks": float64(k.naks - k.rnr), "rnr-naks": float64(k.rnr),
@@ -294,6 +291,6 @@ func (k *RoCEAcks) Result() Result {
 	}
 	r.Summary = fmt.Sprintf("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of them with another's; %d NAKs, %d of them that the receiver was not ready",
 		k.answers, judged, k.acked, k.coalesced, k.naks, k.rnr)
-	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	k.capture.conclude(&r, k.need(), f)
 	return r
 }

@@ -157,9 +157,11 @@ func (k *RoCECNP) Result() Result {
 	}
 	k.found.count(k.unheard, "packets with a mark had no CNP in time")
 	k.found.count(k.baseless, "CNPs had no packet with a mark before them")
-	wrong := k.found.all()
-	if k.lossy() || k.strange > 0 {
-		wrong, unclear = nil, append(unclear, wrong...)
+	f := finding{}
+	if k.strange > 0 {
+		unclear = append(unclear, k.found.all()...)
+	} else {
+		k.suspect(&f, k.found.all()...)
 	}
 	switch {
 	case k.capable == 0:
@@ -175,6 +177,6 @@ func (k *RoCECNP) Result() Result {
 	}
 	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets came with a mark: %d had a CNP within %v, %d had none, %d came to receivers that send none; %d CNPs",
 		k.marked, k.capable, k.heard, k.shown(), k.unheard, dumb, k.cnps)
-	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	k.capture.conclude(&r, k.need(), finding{absent: f.absent, unclear: append(f.unclear, unclear...)})
 	return r
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/capture/filter"
 	"railbed/capture/layers"
 	"railbed/transports/infiniband"
 )
@@ -199,25 +200,34 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 	return f, place
 }
 
-// rests are the taps that the check rests on.
-func (v *roceFlows[S]) rests() (taps []*Tap) {
-	if !v.foreign() {
-		return v.nicTaps()
+// need is what the check rests on: what passes all NICs, or in a capture without any, what
+// passes the taps that stand for both ends.
+func (v *roceFlows[S]) need() Need {
+	n := Need{Packets: filter.Transport(protoUDP, 0, infiniband.Port)}
+	if v.capture.Plan != nil || !v.foreign() {
+		n.Ports = v.capture.portsOf(everyNIC)
+		return n
 	}
 	for _, tap := range v.capture.Taps {
 		for _, home := range v.homes {
 			if home == tap.Index {
-				taps = append(taps, tap)
+				n.Ports = append(n.Ports, tap.Name)
 				break
 			}
 		}
 	}
-	return taps
+	return n
 }
 
-// lossy says that packets may have been there of which the check has seen nothing: the
-// capture lost some, or cut them off.
-func (v *roceFlows[S]) lossy() bool { return v.cut > 0 || v.capture.lossy(v.rests()) }
+// suspect adds what breaks a rule unless a packet is missing. What is cut off, cannot be
+// told apart, or passed taps that are no NICs, may be why.
+func (v *roceFlows[S]) suspect(f *finding, lines ...string) {
+	if v.cut > 0 || v.orphans > 0 || v.foreign() {
+		f.unclear = append(f.unclear, lines...)
+	} else {
+		f.absent = append(f.absent, lines...)
+	}
+}
 
 // end is when a flow ended: when its connection was asked to end, or with the capture.
 func (v *roceFlows[S]) end(f *roceFlow[S]) int64 {
@@ -229,11 +239,6 @@ func (v *roceFlows[S]) end(f *roceFlow[S]) int64 {
 
 // doubts are reasons why what was not seen may have been there all the same.
 func (v *roceFlows[S]) doubts() (lines []string) {
-	if !v.foreign() {
-		for _, name := range v.untapped() {
-			lines = append(lines, name+" was not captured")
-		}
-	}
 	add := func(count uint64, what string) {
 		if count > 0 {
 			lines = append(lines, fmt.Sprintf("%d %s", count, what))

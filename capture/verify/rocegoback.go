@@ -153,12 +153,10 @@ func (k *RoCEGoBack) Result() Result {
 	k.found.count(k.beyond, "times it went back to a PSN behind the first that was missing")
 	k.found.count(k.leaps, "times PSNs were left out of what was sent again")
 	k.found.count(k.ignored, "NAKs were not heeded")
-	wrong := k.found.all()
-	if k.lossy() || k.orphans > 0 || k.foreign() {
-		wrong, unclear = nil, append(unclear, wrong...)
-	}
+	f := finding{unclear: unclear}
+	k.suspect(&f, k.found.all()...)
 	if judged == 0 {
-		unclear = append(unclear, notApplicable("none of %d queue pairs sent anything again or got a NAK", len(k.ordered)))
+		f.unclear = append(f.unclear, notApplicable("none of %d queue pairs sent anything again or got a NAK", len(k.ordered)))
 	}
 	r.Measured = map[string]float64{
 		"flows": float64(judged), "sent": float64(k.sent), "again": float64(k.again), "naks": float64(k.naks), "rounds": float64(k.rounds),
@@ -166,6 +164,6 @@ func (k *RoCEGoBack) Result() Result {
 	}
 	r.Summary = fmt.Sprintf("%d of %d requests were sent again, in %d rounds, %d of them asked for by %d NAKs; %d queue pairs lost nothing",
 		k.again, k.sent, k.rounds, k.byNak, k.naks, still)
-	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	k.capture.conclude(&r, k.need(), f)
 	return r
 }

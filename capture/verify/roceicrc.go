@@ -3,8 +3,10 @@ package verify
 import (
 	"fmt"
 
+	"railbed/capture/filter"
 	"railbed/capture/layers"
 	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
 )
 
 // RoCEICRC holds that every packet of RoCEv2 has its invariant CRC right (IBTA, 9.2.8
@@ -63,23 +65,21 @@ func (k *RoCEICRC) Result() Result {
 	k.found.count(k.made, "packets left a NIC with a wrong ICRC")
 	k.found.count(k.damaged, "packets had a wrong ICRC at other taps")
 	k.found.count(k.faulty, "packets to the port of RoCEv2 are none")
-	var unclear []string
+	f := finding{wrong: k.found.all()}
 	if not := k.unknown + k.cut; not > 0 {
-		unclear = append(unclear, notApplicable("%d packets are not whole in the capture, or behind IP with options", not))
+		f.unclear = append(f.unclear, notApplicable("%d packets are not whole in the capture, or behind IP with options", not))
 	}
 	if k.right+wrong+k.faulty == 0 {
-		unclear = append(unclear, "no packet of RoCEv2 was seen whole")
+		f.unclear = append(f.unclear, "no packet of RoCEv2 was seen whole")
 	}
 	r.Measured = map[string]float64{
 		"right": float64(k.right), "wrong": float64(wrong), "not-applicable": float64(k.unknown + k.cut),
 	}
 	r.Summary = fmt.Sprintf("%d packets had their ICRC right and %d wrong at all taps; %d could not be looked at", k.right, wrong, k.unknown+k.cut)
-	var taps []*Tap
-	for _, tap := range k.capture.Taps {
-		if tap.ethernet {
-			taps = append(taps, tap)
-		}
+	ports := k.capture.portsOf(everyNIC)
+	if k.capture.Plan == nil {
+		ports = k.capture.recorded()
 	}
-	k.capture.conclude(&r, taps, k.found.all(), unclear)
+	k.capture.conclude(&r, Need{Ports: ports, Packets: filter.Transport(protoUDP, 0, infiniband.Port)}, f)
 	return r
 }

@@ -99,20 +99,23 @@ func (k *RoCEPSN) Result() Result {
 	gaps := findings{}
 	gaps.count(k.gaps, "times requests left with PSNs left out")
 	k.found.count(k.changed, "requests were sent again as something else")
-	wrong := k.found.lines
-	lossy := k.lossy()
-	if !k.foreign() && !lossy {
-		wrong = append(wrong, gaps.lines...)
-	} else if k.left > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d PSNs were not seen: not captured, or left out", k.left))
+	f := finding{wrong: k.found.lines, unclear: unclear}
+	if k.foreign() {
+		if k.left > 0 {
+			f.unclear = append(f.unclear, fmt.Sprintf("%d PSNs were not seen: not captured, or left out", k.left))
+		}
+	} else {
+		k.suspect(&f, gaps.lines...)
 	}
-	w, u := judgeBound("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again), lossy)
-	wrong, unclear = append(wrong, w...), append(unclear, u...)
-	if len(wrong) > 0 {
-		wrong = append(wrong, k.found.examples...)
+	f.hold("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again))
+	f.rests = true // that PSNs follow each other
+	if len(f.wrong) > 0 {
+		f.wrong = append(f.wrong, k.found.examples...)
+	} else if len(f.absent) > 0 {
+		f.absent = append(f.absent, k.found.examples...)
 	}
 	if single == len(k.ordered) {
-		unclear = append(unclear, notApplicable("no queue pair sent two requests: %d sent one", single))
+		f.unclear = append(f.unclear, notApplicable("no queue pair sent two requests: %d sent one", single))
 	}
 	r.Measured = map[string]float64{
 		"flows": float64(len(k.ordered)), "sent": float64(k.sent), "bytes": float64(k.bytes), "again": float64(k.again), "again-bytes": float64(k.againBytes),
@@ -123,6 +126,6 @@ func (k *RoCEPSN) Result() Result {
 		came = fmt.Sprintf("; %d came", k.came)
 	}
 	r.Summary = fmt.Sprintf("%d requests of %d queue pairs left, %d of them again (%d bytes)%s; %d PSNs were left out", k.sent, len(k.ordered), k.again, k.againBytes, came, k.left)
-	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	k.capture.conclude(&r, k.need(), f)
 	return r
 }

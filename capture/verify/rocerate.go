@@ -179,9 +179,8 @@ func (k *RoCERate) Result() Result {
 	} else {
 		r.Details = append(r.Details, k.found.examples...)
 	}
-	if k.lossy() {
-		wrong, unclear = nil, append(unclear, wrong...)
-	}
+	f := finding{}
+	k.suspect(&f, wrong...)
 	if judged == 0 {
 		unclear = append(unclear, notApplicable("%d CNPs came: %d behind others, %d to queue pairs that sent less than %d packets in %v, or rested for a third of it, %d at the end, %d of which it is not known whom they are for",
 			k.cnps, k.train, k.idle, busyPackets, k.shown(), k.last, k.stray))
@@ -195,6 +194,6 @@ func (k *RoCERate) Result() Result {
 		"rest": rest, "not-applicable": float64(apart),
 	}
 	r.Summary = fmt.Sprintf("after %d of %d CNPs that could be judged the sender was slower, at %s of its rate over %v; %d could not", k.slower, judged, percent(rest), k.shown(), apart)
-	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	k.capture.conclude(&r, k.need(), finding{absent: f.absent, unclear: append(f.unclear, unclear...)})
 	return r
 }

@@ -195,25 +195,24 @@ func (k *RoCEWrites) Result() Result {
 	}
 	k.found.count(k.reads.asked, "READs were asked for again as other bytes")
 	k.found.count(k.reads.size, "answers carry other than the bytes of their part of the READ")
-	wrong, placed := k.found.lines, findings{}
+	f, placed := finding{wrong: k.found.lines, unclear: unclear}, findings{}
 	placed.count(k.reads.order, "answers are no part of their READ, or another one")
-	if k.lossy() || k.foreign() { // the request for that part may have been missed
-		unclear = append(unclear, placed.lines...)
-	} else {
-		wrong = append(wrong, placed.lines...)
-	}
-	if len(wrong) > 0 {
-		wrong = append(wrong, k.found.examples...)
-	} else {
+	k.suspect(&f, placed.lines...) // the request for that part may have been missed
+	switch {
+	case len(f.wrong) > 0:
+		f.wrong = append(f.wrong, k.found.examples...)
+	case len(f.absent) > 0:
+		f.absent = append(f.absent, k.found.examples...)
+	default:
 		r.Details = append(r.Details, k.found.examples...)
 	}
 	if k.writes+k.sends+k.reads.whole == 0 {
-		unclear = append(unclear, notApplicable("no WRITE, SEND or READ was seen whole; of %d packets were missing", k.partial))
+		f.unclear = append(f.unclear, notApplicable("no WRITE, SEND or READ was seen whole; of %d packets were missing", k.partial))
 	}
 	r.Measured = map[string]float64{
 		"writes": float64(k.writes), "sends": float64(k.sends), "bytes": float64(k.bytes), "reads": float64(k.reads.whole), "read-bytes": float64(k.reads.bytes), "not-applicable": float64(k.partial),
 	}
 	r.Summary = fmt.Sprintf("%d WRITEs of %d bytes, %d SENDs and %d READs of %d bytes were seen whole, %d not", k.writes, k.bytes, k.sends, k.reads.whole, k.reads.bytes, k.partial)
-	k.capture.conclude(&r, k.rests(), wrong, unclear)
+	k.capture.conclude(&r, k.need(), f)
 	return r
 }

@@ -64,7 +64,7 @@ func judgeRXE(t *testing.T, name string, checks ...Check) []Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	results, _, err := Run(t.Context(), bytes.NewReader(content), nil, checks...)
+	results, _, err := Run(t.Context(), bytes.NewReader(content), Options{}, checks...)
 	if err != nil {
 		t.Fatal(err)
 	}

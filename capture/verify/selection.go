@@ -75,13 +75,13 @@ type selector struct {
 	capture *Capture
 	taps    []bool // by tap index
 	flows   []int8 // by flow index: 0 not looked up, 1 meant, -1 not
-	nodes   map[netip.Addr]string
+	nodes   map[netip.Addr]owner
 	roles   *roles // of the workload, if one is meant
 }
 
 func (s *selector) begin(c *Capture) {
 	s.capture = c
-	s.nodes = nodesByAddr(c.Plan)
+	s.nodes = ownersOf(c.Plan)
 	if s.Workload != nil {
 		s.roles = newRoles(*s.Workload)
 	}
@@ -90,20 +90,23 @@ func (s *selector) begin(c *Capture) {
 // of reports whether a packet is the workload's.
 func (s *selector) of(p *Packet) bool { return s.roles == nil || s.roles.of(p).relevant }
 
-// nodesByAddr are the nodes of a plan by each of their addresses.
-func nodesByAddr(p *plan.Plan) map[netip.Addr]string {
-	found := map[netip.Addr]string{}
+// owner is who has an address: a node, and the NIC unless it is the node's as a whole.
+type owner struct{ node, nic string }
+
+// ownersOf are the nodes of a plan by each of their addresses.
+func ownersOf(p *plan.Plan) map[netip.Addr]owner {
+	found := map[netip.Addr]owner{}
 	if p == nil {
 		return found
 	}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		for _, prefix := range n.Loopbacks {
-			found[prefix.Addr()] = n.Name
+			found[prefix.Addr()] = owner{node: n.Name}
 		}
 		for _, nic := range n.NICs {
 			for _, prefix := range nic.Addrs {
-				found[prefix.Addr()] = n.Name
+				found[prefix.Addr()] = owner{n.Name, nic.Name}
 			}
 		}
 	}
@@ -140,8 +143,8 @@ func (s *selector) flow(f *Flow) bool {
 }
 
 func (s *selector) end(pattern string, addr netip.AddrPort) bool {
-	node, known := s.nodes[addr.Addr()]
-	return pattern == "" || known && spec.Match(pattern, node)
+	of, known := s.nodes[addr.Addr()]
+	return pattern == "" || known && spec.Match(pattern, of.node)
 }
 
 // chosen are the captured taps that are meant.
@@ -154,37 +157,30 @@ func (s *selector) chosen() (taps []*Tap) {
 	return taps
 }
 
+// ports are those that are meant, as "node:port".
+func (s *selector) ports() []string { return s.capture.portsOf(s.tap) }
+
+// nics are those of the nodes that packets of the selection leave and arrive at.
+func (s *selector) nics() []string {
+	return s.capture.portsOf(func(t *Tap) bool {
+		return t.NIC && (s.From == "" || s.To == "" || spec.Match(s.From, t.Node) || spec.Match(s.To, t.Node))
+	})
+}
+
+// destination reports whether a packet that comes to a NIC is for it: for its address, or
+// for one of its node's that no other NIC has. Without a plan every NIC may be meant.
+func (s *selector) destination(p *Packet) bool {
+	if len(s.nodes) == 0 {
+		return true
+	}
+	to := s.nodes[p.Flow.Dst.Addr()]
+	return to.node == p.Tap.Node && (to.nic == "" || to.nic == p.Tap.Port)
+}
+
 // crosses reports whether a packet passes a port on its way: it leaves a switch,
 // or arrives at a node.
 func crosses(p *Packet) bool {
 	return p.Drop == "" && (p.Tap.NIC && p.Direction == In || !p.Tap.NIC && p.Direction == Out)
-}
-
-// judgeBound compares a number that was counted in packets. Where taps lost some,
-// there may have been more, so that only too many is certain.
-func judgeBound(what string, b *spec.Bound, value float64, shown string, lossy bool) (wrong, unclear []string) {
-	if b == nil || b.Holds(value) {
-		return nil, nil
-	}
-	line := fmt.Sprintf("%s: %s, want %s", what, shown, b)
-	if lossy && !(b.Upper() && value > b.Limit) {
-		return nil, []string{line}
-	}
-	return []string{line}, nil
-}
-
-// judgeShare is judgeEither of a share.
-func judgeShare(what string, b *spec.Bound, value float64, lossy bool) (wrong, unclear []string) {
-	return judgeEither(what, b, value, percent(value), lossy)
-}
-
-// judgeEither is judgeBound of what lost packets make too low or too high.
-func judgeEither(what string, b *spec.Bound, value float64, shown string, lossy bool) (wrong, unclear []string) {
-	wrong, unclear = judgeBound(what, b, value, shown, false)
-	if lossy {
-		wrong, unclear = nil, wrong
-	}
-	return wrong, unclear
 }
 
 func percent(v float64) string { return fmt.Sprintf("%.3g%%", v*100) }

@@ -18,9 +18,6 @@ type Sources struct {
 	Traffic func(workload string) (Workload, error)
 	// Crossing says what a stack's run had to send.
 	Crossing func(stack string) (Crossing, error)
-	// Drops, by switch, are the packets that its queues counted as dropped; nil
-	// when nobody counted.
-	Drops map[string]uint64
 }
 
 // kind is a check of packets that files can ask for.
@@ -28,6 +25,10 @@ type kind struct {
 	key string // in files
 	// example is what a file writes behind the key.
 	example string
+	// timed reports whether what the check finds rests on when packets pass, so that an
+	// emulation which did not keep up takes its proof away. Elements, bytes, order and
+	// conservation do not.
+	timed func(*spec.PacketsCheck) bool
 	// words are what the check's name says beside the key, empty ones left out.
 	words func(*spec.PacketsCheck) []string
 	make  func(*spec.PacketsCheck, Sources) (Check, error)
@@ -37,54 +38,54 @@ type kind struct {
 // the order of spec.PacketsCheck. The forms of what is made here were checked when
 // the file was read.
 var kinds = []kind{
-	{"bytes-per-rank", "{formula: ring-all-reduce, tolerance: 2%}",
+	{"bytes-per-rank", "{formula: ring-all-reduce, tolerance: 2%}", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.BytesPerRank.Workload} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.Traffic(p.BytesPerRank.Workload)
 			return NewBytesPerRank(w, p.BytesPerRank.Tolerance), err
 		}},
-	{"rank-nic", "ar",
+	{"rank-nic", "ar", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.RankNIC} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.Traffic(p.RankNIC)
 			return NewRankNIC(w), err
 		}},
-	{"crossed", "ar",
+	{"crossed", "ar", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.Crossed} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			c, err := s.Crossing(p.Crossed)
 			return NewCrossed(c), err
 		}},
-	{"rail-local", "ar",
+	{"rail-local", "ar", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.RailLocal} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.Traffic(p.RailLocal)
 			return NewRailLocal(w), err
 		}},
-	{"partial-sums", "ar",
+	{"partial-sums", "ar", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.PartialSums} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.Traffic(p.PartialSums)
 			return NewPartialSums(w), err
 		}},
-	{"conservation", `"*"`,
+	{"conservation", `"*"`, never,
 		func(p *spec.PacketsCheck) []string { return []string{p.Conservation} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
-			return NewConservation(p.Conservation, s.Drops), nil
+			return NewConservation(p.Conservation), nil
 		}},
-	{"path-spread", `{switch: "leaf*", min-share: 10%}`,
+	{"path-spread", `{switch: "leaf*", min-share: 10%}`, never,
 		func(p *spec.PacketsCheck) []string { return []string{p.PathSpread.Switch} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.PathSpread
 			return NewPathSpread(k.Switch, k.MinShare, SpreadOptions{Polarised: k.Polarised, Flows: k.Flows}), nil
 		}},
-	{"marks", `{at: leaf1, share: ">= 10%"}`,
+	{"marks", `{at: leaf1, share: ">= 10%"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Marks.At, p.Marks.From, p.Marks.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Marks
 			return NewMarks(Selection{At: k.At, From: k.From, To: k.To}, bound(k.Share, spec.ShareBound), bound(k.Count, spec.CountBound)), nil
 		}},
-	{"drops", `{at: "leaf1:p*", reason: tail, count: ">= 1"}`,
+	{"drops", `{at: "leaf1:p*", reason: tail, count: ">= 1"}`, always,
 		func(p *spec.PacketsCheck) []string {
 			return []string{p.Drops.At, p.Drops.From, p.Drops.To, p.Drops.Reason}
 		},
@@ -92,59 +93,59 @@ var kinds = []kind{
 			k := p.Drops
 			return NewDrops(Selection{At: k.At, From: k.From, To: k.To}, k.Reason, bound(k.Count, spec.CountBound)), nil
 		}},
-	{"lossless", "{to: h0, priority: 3}",
+	{"lossless", "{to: h0, priority: 3}", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.Lossless.From, p.Lossless.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Lossless
 			return NewLossless(Selection{From: k.From, To: k.To}, priority(k.Priority)), nil
 		}},
-	{"trims", `{at: leaf1, count: ">= 1"}`,
+	{"trims", `{at: leaf1, count: ">= 1"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Trims.At, p.Trims.Workload} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.selected(p.Trims.Workload)
 			return NewTrims(Selection{At: p.Trims.At, Workload: w}, bound(cmp.Or(p.Trims.Count, ">= 1"), spec.CountBound)), err
 		}},
-	{"pauses", `{at: leaf1, paused: ">= 10ms"}`,
+	{"pauses", `{at: leaf1, paused: ">= 10ms"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Pauses.At} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Pauses
 			return NewPauses(Selection{At: k.At}, priority(k.Priority), bound(k.Count, spec.CountBound), bound(k.Paused, spec.DurationBound), k.Order), nil
 		}},
-	{"deadlock", "none",
+	{"deadlock", "none", always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Deadlock} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) { return NewDeadlock(p.Deadlock == "some"), nil }},
-	{"reordering", `{share: "<= 1%"}`,
+	{"reordering", `{share: "<= 1%"}`, never,
 		func(p *spec.PacketsCheck) []string { return []string{p.Reordering.From, p.Reordering.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Reordering
 			return NewReordering(Selection{From: k.From, To: k.To}, bound(k.Share, spec.ShareBound)), nil
 		}},
-	{"outage", `{from: h0, longest: "<= 1s"}`,
+	{"outage", `{from: h0, longest: "<= 1s"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Outage.From, p.Outage.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Outage
 			return NewOutage(Selection{From: k.From, To: k.To}, bound(k.Longest, spec.DurationBound)), nil
 		}},
-	{"queue-depth", `{at: leaf1, max: "<= 100KB"}`,
+	{"queue-depth", `{at: leaf1, max: "<= 100KB"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.QueueDepth.At, p.QueueDepth.Workload} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			k := p.QueueDepth
 			w, err := s.selected(k.Workload)
 			return NewQueueDepth(Selection{At: k.At, Workload: w}, priority(k.Priority), bound(k.Max, spec.BytesBound), bound(k.P99, spec.BytesBound)), err
 		}},
-	{"pacing", "{workload: ar, rate: 100mbit, tolerance: 1ms}",
+	{"pacing", "{workload: ar, rate: 100mbit, tolerance: 1ms}", always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Pacing.Workload} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			k := p.Pacing
 			w, err := s.Traffic(k.Workload)
 			return NewPacing(w, PacingOptions{Rate: k.Rate, Tolerance: time.Duration(k.Tolerance)}), err
 		}},
-	{"roce", "{rule: icrc}",
+	{"roce", "{rule: icrc}", roceTimed,
 		func(p *spec.PacketsCheck) []string { return []string{p.RoCE.Rule} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			return newRoCE(p.RoCE)
 		}},
-	{"that", strconv.Quote(spec.ThatRDPlaced),
+	{"that", strconv.Quote(spec.ThatRDPlaced), thatTimed,
 		func(p *spec.PacketsCheck) []string { return []string{p.That} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			switch p.That {
@@ -155,6 +156,23 @@ var kinds = []kind{
 			}
 			return nil, fmt.Errorf("check of packets: nothing judges that %q", p.That)
 		}},
+}
+
+func always(*spec.PacketsCheck) bool { return true }
+func never(*spec.PacketsCheck) bool  { return false }
+
+// roceTimed are the rules about congestion; all others are about numbers and bytes.
+func roceTimed(p *spec.PacketsCheck) bool {
+	return p.RoCE.Rule == spec.RoCERuleCNP || p.RoCE.Rule == spec.RoCERuleRate
+}
+
+// thatTimed is what timers make a sender do.
+func thatTimed(p *spec.PacketsCheck) bool { return p.That == spec.ThatRDNeeded }
+
+// Timed reports whether a check of packets rests on faithful time.
+func Timed(p *spec.PacketsCheck) bool {
+	k, known := kindOf(p)
+	return !known || k.timed(p)
 }
 
 // selected is the workload whose packets a check is about; nil is all.

@@ -119,9 +119,9 @@ func TestSwitchesThatWereNotCaptured(t *testing.T) {
 		left  string
 		want  string
 	}{
-		"conservation":           {NewConservation("*", nil), "spine1", "spine1: not captured"},
-		"conservation of others": {NewConservation("leaf*", nil), "spine1", ""},
-		"path spread":            {NewPathSpread("*", units.Ratio{}, SpreadOptions{}), "leaf2", "leaf2: not captured"},
+		"conservation":           {NewConservation("*"), "spine1", "not recorded: spine1:"},
+		"conservation of others": {NewConservation("leaf*"), "spine1", ""},
+		"path spread":            {NewPathSpread("*", units.Ratio{}, SpreadOptions{}), "leaf2", "not recorded: leaf2:"},
 		"path spread of others":  {NewPathSpread("leaf*", units.Ratio{}, SpreadOptions{}), "spine2", ""},
 	} {
 		s := newScene(t)

@@ -15,10 +15,13 @@ func (c *Capture) addTaps(interfaces []pcapng.Interface) {
 		tap := &Tap{
 			Index: i, Name: described.Name, Link: described.Description,
 			NIC: described.Hardware == pcapng.HardwareNIC, mac: described.MAC, hasMAC: described.HasMAC,
-			ethernet: described.LinkType == pcapng.LinkEthernet, filtered: described.Filter != "",
+			ethernet: described.LinkType == pcapng.LinkEthernet, filter: described.Filter,
+		}
+		if name, named := c.names[described.Name]; named {
+			tap.Name = name
 		}
 		// Links may have names with colons, ports may not.
-		tap.Node, tap.Port = splitPort(described.Name)
+		tap.Node, tap.Port = splitPort(tap.Name)
 		if port, nic := c.port(tap.Node, tap.Port); port != nil {
 			tap.Link, tap.NIC, tap.mac, tap.hasMAC = port.Link, nic, port.MAC, true
 		}

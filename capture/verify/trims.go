@@ -13,7 +13,7 @@ import (
 type Trims struct {
 	selector
 	count  *spec.Bound
-	travel journeys
+	travel *journeys
 
 	passed, trimmed    uint64
 	wrongDSCP, tooLong uint64
@@ -33,16 +33,18 @@ func NewTrims(s Selection, count *spec.Bound) *Trims {
 // Begin implements Check.
 func (k *Trims) Begin(c *Capture) {
 	k.begin(c)
-	k.travel = newJourneys(c, nil)
+	k.travel = newJourneys(c, false, nil)
 }
 
 // Packet implements Check.
 func (k *Trims) Packet(p *Packet) {
 	switch {
 	case p.Drop != "":
-		k.travel.note(p.ID, p.Tap.Name+" "+p.Drop)
+		k.travel.note(p.Identity(), p.Tap.Name+" "+p.Drop)
 	case p.Tap.NIC && p.Direction == In:
-		k.travel.arrive(p.ID)
+		if p.Flow != nil && k.destination(p) {
+			k.travel.arrive(p.Identity(), p.Time)
+		}
 	case !k.at(p.Tap) || p.Direction != Out || p.Tap.NIC || p.IP == 0 || !k.of(p):
 	case p.Verdict == "trim":
 		k.cut(p)
@@ -57,7 +59,7 @@ func (k *Trims) cut(p *Packet) {
 	if len(k.where) < maxDetails*10 {
 		k.where[dropPlace{p.Tap.Index, p.Reason}]++
 	}
-	k.travel.start(p.ID, journey{left: p.Time})
+	k.travel.start(journey{id: p.Identity(), left: p.Time})
 	if k.capture.Plan == nil {
 		return
 	}
@@ -83,31 +85,23 @@ func (k *Trims) Result() Result {
 	r := Result{Name: k.titled("trims"), Measured: map[string]float64{
 		"trimmed": float64(k.trimmed), "arrived": float64(k.travel.arrived), "lost": float64(k.travel.lost), "under-way": float64(k.travel.underWay),
 	}}
-	taps := append(k.chosen(), k.nicTaps()...)
-	lossy := k.capture.lossy(taps)
-	wrong, unclear := judgeBound("packets trimmed", k.count, float64(k.trimmed), fmt.Sprint(k.trimmed), lossy)
-	if losses := k.travel.losses("heads of trimmed packets"); lossy || len(k.untapped()) > 0 {
-		unclear = append(unclear, losses...)
-	} else {
-		wrong = append(wrong, losses...)
-	}
+	f := finding{unclear: k.travel.doubts(), rests: true}
+	f.hold("packets trimmed", k.count, float64(k.trimmed), fmt.Sprint(k.trimmed))
+	f.absent = append(f.absent, k.travel.losses("heads of trimmed packets")...)
 	if k.wrongDSCP > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d trimmed packets carry another DSCP than that of trimmed packets", k.wrongDSCP))
+		f.wrong = append(f.wrong, fmt.Sprintf("%d trimmed packets carry another DSCP than that of trimmed packets", k.wrongDSCP))
 	}
 	if k.tooLong > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d trimmed packets are longer than what is to be left of them", k.tooLong))
+		f.wrong = append(f.wrong, fmt.Sprintf("%d trimmed packets are longer than what is to be left of them", k.tooLong))
 	}
 	if k.passed+k.trimmed == 0 {
-		wrong, unclear = nil, []string{"no packet left a switch there"}
-	}
-	for _, name := range k.untapped() {
-		unclear = append(unclear, name+" was not captured")
+		f = finding{unclear: []string{"no packet left a switch there"}}
 	}
 	for at, n := range k.where {
 		r.Details = append(r.Details, fmt.Sprintf("%s trimmed %d: %s", k.capture.Taps[at.tap].Name, n, at.reason))
 	}
 	slices.Sort(r.Details)
-	r.Summary = fmt.Sprintf("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under way at the end", k.trimmed, k.travel.arrived, k.travel.lost, k.travel.underWay)
-	k.capture.conclude(&r, taps, wrong, unclear)
+	r.Summary = fmt.Sprintf("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under way at the end", k.travel.left(), k.travel.arrived, k.travel.lost, k.travel.underWay+k.travel.untold)
+	k.capture.conclude(&r, Need{Ports: k.capture.portsOf(func(t *Tap) bool { return t.NIC || k.tap(t) }), Records: RecordsQueues, Clocks: true}, f)
 	return r
 }

@@ -2,9 +2,13 @@
 //
 // Checks are invariants over decoded packets. They read a capture once, as a
 // stream, in bounded memory: ours, or anybody's pcapng or pcap whose
-// interfaces are named "node:port". A check that saw no relevant packet, or
-// whose taps lost some, is INCONCLUSIVE and never PASS; what it did see and
-// what must not be is FAIL all the same.
+// interfaces are named "node:port".
+//
+// Each check states what it needs to have seen (Need): ports, packets, records, a
+// time. One place, Capture.conclude, compares that with what the capture holds. A
+// check that lacks something is INCONCLUSIVE and never PASS, and Result.Lacking names
+// it. What packets show, and must not be, is FAIL all the same; what only a missing
+// packet suggests is not.
 package verify
 
 import (
@@ -19,7 +23,6 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
 )
@@ -50,6 +53,8 @@ type Result struct {
 	Verdict verdict.Verdict `json:"verdict"`
 	// Summary is one line with the numbers that decided.
 	Summary string `json:"summary"`
+	// Lacking is what the capture lacks of what the check needs.
+	Lacking []string `json:"lacking,omitempty"`
 	// Details are lines for a person, at most maxDetails and one that says
 	// how many more there were.
 	Details  []string           `json:"details,omitempty"`
@@ -80,7 +85,18 @@ type Tap struct {
 	mac      plan.MAC
 	hasMAC   bool
 	ethernet bool
-	filtered bool // a filter kept packets out
+	filter   string // kept packets out
+	// start and end bound the recording, 0 where the capture does not say.
+	start, end int64
+	// delivered is how many packets the capture says that it has of the tap.
+	delivers  bool
+	delivered uint64
+	// annotates says that a packet had a comment of Railbed's.
+	annotates bool
+	notes     struct {
+		counted         bool
+		annotated, seen uint64
+	}
 }
 
 // Capture is what a Run learns about the capture as a whole.
@@ -98,10 +114,11 @@ type Capture struct {
 	// nanoseconds since 1970; End is the capture's end, or Last.
 	First, Last, End int64
 	Packets          uint64
-	// Unordered is how many packets stand behind later ones in what Railbed wrote, which has
-	// them in the order of their times while its reader keeps up: what seems to come before
-	// what it follows from proves nothing then.
+	// Unordered is how many packets stand so far behind later ones that they cannot be
+	// sorted by their times: what seems to come first proves nothing then.
 	Unordered uint64
+	// Cut is how many packets were cut off within their headers.
+	Cut uint64
 	// Undecoded is how many packets had a header that could not be read, or
 	// were of another link type than Ethernet, which checks do not see.
 	Undecoded uint64
@@ -112,6 +129,21 @@ type Capture struct {
 	FlowsFull bool
 
 	keys *privacy.KeyLog // nil opens nothing
+	// names are what taps are called, by their names in the capture.
+	names map[string]string
+	// from and to bound the time in which there was traffic, 0 where it is not known.
+	from, to int64
+	// counts are the packets that queues of kernel switches counted as dropped, by
+	// port; nil when nobody counted.
+	counts map[string]uint64
+	// foreignPlan says why the capture cannot be of the plan, "" where it can.
+	foreignPlan string
+	// bare says that Railbed's comments were removed from the section.
+	bare bool
+	// clockSteps say how clocks were set while they recorded.
+	clockSteps       []string
+	sorted, repeated uint64
+	clocks           *clocks
 }
 
 // Summary describes the capture for reports.
@@ -129,22 +161,37 @@ type Summary struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Run reads a capture and returns a result for each check, in their order. The
-// plan may be nil; checks that need one are then INCONCLUSIVE. A capture that
-// is truncated is judged as far as it goes, and no check passes. The error is
-// set when r could not be read, or holds something else than a capture.
-func Run(ctx context.Context, r io.Reader, p *plan.Plan, checks ...Check) ([]Result, Summary, error) {
-	return RunWithKeys(ctx, r, p, nil, checks...)
+// Options say what is known beside the capture. The zero value knows nothing.
+type Options struct {
+	// Plan is the testbed's. Without one, checks that need it are INCONCLUSIVE.
+	Plan *plan.Plan
+	// Keys open reliable datagrams that are encrypted. Those that were trimmed are not
+	// opened: nothing authenticates them.
+	Keys *privacy.KeyLog
+	// Taps names interfaces as "node:port", by their names in the capture.
+	Taps map[string]string
+	// From and To bound the time of the traffic that checks are about, in nanoseconds
+	// since 1970: a capture that does not span it lacks packets. Zero is not known.
+	From, To int64
+	// Drops are the packets that queues of kernel switches counted as dropped in that
+	// time, by port as "node:port". Nil where nobody counted.
+	Drops map[string]uint64
 }
 
-// RunWithKeys is Run where reliable datagrams that are encrypted are opened, as far
-// as the keys go. Those that were trimmed are not: nothing vouches for them.
-func RunWithKeys(ctx context.Context, r io.Reader, p *plan.Plan, keys *privacy.KeyLog, checks ...Check) ([]Result, Summary, error) {
+// Run reads a capture and returns a result for each check, in their order. A capture
+// that is truncated is judged as far as it goes, and no check passes. The error is set
+// when r could not be read, or holds something else than a capture.
+func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result, Summary, error) {
 	reader, err := pcapng.NewReader(r)
 	if err != nil {
 		return nil, Summary{}, fmt.Errorf("verify: %w", err)
 	}
-	c := &Capture{Plan: p, keys: keys, Railbed: reader.Section().Application == "railbed", Dilation: dilation(reader.Section())}
+	c := &Capture{
+		Plan: o.Plan, keys: o.Keys, names: o.Taps, from: o.From, to: o.To, counts: o.Drops,
+		Railbed: reader.Section().Application == "railbed", Dilation: 1,
+	}
+	c.clocks = newClocks(c)
+	c.describe(reader.Section())
 	for _, check := range checks {
 		check.Begin(c)
 	}
@@ -162,16 +209,38 @@ func RunWithKeys(ctx context.Context, r io.Reader, p *plan.Plan, keys *privacy.K
 	return results, c.summary(), nil
 }
 
-// dilation reads the factor in the section's comment; 1 where there is none.
-func dilation(s pcapng.Section) uint64 {
-	for _, comment := range s.Comments {
-		rest, found := strings.CutPrefix(comment, "railbed dilation=")
-		number, _, _ := strings.Cut(rest, " ")
-		if factor, err := strconv.ParseUint(number, 10, 32); found && err == nil && factor > 0 {
-			return factor
-		}
+// describe takes over what Railbed says of a recording: its dilation and plan.
+func (c *Capture) describe(s pcapng.Section) {
+	said := notes(s.Comments)
+	c.bare = c.Railbed && said == nil
+	if factor, err := strconv.ParseUint(said["dilation"], 10, 32); err == nil && factor > 0 {
+		c.Dilation = factor
 	}
-	return 1
+	if named := said["plan"]; named != "" && c.Plan != nil && named != c.Plan.Hash() {
+		of := ""
+		if name := said["testbed"]; name != "" {
+			of = fmt.Sprintf(" of testbed %q", name)
+		}
+		c.foreignPlan = fmt.Sprintf("the capture is of another plan: it names %.12s%s, and this one is %.12s of testbed %q", named, of, c.Plan.Hash(), c.Plan.Name)
+	}
+}
+
+// notes are the words of a comment of Railbed's, such as "railbed dilation=1"; nil where
+// there is none.
+func notes(comments []string) map[string]string {
+	for _, comment := range comments {
+		rest, found := strings.CutPrefix(comment, "railbed ")
+		if !found {
+			continue
+		}
+		said := map[string]string{}
+		for _, word := range strings.Fields(rest) {
+			key, value, _ := strings.Cut(word, "=")
+			said[key] = value
+		}
+		return said
+	}
+	return nil
 }
 
 // contextEvery is after how many packets the context is looked at.
@@ -185,6 +254,7 @@ func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, checks []Chec
 			watchers = append(watchers, w)
 		}
 	}
+	w := &window{exact: c.Railbed}
 	for {
 		if c.Packets%contextEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -192,9 +262,8 @@ func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, checks []Chec
 		raw, err := reader.Next()
 		if errors.Is(err, pcapng.ErrTruncated) {
 			c.Truncated = true
-			break
 		}
-		if err == io.EOF {
+		if err == io.EOF || c.Truncated {
 			break
 		}
 		if err != nil {
@@ -203,25 +272,36 @@ func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, checks []Chec
 		if raw.Interface >= len(c.Taps) {
 			c.addTaps(reader.Interfaces())
 		}
-		packet := d.decode(raw)
-		c.count(packet)
-		if !packet.Tap.ethernet {
-			c.Undecoded++
-			continue
+		if w.full() {
+			c.judge(d.decode(w.take()), checks, watchers)
 		}
-		if packet.Event {
-			for _, w := range watchers {
-				w.Event(packet)
-			}
-			continue
-		}
-		for _, check := range checks {
-			check.Packet(packet)
-		}
+		w.add(raw)
 	}
 	c.addTaps(reader.Interfaces())
+	for len(w.packets) > 0 {
+		c.judge(d.decode(w.take()), checks, watchers)
+	}
+	c.sorted, c.repeated = w.sorted, w.repeated
 	c.finish(reader.Statistics())
 	return nil
+}
+
+// judge shows checks a packet.
+func (c *Capture) judge(p *Packet, checks []Check, watchers []Watcher) {
+	c.count(p)
+	switch {
+	case !p.Tap.ethernet:
+		c.Undecoded++
+	case p.Event:
+		for _, w := range watchers {
+			w.Event(p)
+		}
+	default:
+		c.clocks.take(p)
+		for _, check := range checks {
+			check.Packet(p)
+		}
+	}
 }
 
 func (c *Capture) count(p *Packet) {
@@ -229,7 +309,7 @@ func (c *Capture) count(p *Packet) {
 		c.First = p.Time
 	}
 	c.Packets++
-	if c.Railbed && p.Time < c.Last {
+	if p.Time < c.Last {
 		c.Unordered++
 	}
 	c.First, c.Last = min(c.First, p.Time), max(c.Last, p.Time)
@@ -241,21 +321,37 @@ func (c *Capture) finish(statistics []pcapng.Statistics) {
 	c.End = c.Last
 	for _, s := range statistics {
 		tap := c.Taps[s.Interface]
+		if s.Has&pcapng.HasStart != 0 {
+			tap.start = s.Start
+		}
 		if s.Has&pcapng.HasEnd != 0 {
+			tap.end = s.End
 			c.End = max(c.End, s.End)
 		}
 		if s.Has&pcapng.HasDropped != 0 {
 			tap.Counted = true
-			tap.Lost += s.Dropped
+			tap.Lost = max(tap.Lost, s.Dropped)
 		}
 		// What the filter took and the tap did not drop but nobody wrote was
 		// kept out by a limit.
 		if taken := s.Accepted - s.Dropped; s.Has&pcapng.HasAccepted != 0 && s.Has&pcapng.HasDelivered != 0 && s.Accepted >= s.Dropped && taken > s.Delivered {
 			tap.Lost += taken - s.Delivered
 		}
+		tap.delivers, tap.delivered = s.Has&pcapng.HasDelivered != 0, s.Delivered
+		c.takeNotes(tap, notes(s.Comments))
 	}
 	if c.Railbed && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return !t.Counted }) {
 		c.Truncated = true
+	}
+}
+
+// takeNotes takes over what Railbed says of a tap at the end.
+func (c *Capture) takeNotes(tap *Tap, said map[string]string) {
+	if n, err := strconv.ParseUint(said["annotated"], 10, 64); err == nil {
+		tap.notes.counted, tap.notes.annotated = true, n
+	}
+	if step := said["clock-stepped"]; step != "" {
+		c.clockSteps = append(c.clockSteps, fmt.Sprintf("tap %s: the host's clock was set by %s", tap.Name, step))
 	}
 }
 
@@ -289,53 +385,8 @@ func (c *Capture) Tap(node, port string) *Tap {
 	return nil
 }
 
-// untapped names the plan's switches of a pattern of which no port was captured:
-// what is judged is judged without them. Which ones count is for the caller.
-func (c *Capture) untapped(pattern string, counts func(*plan.Switch) bool) (lines []string) {
-	if c.Plan == nil {
-		return nil
-	}
-	for i := range c.Plan.Switches {
-		s := &c.Plan.Switches[i]
-		if spec.Match(pattern, s.Name) && counts(s) && !slices.ContainsFunc(c.Taps, func(t *Tap) bool { return t.Node == s.Name }) {
-			lines = append(lines, s.Name+": not captured")
-		}
-	}
-	return lines
-}
-
-// conclude sets the verdict from what a check found. wrong are problems that
-// no lost packet can explain; unclear are those that one can, and reasons why
-// the check cannot tell. The taps are those that the check rests on.
-func (c *Capture) conclude(r *Result, taps []*Tap, wrong, unclear []string) {
-	var doubts []string
-	if c.Truncated {
-		doubts = append(doubts, "the capture is truncated")
-	}
-	for _, tap := range taps {
-		if tap.Lost > 0 {
-			doubts = append(doubts, fmt.Sprintf("tap %s lost %d packets", tap.Name, tap.Lost))
-		}
-	}
-	if c.Unordered > 0 {
-		r.Details = append(r.Details, fmt.Sprintf("%d packets stand behind later ones in the capture, whose writer did not keep up", c.Unordered))
-	}
-	if c.FlowsFull {
-		doubts = append(doubts, fmt.Sprintf("more than %d flows", maxFlows))
-	}
-	r.Details = append(append(wrong, unclear...), append(doubts, r.Details...)...)
-	switch {
-	case len(wrong) > 0:
-		r.Verdict = verdict.Fail
-	case len(doubts) > 0 || len(unclear) > 0:
-		r.Verdict = verdict.Inconclusive
-	default:
-		r.Verdict = verdict.Pass
-	}
-}
-
-// lossy reports whether the capture may lack packets of the taps, or have them too late, so
-// that an absent packet proves nothing.
-func (c *Capture) lossy(taps []*Tap) bool {
-	return c.Truncated || c.Unordered > 0 || slices.ContainsFunc(taps, func(t *Tap) bool { return t.Lost > 0 })
+// tapNamed returns the tap of a port, as "node:port", or nil.
+func (c *Capture) tapNamed(name string) *Tap {
+	node, port := splitPort(name)
+	return c.Tap(node, port)
 }

@@ -3,7 +3,9 @@ package verify
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"railbed/capture/filter"
 	"railbed/fabric/units"
 	"railbed/transports/infiniband"
 	"railbed/transports/wire"
@@ -36,7 +38,10 @@ type Workload struct {
 	// and that nothing is said about what stays within a node, where no tap is.
 	Across bool `json:"across,omitempty"`
 	// Sums are those of a workload that switches add up; nil is none.
-	Sums  *Sums  `json:"sums,omitempty"`
+	Sums *Sums `json:"sums,omitempty"`
+	// From and To are when it ran, in nanoseconds since 1970; 0 is not known.
+	From  int64  `json:"from,omitempty"`
+	To    int64  `json:"to,omitempty"`
 	Ranks []Rank `json:"ranks"`
 }
 
@@ -334,17 +339,34 @@ func (r *Rank) Measured(what string) string {
 	return fmt.Sprintf("rank%d.%s", r.Rank, what)
 }
 
-// taps are the ranks' NIC taps, and what is missing of them.
-func (r *roles) taps(c *Capture) (taps []*Tap, missing []string) {
-	seen := map[*Tap]bool{}
-	for i := range r.workload.Ranks {
-		tap := c.Tap(r.workload.Ranks[i].Node, r.workload.Ranks[i].NIC)
-		if tap == nil {
-			missing = append(missing, r.name(i)+": its NIC was not captured")
-		} else if !seen[tap] {
-			seen[tap] = true
-			taps = append(taps, tap)
+// need is what checks of the workload rest on: the ranks' NICs, in its time.
+func (r *roles) need(c *Capture) Need {
+	w := &r.workload
+	n := Need{From: w.From, To: w.To, Packets: r.patterns()}
+	for i := range w.Ranks {
+		if name := w.Ranks[i].Node + ":" + w.Ranks[i].NIC; !slices.Contains(n.Ports, name) {
+			n.Ports = append(n.Ports, name)
 		}
 	}
-	return taps, missing
+	return n
+}
+
+// patterns are the packets of the workload, as a filter sees them.
+func (r *roles) patterns() (patterns []filter.Pattern) {
+	for i := range r.workload.Ranks {
+		switch rank := &r.workload.Ranks[i]; rank.Transport {
+		case TransportRD:
+			for engine := range min(rank.Engines, wire.RDEngines) {
+				patterns = append(patterns, filter.Transport(protoUDP, 0, rank.Port+uint16(engine))...)
+			}
+		case TransportInSwitch:
+			patterns = append(patterns, filter.Transport(protoUDP, 0, wire.PortAggregation)...)
+		case TransportRoCE:
+			patterns = append(patterns, filter.Transport(protoUDP, 0, infiniband.Port)...)
+		default:
+			patterns = append(patterns, filter.Transport(protoTCP, 0, rank.Port)...)
+			patterns = append(patterns, filter.Transport(protoTCP, rank.Port, 0)...)
+		}
+	}
+	return patterns
 }

@@ -209,8 +209,8 @@ func TestFidelityChecks(t *testing.T) {
 	}
 }
 
-// What the run's own measurement says counts also where the file does not ask.
-func TestOverloadIsNeverAPass(t *testing.T) {
+// A run without checks is for what it measures.
+func TestOverloadWithoutChecksIsNoPass(t *testing.T) {
 	r := &run{Options: Options{File: &spec.Testbed{Steps: []spec.Step{{}}}}, report: &report.Report{
 		Fidelity: &report.Fidelity{Verdict: report.Overloaded, Reasons: []string{"a link was slow"}},
 	}}

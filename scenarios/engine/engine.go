@@ -259,7 +259,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	defer done()
 	captures, captureErr := s.stopCaptures()
 	look.heldUp = s.sourcesHeldUp()
-	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, steps: line.report(), keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops()}
+	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, steps: line.report(), keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops(), clock: line.clock}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	for _, w := range r.evidence.workloads {
 		switch {
@@ -327,11 +327,18 @@ func (r *run) conclude(ctx context.Context, err error) {
 	if r.steps != nil {
 		err = r.steps // which came first
 	}
+	failed := 0
+	overloaded := rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded
+	if overloaded {
+		failed = overload(rep.Checks, r.File.Checks)
+	}
 	verdicts := []verdict.Verdict{stepVerdict(err)}
 	for _, check := range rep.Checks {
 		verdicts = append(verdicts, check.Verdict)
 	}
-	if rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded {
+	// That a step failed proves nothing then, nor does what a run measured that nothing
+	// checks.
+	if overloaded && (stepVerdict(err) == verdict.Fail || len(rep.Checks) == 0) {
 		verdicts = append(verdicts, verdict.Overloaded)
 	}
 	if len(r.File.Steps)+len(r.File.Checks) == 0 {
@@ -350,18 +357,12 @@ func (r *run) conclude(ctx context.Context, err error) {
 		}
 	}
 	if rep.Verdict == verdict.Overloaded {
-		rep.Reason += overruled(rep, err)
+		rep.Reason += overruled(failed, err)
 	}
 }
 
 // overruled says that something failed which the overload makes no proof.
-func overruled(rep *report.Report, err error) string {
-	failed := 0
-	for _, check := range rep.Checks {
-		if check.Verdict == verdict.Fail {
-			failed++
-		}
-	}
+func overruled(failed int, err error) string {
 	switch {
 	case stepVerdict(err) == verdict.Fail:
 		return "; that a step failed proves nothing"
@@ -383,6 +384,9 @@ func (r *run) reason(ctx context.Context, err error) string {
 	if stepVerdict(err) == rep.Verdict {
 		return r.reasonOf(err)
 	}
+	if rep.Verdict == verdict.Overloaded && rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded {
+		return "the emulator did not keep up: " + strings.Join(rep.Fidelity.Reasons, "; ")
+	}
 	var reasons []string
 	for _, check := range rep.Checks {
 		if check.Verdict == rep.Verdict {
@@ -394,8 +398,6 @@ func (r *run) reason(ctx context.Context, err error) string {
 		return fmt.Sprintf("%s (and %d more)", reasons[0], len(reasons)-1)
 	case len(reasons) == 1:
 		return reasons[0]
-	case rep.Verdict == verdict.Overloaded:
-		return "the emulator did not keep up: " + strings.Join(rep.Fidelity.Reasons, "; ")
 	}
 	return "the file has neither steps nor checks"
 }

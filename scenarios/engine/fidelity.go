@@ -137,12 +137,19 @@ func (s *sampler) rates() []report.LinkRate {
 	return rates
 }
 
-// drops are the packets that the queues of each node and switch dropped.
+// drops are the packets that queues of kernel switches dropped, by port. Soft switches
+// record theirs.
 func (s *sampler) drops() map[string]uint64 {
 	drops := map[string]uint64{}
+	if s.plan == nil {
+		return drops
+	}
 	for i := range s.meters {
-		node, _, _ := strings.Cut(s.meters[i].rate.From, ":")
-		drops[node] += s.meters[i].rate.Dropped
+		m := &s.meters[i]
+		node, _, _ := strings.Cut(m.rate.From, ":")
+		if sw := s.plan.Switch(node); sw != nil && sw.Soft == nil {
+			drops[m.rate.From] += m.rate.Dropped
+		}
 	}
 	return drops
 }

@@ -113,7 +113,7 @@ func readBy(t *testing.T, o Options, p *plan.Plan) map[string]verify.Rate {
 	}
 	defer file.Close()
 	check := verify.NewFidelity(verify.Faithful, verify.HostLoad{Pressure: -1, Steal: -1})
-	if _, _, err := verify.Run(t.Context(), file, p, check); err != nil {
+	if _, _, err := verify.Run(t.Context(), file, verify.Options{Plan: p}, check); err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]verify.Rate{}

@@ -123,7 +123,7 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	results, summary, err := verify.RunWithKeys(cmd.Context(), in, p, keys, judges...)
+	results, summary, err := verify.Run(cmd.Context(), in, verify.Options{Plan: p, Keys: keys}, judges...)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
@@ -251,7 +251,7 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 	}
 	checks := []titled{{Check: verify.NewMTU(f.mtu)}}
 	if p != nil {
-		checks = append(checks, titled{Check: verify.NewConservation("*", nil)})
+		checks = append(checks, titled{Check: verify.NewConservation("*")})
 		if hasEqualCost(p) {
 			checks = append(checks, titled{Check: verify.NewPathSpread("*", share, verify.SpreadOptions{})})
 		}

@@ -106,7 +106,7 @@ func (e *evidence) judge(kind string) finding {
 	}
 	came := new(arrivals)
 	rules := []verify.Check{came, verify.NewRoCEICRC(), verify.NewRoCEPSN(nil), verify.NewRoCEAcks(), verify.NewRoCEWrites(), verify.NewRoCEGoBack()}
-	results, _, err := verify.Run(e.Context(), e.file, e.tb.Plan(), rules...)
+	results, _, err := verify.Run(e.Context(), e.file, verify.Options{Plan: e.tb.Plan()}, rules...)
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -1,0 +1,95 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// clocks compares the times of the two ends of links, from a sample of packets. Where
+// one is received before it was sent, or none is received within the time that queues
+// explain, the ends have different clocks.
+type clocks struct {
+	capture *Capture
+	seen    map[uint64]passed    // by id
+	links   map[[2]int]*crossing // by the taps at the two ends
+}
+
+// passed is the first sighting of a packet on a link.
+type passed struct {
+	at  int64
+	tap *Tap
+	in  bool
+}
+
+// crossing is the least time from one tap to another.
+type crossing struct {
+	from, to *Tap
+	least    int64
+	count    int
+}
+
+const (
+	clockSample = 16      // of so many packets one is looked at
+	clockSeen   = 1 << 14 // packets that are remembered
+	clockLeast  = 4       // packets that a link must have carried
+	// stampSlack is by how much stamps of the kernel and of a switch may differ.
+	stampSlack = 5 * time.Millisecond
+)
+
+func newClocks(c *Capture) *clocks {
+	return &clocks{capture: c, seen: map[uint64]passed{}, links: map[[2]int]*crossing{}}
+}
+
+// take looks at a packet.
+func (k *clocks) take(p *Packet) {
+	if p.ID%clockSample != 0 || p.Tap.Link == "" || p.Drop != "" || p.Direction == Unknown {
+		return
+	}
+	now := passed{p.Time, p.Tap, p.Direction == In}
+	first, known := k.seen[p.ID]
+	if !known || first.tap.Link != p.Tap.Link || first.tap == p.Tap || first.in == now.in {
+		if len(k.seen) >= clockSeen {
+			clear(k.seen)
+		}
+		k.seen[p.ID] = now
+		return
+	}
+	delete(k.seen, p.ID)
+	if now.in {
+		k.crossed(first.tap, p.Tap, p.Time-first.at)
+	} else {
+		k.crossed(p.Tap, first.tap, first.at-p.Time)
+	}
+}
+
+func (k *clocks) crossed(from, to *Tap, took int64) {
+	key := [2]int{from.Index, to.Index}
+	c := k.links[key]
+	if c == nil {
+		c = &crossing{from: from, to: to, least: math.MaxInt64}
+		k.links[key] = c
+	}
+	c.least = min(c.least, took)
+	c.count++
+}
+
+// disagreements are links of which the two ends have different clocks.
+func (k *clocks) disagreements() (lines []string) {
+	if k == nil {
+		return nil
+	}
+	most := lingers(k.capture) + int64(stampSlack)
+	for _, c := range k.links {
+		switch {
+		case c.count < clockLeast:
+		case c.least < -int64(stampSlack):
+			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s one arrived %v before it left", c.count, c.from.Name, c.to.Name, time.Duration(-c.least)))
+		case c.least > most:
+			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s none took less than %v", c.count, c.from.Name, c.to.Name, time.Duration(c.least)))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}

@@ -1,0 +1,347 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"railbed/capture/filter"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
+)
+
+// Need states what a check must have seen before a packet that it did not see
+// proves anything. Checks state their need; conclude compares it with what the
+// capture holds. The zero Need wants nothing.
+type Need struct {
+	// Ports are those whose packets the check reads, as "node:port". Where the
+	// capture lacks one, it lacks packets.
+	Ports []string
+	// Packets are those that a filter of the capture must have let pass. Nil is
+	// every packet.
+	Packets []filter.Pattern
+	// Records are what the ports must have recorded beside packets.
+	Records Records
+	// From and To bound the time, in nanoseconds since 1970, that the capture must
+	// span. Zero is any.
+	From, To int64
+	// Clocks says that the check compares times of different ports.
+	Clocks bool
+}
+
+// Records are kinds of what a port records beside the packets that pass it.
+type Records uint8
+
+// Kinds of records. Only ports of soft switches, and the emulated NICs in front
+// of them, write any.
+const (
+	RecordsDrops  Records = 1 << iota // packets that it dropped
+	RecordsQueues                     // verdicts and depths of packets that it sent
+)
+
+// finding is what a check found.
+type finding struct {
+	// wrong are violations that the packets show, whatever else was there.
+	wrong []string
+	// absent are violations unless a packet is missing from the capture.
+	absent []string
+	// unclear are reasons why the check cannot tell.
+	unclear []string
+	// proved says that a claim holds by what was seen, whatever else there was, and
+	// rests that another one does only if nothing is missing.
+	proved, rests bool
+}
+
+// hold adds a claim about a count, which packets that were not seen only raise.
+func (f *finding) hold(what string, b *spec.Bound, value float64, shown string) {
+	if b == nil {
+		return
+	}
+	line := fmt.Sprintf("%s: %s, want %s", what, shown, b)
+	switch {
+	case b.Holds(value):
+		f.proved, f.rests = f.proved || !b.Upper(), f.rests || b.Upper()
+	case b.Upper() && value > b.Limit:
+		f.wrong = append(f.wrong, line)
+	default:
+		f.absent = append(f.absent, line)
+	}
+}
+
+// holdEither adds a claim about a value that packets which were not seen may raise or
+// lower.
+func (f *finding) holdEither(what string, b *spec.Bound, value float64, shown string) {
+	if b == nil {
+		return
+	}
+	f.rests = true
+	if !b.Holds(value) {
+		f.absent = append(f.absent, fmt.Sprintf("%s: %s, want %s", what, shown, b))
+	}
+}
+
+// gaps are what a capture lacks.
+type gaps struct {
+	// useless are reasons why the capture proves nothing at all.
+	useless []string
+	// damaged are losses within what the capture should hold.
+	damaged []string
+	// beyond are packets that the capture was not made to hold.
+	beyond []string
+}
+
+// conclude sets the verdict: the one place where it follows from what a check
+// found, what the check needs and what the capture holds.
+func (c *Capture) conclude(r *Result, need Need, f finding) {
+	g := c.gaps(need)
+	lacking := slices.Concat(g.useless, g.damaged)
+	if enough := f.proved && !f.rests && len(f.absent) == 0; !enough {
+		lacking = append(lacking, g.beyond...)
+	}
+	switch {
+	case len(g.useless) > 0:
+		r.Verdict = verdict.Inconclusive
+	case len(f.wrong) > 0, len(f.absent) > 0 && len(lacking) == 0:
+		r.Verdict = verdict.Fail
+	case len(f.absent)+len(f.unclear)+len(lacking) > 0:
+		r.Verdict = verdict.Inconclusive
+	default:
+		r.Verdict = verdict.Pass
+	}
+	r.Lacking = lacking
+	r.Details = slices.Concat(f.wrong, f.absent, f.unclear, lacking, c.remarks(), r.Details)
+}
+
+// gaps compares a need with the capture.
+func (c *Capture) gaps(need Need) (g gaps) {
+	taps, absent := c.rests(need)
+	if c.foreignPlan != "" {
+		g.useless = append(g.useless, c.foreignPlan)
+	}
+	g.damaged = c.damage(taps)
+	if len(absent) > 0 {
+		g.beyond = append(g.beyond, fmt.Sprintf("not recorded: %s", enumerate(absent)))
+	}
+	g.beyond = append(g.beyond, filtered(taps, need.Packets)...)
+	g.beyond = append(g.beyond, c.span(taps, need)...)
+	if need.Records != 0 {
+		g.beyond = append(g.beyond, c.silent(taps, need)...)
+		g.damaged = append(g.damaged, c.stripped(taps)...)
+	}
+	if need.Clocks {
+		g.damaged = append(g.damaged, c.clocks.disagreements()...)
+	}
+	return g
+}
+
+// rests are the taps that a need rests on, and the names of those that the capture
+// lacks.
+func (c *Capture) rests(need Need) (taps []*Tap, absent []string) {
+	for _, name := range need.Ports {
+		if tap := c.tapNamed(name); tap != nil {
+			taps = append(taps, tap)
+		} else {
+			absent = append(absent, name)
+		}
+	}
+	return taps, absent
+}
+
+// damage is what the capture lost of what it should hold.
+func (c *Capture) damage(taps []*Tap) (lines []string) {
+	if c.Truncated {
+		lines = append(lines, "the capture is truncated")
+	}
+	for _, tap := range taps {
+		if tap.Lost > 0 {
+			lines = append(lines, fmt.Sprintf("tap %s lost %d packets", tap.Name, tap.Lost))
+		}
+		switch read := tap.Packets; {
+		case !tap.delivers || read == tap.delivered:
+		case read < tap.delivered:
+			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d of the %d packets that it counts", tap.Name, read, tap.delivered))
+		default:
+			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d packets and counts %d", tap.Name, read, tap.delivered))
+		}
+	}
+	if c.Unordered > 0 {
+		lines = append(lines, fmt.Sprintf("%d packets stand too far behind later ones to be sorted", c.Unordered))
+	}
+	if c.Cut > 0 {
+		lines = append(lines, fmt.Sprintf("%d packets were cut off within their headers", c.Cut))
+	}
+	if c.FlowsFull {
+		lines = append(lines, fmt.Sprintf("more than %d flows", maxFlows))
+	}
+	return append(lines, c.clockSteps...)
+}
+
+// filtered says which taps have a filter that may leave needed packets out.
+func filtered(taps []*Tap, needed []filter.Pattern) (lines []string) {
+	by := map[string][]string{}
+	for _, tap := range taps {
+		if tap.filter != "" {
+			by[tap.filter] = append(by[tap.filter], tap.Name)
+		}
+	}
+	for text, names := range by {
+		if !filter.Covers(text, needed) {
+			lines = append(lines, fmt.Sprintf("the filter %q leaves packets out at %s", text, enumerate(names)))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// span says by how much the capture began too late or ended too early.
+func (c *Capture) span(taps []*Tap, need Need) (lines []string) {
+	late, early := int64(0), int64(0)
+	from, to := cmp.Or(need.From, c.from), cmp.Or(need.To, c.to)
+	for _, tap := range taps {
+		if tap.start != 0 && from != 0 {
+			late = max(late, tap.start-from)
+		}
+		if tap.end != 0 && to != 0 {
+			early = max(early, to-tap.end)
+		}
+	}
+	if late > 0 {
+		lines = append(lines, fmt.Sprintf("the capture began %v after the traffic", time.Duration(late)))
+	}
+	if early > 0 {
+		lines = append(lines, fmt.Sprintf("the capture ended %v before the traffic", time.Duration(early)))
+	}
+	return lines
+}
+
+// silent names ports that do not record what is needed.
+func (c *Capture) silent(taps []*Tap, need Need) []string {
+	var unknown, mute []string
+	for _, tap := range taps {
+		switch {
+		case c.counts != nil && need.Records == RecordsDrops && c.Plan != nil && c.softAt(tap) == nil:
+			// its queue's counter is the record
+		case c.Plan == nil && !tap.annotates:
+			unknown = append(unknown, tap.Name)
+		case !c.records(tap):
+			mute = append(mute, tap.Name)
+		}
+	}
+	var lines []string
+	if len(mute) > 0 {
+		lines = append(lines, fmt.Sprintf("no soft switch is at %s: other ports record no drops, marks, trims, pauses or depths", enumerate(mute)))
+	}
+	if len(unknown) > 0 {
+		lines = append(lines, fmt.Sprintf("without a plan it is not known whether %s record drops, marks, trims, pauses or depths", enumerate(unknown)))
+	}
+	return lines
+}
+
+// records reports whether a tap's port records what it does with packets: those of
+// soft switches and the NICs in front of them do, in what Railbed wrote.
+func (c *Capture) records(tap *Tap) bool {
+	if !c.Railbed {
+		return false
+	}
+	if tap.annotates {
+		return true
+	}
+	if sw := c.softAt(tap); sw != nil {
+		return true
+	}
+	return false
+}
+
+// softAt is the soft switch of a port, or in front of a NIC; nil for none.
+func (c *Capture) softAt(tap *Tap) *plan.Switch {
+	if c.Plan == nil {
+		return nil
+	}
+	node := tap.Node
+	if port, nic := c.port(tap.Node, tap.Port); nic {
+		node, _ = splitPort(port.Peer)
+	}
+	if sw := c.Plan.Switch(node); sw != nil && sw.Soft != nil {
+		return sw
+	}
+	return nil
+}
+
+// stripped says where comments were removed, in which records are.
+func (c *Capture) stripped(taps []*Tap) (lines []string) {
+	if !c.Railbed {
+		return nil
+	}
+	if c.bare {
+		return []string{"the comments of the capture were removed, which hold its records of drops, marks and queues"}
+	}
+	for _, tap := range taps {
+		if tap.notes.counted && tap.notes.seen != tap.notes.annotated {
+			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d comments of packets and counts %d", tap.Name, tap.notes.seen, tap.notes.annotated))
+		}
+	}
+	return lines
+}
+
+// remarks are what a reader should know, though it takes no proof away.
+func (c *Capture) remarks() (lines []string) {
+	if c.sorted > 0 {
+		lines = append(lines, fmt.Sprintf("%d packets stood behind later ones and were sorted", c.sorted))
+	}
+	if c.repeated > 0 {
+		lines = append(lines, fmt.Sprintf("%d packets stood in the file twice and were read once", c.repeated))
+	}
+	return lines
+}
+
+// portsOf are the ports that a selection means: of the plan, or without one, of the
+// capture.
+func (c *Capture) portsOf(match func(*Tap) bool) (names []string) {
+	if c.Plan == nil {
+		for _, tap := range c.Taps {
+			if tap.Node != "" && match(tap) {
+				names = append(names, tap.Name)
+			}
+		}
+		return names
+	}
+	add := func(node string, ports []plan.Interface, nic bool) {
+		for i := range ports {
+			tap := &Tap{Name: node + ":" + ports[i].Name, Node: node, Port: ports[i].Name, NIC: nic}
+			if match(tap) {
+				names = append(names, tap.Name)
+			}
+		}
+	}
+	for i := range c.Plan.Nodes {
+		add(c.Plan.Nodes[i].Name, c.Plan.Nodes[i].NICs, true)
+	}
+	for i := range c.Plan.Switches {
+		add(c.Plan.Switches[i].Name, c.Plan.Switches[i].Ports, false)
+	}
+	return names
+}
+
+func everyNIC(t *Tap) bool { return t.NIC }
+
+// recorded are the names of all taps, for checks of what is in the file.
+func (c *Capture) recorded() (names []string) {
+	for _, tap := range c.Taps {
+		names = append(names, tap.Name)
+	}
+	return names
+}
+
+// enumerateMost is how many names of a list are written out.
+const enumerateMost = 6
+
+// enumerate writes names, the first few of many.
+func enumerate(names []string) string {
+	if more := len(names) - enumerateMost; more > 1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:enumerateMost], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
