@@ -429,7 +429,7 @@ func (k *Conservation) Result() Result {
 	r.Summary = fmt.Sprintf("%d packets crossed %d switches, %d entered and never left, %d left without having entered or too often",
 		forwarded, len(k.switches), missing, odd)
 	ports := k.capture.portsOf(func(t *Tap) bool { return !t.NIC && spec.Match(k.pattern, t.Node) })
-	k.capture.conclude(&r, Need{Ports: ports}, f)
+	k.capture.conclude(&r, Need{Ports: ports, AnyOrder: true}, f)
 	return r
 }
 

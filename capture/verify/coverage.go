@@ -30,6 +30,8 @@ type Need struct {
 	From, To int64
 	// Clocks says that the check compares times of different ports.
 	Clocks bool
+	// AnyOrder says that the check only counts, whatever the packets' order.
+	AnyOrder bool
 }
 
 // Records are kinds of what a port records beside the packets that pass it.
@@ -122,6 +124,9 @@ func (c *Capture) gaps(need Need) (g gaps) {
 		g.useless = append(g.useless, c.foreignPlan)
 	}
 	g.damaged = c.damage(taps)
+	if c.Unordered > 0 && !need.AnyOrder {
+		g.damaged = append(g.damaged, fmt.Sprintf("%d packets stand too far behind later ones to be sorted", c.Unordered))
+	}
 	if len(absent) > 0 {
 		g.beyond = append(g.beyond, fmt.Sprintf("not recorded: %s", enumerate(absent)))
 	}
@@ -167,9 +172,6 @@ func (c *Capture) damage(taps []*Tap) (lines []string) {
 			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d packets and counts %d", tap.Name, read, tap.delivered))
 		}
 	}
-	if c.Unordered > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets stand too far behind later ones to be sorted", c.Unordered))
-	}
 	if c.Cut > 0 {
 		lines = append(lines, fmt.Sprintf("%d packets were cut off within their headers", c.Cut))
 	}
@@ -209,10 +211,10 @@ func (c *Capture) span(taps []*Tap, need Need) (lines []string) {
 		}
 	}
 	if late > 0 {
-		lines = append(lines, fmt.Sprintf("the capture began %v after the traffic", time.Duration(late)))
+		lines = append(lines, fmt.Sprintf("the capture began %v after the traffic", time.Duration(late).Round(10*time.Microsecond)))
 	}
 	if early > 0 {
-		lines = append(lines, fmt.Sprintf("the capture ended %v before the traffic", time.Duration(early)))
+		lines = append(lines, fmt.Sprintf("the capture ended %v before the traffic", time.Duration(early).Round(10*time.Microsecond)))
 	}
 	return lines
 }

@@ -55,7 +55,7 @@ func (k *Marks) Result() Result {
 	r := Result{Name: k.titled("marks"), Measured: map[string]float64{
 		"ecn-capable": float64(k.capable), "marked": float64(k.marked), "marked-here": float64(k.said),
 	}}
-	need := Need{Ports: k.ports()}
+	need := Need{Ports: k.ports(), AnyOrder: true}
 	var f finding
 	share := 0.0
 	if k.capable == 0 {

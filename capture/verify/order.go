@@ -3,14 +3,15 @@ package verify
 import (
 	"bytes"
 	"slices"
+	"sort"
 
 	"railbed/capture/pcapng"
 )
 
 // Packets are sorted by their times within a window of so many packets, and bytes.
 const (
-	windowPackets = 4096
-	windowBytes   = 8 << 20
+	windowPackets = 1 << 15
+	windowBytes   = 32 << 20
 )
 
 // window brings packets into the order of their times, as far as they are at most so
@@ -27,8 +28,8 @@ type window struct {
 // add takes a copy of a packet.
 func (w *window) add(raw *pcapng.Packet) {
 	at := len(w.packets)
-	for at > 0 && w.packets[at-1].Time > raw.Time {
-		at--
+	if at > 0 && w.packets[at-1].Time > raw.Time {
+		at = sort.Search(at, func(i int) bool { return w.packets[i].Time > raw.Time })
 	}
 	if w.exact {
 		for i := at - 1; i >= 0 && w.packets[i].Time == raw.Time; i-- {

@@ -271,7 +271,7 @@ func (k *PathSpread) Result() Result {
 	if used > 0 && !math.IsInf(worst, 1) {
 		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair part, wanted %s", worst*100, k.wanted())
 	}
-	k.capture.conclude(&r, Need{Ports: k.capture.portsOf(k.chooses)}, found)
+	k.capture.conclude(&r, Need{Ports: k.capture.portsOf(k.chooses), AnyOrder: true}, found)
 	return r
 }
 

@@ -60,7 +60,7 @@ func (l *RailLocal) Result() Result {
 	need, f := l.roles.need(l.capture), finding{}
 	var total, crossed uint64
 	ports := l.capture.portsOf(l.capture.between)
-	need.Ports = append(need.Ports, ports...)
+	need.Ports, need.AnyOrder = append(need.Ports, ports...), true
 	for _, name := range ports {
 		tap := l.capture.tapNamed(name)
 		for rank := 0; tap != nil && tap.Index < len(l.passed) && rank < len(l.sent); rank++ {

@@ -140,7 +140,7 @@ func (k *RankNIC) port(tap *Tap) *portInfo {
 func (k *RankNIC) Result() Result {
 	r := Result{Name: "rank-nic " + k.roles.workload.Name, Measured: map[string]float64{}}
 	need, f := k.roles.need(k.capture), finding{}
-	need.Ports = k.capture.portsOf(k.ofRanks)
+	need.Ports, need.AnyOrder = k.capture.portsOf(k.ofRanks), true
 	var total, astray uint64
 	for where, count := range k.elsewhere {
 		verb := "received"
