@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// clocks compares the times of the two ends of links, from a sample of packets. Where
-// one is received before it was sent, or none is received within the time that queues
-// explain, the ends have different clocks.
+// clocks compares the times of the two ends of links, from a tap's first packets, a
+// sample of the others, and all control frames. Where one is received before it was sent, or none is received
+// within the time that queues explain, the ends have different clocks.
 type clocks struct {
 	capture *Capture
 	seen    map[uint64]passed    // by id
@@ -31,9 +31,10 @@ type crossing struct {
 }
 
 const (
-	clockSample = 16      // of so many packets one is looked at
+	clockFirst  = 64      // so many packets of a tap are looked at,
+	clockSample = 16      // and of so many others one
 	clockSeen   = 1 << 14 // packets that are remembered
-	clockLeast  = 4       // packets that a link must have carried
+	clockLeast  = 4       // packets of a link of which none came in time
 	// stampSlack is by how much stamps of the kernel and of a switch may differ.
 	stampSlack = 5 * time.Millisecond
 )
@@ -44,7 +45,8 @@ func newClocks(c *Capture) *clocks {
 
 // take looks at a packet.
 func (k *clocks) take(p *Packet) {
-	if p.ID%clockSample != 0 || p.Tap.Link == "" || p.Drop != "" || p.Direction == Unknown {
+	looked := p.Tap.Packets <= clockFirst || p.ID%clockSample == 0 || p.control()
+	if !looked || p.Tap.Link == "" || p.Drop != "" || p.Direction == Unknown {
 		return
 	}
 	now := passed{p.Time, p.Tap, p.Direction == In}
@@ -83,10 +85,9 @@ func (k *clocks) disagreements() (lines []string) {
 	most := lingers(k.capture) + int64(stampSlack)
 	for _, c := range k.links {
 		switch {
-		case c.count < clockLeast:
 		case c.least < -int64(stampSlack):
 			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s one arrived %v before it left", c.count, c.from.Name, c.to.Name, time.Duration(-c.least)))
-		case c.least > most:
+		case c.least > most && c.count >= clockLeast:
 			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s none took less than %v", c.count, c.from.Name, c.to.Name, time.Duration(c.least)))
 		}
 	}

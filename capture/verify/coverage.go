@@ -123,7 +123,7 @@ func (c *Capture) gaps(need Need) (g gaps) {
 	if c.foreignPlan != "" {
 		g.useless = append(g.useless, c.foreignPlan)
 	}
-	g.damaged = c.damage(taps)
+	g.damaged = append(c.damage(taps), c.stripped(taps)...)
 	if c.Unordered > 0 && !need.AnyOrder {
 		g.damaged = append(g.damaged, fmt.Sprintf("%d packets stand too far behind later ones to be sorted", c.Unordered))
 	}
@@ -134,7 +134,6 @@ func (c *Capture) gaps(need Need) (g gaps) {
 	g.beyond = append(g.beyond, c.span(taps, need)...)
 	if need.Records != 0 {
 		g.beyond = append(g.beyond, c.silent(taps, need)...)
-		g.damaged = append(g.damaged, c.stripped(taps)...)
 	}
 	if need.Clocks {
 		g.damaged = append(g.damaged, c.clocks.disagreements()...)
@@ -272,13 +271,14 @@ func (c *Capture) softAt(tap *Tap) *plan.Switch {
 	return nil
 }
 
-// stripped says where comments were removed, in which records are.
+// stripped says where comments were removed. They hold records of drops, without which
+// a dropped packet looks like one that was sent, and the testbed's plan and dilation.
 func (c *Capture) stripped(taps []*Tap) (lines []string) {
 	if !c.Railbed {
 		return nil
 	}
 	if c.bare {
-		return []string{"the comments of the capture were removed, which hold its records of drops, marks and queues"}
+		return []string{"the comments of the capture were removed, with its records of drops, marks and queues"}
 	}
 	for _, tap := range taps {
 		if tap.notes.counted && tap.notes.seen != tap.notes.annotated {

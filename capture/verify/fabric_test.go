@@ -15,6 +15,7 @@ import (
 	golayers "github.com/google/gopacket/layers"
 
 	"railbed/capture/pcapng"
+	"railbed/fabric/units"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/plantest"
@@ -67,6 +68,7 @@ type scene struct {
 	foreign     bool // no ids, no directions, not our name
 	unsorted    bool // written as they are
 	application string
+	small       bool // few packets
 }
 
 const (
@@ -102,6 +104,12 @@ func (s *scene) ring(family int) {
 	}
 	s.workload.Name = "ar"
 	share := int(RingAllReduceBytes(len(ranks), size, 1)) / connections
+	if s.small {
+		share = 4 * segment
+		for i := range s.workload.Ranks {
+			s.workload.Ranks[i].Expected = units.Bytes(share * connections)
+		}
+	}
 	for sent := -1; sent*segment < share; sent++ {
 		for c := range connections {
 			for i := range ranks {

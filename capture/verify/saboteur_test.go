@@ -1,0 +1,312 @@
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"railbed/capture/pcapng"
+	"railbed/testbed/verdict"
+)
+
+// tape is a capture file in parts, to be altered and written again.
+type tape struct {
+	section    pcapng.Section
+	interfaces []pcapng.Interface
+	packets    []pcapng.Packet
+	counts     []pcapng.Statistics // by interface
+	cut        int                 // bytes that are missing from the end
+}
+
+func readTape(t testing.TB, file []byte) *tape {
+	t.Helper()
+	reader, err := pcapng.NewReader(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c tape
+	for {
+		p, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := *p
+		q.Data, q.Comments = bytes.Clone(p.Data), nil
+		for _, comment := range p.Comments {
+			q.Comments = append(q.Comments, bytes.Clone(comment))
+		}
+		c.packets = append(c.packets, q)
+	}
+	c.section, c.interfaces = reader.Section(), slices.Clone(reader.Interfaces())
+	c.counts = slices.Clone(reader.Statistics())
+	slices.SortFunc(c.counts, func(a, b pcapng.Statistics) int { return cmp.Compare(a.Interface, b.Interface) })
+	return &c
+}
+
+func (c *tape) clone() *tape {
+	d := *c
+	d.interfaces, d.packets, d.counts = slices.Clone(c.interfaces), slices.Clone(c.packets), slices.Clone(c.counts)
+	return &d
+}
+
+func (c *tape) write(t testing.TB) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := pcapng.NewWriter(&out, c.section)
+	for i := 0; err == nil && i < len(c.interfaces); i++ {
+		_, err = w.AddInterface(c.interfaces[i])
+	}
+	for i := 0; err == nil && i < len(c.packets); i++ {
+		err = w.WritePacket(&c.packets[i])
+	}
+	for i := 0; err == nil && i < len(c.counts); i++ {
+		err = w.WriteStatistics(c.counts[i])
+	}
+	if err = errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()[:out.Len()-c.cut]
+}
+
+// only keeps packets; with counted, the file's counts are of what it keeps.
+func (c *tape) only(keep func(*pcapng.Packet) bool, counted bool) {
+	kept := c.packets[:0:0]
+	for i := range c.packets {
+		p := &c.packets[i]
+		if keep(p) {
+			kept = append(kept, *p)
+		} else if counted {
+			s := &c.counts[p.Interface]
+			s.Received, s.Accepted, s.Delivered = s.Received-1, s.Accepted-1, s.Delivered-1
+		}
+	}
+	c.packets = kept
+}
+
+// without removes a tap.
+func (c *tape) without(tap int) {
+	c.only(func(p *pcapng.Packet) bool { return p.Interface != tap }, false)
+	c.interfaces, c.counts = slices.Delete(c.interfaces, tap, tap+1), slices.Delete(c.counts, tap, tap+1)
+	for i := range c.packets {
+		if c.packets[i].Interface > tap {
+			c.packets[i].Interface--
+		}
+	}
+	for i := range c.counts {
+		if c.counts[i].Interface > tap {
+			c.counts[i].Interface--
+		}
+	}
+}
+
+// span is the time of a part of the packets.
+func (c *tape) span(from, to int) func(*pcapng.Packet) bool {
+	n := len(c.packets)
+	first, last := c.packets[n*from/100].Time, c.packets[min(n*to/100, n-1)].Time
+	return func(p *pcapng.Packet) bool { return p.Time < first || p.Time > last }
+}
+
+// sabotage alters a recording, but not what happened.
+type sabotage struct {
+	name string
+	do   func(c *tape, o *Options, random *rand.Rand)
+	// harmless says that the evidence is all there: verdicts stay.
+	harmless bool
+	// total says that it takes the evidence from whatever check.
+	total bool
+}
+
+var sabotages = []sabotage{
+	{name: "repeated record", harmless: true, do: func(c *tape, _ *Options, random *rand.Rand) {
+		i := random.IntN(len(c.packets))
+		c.packets = slices.Insert(c.packets, i, c.packets[i])
+	}},
+	{name: "neighbours exchanged", harmless: true, do: func(c *tape, _ *Options, random *rand.Rand) {
+		for range 50 {
+			i, j := random.IntN(len(c.packets)), random.IntN(40)
+			j = min(i+j, len(c.packets)-1)
+			c.packets[i], c.packets[j] = c.packets[j], c.packets[i]
+		}
+	}},
+	{name: "tap missing", do: func(c *tape, _ *Options, random *rand.Rand) { c.without(random.IntN(len(c.interfaces))) }},
+	{name: "one tap left", do: func(c *tape, _ *Options, random *rand.Rand) {
+		for keep := random.IntN(len(c.interfaces)); len(c.interfaces) > 1; {
+			if last := len(c.interfaces) - 1; last > keep {
+				c.without(last)
+			} else {
+				c.without(0)
+				keep--
+			}
+		}
+	}},
+	{name: "filtered", do: func(c *tape, _ *Options, _ *rand.Rand) {
+		for i := range c.interfaces {
+			c.interfaces[i].Filter = "arp"
+		}
+		c.only(func(p *pcapng.Packet) bool { return len(p.Data) > 13 && p.Data[12] == 8 && p.Data[13] == 6 }, true)
+	}},
+	{name: "beginning cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) { c.only(c.span(0, 40), false) }},
+	{name: "middle cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) { c.only(c.span(30, 70), false) }},
+	{name: "end cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) { c.only(c.span(60, 100), false) }},
+	{name: "file truncated", total: true, do: func(c *tape, _ *Options, random *rand.Rand) {
+		size := 0
+		for i := range c.packets {
+			size += len(c.packets[i].Data)
+		}
+		c.cut = size / 100 * (20 + random.IntN(60))
+	}},
+	{name: "counts missing", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) { c.counts = nil }},
+	{name: "comments of packets removed", do: func(c *tape, _ *Options, _ *rand.Rand) { c.strip() }},
+	{name: "all comments removed", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+		c.strip()
+		c.section.Comments = nil
+		for i := range c.counts {
+			c.counts[i].Comments = nil
+		}
+	}},
+	{name: "lost and counted", do: func(c *tape, _ *Options, random *rand.Rand) {
+		c.only(func(p *pcapng.Packet) bool {
+			lose := random.IntN(10) == 0
+			if lose {
+				c.counts[p.Interface].Dropped++
+				c.counts[p.Interface].Delivered--
+			}
+			return !lose
+		}, false)
+	}},
+	{name: "lost without a count", do: func(c *tape, _ *Options, random *rand.Rand) {
+		c.only(func(*pcapng.Packet) bool { return random.IntN(10) > 0 }, false)
+	}},
+	{name: "one record lost without a count", do: func(c *tape, _ *Options, random *rand.Rand) {
+		i := random.IntN(len(c.packets))
+		c.packets = slices.Delete(c.packets, i, i+1)
+	}},
+	{name: "clock of a tap ahead", do: func(c *tape, _ *Options, random *rand.Rand) { c.shift(random, 300_000_000) }},
+	{name: "clock of a tap behind", do: func(c *tape, _ *Options, random *rand.Rand) { c.shift(random, -300_000_000) }},
+	{name: "another plan's", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+		c.section.Comments = []string{"railbed dilation=1 epoch=0ns plan=" + strings.Repeat("0123", 16)}
+	}},
+	{name: "began late", total: true, do: func(c *tape, o *Options, _ *rand.Rand) {
+		keep := c.span(0, 40)
+		c.only(keep, true)
+		for i := range c.counts {
+			c.counts[i].Start = c.packets[0].Time - 1
+		}
+		o.From = start
+	}},
+	{name: "snapped", do: func(c *tape, _ *Options, _ *rand.Rand) {
+		for i := range c.packets {
+			p := &c.packets[i]
+			p.Data = p.Data[:min(len(p.Data), 30)]
+		}
+		for i := range c.interfaces {
+			c.interfaces[i].SnapLen = 30
+		}
+	}},
+}
+
+func (c *tape) strip() {
+	for i := range c.packets {
+		c.packets[i].Comments = nil
+	}
+}
+
+func (c *tape) shift(random *rand.Rand, by int64) {
+	tap := random.IntN(len(c.interfaces))
+	for i := range c.packets {
+		if c.packets[i].Interface == tap {
+			c.packets[i].Time += by
+		}
+	}
+	slices.SortStableFunc(c.packets, func(a, b pcapng.Packet) int { return cmp.Compare(a.Time, b.Time) })
+}
+
+// TestSaboteur alters recordings of runs that pass a check and of runs that break it.
+// Whatever it does, a broken run never passes, and a sound one never fails; no check
+// passes a recording that lacks what all checks need; and what takes no evidence away
+// changes no verdict. Each check that files can ask for has both runs.
+func TestSaboteur(t *testing.T) {
+	seeds := uint64(3)
+	if testing.Short() {
+		seeds = 1
+	}
+	var untried []string
+	matrix := map[string]map[string]string{}
+	for _, name := range everyCheck() {
+		pair, there := specimens[name]
+		if !there {
+			untried = append(untried, name)
+			continue
+		}
+		matrix[name] = map[string]string{}
+		t.Run(name, func(t *testing.T) {
+			for _, broken := range []bool{false, true} {
+				s, check := pair(t, broken)
+				original := readTape(t, s.write())
+				judge := func(c *tape, o Options) Result {
+					results, _, err := Run(t.Context(), bytes.NewReader(c.write(t)), o, check())
+					if err != nil {
+						t.Fatal(err)
+					}
+					return results[0]
+				}
+				untouched := judge(original, s.options())
+				if want := map[bool]verdict.Verdict{false: pass, true: fail}[broken]; untouched.Verdict != want {
+					t.Fatalf("broken %t: want %s: %v", broken, want, untouched)
+				}
+				for i, how := range sabotages {
+					for seed := range seeds {
+						c, o := original.clone(), s.options()
+						how.do(c, &o, rand.New(rand.NewPCG(seed, uint64(i))))
+						r := judge(c, o)
+						matrix[name][how.name] = worse(matrix[name][how.name], r.Verdict)
+						switch {
+						case how.harmless && r.Verdict != untouched.Verdict:
+							t.Errorf("%s, broken %t, seed %d: want %s: %v", how.name, broken, seed, untouched.Verdict, r)
+						case broken && r.Verdict == pass:
+							t.Errorf("%s, seed %d: a broken run passes: %v", how.name, seed, r)
+						case !broken && r.Verdict == fail:
+							t.Errorf("%s, seed %d: a sound run fails: %v", how.name, seed, r)
+						case how.total && r.Verdict == pass:
+							t.Errorf("%s, seed %d: passes without its evidence: %v", how.name, seed, r)
+						}
+					}
+				}
+			}
+		})
+	}
+	if len(untried) > 0 {
+		t.Errorf("no runs to sabotage for %q", untried)
+	}
+	writeMatrix(t, matrix)
+}
+
+// worse joins verdicts of one cell.
+func worse(all string, v verdict.Verdict) string {
+	short := map[verdict.Verdict]string{pass: "PASS", fail: "FAIL", unclear: "INC."}[v]
+	if strings.Contains(all, short) {
+		return all
+	}
+	parts := append(strings.Fields(all), short)
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}
+
+func writeMatrix(t *testing.T, matrix map[string]map[string]string) {
+	var b strings.Builder
+	for _, name := range everyCheck() {
+		for _, how := range sabotages {
+			fmt.Fprintf(&b, "%s | %s | %s\n", name, how.name, matrix[name][how.name])
+		}
+	}
+	t.Log(b.String())
+}
