@@ -158,11 +158,14 @@ func TestSamplerSlowsDownWhereLookingIsDear(t *testing.T) {
 func TestDropsAreCountedBySender(t *testing.T) {
 	before, after := state(0, 0), state(10, 0)
 	before.BToA.Shaper.Drops, after.BToA.Shaper.Drops = 3, 10
-	s := &sampler{}
-	s.add(time.Unix(1, 0), 0, []fabric.LinkState{before})
-	s.add(time.Unix(2, 0), 0, []fabric.LinkState{after})
-	if drops := s.drops(); drops["s0"] != 7 || drops["h0"] != 0 {
-		t.Errorf("drops %v, want 7 of s0", drops)
+	for soft, want := range map[*plan.SoftSwitch]uint64{nil: 7, {}: 0} { // soft switches record theirs
+		s := &sampler{plan: &plan.Plan{Switches: []plan.Switch{{Name: "s0", Soft: soft}}}}
+		s.add(time.Unix(1, 0), 0, []fabric.LinkState{before})
+		s.add(time.Unix(2, 0), 0, []fabric.LinkState{after})
+		drops := s.drops()
+		if port := s.meters[1].rate.From; drops[port] != want || len(drops) > 1 {
+			t.Errorf("drops %v, want %d of %s", drops, want, port)
+		}
 	}
 }
 
