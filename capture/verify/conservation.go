@@ -441,7 +441,7 @@ func (s *switchState) judgeAll(f *finding, c *Capture) {
 	if s.plan == nil {
 		lines = &f.unclear
 	}
-	before := len(*lines) + len(f.unclear)
+	doubts, problems := len(f.unclear), len(f.absent)
 	counted, known := s.counted(c)
 	if unexplained := s.missing - min(s.missing, counted+s.trimmed); unexplained > 0 {
 		line := fmt.Sprintf("%s: %d packets entered and never left", s.name, unexplained)
@@ -463,8 +463,11 @@ func (s *switchState) judgeAll(f *finding, c *Capture) {
 	if s.extra > 0 {
 		f.absent = append(f.absent, fmt.Sprintf("%s: %d packets left too often", s.name, s.extra))
 	}
-	if len(*lines)+len(f.unclear) > before || s.extra > 0 {
-		*lines = append(*lines, s.examples...)
+	switch {
+	case len(f.absent) > problems:
+		f.absent = append(f.absent, s.examples...)
+	case len(f.unclear) > doubts:
+		f.unclear = append(f.unclear, s.examples...)
 	}
 }
 

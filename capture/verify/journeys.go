@@ -22,6 +22,9 @@ type journeys struct {
 	classes map[uint64]class // equal packets under way, by identity
 	drops   map[uint64]drops // records of drops that explain no packet yet
 	ahead   map[uint64]int   // packets that arrived before they left, if matched; else nil
+	// early are the packets that left in the capture's first moments. Others that arrive
+	// then may have left before it began.
+	early map[uint64]bool
 
 	arrived uint64
 	// underWay are packets that left so late that they may still arrive; of untold
@@ -69,7 +72,7 @@ type drops struct {
 func newJourneys(c *Capture, ahead bool, mourn func(uint64, journey)) *journeys {
 	s := &journeys{capture: c, linger: lingers(c), base: 1, classes: map[uint64]class{}, drops: map[uint64]drops{}, reasons: map[string]uint64{}, mourn: mourn}
 	if ahead {
-		s.ahead = map[uint64]int{}
+		s.ahead, s.early = map[uint64]int{}, map[uint64]bool{}
 	}
 	return s
 }
@@ -88,6 +91,9 @@ func (s *journeys) start(j journey) (arrivedBefore bool) {
 			s.arrived++
 		}
 		return true
+	}
+	if s.early != nil && j.left-s.capture.First < s.linger && len(s.early) < journeysMost {
+		s.early[j.id] = true
 	}
 	if len(s.under)-s.front >= journeysMost {
 		s.evict(j.left)
@@ -151,7 +157,7 @@ func (s *journeys) arrive(id uint64, now int64) (j journey, known bool) {
 	switch {
 	case known && !j.apart:
 		s.arrived++
-	case !known && s.ahead != nil && now-s.capture.First >= s.linger:
+	case !known && s.ahead != nil && (now-s.capture.First >= s.linger || s.early[id]):
 		if len(s.ahead) >= journeysMost {
 			s.short = true
 			s.settle()
