@@ -41,6 +41,9 @@ func (r *Reader) enhanced(body []byte) error {
 	if r.packet.Time, err = r.stamp(r.u32(body[4:]), r.u32(body[8:]), r.scales[number]); err != nil {
 		return err
 	}
+	if r.timesOnly {
+		return nil
+	}
 	return r.packetOptions(options)
 }
 

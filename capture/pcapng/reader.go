@@ -39,6 +39,7 @@ type Reader struct {
 	statisticsAt map[int]int
 	tableText    int
 	classic      int64 // nanoseconds per unit of a pcap record's fraction
+	timesOnly    bool
 	err          error // the end, repeated by every later Next
 }
 
@@ -72,6 +73,9 @@ func NewReader(src io.Reader) (*Reader, error) {
 	}
 	return r, nil
 }
+
+// TimesOnly leaves the options of packets unread, for who wants their times and bytes.
+func (r *Reader) TimesOnly() { r.timesOnly = true }
 
 // Section is the text of the section header read last.
 func (r *Reader) Section() Section { return r.section }

@@ -174,7 +174,9 @@ func TestKernelSwitches(t *testing.T) {
 	judgeScene(t, play(none), NewQueueDepth(Selection{}, -1, bounded(t, "<= 1KB", spec.BytesBound), nil), unclear, "")
 	gone := play(nil)
 	id := gone.ids
-	gone.remove(func(k sighting) bool { return k.id == id && k.out && strings.HasPrefix(k.tap, "leaf1:") || k.id == id && k.tap == "h1:eth0" })
+	gone.remove(func(k sighting) bool {
+		return k.id == id && k.out && strings.HasPrefix(k.tap, "leaf1:") || k.id == id && k.tap == "h1:eth0"
+	})
 	judgeScene(t, gone, NewConservation("*"), unclear, "how many its queues dropped is not known")
 	gone.queues = none
 	judgeScene(t, gone, NewConservation("*"), fail, "1 packets entered and never left")
@@ -209,7 +211,7 @@ func TestLossesOfOthers(t *testing.T) {
 		alter func(*tape)
 		want  verdict.Verdict
 	}{
-		"none":        {func(*tape) {}, pass},
+		"none": {func(*tape) {}, pass},
 		"by a packet": {func(c *tape) {
 			i := slices.IndexFunc(c.packets, func(p pcapng.Packet) bool { return c.interfaces[p.Interface].Name == "h0:eth0" })
 			c.packets[i].Has, c.packets[i].DropCount = c.packets[i].Has|pcapng.HasDropCount, 4

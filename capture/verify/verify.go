@@ -182,6 +182,7 @@ type Options struct {
 // that is truncated is judged as far as it goes, and no check passes. The error is set
 // when r could not be read, or holds something else than a capture.
 func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result, Summary, error) {
+	behind, known := displaced(ctx, r)
 	reader, err := pcapng.NewReader(r)
 	if err != nil {
 		return nil, Summary{}, fmt.Errorf("verify: %w", err)
@@ -195,7 +196,11 @@ func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result
 	for _, check := range checks {
 		check.Begin(c)
 	}
-	if err := c.read(ctx, reader, checks); err != nil {
+	w := &window{exact: c.Railbed, most: min(behind+windowLeast, windowPackets)}
+	if !known {
+		w.most = windowStream
+	}
+	if err := c.read(ctx, reader, w, checks); err != nil {
 		return nil, c.summary(), fmt.Errorf("verify: %w", err)
 	}
 	var results []Result
@@ -246,7 +251,7 @@ func notes(comments []string) map[string]string {
 // contextEvery is after how many packets the context is looked at.
 const contextEvery = 4096
 
-func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, checks []Check) error {
+func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, w *window, checks []Check) error {
 	d := newDecoder(c)
 	var watchers []Watcher
 	for _, check := range checks {
@@ -254,7 +259,6 @@ func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, checks []Chec
 			watchers = append(watchers, w)
 		}
 	}
-	w := &window{exact: c.Railbed}
 	for {
 		if c.Packets%contextEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -278,7 +282,7 @@ func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, checks []Chec
 		w.add(raw)
 	}
 	c.addTaps(reader.Interfaces())
-	for len(w.packets) > 0 {
+	for w.len() > 0 {
 		c.judge(d.decode(w.take()), checks, watchers)
 	}
 	c.sorted, c.repeated = w.sorted, w.repeated

@@ -274,6 +274,17 @@ type countingReader struct {
 	read  func(int64)
 }
 
+// Seek implements io.Seeker, where what is read can.
+func (c *countingReader) Seek(offset int64, whence int) (int64, error) {
+	seeker, can := c.r.(io.Seeker)
+	if !can {
+		return 0, errors.New("seek recording: it is a stream")
+	}
+	at, err := seeker.Seek(offset, whence)
+	c.total = at
+	return at, err
+}
+
 // Read implements io.Reader.
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)

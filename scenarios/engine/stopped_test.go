@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"railbed/capture/report"
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/spec"
+	"railbed/testbed/verdict"
 )
 
 // steady is a fabric whose smallest time is 4 ms, that of 1,500 bytes at 3
@@ -136,6 +139,67 @@ func TestLongStopIsOverload(t *testing.T) {
 	}
 	if most := arrivals.Frames / 50; f.Timing.Unmatched > most {
 		t.Errorf("the lateness of %d frames is not known, beside %d of which it is, want at most %d", f.Timing.Unmatched, arrivals.Frames, most)
+	}
+}
+
+// late is a run in which the switch stands still for over a second.
+const late = `
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: soft}
+  links: {default: {rate: 3mbit, delay: 5ms, mtu: 1500}}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - traffic: {name: load, from: [h0, h1], shift: 1, rate: 800kbit, size: 200B, for: 3s, background: true}
+  - workload: {name: ar, kind: all-reduce, size: 4KiB, iterations: 2}
+  - wait: [load]
+checks:
+  - workload: {name: ar, correct: true}
+  - packets: {conservation: "*"}
+  - packets: {lossless: {}}
+  - packets: {bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 10%}}
+  - packets: {drops: {count: "== 0"}}
+  - packets: {queue-depth: {at: switches, max: "<= 10MB"}}
+  - workload: {name: ar, busbw: ">= 0.001 Mbit/s"}
+`
+
+// Frames that are late on purpose take the proof from what rests on time, and from a
+// failure of what does not. What holds without time holds.
+func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	o := options(t, late)
+	stopped := make(chan error, 1)
+	var once sync.Once
+	o.Progress = func(u Update) {
+		if strings.Contains(u.Line, "workload ar: passed") {
+			once.Do(func() { go func() { stopped <- pause(t.Context(), o.Plan.Name, 1200*time.Millisecond) }() })
+		}
+	}
+	r, held := runAndHold(t, o)
+	if err := <-stopped; err != nil || r.Fidelity.Verdict != report.Overloaded {
+		t.Fatalf("%v, %s %q: want a run that is overloaded", err, r.Fidelity.Verdict, r.Fidelity.Reasons)
+	}
+	want(t, r, verdict.Overloaded, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Overloaded, verdict.Overloaded, verdict.Overloaded)
+
+	// The same run without what rests on time passes, and one that broke it proves nothing.
+	concluded := func(checks []report.Check, file []spec.Check) *report.Report {
+		again := &run{Options: Options{File: &spec.Testbed{Steps: o.File.Steps, Checks: file}}, report: &report.Report{
+			Steps: r.Steps, Fidelity: r.Fidelity, Checks: checks,
+		}}
+		again.conclude(t.Context(), nil)
+		return again.report
+	}
+	if got := concluded(rejudge(t, o, held)[:4], o.File.Checks[:4]); got.Verdict != verdict.Pass {
+		t.Errorf("without checks that rest on time: %s, %s", got.Verdict, got.Reason)
+	}
+	held.workloads[0].traffic.Ranks[0].Expected /= 2
+	checks := rejudge(t, o, held)[:4]
+	if checks[3].Verdict != verdict.Fail {
+		t.Errorf("a rank that sent twice its bytes: %+v", checks[3])
+	}
+	if got := concluded(checks, o.File.Checks[:4]); got.Verdict != verdict.Overloaded || !strings.Contains(got.Reason, "that a check failed proves nothing") {
+		t.Errorf("with a check that failed: %s, %s", got.Verdict, got.Reason)
 	}
 }
 
