@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -240,14 +242,14 @@ func TestSaboteur(t *testing.T) {
 		seeds = 1
 	}
 	var untried []string
-	matrix := map[string]map[string]string{}
+	matrix := map[string][]cell{}
 	for _, name := range everyCheck() {
 		pair, there := specimens[name]
 		if !there {
 			untried = append(untried, name)
 			continue
 		}
-		matrix[name] = map[string]string{}
+		matrix[name] = make([]cell, len(sabotages))
 		t.Run(name, func(t *testing.T) {
 			for _, broken := range []bool{false, true} {
 				s, check := pair(t, broken)
@@ -268,7 +270,7 @@ func TestSaboteur(t *testing.T) {
 						c, o := original.clone(), s.options()
 						how.do(c, &o, rand.New(rand.NewPCG(seed, uint64(i))))
 						r := judge(c, o)
-						matrix[name][how.name] = worse(matrix[name][how.name], r.Verdict)
+						matrix[name][i].add(broken, r.Verdict)
 						switch {
 						case how.harmless && r.Verdict != untouched.Verdict:
 							t.Errorf("%s, broken %t, seed %d: want %s: %v", how.name, broken, seed, untouched.Verdict, r)
@@ -287,26 +289,74 @@ func TestSaboteur(t *testing.T) {
 	if len(untried) > 0 {
 		t.Errorf("no runs to sabotage for %q", untried)
 	}
-	writeMatrix(t, matrix)
-}
-
-// worse joins verdicts of one cell.
-func worse(all string, v verdict.Verdict) string {
-	short := map[verdict.Verdict]string{pass: "PASS", fail: "FAIL", unclear: "INC."}[v]
-	if strings.Contains(all, short) {
-		return all
+	if testing.Short() || t.Failed() {
+		return
 	}
-	parts := append(strings.Fields(all), short)
-	slices.Sort(parts)
-	return strings.Join(parts, " ")
-}
-
-func writeMatrix(t *testing.T, matrix map[string]map[string]string) {
-	var b strings.Builder
-	for _, name := range everyCheck() {
-		for _, how := range sabotages {
-			fmt.Fprintf(&b, "%s | %s | %s\n", name, how.name, matrix[name][how.name])
+	page := matrixPage(matrix)
+	if *update {
+		if err := os.WriteFile(matrixFile, []byte(page), 0o666); err != nil {
+			t.Fatal(err)
 		}
 	}
-	t.Log(b.String())
+	if text, err := os.ReadFile(matrixFile); err != nil || string(text) != page {
+		t.Errorf("%s is not what the test finds (%v): go test -run TestSaboteur ./capture/verify -update", matrixFile, err)
+	}
 }
+
+// cell is what a check said of the sound and of the broken run under one sabotage.
+type cell [2]string
+
+// add joins a verdict to those of other seeds.
+func (c *cell) add(broken bool, v verdict.Verdict) {
+	at := &c[0]
+	if broken {
+		at = &c[1]
+	}
+	if letter := map[verdict.Verdict]string{pass: "P", fail: "F", unclear: "i"}[v]; !strings.Contains(*at, letter) {
+		letters := append(strings.Split(*at, ""), letter)
+		slices.Sort(letters)
+		*at = strings.Join(letters, "")
+	}
+}
+
+var update = flag.Bool("update", false, "write "+matrixFile)
+
+const matrixFile = "SABOTAGE.md"
+
+// matrixPage shows what became of each check under each sabotage.
+func matrixPage(matrix map[string][]cell) string {
+	var b strings.Builder
+	b.WriteString(matrixHead)
+	for i, how := range sabotages {
+		fmt.Fprintf(&b, "%d. %s%s\n", i+1, how.name, map[bool]string{true: " (takes no evidence away)"}[how.harmless])
+	}
+	b.WriteString("\n| check |")
+	for i := range sabotages {
+		fmt.Fprintf(&b, " %d |", i+1)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(sabotages)) + "\n")
+	for _, name := range everyCheck() {
+		fmt.Fprintf(&b, "| %s |", name)
+		for _, c := range matrix[name] {
+			fmt.Fprintf(&b, " %s/%s |", c[0], c[1])
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+const matrixHead = `# Sabotaged recordings
+
+This page is for readers who want to know how far a verdict of capture/verify can be trusted. It is
+written by TestSaboteur (go test -run TestSaboteur ./capture/verify -update).
+
+Each check has a recording of a run that passes it and one of a run that breaks it. The test alters both
+in the ways listed below, each with several seeds, and holds four lines: a broken run never passes; a
+sound run never fails; no check passes where all that it could rest on is gone; and what takes no
+evidence away changes no verdict.
+
+A cell shows the verdicts for the sound run and, behind the stroke, for the broken run: P is PASS, F is
+FAIL, i is INCONCLUSIVE. Several letters are verdicts for different seeds: whether a missing tap matters
+depends on which one it is.
+
+`
