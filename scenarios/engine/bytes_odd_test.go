@@ -56,6 +56,20 @@ func fewElements() string {
 	return star(8, steps, formulas)
 }
 
+// rails is collectives of four servers with two ranks each, of which that to other servers is wanted.
+func rails() string {
+	text := star(4, []string{
+		"workload: {name: reduce, kind: all-reduce, algorithm: hierarchical, size: 44B, iterations: 2}",
+		"workload: {name: gather, kind: all-gather, algorithm: hierarchical, transport: rd, size: 60B, iterations: 2}",
+		"workload: {name: scatter, kind: reduce-scatter, algorithm: hierarchical, transport: rd, size: 8012B, iterations: 2}",
+		"workload: {name: auto, kind: all-reduce, algorithm: auto, sizes: {from: 12B, to: 49152B, factor: 64}, iterations: 2}",
+		"workload: {name: experts, kind: moe, iterations: 1, moe: {experts: 16, tokens: 17, hidden: 128, top-k: 3, skew: 0.5}}",
+	}, map[string]string{
+		"reduce": "hierarchical-all-reduce", "gather": "hierarchical-all-gather", "scatter": "hierarchical-reduce-scatter", "auto": "auto-all-reduce", "experts": "moe",
+	})
+	return strings.Replace(text, "steps:", "nodes: {default: {ranks: 2}}\nsteps:", 1)
+}
+
 // simAI is a workload of three tensor and two data parallel ranks, whose sizes they cannot share.
 const simAI = `HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 3 ep: 1 pp: 1 vpp: 2 ga: 1 all_gpus: 6 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0
 3
@@ -109,6 +123,11 @@ func TestBytesThatRanksCannotShare(t *testing.T) {
 			"training: {name: rd, trace: job.txt, transport: rd, iterations: 2}",
 			"training: {name: roce, trace: job.txt, transport: roce, bytes-scale: 1/3, iterations: 1}",
 		}, map[string]string{"tcp": "training", "rd": "training", "roce": "training"}), map[string]string{"job.txt": simAI}},
+		"a switch that adds up": {strings.Replace(star(6, []string{
+			"workload: {name: one, kind: all-reduce, algorithm: in-network, size: 4B, iterations: 2}",
+			"workload: {name: few, kind: all-reduce, algorithm: in-network, type: half, size: 2054B, warmup: 0, iterations: 3}",
+		}, map[string]string{"one": "in-network-all-reduce", "few": "in-network-all-reduce"}), "{kind: soft}", "{kind: soft, aggregation: {slots: 16, elements: 256, timeout: 5s}}", 1), nil},
+		"servers with two rails": {rails(), nil},
 		"a fine ring of 16": {star(16, []string{
 			"workload: {name: tcp, kind: all-reduce, algorithm: msccl, file: ring.xml, size: 128KiB, warmup: 0, iterations: 2}",
 			"workload: {name: rd, kind: all-reduce, algorithm: msccl, file: ring.xml, transport: rd, size: 126KiB, warmup: 0, iterations: 1}",
