@@ -20,29 +20,40 @@ const (
 	reportedBytes = 1024
 )
 
-// BytesPerRank compares what each rank sent with the formula of its algorithm
-// and with the worker's own count. What a rank sent is the TCP payload of the
-// workload's flows that left through its NIC's tap, each byte once:
-// retransmissions are told apart by their sequence numbers, and reported. Over
-// roce it is that of WRITEs and SENDs, and over rd the payload of the messages; bytes that may be left out, and that the
-// rank gave up, it did not send by the formula, though the worker counted them.
-// What ranks of one node send to each other passes no tap: where the formula leaves that
-// out (Workload.Across), their own counts, which do not, are not compared.
-// Where a workload says how much goes to each other rank, that is compared, too.
-// Where a rank says how many bytes never came to it, that is compared with what
-// left for it less what its acknowledgements count as received.
+// BytesPerRank compares the payload that each rank sent, in all and to each other rank, with what its
+// algorithm sends, and all that it sent with the worker's own count. The payload is counted in what
+// left through the rank's NIC:
+//
+//   - over TCP each byte of a stream once, by its sequence number, without the Framing that the
+//     workload states, and without streams of replies;
+//   - over roce that of WRITEs and SENDs, each PSN once;
+//   - over rd that of the messages, each packet once. Bytes that the rank gave up may be of the
+//     algorithm or not.
+//
+// What ranks of one node send to each other passes no tap: a workload may leave that out
+// (Workload.Across), and the workers' counts, which include it, are then not compared.
+// Where a rank states how many bytes never came to it, the check compares that with what left for
+// it less what its acknowledgements count as received.
 type BytesPerRank struct {
 	roles     *roles
 	tolerance float64
 	capture   *Capture
-	streams   []*stream // by flow index
-	flows     []role    // by flow index
+	flows     []*rankFlow // of TCP, by index
 	datagrams map[rdKey]*rankStream
 	requests  roceFlows[roceStream]
 	placed    map[rdPair]*placedBytes // where ranks say what did not come; else nil
 	updates   []updates               // to a switch that adds up, by rank
 	unread    []uint64                // datagrams that cannot be read, by rank
 	full      bool                    // there were more datagrams' streams than are told apart
+}
+
+// rankFlow is a TCP flow of a rank.
+type rankFlow struct {
+	stream
+	role
+	// goodbye is that the stream ends with one, and blind that it may, in a packet that was not
+	// captured so far.
+	goodbye, blind bool
 }
 
 // rankStream is what an engine of a rank sends to another.
@@ -63,9 +74,8 @@ type roceStream struct {
 }
 
 // NewBytesPerRank makes the check. The tolerance is a share of the expected
-// bytes, by which a rank may send more or less; headers of the transport and
-// replies count as sent. Who is to send nothing may send that share of the most that
-// a rank is to send.
+// bytes, by which a rank may send more or less. Who is to send nothing may send that
+// share of the most that a rank is to send.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
 	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, requests: newRoCEFlows[roceStream](atRequester), updates: make([]updates, len(w.Ranks)), unread: make([]uint64, len(w.Ranks))}
 	if slices.ContainsFunc(w.Ranks, func(r Rank) bool { return r.Missing != nil }) {
@@ -101,16 +111,19 @@ func (b *BytesPerRank) Packet(p *Packet) {
 		b.datagram(p, found)
 		return
 	}
-	for len(b.streams) <= p.Flow.Index {
-		b.streams = append(b.streams, nil)
-		b.flows = append(b.flows, role{rank: -1, to: -1})
+	for len(b.flows) <= p.Flow.Index {
+		b.flows = append(b.flows, nil)
 	}
-	s := b.streams[p.Flow.Index]
-	if s == nil {
-		s = new(stream)
-		b.streams[p.Flow.Index], b.flows[p.Flow.Index] = s, found
+	f := b.flows[p.Flow.Index]
+	if f == nil {
+		f = &rankFlow{role: found}
+		b.flows[p.Flow.Index] = f
 	}
-	s.add(p.Seq, p.Payload, p.SYN)
+	before := f.next
+	f.add(p.Seq, p.Payload, p.SYN)
+	if f.next != before { // else it lies before what ends the stream
+		f.goodbye, f.blind = b.roles.workload.Ranks[found.rank].Framing.isGoodbye(p)
+	}
 }
 
 // datagram takes a reliable datagram of a rank.
@@ -204,39 +217,96 @@ func (b *BytesPerRank) request(p *Packet, of role) {
 
 // sent is what one rank sent.
 type sent struct {
-	fresh, repeated uint64
-	empty           uint64
+	fresh, repeated uint64 // payload
+	stream          uint64 // payload and framing, each byte once
+	empty           uint64 // messages
 	left            uint64 // of the fresh bytes, those that were given up
 	unseen          int64
-	late            bool // something had begun before the capture
+	again           uint64 // of the fresh bytes, those that were seen only when they were sent again
+	late            bool   // something had begun before the capture
 	overflow        bool
+	blind           uint64 // bytes that may be of goodbyes
 	flows           int
-	to              map[int]uint64 // fresh bytes that were not given up, by who receives
+	to              map[int]payload // by who receives
 }
+
+// payload is bytes of messages, each once. A rank gave up some of them, which may or may not be of
+// what its algorithm sends: others may take their place.
+type payload struct{ bytes, left uint64 }
+
+// off is by how many bytes it differs from what is wanted.
+func (p payload) off(want units.Bytes) float64 {
+	switch least := p.bytes - min(p.left, p.bytes); {
+	case uint64(want) > p.bytes:
+		return -float64(uint64(want) - p.bytes)
+	case uint64(want) < least:
+		return float64(least - uint64(want))
+	}
+	return 0
+}
+
+// gaps reports whether something that the rank sent may not have been seen.
+func (s *sent) gaps() bool { return s.unseen > 0 || s.again > 0 || s.late }
 
 // add takes a stream of the rank in.
 func (s *sent) add(to int, fresh, repeated, empty, left uint64, unseen int64) {
 	if s.to == nil {
-		s.to = map[int]uint64{}
+		s.to = map[int]payload{}
 	}
 	s.fresh, s.repeated, s.empty, s.left, s.unseen = s.fresh+fresh, s.repeated+repeated, s.empty+empty, s.left+left, s.unseen+unseen
-	s.to[to] += fresh - min(left, fresh)
+	s.to[to] = payload{s.to[to].bytes + fresh, s.to[to].left + left}
+	s.stream += fresh
 	s.flows++
 }
 
-func (b *BytesPerRank) sums() []sent {
-	sums := make([]sent, len(b.roles.workload.Ranks))
-	for i, s := range b.streams {
-		if s == nil {
-			continue
+// addFlow takes a TCP flow of the rank in.
+func (s *sent) addFlow(f *rankFlow, framing *Framing) {
+	s.overflow, s.late = s.overflow || f.overflow, s.late || f.fresh > 0 && !f.synced
+	switch {
+	case framing != nil && f.reply:
+		s.repeated, s.unseen, s.stream, s.flows = s.repeated+f.repeated, s.unseen+f.unseen(), s.stream+f.fresh, s.flows+1
+		return
+	case f.blind:
+		s.blind += uint64(framing.Header)
+	}
+	s.add(f.to, f.fresh, f.repeated, 0, 0, f.unseen())
+	if f.goodbye {
+		s.to[f.to] = payload{bytes: s.to[f.to].bytes - min(s.to[f.to].bytes, uint64(framing.Header))}
+	}
+}
+
+// unframe makes the bytes of streams those of payload, and counts the messages of a rank whose
+// messages are empty.
+func (s *sent) unframe(rank *Rank) {
+	f := rank.Framing
+	s.fresh = 0
+	for to, p := range s.to {
+		if rank.Empty != nil {
+			s.empty += (p.bytes - min(p.bytes, uint64(f.Hello))) / uint64(max(f.Header, 1))
 		}
-		sum := &sums[b.flows[i].rank]
-		sum.add(b.flows[i].to, s.fresh, s.repeated, 0, 0, s.unseen())
-		sum.overflow, sum.late = sum.overflow || s.overflow, sum.late || s.fresh > 0 && !s.synced
+		p.bytes -= min(p.bytes, f.around(to))
+		s.to[to] = p
+		s.fresh += p.bytes
+	}
+}
+
+func (b *BytesPerRank) sums() []sent {
+	ranks := b.roles.workload.Ranks
+	sums := make([]sent, len(ranks))
+	for _, f := range b.flows {
+		if f != nil {
+			sums[f.rank].addFlow(f, ranks[f.rank].Framing)
+		}
+	}
+	for i := range sums {
+		if ranks[i].Framing != nil {
+			sums[i].unframe(&ranks[i])
+		}
 	}
 	for _, s := range b.datagrams {
 		sum := &sums[s.rank]
-		sum.add(s.to, s.fresh, s.repeated, s.empty, s.left, s.unseen)
+		sum.add(s.to, s.fresh, s.repeated, s.empty, s.left, 0)
+		sum.again += s.again
 		sum.late = sum.late || s.late
 	}
 	for i := range b.updates {
@@ -277,14 +347,14 @@ func (b *BytesPerRank) Result() Result {
 		repeated += sum.repeated
 		deviation := 0.0
 		if rank.Expected > 0 {
-			deviation = (float64(sum.fresh)-float64(sum.left))/float64(rank.Expected) - 1
+			deviation = payload{sum.fresh, sum.left}.off(rank.Expected) / float64(rank.Expected)
 		}
 		if math.Abs(deviation) > math.Abs(worst) {
 			worst = deviation
 		}
 		r.Measured[rank.Measured("bytes")] = float64(sum.fresh)
-		if e := rank.Empty; e != nil {
-			r.Measured[rank.Measured("empty")] = float64(sum.emptyOf(e))
+		if rank.Empty != nil {
+			r.Measured[rank.Measured("empty")] = float64(sum.empty)
 		}
 		r.Measured[rank.Measured("retransmitted")] = float64(sum.repeated)
 		b.judge(&f, i, sum, most)
@@ -324,7 +394,7 @@ func (b *BytesPerRank) worstPair() (worst float64, known bool) {
 				continue
 			}
 			known = true
-			if deviation := float64(sum.to[to])/float64(want) - 1; math.Abs(deviation) > math.Abs(worst) {
+			if deviation := sum.to[to].off(want) / float64(want); math.Abs(deviation) > math.Abs(worst) {
 				worst = deviation
 			}
 		}
@@ -332,47 +402,32 @@ func (b *BytesPerRank) worstPair() (worst float64, known bool) {
 	return worst, known
 }
 
-// emptyOf is what was sent of such messages: themselves, or bytes of a stream.
-func (s *sent) emptyOf(e *Empty) uint64 {
-	if e.Header > 0 {
-		return s.fresh
-	}
-	return s.empty
-}
-
 // judgeEmpty compares the messages without a byte that one rank sent with what it is to send.
 func (b *BytesPerRank) judgeEmpty(f *finding, i int, sum sent) {
-	rank := &b.roles.workload.Ranks[i]
-	name, e := b.roles.name(i), rank.Empty
+	name, want := b.roles.name(i), b.roles.workload.Ranks[i].Empty.Messages
 	if sum.flows == 0 {
 		f.unclear = append(f.unclear, name+": no packet of the workload")
 		return
 	}
-	what, count := "messages", sum.emptyOf(e)
-	least, most := float64(e.Messages), float64(e.Messages)
-	if e.Header > 0 { // of a stream there are only bytes
-		what = "bytes of messages' headers and replies"
-		least *= float64(e.Header)
-		most = most*float64(e.Header+e.Reply) + float64(units.Bytes(sum.flows)*e.Connection)
-	}
-	least, most = least*(1-b.tolerance), most*(1+b.tolerance)
-	line := fmt.Sprintf("%s: sent %d %s, want %.0f to %.0f", name, count, what, least, most)
-	switch {
-	case float64(count) > most:
-		f.wrong = append(f.wrong, line)
-	case float64(count) < least && b.partly(i, sum):
+	least, most := float64(want)*(1-b.tolerance), float64(want)*(1+b.tolerance)
+	line := fmt.Sprintf("%s: sent %d messages, want %.0f to %.0f", name, sum.empty, least, most)
+	switch count := float64(sum.empty); {
+	case count >= least && count <= most:
+	case sum.blind > 0 || count < least && b.partly(i, sum):
 		f.unclear = append(f.unclear, line)
-	case float64(count) < least:
+	case count < least:
 		f.absent = append(f.absent, line)
+	default:
+		f.wrong = append(f.wrong, line)
 	}
-	if e.Header == 0 && sum.fresh > 0 {
+	if sum.fresh > 0 && sum.empty <= want {
 		f.wrong = append(f.wrong, fmt.Sprintf("%s: sent %d bytes in messages that have none", name, sum.fresh))
 	}
 }
 
 // partly reports whether bytes of a rank may have gone unseen.
 func (b *BytesPerRank) partly(i int, sum sent) bool {
-	return sum.unseen > 0 || sum.late || b.unread[i] > 0 || b.full
+	return sum.gaps() || b.unread[i] > 0 || b.full
 }
 
 // judge compares one rank's bytes with both numbers; most is the most that a rank is to send.
@@ -382,11 +437,12 @@ func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 	if b.unread[i] > 0 {
 		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d datagrams cannot be read", name, b.unread[i]))
 	}
+	all := payload{sum.fresh, sum.left}
 	switch {
 	case rank.Empty != nil:
 		b.judgeEmpty(f, i, sum)
 		return
-	case sum.fresh == 0 && (rank.Expected > 0 || most == 0):
+	case sum.stream == 0 && sum.empty == 0 && (rank.Expected > 0 || most == 0):
 		f.unclear = append(f.unclear, name+": no packet of the workload")
 		return
 	case sum.overflow:
@@ -395,32 +451,34 @@ func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 	case sum.unseen > 0:
 		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name, sum.unseen))
 	}
+	if sum.again > 0 && all.off(rank.Expected) != 0 {
+		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d bytes of its flows passed its tap only when they were sent again", name, sum.again))
+	}
 	// Packets that the tap lost, or that left before the capture, explain too few bytes, but
 	// never too many.
-	compare := func(what string, bytes uint64, want, slack float64) {
-		difference := float64(bytes) - want
+	compare := func(what string, sent payload, want units.Bytes, slack float64) {
+		difference := sent.off(want)
 		if math.Abs(difference) <= slack {
 			return
 		}
-		line := fmt.Sprintf("%s: sent %d bytes%s %.0f (%+.2f%%)", name, bytes, what, want, 100*difference/cmp.Or(want, float64(most)))
+		line := fmt.Sprintf("%s: sent %d bytes%s %d (%+.2f%%)", name, sent.bytes, what, uint64(want), 100*difference/float64(cmp.Or(want, most)))
 		switch {
-		case difference > 0:
-			f.wrong = append(f.wrong, line)
-		case b.partly(i, sum):
+		case difference < 0 && b.partly(i, sum), difference > 0 && difference <= float64(sum.blind):
 			f.unclear = append(f.unclear, line)
-		default:
+		case difference < 0:
 			f.absent = append(f.absent, line)
+		default:
+			f.wrong = append(f.wrong, line)
 		}
 	}
-	compare(", the algorithm sends", sum.fresh-min(sum.left, sum.fresh), float64(rank.Expected), b.tolerance*float64(cmp.Or(rank.Expected, most)))
+	compare(", the algorithm sends", all, rank.Expected, b.tolerance*float64(cmp.Or(rank.Expected, most)))
 	for to, want := range rank.ExpectedTo {
 		if other := &b.roles.workload.Ranks[to]; other.Node != rank.Node {
 			slack := b.tolerance * float64(max(want, rank.Expected/units.Bytes(len(rank.ExpectedTo))))
-			compare(fmt.Sprintf(" to rank %d, the algorithm sends", other.Rank), sum.to[to], float64(want), slack)
+			compare(fmt.Sprintf(" to rank %d, the algorithm sends", other.Rank), sum.to[to], want, slack)
 		}
 	}
 	if _, _, within := b.roles.workload.within(); rank.Reported != nil && !within {
-		reported := float64(*rank.Reported)
-		compare(", the worker counted", sum.fresh, reported, max(reportedBytes, reportedShare*reported))
+		compare(", the worker counted", payload{bytes: sum.stream}, units.Bytes(*rank.Reported), max(reportedBytes, reportedShare*float64(*rank.Reported)))
 	}
 }

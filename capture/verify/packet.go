@@ -74,6 +74,8 @@ type Packet struct {
 	Seq      uint32
 	Payload  int
 	SYN, FIN bool
+	// Segment is what was captured of TCP's Payload. It is good until the next packet.
+	Segment []byte
 	// RD is the reliable datagram that the packet carries, nil for others and
 	// where RDFault says why there is none that can be read.
 	RD      *RD
@@ -272,6 +274,7 @@ func (d *decoder) headers(length int) {
 		case golayers.LayerTypeTCP:
 			p.Seq, p.SYN, p.FIN = d.tcp.Seq, d.tcp.SYN, d.tcp.FIN
 			p.Payload = max(0, rest-4*int(d.tcp.DataOffset))
+			p.Segment = d.tcp.Payload
 			p.key.sport, p.key.dport = uint16(d.tcp.SrcPort), uint16(d.tcp.DstPort)
 		case golayers.LayerTypeUDP:
 			p.Payload = max(0, rest-8)

@@ -74,8 +74,8 @@ type rdStream struct {
 	fresh, repeated uint64 // bytes of payload
 	empty           uint64 // fresh packets without any
 	left            uint64 // of the fresh ones, those that a skip gave up
-	// unseen is bytes whose first sending passed without having been seen.
-	unseen int64
+	// again is those of the fresh bytes that were seen only when they were sent again.
+	again uint64
 }
 
 // data takes a packet that leaves its sender.
@@ -89,7 +89,7 @@ func (s *rdStream) data(d *RD) {
 		s.empty++
 	}
 	if d.Flags&wire.RDRepeat != 0 {
-		s.unseen += int64(d.Length)
+		s.again += uint64(d.Length)
 	}
 }
 

@@ -105,10 +105,6 @@ func TestRoCEBytesPerRank(t *testing.T) {
 			s.emptied(qs[1], 3)
 			qs[1].next(infiniband.WriteOnly, 1)
 		}, fail, "sent 1 bytes in messages that have none"},
-		"headers of a stream": {func(s *scene, qs [2]*roceQP) {
-			s.emptied(qs[1], 3)
-			*s.workload.Ranks[1].Empty = Empty{Messages: 3, Header: 32}
-		}, fail, "sent 0 bytes of messages' headers and replies, want 94 to 98"},
 		"queue pairs of others": {func(s *scene, _ [2]*roceQP) { s.workload.Ranks[1].QueuePairs.First = 0x9000 }, verdict.Inconclusive, "no packet of the workload"},
 	} {
 		t.Run(what, func(t *testing.T) {

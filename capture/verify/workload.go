@@ -68,12 +68,14 @@ type Rank struct {
 	// needed where ranks share an address; otherwise an empty list means
 	// every flow from Addr to another rank's service, or from the own one.
 	Flows []FlowAddr `json:"flows,omitempty"`
-	// Expected is the payload that the algorithm makes the rank send, over
-	// all iterations; see RingAllReduceBytes and AllToAllBytes.
+	// Expected is the payload that the algorithm makes the rank send over all iterations,
+	// counted in its steps. RingAllReduceBytes and AllToAllBytes are closed formulas of it.
 	Expected units.Bytes `json:"expected"`
 	// ExpectedTo is the part of it that goes to each rank, by index of Ranks; nil says
 	// nothing of that.
 	ExpectedTo []units.Bytes `json:"expected_to,omitempty"`
+	// Framing says which bytes of the rank's streams are no payload; nil counts all of them.
+	Framing *Framing `json:"framing,omitempty"`
 	// Empty are messages without a byte that the rank is to send; nil says nothing of them.
 	Empty *Empty `json:"empty,omitempty"`
 	// Missing is how many bytes of messages the rank says never came to it, of those
@@ -84,22 +86,46 @@ type Rank struct {
 	Reported *uint64 `json:"reported,omitempty"`
 }
 
-// Empty are messages without data. Where these are in a stream, each has a header there, and
-// is answered by a reply, or several by one, the other way.
+// Empty are messages without data.
 type Empty struct {
-	Messages uint64      `json:"messages"`
-	Header   units.Bytes `json:"header,omitempty"`
-	Reply    units.Bytes `json:"reply,omitempty"`
-	// Connection is what the ends of a stream have to say to each other besides.
-	Connection units.Bytes `json:"connection,omitempty"`
+	Messages uint64 `json:"messages"`
 }
 
-// String is what is wanted, for people.
-func (e *Empty) String() string {
-	if e.Header > 0 {
-		return fmt.Sprintf("%d B of headers, and replies", e.Messages*uint64(e.Header))
+// String describes them for people.
+func (e *Empty) String() string { return fmt.Sprintf("%d empty messages", e.Messages) }
+
+// Framing is what streams of TCP carry beside payload: the stream from who connects to who listens
+// has a hello, a header for each message, and maybe a header as a goodbye. The other way go replies,
+// which are no payload at all. How many messages there are follows from the algorithm, so that
+// payload is counted also where the capture keeps only the beginning of each packet.
+type Framing struct {
+	Hello  units.Bytes `json:"hello"`
+	Header units.Bytes `json:"header"`
+	// Goodbye is the first byte of the header that ends a stream. The rest of that header is 0.
+	Goodbye byte `json:"goodbye"`
+	// Messages counts the rank's messages to each rank, by index of Ranks.
+	Messages []uint64 `json:"messages"`
+}
+
+// around is the framing of a stream to a rank, without the goodbye.
+func (f *Framing) around(to int) uint64 {
+	if to < 0 || to >= len(f.Messages) {
+		return 0
 	}
-	return fmt.Sprintf("%d empty messages", e.Messages)
+	return uint64(f.Hello) + f.Messages[to]*uint64(f.Header)
+}
+
+// isGoodbye reports whether a segment is the header that ends a stream, and whether that is unknown
+// because nothing of it was captured. The goodbye has a segment of its own: whoever sends it has
+// replies to all messages before.
+func (f *Framing) isGoodbye(p *Packet) (is, unknown bool) {
+	if f == nil || p.Payload != int(f.Header) {
+		return false, false
+	}
+	if len(p.Segment) == 0 {
+		return false, true
+	}
+	return p.Segment[0] == f.Goodbye && !slices.ContainsFunc(p.Segment[1:], func(b byte) bool { return b != 0 }), false
 }
 
 // QueuePairs are so many numbers of queue pairs, from First on.
@@ -173,6 +199,7 @@ type role struct {
 	rank     int  // index into Ranks of who sends; -1 when it is none of them
 	to       int  // index of the receiving rank; -1 when not known
 	relevant bool // the flow belongs to the workload
+	reply    bool // it carries the transport's replies, and no payload
 }
 
 // roles assigns flows to the ranks of a workload and remembers the answers.
@@ -298,7 +325,7 @@ func (r *roles) find(f *Flow) role {
 	if !toService && !fromService {
 		return role{}
 	}
-	result := role{relevant: true, rank: -1, to: -1}
+	result := role{relevant: true, rank: -1, to: -1, reply: !toService}
 	if toService {
 		result.to = serving
 	} else if owners := r.byAddr[f.Dst.Addr()]; len(owners) == 1 {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/workloads/collective/element"
@@ -72,30 +71,9 @@ func besideFile(o *Options, name string) string {
 	return filepath.Join(filepath.Dir(o.Path), name)
 }
 
-// chosen is a workload with the algorithm that it has for a size.
-func chosen(w *spec.Workload, p *plan.Plan, size units.Bytes) *spec.Workload {
-	one := *w
-	one.Algorithm = worker.AlgorithmFor(w.Collective(), w.Algorithm, p.Ranks, w.Channels, size)
-	return &one
-}
-
 // across says that of a workload it is known what ranks send to those of other nodes.
 func across(w *spec.Workload, p *plan.Plan) bool {
 	return w.Algorithm == spec.Hierarchical || w.Algorithm == spec.MSCCL || w.Algorithm == spec.Auto && worker.HasRails(p.Ranks)
-}
-
-// sendsAcross is what a rank sends to other nodes in operations on so many bytes: by rails
-// from the formula, and by a file counted in its steps, which were proved.
-func sendsAcross(w *spec.Workload, bytes uint64, rank int, p *plan.Plan, algorithm *schedule.Schedule) units.Bytes {
-	switch w.Algorithm {
-	case spec.Hierarchical:
-		return units.Bytes(schedule.SentAlong(schedule.Kind(w.Kind), worker.Rails(p.Ranks)).Of(bytes))
-	case spec.MSCCL:
-	default: // which auto chose; it is one of them, or the workload would not have run
-		algorithm, _ = schedule.Make(schedule.Kind(w.Kind), w.Algorithm, len(p.Ranks), w.Root)
-	}
-	sent := algorithm.CountedTo(rank, func(peer int) bool { return p.Ranks[peer].Node != p.Ranks[rank].Node })
-	return units.Bytes(schedule.Share{Num: sent, Den: algorithm.Chunks}.Of(bytes))
 }
 
 // inPlaceToo says that a workload of several sizes measures each in place, too.

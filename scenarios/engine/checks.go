@@ -333,10 +333,11 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 				})
 				continue
 			}
-			c.Values = append(c.Values, report.Value{
-				Name: rank.Title(), Value: sent, Unit: "B",
-				Want: fmt.Sprintf("%d B ± %v", uint64(rank.Expected), b.Tolerance),
-			})
+			wanted := fmt.Sprintf("%d B", uint64(rank.Expected))
+			if !b.Tolerance.IsZero() {
+				wanted += fmt.Sprintf(" ± %v", b.Tolerance)
+			}
+			c.Values = append(c.Values, report.Value{Name: rank.Title(), Value: sent, Unit: "B", Want: wanted})
 		}
 		return
 	}

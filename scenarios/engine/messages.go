@@ -131,7 +131,7 @@ func (s *session) messages(ctx context.Context, index int, m *spec.Messages) err
 	schedule := s.schedules[index]
 	job := s.job(index, m.Name, m.Transport)
 	job.Kind, job.Messages, job.Iterations = worker.Messages, schedule, 1
-	result, err := s.runJob(ctx, index, job)
+	result, wanted, err := s.runJob(ctx, index, job)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,9 @@ func (s *session) messages(ctx context.Context, index int, m *spec.Messages) err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.workloads = append(s.workloads, finishMessages(m, schedule, result, alone))
+	done := finishMessages(m, schedule, result, alone)
+	setWanted(&done.traffic, wanted)
+	s.workloads = append(s.workloads, done)
 	return nil
 }
 
@@ -214,7 +216,7 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong, LeftOut: made.LeftOut}, messages: made}
 	done.traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
 	for rank := range r.PerRank {
-		judged := judgedRank(r.Transport, &r.PerRank[rank], schedule.Sent(rank))
+		judged := judgedRank(r.Transport, &r.PerRank[rank])
 		judged.Missing = left(&m.Carriage, &r.PerRank[rank])
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}

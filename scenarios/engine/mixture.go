@@ -6,15 +6,12 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/fabric/clock"
-	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
-	"railbed/workloads/collective"
 	"railbed/workloads/worker"
 )
 
-// finishMixture adds what a mixture of experts came to, and what each rank is to send each
-// other one.
+// finishMixture adds what a mixture of experts came to.
 func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Plan) {
 	by, config := clock.Dilation(p.Dilation), w.MoE.Config(r.Ranks, p.Seed)
 	load := config.Load()
@@ -31,19 +28,10 @@ func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Pla
 		f.traffic.Pattern = verify.AllToAll
 	}
 	f.traffic.Across = true
-	channels := max(w.Channels, 1)
-	for i := range f.traffic.Ranks {
-		rank := &f.traffic.Ranks[i]
-		rank.Expected, rank.ExpectedTo = 0, make([]units.Bytes, len(f.traffic.Ranks))
-		channel := collective.Channel{Number: rank.Channel, Of: channels}
+	for from := range r.Ranks {
 		for to := range r.Ranks {
-			dispatch, combine := config.Bytes(&load, rank.Rank, to)
-			if rank.Rank != to && rank.Channel == 0 {
+			if dispatch, combine := config.Bytes(&load, from, to); from != to {
 				m.DispatchBytes, m.CombineBytes = m.DispatchBytes+uint64(dispatch), m.CombineBytes+uint64(combine)
-			}
-			if end := to*channels + rank.Channel; rank.Node != f.traffic.Ranks[end].Node {
-				rank.ExpectedTo[end] = units.Bytes((worker.MixtureBytes(dispatch, channel) + worker.MixtureBytes(combine, channel)) * operations(w, nil))
-				rank.Expected += rank.ExpectedTo[end]
 			}
 		}
 	}

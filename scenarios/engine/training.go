@@ -11,7 +11,6 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/workloads/training"
@@ -110,18 +109,25 @@ func (s *session) training(ctx context.Context, index int, t *spec.Training) err
 	planned := s.trainings[index]
 	job := s.job(index, t.Name, t.Transport)
 	job.Kind, job.Training, job.Iterations, job.Warmup = worker.Training, planned.program, t.Iterations, t.Warmup
-	result, err := s.runJob(ctx, index, job)
+	result, wanted, err := s.runJob(ctx, index, job)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.workloads = append(s.workloads, finishTraining(t, planned.program, result))
+	done := finishTraining(t, planned.program, result, wanted)
+	setWanted(&done.traffic, wanted)
+	s.workloads = append(s.workloads, done)
 	return nil
 }
 
-// runJob runs the workers of a step to their end.
-func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worker.Result, error) {
+// runJob runs the workers of a step to their end, and returns with their result what they were to
+// send.
+func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worker.Result, *worker.Wanted, error) {
+	wanted, err := job.Wanted()
+	if err != nil {
+		return nil, nil, err
+	}
 	if deadline, bounded := ctx.Deadline(); bounded {
 		// The timeline's limit comes first and says so.
 		job.Timeout = 2 * (controlTimeout + time.Until(deadline))
@@ -134,16 +140,16 @@ func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worke
 	nodes.Close()
 	err = errors.Join(err, logs.close())
 	if ctx.Err() != nil && err != nil {
-		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err) // which ranks were waited for
+		return nil, nil, fmt.Errorf("%w: %w", context.Cause(ctx), err) // which ranks were waited for
 	}
 	if err == nil {
 		err = s.logKeys(index, &job, result)
 	}
-	return result, err
+	return result, wanted, err
 }
 
 // finishTraining translates a job's result.
-func finishTraining(t *spec.Training, program *training.Program, r *worker.Result) finished {
+func finishTraining(t *spec.Training, program *training.Program, r *worker.Result, wanted *worker.Wanted) finished {
 	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup, Wrong: r.Wrong(), Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r)}}
 	ideal, err := program.Predict(func(*training.Operation) time.Duration { return 0 })
 	if err == nil { // as when it was checked
@@ -184,14 +190,14 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 			one.Compute, one.Exposed, one.Idle = sums[rank].Compute.Seconds()/whole, sums[rank].Exposed.Seconds()/whole, sums[rank].Idle.Seconds()/whole
 		}
 		for _, v := range program.Volumes(rank) {
-			g := report.TrainingGroup{Group: v.Group, Expected: v.Bytes * runs, Sent: result.Groups[v.Group]}
+			g := report.TrainingGroup{Group: v.Group, Expected: wanted.Groups[rank][v.Group], Sent: result.Groups[v.Group]}
 			if whole > 0 {
 				g.Exposed = exposed[rank][v.Group].Seconds() / whole
 			}
 			one.Groups = append(one.Groups, g)
 		}
 		made.PerRank = append(made.PerRank, one)
-		judged := judgedRank(r.Transport, &r.PerRank[rank], units.Bytes(program.Sent(rank)*runs))
+		judged := judgedRank(r.Transport, &r.PerRank[rank])
 		judged.Missing = left(&t.Carriage, &r.PerRank[rank])
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}

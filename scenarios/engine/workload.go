@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/bits"
 	"os"
 	"sync"
 
@@ -17,10 +16,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
-	"railbed/transports/tcp"
-	"railbed/workloads/collective"
 	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
 	"railbed/workloads/stacks"
 	"railbed/workloads/traffic"
 	"railbed/workloads/worker"
@@ -102,13 +98,14 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 		defer release()
 		job.Aggregator = a
 	}
-	result, err := s.runJob(ctx, index, job)
+	result, wanted, err := s.runJob(ctx, index, job)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	done := finish(w, result, s.plan, s.algorithms[index])
+	done := finish(w, result, s.plan)
+	setWanted(&done.traffic, wanted)
 	if a := job.Aggregator; a != nil {
 		done.traffic.Sums = &verify.Sums{Job: a.Job.Number, Epoch: a.Epoch}
 	}
@@ -118,7 +115,7 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 
 // finish translates a result for the report and for the checks of packets. What
 // the workers measured in real time becomes virtual.
-func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedule.Schedule) finished {
+func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 	by := clock.Dilation(p.Dilation)
 	row := r.Row().Virtual(by)
 	measured := row.OutOfPlace
@@ -145,18 +142,15 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan, algorithm *schedul
 		}
 	}
 	if w.Channels > 0 {
-		done.traffic = channelTraffic(&ran, r, p)
+		done.traffic = channelTraffic(&ran, r)
 	}
 	for _, rank := range r.PerRank {
 		done.Sent = append(done.Sent, rank.Stream.Sent)
 		if w.Channels > 0 {
 			continue
 		}
-		judged := judgedRank(r.Transport, &rank, expected(&ran, rank.Rank, p, algorithm))
+		judged := judgedRank(r.Transport, &rank)
 		judged.Missing = left(&w.Carriage, &rank)
-		if w.Kind == spec.Barrier {
-			judged.Empty = barrierMessages(r.Transport, r.Ranks, operations(w, algorithm))
-		}
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
 	if w.Kind == spec.KindMoE {
@@ -176,17 +170,12 @@ func pace(r *worker.Result) (worst report.Pace) {
 }
 
 // channelTraffic is that of a workload in channels, of which each of a rank is one for the
-// checks: what it should send, and to whom.
-func channelTraffic(w *spec.Workload, r *worker.Result, p *plan.Plan) verify.Workload {
+// checks: where it is, and to whom it sends.
+func channelTraffic(w *spec.Workload, r *worker.Result) verify.Workload {
 	t := verify.Workload{Name: w.Name, Pattern: verify.Pairs}
-	all, _ := sizes(w, r.Ranks) // the workload ran with them
 	for _, rank := range r.PerRank {
 		for i := range rank.Channels {
-			var total units.Bytes
-			for _, size := range all {
-				total += sendsIn(chosen(w, p, size), size, operations(w, nil), rank.Rank, r.Ranks, p.Seed, collective.Channel{Number: i, Of: w.Channels})
-			}
-			judged := judgedRank(r.Transport, &rank.Channels[i], total)
+			judged := judgedRank(r.Transport, &rank.Channels[i])
 			judged.Channel = i
 			for other := range r.Ranks {
 				if w.Algorithm != spec.Ring && other != rank.Rank || w.Algorithm == spec.Ring && r.Ranks > 1 && other == (rank.Rank+1)%r.Ranks {
@@ -199,21 +188,11 @@ func channelTraffic(w *spec.Workload, r *worker.Result, p *plan.Plan) verify.Wor
 	return t
 }
 
-// barrierMessages are those of each rank in barriers by dissemination: in each of log2(n)
-// rounds, rounded up, one, and before the first barrier the leave for the one that comes.
-func barrierMessages(transport string, ranks, operations int) *verify.Empty {
-	e := &verify.Empty{Messages: uint64(bits.Len(uint(ranks-1)) * (operations + 1))}
-	if transport == worker.TCP {
-		e.Header, e.Reply, e.Connection = tcp.HeaderLen, tcp.ReplyLen, tcp.ConnectionLen
-	}
-	return e
-}
-
-// judgedRank is a rank for the checks of packets, with what it should send.
-func judgedRank(transport string, rank *worker.RankResult, expected units.Bytes) verify.Rank {
+// judgedRank is a rank for the checks of packets.
+func judgedRank(transport string, rank *worker.RankResult) verify.Rank {
 	judged := verify.Rank{
 		Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port, Transport: transport, Engines: rank.Engines,
-		Expected: expected, Reported: &rank.Stream.Sent, Life: rank.Life,
+		Reported: &rank.Stream.Sent, Life: rank.Life,
 	}
 	if q := rank.QueuePairs; q != nil {
 		judged.QueuePairs = &verify.QueuePairs{First: q.First, Count: q.Count}
@@ -234,63 +213,6 @@ func sizes(w *spec.Workload, ranks int) ([]units.Bytes, error) {
 		return []units.Bytes{w.Size}, nil
 	}
 	return worker.Range{From: w.Sizes.From, To: w.Sizes.To, Factor: w.Sizes.Factor}.Sizes(w.Kind, ranks, element.Type(w.Type))
-}
-
-// expected is what a rank sends over all operations, by the formula of its collective.
-func expected(w *spec.Workload, rank int, p *plan.Plan, algorithm *schedule.Schedule) (total units.Bytes) {
-	operations := operations(w, algorithm)
-	all, _ := sizes(w, len(p.Ranks)) // the workload ran with them
-	for _, size := range all {
-		of := chosen(w, p, size)
-		if across(w, p) {
-			total += sendsAcross(of, uint64(size)*uint64(operations), rank, p, algorithm)
-		} else {
-			total += sends(of, size, operations, rank, len(p.Ranks), p.Seed)
-		}
-	}
-	return total
-}
-
-// operations is how many there are of each size.
-func operations(w *spec.Workload, algorithm *schedule.Schedule) int {
-	all := w.Warmup + w.Iterations
-	if w.Sizes != nil {
-		all += sweepChecks
-		if inPlaceToo(w, algorithm) {
-			all *= 2
-		}
-	}
-	return all
-}
-
-// sends is what a rank sends in operations of one size.
-func sends(w *spec.Workload, size units.Bytes, operations, rank, ranks int, seed uint64) units.Bytes {
-	each := element.Type(w.Type).Size()
-	switch {
-	case w.Kind == spec.KindMoE: // finishMixture
-		return 0
-	case w.Kind == spec.AllReduce && w.Algorithm == spec.Ring:
-		return verify.RingAllReduceBytes(ranks, size, operations)
-	case w.Algorithm == spec.InNetwork: // and the switch sends it back
-		return size * units.Bytes(operations)
-	case w.Kind != spec.AllToAll:
-		return units.Bytes(schedule.Sent(schedule.Kind(w.Kind), w.Algorithm, ranks, rank, w.Root).Of(uint64(size) * uint64(operations)))
-	case w.Skew == 0:
-		return verify.AllToAllBytes(rank, ranks, size, units.Bytes(each), operations)
-	}
-	m := collective.Skewed(ranks, int(size)/each, w.Skew, seed)
-	return units.Bytes(m.Sends(rank) * each * operations)
-}
-
-// sendsIn is what a rank sends in one of several channels.
-func sendsIn(w *spec.Workload, size units.Bytes, operations, rank, ranks int, seed uint64, channel collective.Channel) units.Bytes {
-	each := element.Type(w.Type).Size()
-	if w.Kind == spec.AllToAll {
-		m := collective.Skewed(ranks, int(size)/each, w.Skew, seed)
-		return units.Bytes(m.SendsIn(rank, channel) * each * operations)
-	}
-	from, to := channel.Part(0, int(size)/each)
-	return sends(w, units.Bytes((to-from)*each), operations, rank, ranks, seed)
 }
 
 // left is what a rank says never came to it, where something may be left out.

@@ -415,11 +415,14 @@ type PacketsCheck struct {
 	That string `yaml:"that,omitempty" json:"that,omitempty" jsonschema:"enum=every rd message is placed exactly once,enum=no rd packet is sent again without need"`
 }
 
-// BytesPerRank compares the bytes that each rank sent with a closed formula.
+// BytesPerRank compares the payload that each rank sent, in all and to each other rank, with what the
+// algorithm sends for the size, type and number of ranks.
 type BytesPerRank struct {
 	// Workload is the workload's name. Default: the only one of the file.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
-	// Formula is that of the workload's algorithm and kind. Of the size each rank sends
+	// Formula is that of the workload's algorithm and kind. What is wanted is counted in the
+	// algorithm's steps, to the byte, also where ranks cannot share the size evenly. Headers and
+	// replies of a transport do not count. Where ranks share the size evenly, each sends of it
 	// 2(n-1)/n with ring-all-reduce; (n-1)/n with ring-all-gather, ring-reduce-scatter and
 	// all-to-all, or there, with a skew, all but its own part; 1/2 for each neighbour in
 	// each of two trees with tree-all-reduce; 2(p-1)/p among p ranks, the greatest power
@@ -436,9 +439,9 @@ type BytesPerRank struct {
 	// its own experts back. Of a training job it
 	// is training: what its program says of each rank.
 	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
-	// Tolerance is the share by which the bytes may differ: of what the rank sends by the
-	// formula, or, where that is nothing, of the most that a rank does.
-	Tolerance units.Ratio `yaml:"tolerance" json:"tolerance"`
+	// Tolerance is the share by which the bytes may differ: of what the rank is to send, or,
+	// where that is nothing, of the most that a rank is to. Default 0%: not by a byte.
+	Tolerance units.Ratio `yaml:"tolerance,omitempty" json:"tolerance,omitzero"`
 }
 
 // PathSpread judges how traffic is spread over a switch's equal-cost uplinks. By

@@ -29,12 +29,13 @@ const (
 	idLen     = 16
 )
 
-// What of a stream is no data: each message has a header, replies go the other way, at most
-// one for a message, and a connection has a hello and a goodbye.
+// What a stream of messages carries beside payload: a hello at its beginning, a header for each message,
+// and, where the sender closes in peace, a last header whose first byte is Goodbye. Replies go the other
+// way.
 const (
-	HeaderLen     = headerLen
-	ReplyLen      = replyLen
-	ConnectionLen = helloLen + headerLen
+	HelloLen  = helloLen
+	HeaderLen = headerLen
+	Goodbye   = opGoodbye
 )
 
 const magic = "RAILTCP1"

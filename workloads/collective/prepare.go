@@ -79,7 +79,7 @@ func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others 
 	step := &p.schedule.Ranks[rank][at.Thread].Steps[at.Step]
 	from, to := p.source(step, slice)
 	some := from < to // as much as in its target
-	a := action{op: step.Op, peer: step.Peer, message: !step.Op.Local() && (some || step.Count == 0)}
+	a := action{op: step.Op, peer: step.Peer, message: isMessage(step, from, to)}
 	if some && step.Op != schedule.Receive {
 		a.source = r.memory(p.place(rank, mode, step.Source, from, to))
 	}
@@ -114,6 +114,12 @@ func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others 
 		}
 	}
 	return a
+}
+
+// isMessage reports whether a step has a message for these elements of a slice: a slice without
+// elements has none, but in a barrier.
+func isMessage(step *schedule.Step, from, to int) bool {
+	return !step.Op.Local() && (from < to || step.Count == 0)
 }
 
 func (r *Runner) memory(p place) []byte {

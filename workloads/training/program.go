@@ -191,7 +191,7 @@ func (o *Operation) Gradients() bool {
 // they may of a share of each message with partial sums: of the n-1 steps of a ring in which
 // ranks together send the buffer once.
 func (p *Program) MayMiss(share units.Ratio) (sum uint64) {
-	for i, uses := range p.uses() {
+	for i, uses := range p.Uses() {
 		o := &p.Operations[i]
 		if !o.Gradients() {
 			continue
@@ -201,8 +201,8 @@ func (p *Program) MayMiss(share units.Ratio) (sum uint64) {
 	return sum
 }
 
-// uses is how often each operation is done in an iteration.
-func (p *Program) uses() []uint64 {
+// Uses counts how often each operation is done in an iteration.
+func (p *Program) Uses() []uint64 {
 	counts := make([]uint64, len(p.Operations))
 	for rank, tasks := range p.Tasks {
 		for i := range tasks {
@@ -262,7 +262,7 @@ func (p *Program) Pairs() [][2]int {
 // taken to send them equal parts.
 func (p *Program) Demand() []units.Bytes {
 	sums := map[[2]int]uint64{}
-	for i, uses := range p.uses() {
+	for i, uses := range p.Uses() {
 		o := &p.Operations[i]
 		pairs, peers := o.pairs(), map[int]uint64{}
 		for _, places := range pairs {

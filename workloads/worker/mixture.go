@@ -92,12 +92,6 @@ type mixture struct {
 // WordBytes is the length of the elements as which messages of mixtures are exchanged.
 const WordBytes = 4
 
-// MixtureBytes is how many of the bytes that a rank sends another in an exchange go by a channel.
-func MixtureBytes(bytes int, channel collective.Channel) int {
-	from, to := channel.Part(0, bytes/WordBytes)
-	return WordBytes * (to - from)
-}
-
 // Matrices are how many words of WordBytes ranks send each other.
 func Matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 	load := c.Load()

@@ -115,27 +115,14 @@ func (a *allToAll) check(id operationID, _ []collective.Loss) (wrong, short uint
 
 // shapes are those of a rank's memory, by size and lane.
 func (c *workerConfig) shapes() ([][]shape, error) {
-	shapes := make([][]shape, len(c.Sizes))
-	for i, size := range c.Sizes {
-		algorithm := c.Algorithm
-		if algorithm == Auto {
-			algorithm = c.Chosen[i]
-		}
-		for _, channel := range c.channels() {
-			var s shape
-			switch {
-			case c.Kind == AllToAll && c.Algorithm != MSCCL && !c.shortExchange(size):
-				m := c.matrix(size)
-				s = shape{input: c.Type.Size() * m.InputLen(c.Rank), output: c.Type.Size() * m.OutputLen(c.Rank)}
-			case c.Kind == AllReduce && algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum && len(c.Channels) == 0 && (c.lossy() || !isShort(int(size), c.Ranks)):
-				s = shape{input: int(size), output: int(size)}
-			default:
-				var err error
-				if s, err = c.programShape(algorithm, int(size)/c.Type.Size(), channel); err != nil {
-					return nil, err
-				}
-			}
-			shapes[i] = append(shapes[i], s)
+	carriers, err := c.carriers()
+	if err != nil {
+		return nil, err
+	}
+	shapes := make([][]shape, len(carriers))
+	for i := range carriers {
+		for _, made := range carriers[i] {
+			shapes[i] = append(shapes[i], made.shape(c.Rank))
 		}
 	}
 	return shapes, nil

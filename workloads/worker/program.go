@@ -5,7 +5,6 @@ import (
 
 	"railbed/transports"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/schedule"
 )
 
 // scheduled is a part in a program, by lanes.
@@ -13,29 +12,6 @@ type scheduled struct {
 	runners []*collective.Runner
 	pattern *collective.Pattern
 	busy    *work
-}
-
-// programShape makes the program of a collective of so many elements by an algorithm, and the shape of this
-// rank's memory.
-func (c *workerConfig) programShape(algorithm string, count int, channel collective.Channel) (shape, error) {
-	s, err := c.schedule(algorithm)
-	if err != nil {
-		return shape{}, err
-	}
-	return programShape(s, c.Rank, collective.Data{Count: count, Type: c.Type, Op: c.Op, Channel: channel})
-}
-
-func programShape(s *schedule.Schedule, rank int, d collective.Data) (shape, error) {
-	p, err := collective.NewProgram(s, d)
-	if err != nil {
-		return shape{}, err
-	}
-	size := p.Data().Type.Size()
-	span := func(b schedule.Buffer) int {
-		from, to := p.Span(rank, b)
-		return size * (to - from)
-	}
-	return shape{input: span(schedule.Input), output: span(schedule.Output), work: size * p.WorkLen(rank), program: p}, nil
 }
 
 func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {

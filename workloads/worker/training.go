@@ -66,25 +66,11 @@ func newPlayer(c *workerConfig) (*player, error) {
 		if place < 0 {
 			continue
 		}
-		count := int(o.Bytes) / element.Float32.Size()
-		if o.Kind == training.AllToAll && !isShortExchange(int(o.Bytes), len(o.Ranks), element.Float32) {
-			m := collective.Even(len(o.Ranks), count)
-			p.memory[i] = allocateFor(shape{input: element.Float32.Size() * m.InputLen(place), output: element.Float32.Size() * m.OutputLen(place)})
-			continue
-		}
-		if c.lossy() && o.Gradients() {
-			p.memory[i] = allocateFor(shape{input: int(o.Bytes), output: int(o.Bytes)})
-			continue
-		}
-		s, err := schedule.Make(o.Kind, schedule.Algorithms(o.Kind)[0], len(o.Ranks), 0)
+		made, err := operationCarrier(o, c.lossy())
 		if err != nil {
 			return nil, err
 		}
-		shaped, err := programShape(s, place, collective.Data{Count: count})
-		if err != nil {
-			return nil, err
-		}
-		p.memory[i] = allocateFor(shaped)
+		p.memory[i] = allocateFor(made.shape(place))
 	}
 	number := map[string]int{}
 	for task := range p.program.Tasks[p.rank] {

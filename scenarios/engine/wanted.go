@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"railbed/capture/verify"
+	"railbed/fabric/units"
+	"railbed/transports/tcp"
+	"railbed/workloads/worker"
+)
+
+// setWanted sets what each rank of a workload is to send the others, of which that within a node is left
+// out where the workload is judged by what goes across.
+func setWanted(t *verify.Workload, wanted *worker.Wanted) {
+	payload := false
+	messages := make([][]uint64, len(t.Ranks))
+	for i := range t.Ranks {
+		rank := &t.Ranks[i]
+		rank.Expected = units.Bytes(wanted.Switch)
+		if rank.Transport != worker.InSwitch {
+			rank.ExpectedTo, messages[i] = make([]units.Bytes, len(t.Ranks)), make([]uint64, len(t.Ranks))
+		}
+		for to := range rank.ExpectedTo {
+			if t.Across && rank.Node == t.Ranks[to].Node {
+				continue
+			}
+			amount := wanted.To[i][to]
+			rank.ExpectedTo[to], messages[i][to] = units.Bytes(amount.Bytes), amount.Messages
+			rank.Expected += units.Bytes(amount.Bytes)
+		}
+		payload = payload || rank.Expected > 0
+	}
+	for i := range t.Ranks {
+		rank := &t.Ranks[i]
+		if rank.Transport == worker.TCP {
+			rank.Framing = &verify.Framing{Hello: tcp.HelloLen, Header: tcp.HeaderLen, Goodbye: tcp.Goodbye, Messages: messages[i]}
+		}
+		if payload {
+			continue
+		}
+		var all uint64
+		for _, n := range messages[i] {
+			all += n
+		}
+		if all > 0 {
+			rank.Empty = &verify.Empty{Messages: all}
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/transports"
+	"railbed/workloads/collective/element"
+	"railbed/workloads/collective/msccl"
+	"railbed/workloads/collective/schedule"
+)
+
+// postCounter counts what an endpoint takes to send, by peer.
+type postCounter struct {
+	transports.Endpoint
+	mu     sync.Mutex
+	posted map[transports.Peer]Amount
+}
+
+// Post implements transports.Endpoint.
+func (c *postCounter) Post(ctx context.Context, requests []transports.Request) (int, error) {
+	n, err := c.Endpoint.Post(ctx, requests)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range requests[:n] {
+		amount := c.posted[requests[i].Peer]
+		amount.Add(Amount{uint64(requests[i].Size()), 1})
+		c.posted[requests[i].Peer] = amount
+	}
+	return n, err
+}
+
+// counters opens endpoints that count.
+type counters struct {
+	open func() transports.Endpoint
+	all  []*postCounter
+}
+
+func (c *counters) next() transports.Endpoint {
+	c.all = append(c.all, &postCounter{Endpoint: c.open(), posted: map[transports.Peer]Amount{}})
+	return c.all[len(c.all)-1]
+}
+
+// wantAmounts compares what a rank was to send with what its endpoint took.
+func wantAmounts(t *testing.T, rank int, got []Amount, c *postCounter, peers []transports.Peer) {
+	t.Helper()
+	for other, amount := range got {
+		posted := Amount{}
+		if other != rank {
+			posted = c.posted[peers[other]]
+		}
+		if amount != posted {
+			t.Errorf("rank %d to rank %d: counted %+v, and it sent %+v", rank, other, amount, posted)
+		}
+	}
+}
+
+// oddSizes are elements of buffers that ranks cannot share evenly, less than one for each among
+// them, and one that they can.
+func oddSizes(ranks int) []int { return []int{0, 1, 3, ranks - 1, ranks + 1, 1009, 240 * ranks} }
+
+// TestAmountsOfPrograms compares what is counted in a program's steps with the requests of runners
+// that did it, operations after each other among them, and with the closed formulas where all
+// chunks are equal. By channel the parts of a buffer add up to it.
+func TestAmountsOfPrograms(t *testing.T) {
+	kinds := []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter, schedule.Broadcast, schedule.Reduce, schedule.AllToAll, schedule.Barrier}
+	for _, kind := range kinds {
+		for _, algorithm := range schedule.Algorithms(kind) {
+			for ranks := 2; ranks <= 16; ranks++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", kind, algorithm, ranks), func(t *testing.T) {
+					s, err := schedule.Make(kind, algorithm, ranks, ranks/3)
+					if err != nil {
+						t.Fatal(err)
+					}
+					sizes := append(oddSizes(ranks), 90_007) // the last one not without leave
+					if kind == schedule.AllToAll {
+						sizes = []int{ranks, 31 * ranks}
+					} else if kind == schedule.Barrier {
+						sizes = []int{0}
+					}
+					for i, count := range sizes {
+						channel := Channel{}
+						if kind != schedule.AllToAll && i%3 == 1 {
+							channel = Channel{Number: i % 2, Of: 2 + i%2}
+						}
+						amountsOfProgram(t, s, Data{Count: count, Type: element.Types()[(i+ranks)%4], Channel: channel})
+					}
+				})
+			}
+		}
+	}
+}
+
+func amountsOfProgram(t *testing.T, s *schedule.Schedule, d Data) {
+	t.Helper()
+	const operations = 3
+	p, err := NewProgram(s, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &counters{open: openMemory(7)}
+	runners := newRunners(t, p, c.next)
+	for i := range operations {
+		group, ctx := errgroup.WithContext(t.Context())
+		for _, r := range runners {
+			group.Go(func() (err error) {
+				if i < operations-1 {
+					_, err = r.RunAhead(ctx, p.modes()[i%len(p.modes())])
+				} else {
+					_, err = r.Run(ctx, OutOfPlace)
+				}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rank, r := range runners {
+		amounts := p.Amounts(rank, operations)
+		wantAmounts(t, rank, amounts, c.all[rank], r.config.Peers)
+		if s.Kind == schedule.Barrier || s.Equal || d.Channel.Of > 1 || d.Count%s.Chunks != 0 {
+			continue
+		}
+		var sent uint64
+		for _, amount := range amounts {
+			sent += amount.Bytes
+		}
+		if formula := schedule.Sent(s.Kind, s.Algorithm, len(runners), rank, s.Root).Of(uint64(operations * d.Count * p.data.Type.Size())); sent != formula {
+			t.Errorf("%s by %s: %d elements, rank %d: %d bytes, and by the formula %d", s.Kind, s.Algorithm, d.Count, rank, sent, formula)
+		}
+	}
+}
+
+// TestAmountsAcrossRails is that of hierarchical algorithms, and of programs of files.
+func TestAmountsAcrossRails(t *testing.T) {
+	for nodes := 2; nodes <= 5; nodes++ {
+		for each := 2; each <= 3; each++ {
+			rails := make(schedule.Rails, nodes)
+			for i := range nodes * each {
+				rails[i/each] = append(rails[i/each], i)
+			}
+			for _, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter} {
+				s, err := schedule.Hierarchical(kind, rails)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, count := range oddSizes(nodes * each) {
+					amountsOfProgram(t, s, Data{Count: count})
+				}
+			}
+		}
+	}
+	for _, name := range []string{"ring", "allpairs", "broadcast", "exchange", "gather", "reduce", "scatter"} {
+		s := readProgram(t, name)
+		for _, count := range []int{s.Chunks, 17 * s.Chunks, 30_000 * s.Chunks} {
+			amountsOfProgram(t, s, Data{Count: count, Type: element.BFloat16})
+		}
+	}
+}
+
+// readProgram reads one of the files of MSCCL.
+func readProgram(t *testing.T, name string) *schedule.Schedule {
+	t.Helper()
+	text, err := os.ReadFile("msccl/testdata/" + name + ".xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := msccl.Read(name, text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestAmountsOfRings is that of rings, of which some scatter.
+func TestAmountsOfRings(t *testing.T) {
+	const operations = 2
+	for ranks := 1; ranks <= 16; ranks++ {
+		for _, count := range append(oddSizes(ranks), 300_007) {
+			for _, scatter := range []bool{false, true} {
+				c := &counters{open: openMemory(8)}
+				w := newWorld(t, ranks, count, c.next)
+				for i, ring := range w.rings {
+					config := ring.config
+					config.Scatter = scatter
+					var err error
+					if w.rings[i], err = NewRing(config); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i := range operations {
+					if _, err := w.allReduce(t.Context(), Mode(i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for rank, ring := range w.rings {
+					peers := slices.Repeat([]transports.Peer{1 << 20}, ranks) // none
+					peers[ring.next()], peers[ring.prev()] = ring.config.Next, ring.config.Prev
+					amounts := RingAmounts(rank, ranks, count, scatter, operations)
+					wantAmounts(t, rank, amounts, c.all[rank], peers)
+					if !scatter && ranks > 1 && count%ranks == 0 {
+						if formula := schedule.Sent(schedule.AllReduce, "ring", ranks, rank, 0).Of(uint64(operations * count * floatSize)); amounts[ring.next()].Bytes != formula {
+							t.Errorf("%d ranks, %d elements: rank %d sends %d bytes, and by the formula %d", ranks, count, rank, amounts[ring.next()].Bytes, formula)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAmountsOfExchanges is that of all-to-alls, with parts that ranks cannot share evenly, of none,
+// and of several messages.
+func TestAmountsOfExchanges(t *testing.T) {
+	const operations = 2
+	for ranks := 2; ranks <= 16; ranks++ {
+		matrices := []Matrix{Skewed(ranks, 7, 2, 5), Skewed(ranks, 1013, 1, 5), Even(ranks, 150_000*ranks)}
+		for _, count := range oddSizes(ranks) {
+			matrices = append(matrices, Even(ranks, count))
+		}
+		if ranks > 6 {
+			matrices = slices.Delete(matrices, 2, 3) // once is enough
+		}
+		for i, m := range matrices {
+			c := &counters{open: openMemory(9)}
+			w := newExchanges(t, m, []phases{Direct, Pairwise}[i%2], c.next)
+			for range operations {
+				if _, err := w.exchange(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for rank, a := range w.all {
+				wantAmounts(t, rank, m.Amounts(rank, floatSize, Channel{}, operations), c.all[rank], a.config.Peers)
+			}
+		}
+	}
+}
