@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"railbed/capture/verify"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
 )
@@ -127,6 +125,11 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
+	if p == nil {
+		if err := unknownPorts(checks, summary); err != nil {
+			return &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+	}
 	judged := verifyReport{Capture: summary, Checks: results}
 	var verdicts []verdict.Verdict
 	for i, result := range results {
@@ -208,6 +211,8 @@ func readJSON(name string, into any) error {
 type titled struct {
 	verify.Check
 	title string
+	// asked is the check as it was written, nil where it was not.
+	asked *writtenCheck
 }
 
 // checks are those that the flags name or, when they name none, have what is
@@ -240,7 +245,7 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 		return titled{Check: check}
 	}
 	if len(f.named) > 0 {
-		checks, err := namedChecks(f.named, w)
+		checks, err := namedChecks(f.named, w, p)
 		if f.asked("mtu") {
 			checks = append(checks, titled{Check: verify.NewMTU(f.mtu)})
 		}
@@ -259,37 +264,6 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 	}
 	if w != nil {
 		checks = append(checks, titled{Check: verify.NewBytesPerRank(*w, tolerance)}, titled{Check: verify.NewRankNIC(*w)})
-	}
-	return checks, nil
-}
-
-// namedChecks makes the checks that are written as in files. The workload is nil
-// when none is known.
-func namedChecks(texts []string, w *verify.Workload) ([]titled, error) {
-	sources := verify.Sources{Traffic: func(name string) (verify.Workload, error) {
-		switch {
-		case w == nil:
-			return verify.Workload{}, errors.New("give --workload, the file that says which packets are the workload's")
-		case name != "" && name != w.Name:
-			return verify.Workload{}, fmt.Errorf("--workload is of %q, not of %q", w.Name, name)
-		}
-		return *w, nil
-	}}
-	sources.Crossing = func(name string) (verify.Crossing, error) {
-		w, err := sources.Traffic(name)
-		return w.Crossing(), err
-	}
-	var checks []titled
-	for _, text := range texts {
-		asked, err := spec.ParsePacketsCheck("--check", text)
-		if err != nil {
-			return nil, usage("%w", err)
-		}
-		check, err := verify.New(asked, sources)
-		if err != nil {
-			return nil, usage("--check %s: %w", asked.Kind(), err)
-		}
-		checks = append(checks, titled{check, verify.Title(asked)})
 	}
 	return checks, nil
 }
