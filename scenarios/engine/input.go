@@ -77,9 +77,9 @@ func Validate(o Options) (warnings spec.Problems, err error) {
 	found := &findings{o: &o}
 	_, err = readInputs(&o)
 	found.take(err)
-	warnings, err = Provable(o)
-	found.take(err)
-	return warnings, found.err()
+	never, hardly := Provable(o)
+	found.problems = append(found.problems, never...)
+	return hardly, found.err()
 }
 
 // findings are problems with a file, and what kinds they are of.

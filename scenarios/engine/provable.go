@@ -1,6 +1,10 @@
 package engine
 
-import "railbed/testbed/spec"
+import (
+	"railbed/scenarios/proof"
+	"railbed/testbed/spec"
+)
 
-// Provable finds the checks and settings that can never come true.
-func Provable(o Options) (warnings spec.Problems, err error) { return nil, nil }
+// Provable finds the checks of a file that can never pass, and settings that can never work,
+// and those that probably do not. Run judges them all the same.
+func Provable(o Options) (never, hardly spec.Problems) { return proof.Look(o.File, o.Plan) }

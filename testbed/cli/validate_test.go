@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/testbed/hosttest"
 	"railbed/testbed/verdict"
 )
 
@@ -82,5 +83,34 @@ func TestValidateListsProblems(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(out), &found); err != nil || code != verdict.ExitUsage || len(found) != 1 || found[0].OK || len(found[0].Problems) != 2 || found[0].Problems[1].Line != 5 {
 		t.Errorf("exit %d, %v: %s", code, err, out)
+	}
+}
+
+// TestValidateSaysWhatCannotBeProved holds that a check that can never pass is a problem, one
+// that probably does not a warning, and that run says both and judges all the same.
+func TestValidateSaysWhatCannotBeProved(t *testing.T) {
+	const steps = "steps:\n- capture: {at: [nics], file: a.pcapng}\n- traffic: {name: x, from: [h0], to: [h1], rate: 1mbit, for: 100ms}\nchecks:\n"
+	hardly := besideFiles(t, validated+steps+"- packets: {drops: {count: '== 0'}}\n", nil)
+	warning := "v.yaml:7:13: warning: drops needs 4 ports, and the capture at "
+	code, out, errs := railbed("", "validate", hardly)
+	if code != verdict.ExitPass || !strings.Contains(errs, warning) || !strings.Contains(out, "v.yaml: ok, 2 nodes") {
+		t.Errorf("a warning: exit %d:\n%s%s", code, out, errs)
+	}
+	code, out, errs = railbed("", "validate", "-o", "json", hardly)
+	var found []struct {
+		OK       bool
+		Warnings []struct{ Line, Column int }
+	}
+	if err := json.Unmarshal([]byte(out), &found); err != nil || code != verdict.ExitPass || errs != "" || len(found) != 1 || !found[0].OK || len(found[0].Warnings) != 1 || found[0].Warnings[0].Line != 7 {
+		t.Errorf("a warning: exit %d, %v: %s%s", code, err, out, errs)
+	}
+	never := besideFiles(t, validated+steps+"- packets: {trims: {}}\n", nil)
+	problem := "no port there can trim a packet; want fabric: {switch: {trim: true}} of soft switches"
+	if code, _, errs := railbed("", "validate", never); code != verdict.ExitUsage || !strings.Contains(errs, "v.yaml:7:13: "+problem) {
+		t.Errorf("never: exit %d: %s", code, errs)
+	}
+	hosttest.Need(t, hosttest.Testbed)
+	if code, out, errs := railbed("", "run", never, "--name", "unproved", "--out", filepath.Join(t.TempDir(), "out")); code != verdict.ExitInconclusive || !strings.Contains(errs, "v.yaml:7:13: warning: "+problem) {
+		t.Errorf("run: exit %d:\n%s%s", code, out, errs)
 	}
 }
