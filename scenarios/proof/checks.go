@@ -13,6 +13,10 @@ import (
 // check looks at what a check of packets needs.
 func (l *prover) check(path string, c *spec.PacketsCheck) {
 	path += "." + c.Kind()
+	if (c.Trims != nil || c.Pauses != nil || c.Deadlock != "" || c.QueueDepth != nil) && !l.plan.Soft() {
+		l.never(path, "want fabric: {switch: {kind: soft}}, whose ports record it", "%s is of soft switches, and the testbed has none", c.Kind())
+		return
+	}
 	l.filtered(path, c)
 	switch {
 	case c.Conservation != "":
@@ -150,9 +154,8 @@ const wantPFC = "want fabric: {switch: {pfc: true}} of soft switches, or a step 
 func (l *prover) pauses(path string, k *spec.PausesCheck) {
 	at := l.which(func(p *port) bool { return p.matches(k.At) })
 	askers := slices.DeleteFunc(slices.Clone(at), func(p *port) bool { return !l.asks(p) })
-	none := limits(k.Count, spec.CountBound) || limits(k.Paused, spec.DurationBound)
-	l.seen(path, at, none && len(askers) == 0)
-	l.seen(path, askers, none)
+	l.seen(path, at, true) // that ports obey pauses
+	l.seen(path, askers, false)
 	if (demands(k.Count, spec.CountBound) || demands(k.Paused, spec.DurationBound)) && len(askers) == 0 {
 		l.neverUnlessPrograms(path, wantPFC, "no port there can ask for a pause")
 	}
@@ -173,10 +176,6 @@ func (l *prover) deadlock(path, want string) {
 }
 
 func (l *prover) queueDepth(path string, k *spec.QueueDepthCheck) {
-	if !l.plan.Soft() {
-		l.never(path, "want fabric: {switch: {kind: soft}}", "routers and bridges do not record how long queues are")
-		return
-	}
 	// What enters and leaves an emulated NIC is recorded with events: all alone.
 	at := l.which(func(p *port) bool { return p.matches(k.At) && (!p.nic || l.capture.Events == "all") })
 	if len(at) == 0 {

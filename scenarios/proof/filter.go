@@ -2,84 +2,66 @@ package proof
 
 import (
 	"encoding/binary"
-	"regexp"
-
-	"golang.org/x/net/bpf"
 
 	"railbed/capture/filter"
 	"railbed/testbed/spec"
 	"railbed/transports/wire"
 )
 
-// keeper says which frames a capture's filter takes.
-type keeper struct {
-	text string
-	vm   *bpf.VM // nil where frames alone do not decide
-	// narrow says that the filter also looks at addresses, ports or lengths, of which a
-	// sample of IP proves nothing; ether that it looks at what differs among PFC frames.
-	narrow, ether bool
-}
-
-var (
-	narrowWord = regexp.MustCompile(`\[|\b(host|net|port|portrange|src|dst|ether|proto|less|greater|len|broadcast|multicast)\b`)
-	etherWord  = regexp.MustCompile(`\[|\b(ether|less|greater|len)\b`)
+// IP protocols.
+const (
+	protoTCP = 6
+	protoUDP = 17
 )
 
-func newKeeper(c *spec.Capture) *keeper {
-	k := &keeper{text: c.Filter, narrow: narrowWord.MatchString(c.Filter), ether: etherWord.MatchString(c.Filter)}
-	raw, err := filter.Compile(c.Filter, 1<<16)
-	if err != nil || c.Filter == "" {
-		return k // what cannot be compiled is another problem
+// pfcFrames are all frames of priority flow control.
+var pfcFrames = func() []filter.Pattern {
+	frame := make([]byte, 60) // the shortest of Ethernet, without its check sequence
+	known := make([]byte, len(frame))
+	copy(frame, []byte{0x01, 0x80, 0xc2, 0, 0, 1})
+	binary.BigEndian.PutUint16(frame[wire.EthernetLen-2:], wire.EtherTypeMACControl)
+	binary.BigEndian.PutUint16(frame[wire.EthernetLen:], wire.OpcodePFC)
+	for _, at := range []int{0, 1, 2, 3, 4, 5, 12, 13, 14, 15} {
+		known[at] = 0xff
 	}
-	program, known := bpf.Disassemble(raw)
-	if known {
-		k.vm, _ = bpf.NewVM(program)
-	}
-	return k
-}
+	return []filter.Pattern{{Bytes: frame, Known: known}}
+}()
 
-// takes reports of pauseFrame, or of samples of IP, whether the filter can take any, and
-// whether it takes all.
-func (k *keeper) takes(frames ...[]byte) (some, all bool) {
-	if k.text == "" {
-		return true, true
+// filtered holds that the capture's filter takes what a check needs.
+func (l *prover) filtered(path string, c *spec.PacketsCheck) {
+	text := l.capture.Filter
+	if text == "" {
+		return
 	}
-	if pause := len(frames) == 1; k.vm == nil || k.narrow && !pause || k.ether && pause {
-		return true, false
+	var needed, all []filter.Pattern // nil is every packet
+	what, transport := "packets", ""
+	if name := workloadOf(c); name != "" {
+		for _, step := range l.carriers() {
+			if step.name == name {
+				transport = step.transport
+			}
+		}
 	}
-	all = true
-	for _, frame := range frames {
-		n, err := k.vm.Run(frame)
-		some, all = some || err != nil || n > 0, all && n > 0
+	switch {
+	case c.Pauses != nil || c.Deadlock != "":
+		// Whether ports obey pauses is in all packets.
+		needed, what = pfcFrames, "PFC frames"
+	case c.That != "" || c.Pacing != nil:
+		needed, what = filter.Transport(protoUDP, 0, 0), "reliable datagrams"
+	case c.RoCE != nil:
+		needed, what = filter.Transport(protoUDP, 0, 0), "packets of RoCEv2"
+	case transport == "tcp":
+		needed, what = filter.Transport(protoTCP, 0, 0), "packets of TCP"
+	case transport != "":
+		needed, what = filter.Transport(protoUDP, 0, 0), "datagrams"
 	}
-	return some, all
-}
-
-const etherTypeRARP = 0x8035
-
-// Samples of frames.
-var (
-	pauseFrame = sample(wire.EtherTypeMACControl, func(b []byte) {
-		copy(b, []byte{0x01, 0x80, 0xc2, 0, 0, 1})
-		binary.BigEndian.PutUint16(b[wire.EthernetLen:], wire.OpcodePFC)
-	})
-	tcpFrames = [][]byte{ipFrame(4, 6), ipFrame(6, 6)}
-	udpFrames = [][]byte{ipFrame(4, 17), ipFrame(6, 17)}
-	anyFrames = [][]byte{ipFrame(4, 6), ipFrame(6, 6), ipFrame(4, 17), ipFrame(6, 17), ipFrame(4, 1), ipFrame(6, 58), ipFrame(4, 132), ipFrame(6, 132),
-		sample(wire.EtherTypeARP, func([]byte) {}), sample(etherTypeRARP, func([]byte) {})}
-)
-
-func sample(etherType uint16, fill func(frame []byte)) []byte {
-	frame := make([]byte, 100)
-	binary.BigEndian.PutUint16(frame[12:], etherType)
-	fill(frame)
-	return frame
-}
-
-// ipFrame is a packet of an IP version and a protocol.
-func ipFrame(version, protocol byte) []byte {
-	if version == 6 {
-		return sample(wire.EtherTypeIPv6, func(b []byte) { b[14], b[14+6] = 0x60, protocol })
+	if what != "PFC frames" {
+		all = needed
 	}
-	return sample(wire.EtherTypeIPv4, func(b []byte) { b[14], b[14+9] = 0x45, protocol })
+	switch {
+	case filter.Covers("not ("+text+")", needed):
+		l.never(path, "want no filter there, or one that takes them", "%s needs %s, and the filter at %s takes none", key(path), what, l.where("filter"))
+	case !filter.Covers(text, all):
+		l.hardly(path, "want no filter there", "%s needs more packets than the filter at %s takes", key(path), l.where("filter"))
+	}
 }

@@ -34,7 +34,6 @@ type prover struct {
 	// capture is the first one, from which checks are judged, and step its index.
 	capture *spec.Capture
 	step    int
-	keeps   *keeper // its filter
 	// programs says that steps run programs, which can send anything.
 	programs           bool
 	problems, warnings spec.Problems
@@ -49,7 +48,6 @@ func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 	checked := slices.ContainsFunc(file.Checks, func(c spec.Check) bool { return c.Packets != nil })
 	if l.step >= 0 && checked {
 		l.capture = file.Steps[l.step].Capture
-		l.keeps = newKeeper(l.capture)
 		l.addPorts()
 		for i, check := range file.Checks {
 			if check.Packets != nil {

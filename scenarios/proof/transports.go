@@ -139,38 +139,3 @@ func (l *prover) icrc(path string, steps []carried) {
 		l.hardly(path+".rule", fmt.Sprintf("want snaplen: %s there", longest), "an ICRC is of whole packets, and the capture at %s keeps %s of each", l.where("snaplen"), l.capture.SnapLen)
 	}
 }
-
-// filtered holds that the capture's filter takes what a check needs.
-func (l *prover) filtered(path string, c *spec.PacketsCheck) {
-	if l.capture.Filter == "" {
-		return
-	}
-	frames, what := anyFrames, "packets"
-	var transport string
-	if name := workloadOf(c); name != "" {
-		for _, step := range l.carriers() {
-			if step.name == name {
-				transport = step.transport
-			}
-		}
-	}
-	switch {
-	case c.Pauses != nil || c.Deadlock != "":
-		frames, what = [][]byte{pauseFrame}, "PFC frames"
-	case c.That != "" || c.Pacing != nil:
-		frames, what = udpFrames, "reliable datagrams"
-	case c.RoCE != nil:
-		frames, what = udpFrames, "packets of RoCEv2"
-	case transport == "tcp":
-		frames, what = tcpFrames, "packets of TCP"
-	case transport != "":
-		frames, what = udpFrames, "datagrams"
-	}
-	some, all := l.keeps.takes(frames...)
-	switch {
-	case !some:
-		l.never(path, "want no filter there, or one that takes them", "%s needs %s, and the filter at %s takes none", key(path), what, l.where("filter"))
-	case !all:
-		l.hardly(path, "want no filter there", "%s needs all %s, and the capture at %s has a filter", key(path), what, l.where("filter"))
-	}
-}

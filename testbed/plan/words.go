@@ -34,6 +34,17 @@ func CheckPorts(ports []string, source *spec.Source, path string, check *spec.Pa
 	return w.problems.Err()
 }
 
+// Ports are the ends of all links, as "node:port".
+func (p *Plan) Ports() []string { return p.words(nil).ports }
+
+// CheckPort says why a name is no port of the plan, and what would be.
+func (p *Plan) CheckPort(name string) error {
+	if ports := p.Ports(); !slices.Contains(ports, name) {
+		return fmt.Errorf("%q is no port of the plan; %s", name, suggest(name, ports, "want one such as "+ports[0]))
+	}
+	return nil
+}
+
 func (c *compiler) words() *words { return c.plan.words(c.t.Source) }
 
 func (p *Plan) words(source *spec.Source) *words {
