@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -72,14 +73,40 @@ func (f *findings) jobs(in inputs) {
 
 // Validate finds what is wrong with a scenario before it runs, as Run does: with the files that
 // it names, with the steps that its ranks are to do, and with checks that can never pass. Its
-// error has every problem as spec.Problems. Warnings are of checks that will probably not pass.
+// error has every problem as spec.Problems. Warnings are of checks that will probably not pass,
+// and of what containers are made of and is not there yet.
 func Validate(o Options) (warnings spec.Problems, err error) {
 	found := &findings{o: &o}
 	_, err = readInputs(&o)
 	found.take(err)
 	never, hardly := Provable(o)
 	found.problems = append(found.problems, never...)
-	return hardly, found.err()
+	return append(hardly, missing(&o)...), found.err()
+}
+
+// missing are the files and folders of containers that do not exist. They may be made before
+// the run.
+func missing(o *Options) (warnings spec.Problems) {
+	look := func(path, name string, folder bool) {
+		what := "a file"
+		if folder {
+			what = "a folder"
+		}
+		info, err := os.Stat(besideFile(o, name))
+		if err != nil || info.IsDir() != folder {
+			warnings = append(warnings, o.File.Source.Problem(path, fmt.Sprintf("%s is not there, or not %s", besideFile(o, name), what), "make it before the run"))
+		}
+	}
+	for _, entry := range o.File.Nodes {
+		at := fmt.Sprintf("nodes[%q]", entry.Key)
+		if build := entry.Value.Build; build != "" {
+			look(at+".build", build, true)
+		}
+		if archive := entry.Value.RootFS; archive != "" {
+			look(at+".rootfs", archive, false)
+		}
+	}
+	return warnings
 }
 
 // findings are problems with a file, and what kinds they are of.

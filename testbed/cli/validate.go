@@ -58,7 +58,8 @@ func newValidateCommand(a *app) *cobra.Command {
 Algorithms, traces, matrices, sizes, requests and rates that the steps name are read
 and proved as run does it. A check that can never pass, by what the fabric and the
 capture are, is a problem. One that will probably not pass is a warning, printed in
-the same way, and leaves the exit code 0. Validate changes nothing. FILE may be - for
+the same way, as is an archive or folder of a container that is not there yet;
+warnings leave the exit code 0. Validate changes nothing. FILE may be - for
 standard input, and names are then relative to the current directory. The exit code
 is 2 if any file has a problem.`,
 		Example: `  railbed validate scenarios/*.yaml

@@ -64,6 +64,15 @@ func TestValidateReadsWhatStepsName(t *testing.T) {
 			t.Errorf("%s: run ends with %d and says\n%s, validate\n%s; results: %v", name, code, run, validate, err)
 		}
 	}
+	for keys, want := range map[string]string{
+		"rootfs: none.tar": "v.yaml:3:44: warning: DIR/none.tar is not there, or not a file; make it before the run",
+		"build: wrong.cm":  "v.yaml:3:43: warning: DIR/wrong.cm is not there, or not a folder",
+	} {
+		file := besideFiles(t, validated+"nodes: {default: {runtime: docker, "+keys+"}}\n", beside)
+		if code, _, errs := railbed("", "validate", file); code != verdict.ExitPass || !strings.Contains(errs, strings.ReplaceAll(want, "DIR", filepath.Dir(file))) {
+			t.Errorf("%s: exit %d: %s", keys, code, errs)
+		}
+	}
 	file := besideFiles(t, "requires: [netem, netme]\n"+validated, nil)
 	if code, _, errs := railbed("", "validate", file); code != verdict.ExitUsage || !strings.Contains(errs, `v.yaml:1:19: no such word: feature "netme": want one of `) {
 		t.Errorf("a feature that there is not: exit %d: %s", code, errs)
