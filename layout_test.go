@@ -234,6 +234,7 @@ var levels = map[string]folder{
 		"workloads/collective": "it is the process of one rank of a collective",
 	}},
 
+	"scenarios/proof":         {level: 4},
 	"scenarios/engine":        {level: 6},
 	"transports/roce/interop": {level: 6},
 

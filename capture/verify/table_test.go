@@ -22,7 +22,7 @@ func TestTableHasEveryCheckOfFiles(t *testing.T) {
 	}
 	sources := Sources{Traffic: func(string) (Workload, error) { return Workload{Name: "ar"}, nil }, Crossing: func(string) (Crossing, error) { return Crossing{Name: "mpi"}, nil }}
 	for i, example := range Examples() {
-		asked, err := spec.ParsePacketsCheck("example", example)
+		asked, _, err := spec.ParsePacketsCheck("example", example)
 		if err != nil {
 			t.Errorf("%s: %v", example, err)
 			continue
@@ -48,7 +48,7 @@ func TestTitles(t *testing.T) {
 		"deadlock: some":       "deadlock some",
 		`conservation: spine1`: "conservation spine1",
 	} {
-		asked, err := spec.ParsePacketsCheck("x", text)
+		asked, _, err := spec.ParsePacketsCheck("x", text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestTitles(t *testing.T) {
 func TestChecksOfAWorkloadNeedIt(t *testing.T) {
 	unknown := errors.New("did not come to its end")
 	for _, text := range []string{"rank-nic: ar", "rail-local: ar", "partial-sums: ar", "bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}"} {
-		asked, err := spec.ParsePacketsCheck("x", text)
+		asked, _, err := spec.ParsePacketsCheck("x", text)
 		if err != nil {
 			t.Fatal(err)
 		}

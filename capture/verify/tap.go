@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"strconv"
 	"strings"
 
 	"railbed/capture/pcapng"
@@ -18,6 +19,8 @@ func (c *Capture) addTaps(interfaces []pcapng.Interface) {
 			ethernet: described.LinkType == pcapng.LinkEthernet, filter: described.Filter,
 		}
 		if name, named := c.names[described.Name]; named {
+			tap.Name = name
+		} else if name, named := c.names[strconv.Itoa(i)]; named { // pcap files have no names
 			tap.Name = name
 		}
 		// Links may have names with colons, ports may not.

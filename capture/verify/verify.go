@@ -168,7 +168,8 @@ type Options struct {
 	// Keys open reliable datagrams that are encrypted. Those that were trimmed are not
 	// opened: nothing authenticates them.
 	Keys *privacy.KeyLog
-	// Taps names interfaces as "node:port", by their names in the capture.
+	// Taps names interfaces as "node:port", by their names in the capture, or by their
+	// numbers from 0 on.
 	Taps map[string]string
 	// From and To bound the time of the traffic that checks are about, in nanoseconds
 	// since 1970: a capture that does not span it lacks packets. Zero is not known.

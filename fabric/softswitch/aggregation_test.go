@@ -186,7 +186,7 @@ func TestAggregation(t *testing.T) {
 // TestAggregationIsTraffic: results stand in queues and are marked as what they
 // answer may be.
 func TestAggregationIsTraffic(t *testing.T) {
-	a := newAggregated(t, single(4, "  switch: {kind: soft, ecn: {kmin: 1B, kmax: 1KB, pmax: 1}, aggregation: {slots: 64, elements: 300}}\n"+
+	a := newAggregated(t, single(4, "  switch: {kind: soft, ecn: {kmin: 1B, kmax: 1KB, pmax: 100%}, aggregation: {slots: 64, elements: 300}}\n"+
 		"  links: {default: {rate: 1gbit, delay: 5us}, \"h0--leaf1\": {b-to-a: {rate: 100mbit}}}\n"), "leaf1")
 	a.ecn = wire.ECT0
 	a.sums(64*300*3, 0)

@@ -29,7 +29,7 @@ func randomFabric(r *rand.Rand) string {
 		soft = append(soft, "load-balance: "+pick("flow", "polarised", "flowlet", "spray", "round-robin", "least-queue"))
 	}
 	if r.IntN(2) == 0 {
-		soft = append(soft, pick("ecn: {kmin: 5KB, kmax: 40KB, pmax: 0.3}", "ecn: {kind: ecn-sharp, target: 200us, persistent-target: 20us, interval: 200us}"))
+		soft = append(soft, pick("ecn: {kmin: 5KB, kmax: 40KB, pmax: 30%}", "ecn: {kind: ecn-sharp, target: 200us, persistent-target: 20us, interval: 200us}"))
 	}
 	if r.IntN(2) == 0 {
 		soft = append(soft, "trim: {size: 128B, priorities: [1, 2]}")

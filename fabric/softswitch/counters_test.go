@@ -16,7 +16,7 @@ import (
 // priority, is what receivers miss, and see marked and cut, of each priority's flow.
 func TestCountersByPriority(t *testing.T) {
 	for name, ecn := range map[Reason]string{
-		RED:      "{kmin: 5KB, kmax: 10KB, pmax: 1, priorities: [4, 5]}",
+		RED:      "{kmin: 5KB, kmax: 10KB, pmax: 100%, priorities: [4, 5]}",
 		ECNSharp: "{kind: ecn-sharp, target: 300us, persistent-target: 100us, interval: 500us, priorities: [4, 5]}",
 	} {
 		t.Run(name.String(), func(t *testing.T) {
@@ -119,7 +119,7 @@ func nearly(seen, counted ByPriority) bool {
 
 // TestForeseen: what can happen at a port follows from its switch and its link.
 func TestForeseen(t *testing.T) {
-	p := newRig(t, single(2, "  switch: {kind: soft, buffer: 4MB, pfc: {priorities: [3]}, trim: {size: 64B, priorities: [1]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 1, priorities: [3]}}\n"+
+	p := newRig(t, single(2, "  switch: {kind: soft, buffer: 4MB, pfc: {priorities: [3]}, trim: {size: 64B, priorities: [1]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 100%, priorities: [3]}}\n"+
 		"  links: {default: {rate: 1gbit}, \"h0--leaf1\": {a-to-b: {loss: 1%}}}\n")).plan
 	l := p.Links[0]
 	nic, port := Foresee(p, l.A, l.AToB), Foresee(p, l.B, l.BToA)

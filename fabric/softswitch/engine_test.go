@@ -90,7 +90,7 @@ nodes: {default: {nic-queue: 4MB}}
 // TestMarking: a standing queue above kmax marks, and only what can be marked.
 func TestMarking(t *testing.T) {
 	r := newRig(t, single(3, `
-  switch: {kind: soft, ecn: {kmin: 10KB, kmax: 20KB, pmax: 0.1}}
+  switch: {kind: soft, ecn: {kmin: 10KB, kmax: 20KB, pmax: 10%}}
   links: {default: {rate: 1gbit, delay: 2us}}
 nodes: {default: {nic-queue: 4MB}}
 `))
@@ -158,7 +158,7 @@ func TestLinkDown(t *testing.T) {
 func TestNoAllocation(t *testing.T) {
 	seen := &counting{}
 	r := newRig(t, single(5, `
-  switch: {kind: soft, buffer: 300KB, pfc: {priorities: [3]}, priorities: {26: 3}, ecn: {kmin: 5KB, kmax: 50KB, pmax: 0.5}}
+  switch: {kind: soft, buffer: 300KB, pfc: {priorities: [3]}, priorities: {26: 3}, ecn: {kmin: 5KB, kmax: 50KB, pmax: 50%}}
   links: {default: {rate: 10gbit, delay: 1us}}
 nodes: {default: {nic-queue: 4MB}}
 `), seen)

@@ -71,6 +71,18 @@ func Reasons() []Reason {
 	return all
 }
 
+// Recorded are the reasons of drops that captures show, in words: all but that of a copy
+// for which there was no packet, and that of a node's own queue besides.
+func Recorded() []string {
+	var words []string
+	for _, r := range append(Reasons(), Refused) {
+		if r != Memory {
+			words = append(words, r.String())
+		}
+	}
+	return words
+}
+
 var ofQueue = [...]Reason{
 	queue.Tail: Tail, queue.Buffer: Buffer, queue.Headroom: Headroom, queue.NICOverrun: NICOverrun, queue.Express: Express,
 }

@@ -227,18 +227,27 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// ParseRatio parses a probability between 0 and 1: "0.1%", "0.001" or "1/1000".
+// ParseRatio parses a probability between 0 and 1: "0.1%" or "1/1000". A bare number
+// other than 0 is refused: tc(8) reads "loss 1" as 1%, a probability of 1 is 100%.
 func ParseRatio(text string) (Ratio, error) {
-	bad := fmt.Errorf("ratio %q: want a share between 0%% and 100%%, as in 0.1%%, 0.001 or 1/1000", text)
+	bad := fmt.Errorf("ratio %q: want a share between 0%% and 100%%, as in 0.1%% or 1/1000", text)
 	number, percent := strings.CutSuffix(text, "%")
 	value, ok := fraction(number)
 	if !ok || percent && strings.Contains(number, "/") {
 		return Ratio{}, bad
 	}
-	if percent {
+	one := big.NewRat(1, 1)
+	switch {
+	case percent:
 		value.Quo(value, big.NewRat(100, 1))
+	case value.Sign() > 0 && value.Cmp(one) <= 0 && !strings.Contains(number, "/"):
+		whole := new(big.Rat).Mul(value, big.NewRat(100, 1))
+		digits, _ := whole.FloatPrec()
+		return Ratio{}, fmt.Errorf("ratio %q: want %s%% or %s%%, as a bare number does not say which", text, number, whole.FloatString(digits))
+	case value.Sign() > 0 && value.Cmp(big.NewRat(100, 1)) <= 0 && !strings.Contains(number, "/"):
+		return Ratio{}, fmt.Errorf("ratio %q: want %s%%", text, number)
 	}
-	if value.Cmp(big.NewRat(1, 1)) > 0 || !value.Num().IsUint64() || !value.Denom().IsUint64() {
+	if value.Cmp(one) > 0 || !value.Num().IsUint64() || !value.Denom().IsUint64() {
 		return Ratio{}, bad
 	}
 	return Ratio{Num: value.Num().Uint64(), Den: value.Denom().Uint64()}, nil

@@ -62,15 +62,22 @@ func TestDuration(t *testing.T) {
 
 func TestRatio(t *testing.T) {
 	for text, want := range map[string]Ratio{
-		"0.1%": {1, 1000}, "0.001": {1, 1000}, "1/1000": {1, 1000}, "2/2000": {1, 1000}, "100%": {1, 1}, "1": {1, 1}, "0": {0, 1}, "0%": {0, 1}, "0/7": {0, 1},
+		"0.1%": {1, 1000}, "1/1000": {1, 1000}, "2/2000": {1, 1000}, "100%": {1, 1}, "1/1": {1, 1}, "0": {0, 1}, "0.0": {0, 1}, "0%": {0, 1}, "0/7": {0, 1},
 		"1/3": {1, 3}, "33.3%": {333, 1000}, "0.5/1.5": {1, 3}, "18446744073709551614/18446744073709551615": {18446744073709551614, 18446744073709551615},
 	} {
 		if got, err := ParseRatio(text); err != nil || got != want {
 			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
 		}
 	}
-	refuse(t, func(s string) error { _, err := ParseRatio(s); return err }, "between 0% and 100%, as in 0.1%, 0.001 or 1/1000",
-		"", "%", "101%", "1.1", "2/1", "1/0", "1/", "/2", "1/2%", "1/2/3", "-1%", "1e-3", "1 %", "0.1%%", "1/18446744073709551616", "0.000000000000000000001")
+	refuse(t, func(s string) error { _, err := ParseRatio(s); return err }, "between 0% and 100%, as in 0.1% or 1/1000",
+		"", "%", "101%", "101", "2/1", "1/0", "1/", "/2", "1/2%", "1/2/3", "-1%", "1e-3", "1 %", "0.1%%", "1/18446744073709551616", "0.000000000000000000001%")
+	for text, want := range map[string]string{
+		"1": "want 1% or 100%, as", "0.01": "want 0.01% or 1%, as", "0.5": "want 0.5% or 50%, as", "1.0": "want 1.0% or 100%, as", "5": "want 5%", "100": "want 100%", "1.1": "want 1.1%",
+	} {
+		if r, err := ParseRatio(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, %v; want %q", text, r, err, want)
+		}
+	}
 	prints(t, map[string]Ratio{"0%": {}, "0.1%": {1, 1000}, "50%": {1, 2}, "100%": {1, 1}, "1/3": {1, 3}, "12.5%": {1, 8}, "0.000000000001%": {1, 1e14}, "1/1000000000000000": {1, 1e15}})
 	if r := (Ratio{}); !r.IsZero() || r.Float() != 0 {
 		t.Errorf("the zero ratio: %v, %v", r.IsZero(), r.Float())

@@ -3,8 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
@@ -20,7 +18,7 @@ var ErrAlgorithm = errors.New("algorithm of a workload")
 // workloadAlgorithms are the schedules of the workloads with algorithm: msccl, by step,
 // read from their files and proved.
 func workloadAlgorithms(o *Options) (map[int]*schedule.Schedule, error) {
-	found := make(map[int]*schedule.Schedule)
+	found, wrong := make(map[int]*schedule.Schedule), &findings{o: o}
 	for i, step := range o.File.Steps {
 		w := step.Workload
 		if w == nil {
@@ -39,16 +37,13 @@ func workloadAlgorithms(o *Options) (map[int]*schedule.Schedule, error) {
 			at = "file"
 			found[i], err = readAlgorithm(o, w)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(fmt.Sprintf("steps[%d].workload.%s", i, at)), ErrAlgorithm, err)
-		}
+		wrong.wrong(ErrAlgorithm, fmt.Sprintf("steps[%d].workload.%s", i, at), err)
 	}
-	return found, nil
+	return found, wrong.err()
 }
 
 func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {
-	name := besideFile(o, w.File)
-	text, err := os.ReadFile(name)
+	name, text, err := o.read("file", w.File)
 	if err != nil {
 		return nil, err
 	}
@@ -61,14 +56,6 @@ func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {
 		return nil, err
 	}
 	return s, worker.Job{Kind: w.Collective(), Type: element.Type(w.Type), Root: w.Root, Ranks: o.Plan.Ranks, Sweep: &worker.Sweep{Sizes: all}, Schedule: s}.CheckSchedule()
-}
-
-// besideFile is a path that a file names, relative to it.
-func besideFile(o *Options, name string) string {
-	if filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(filepath.Dir(o.Path), name)
 }
 
 // across says that of a workload it is known what ranks send to those of other nodes.

@@ -29,8 +29,6 @@ import (
 	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
-	"railbed/workloads/collective/schedule"
-	"railbed/workloads/flows"
 )
 
 // Names of the files in the results beside those of package report.
@@ -82,13 +80,7 @@ type run struct {
 	Options
 	report  *report.Report
 	results *results
-	rates   map[int]stepRates // by step
-	// trainings are the training jobs, by step.
-	trainings map[int]trainingJob
-	// algorithms are those that come from files, by step.
-	algorithms map[int]*schedule.Schedule
-	// schedules are those of messages, by step.
-	schedules map[int]*flows.Schedule
+	inputs
 	// steps is why the timeline ended early, or nil.
 	steps    error
 	evidence evidence
@@ -96,7 +88,8 @@ type run struct {
 
 // Run runs a scenario. Its error means that there is no run to report on: the
 // testbed's name is taken (testbed.ErrRunning), the directory cannot be used
-// (ErrResults), a file of rates or an algorithm is wrong (ErrRates, ErrAlgorithm), a training job or messages cannot be on the testbed (ErrTraining, ErrMessages), or the report cannot be written. Whatever else happens is in the
+// (ErrResults), what the steps name cannot be read or done (spec.Problems, of the kinds ErrWord,
+// ErrRates, ErrAlgorithm, ErrTraining and ErrMessages), or the report cannot be written. Whatever else happens is in the
 // report, which is complete when Run returns; nothing of the testbed is left.
 // When ctx ends the run does, with the verdict ABORTED.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
@@ -110,16 +103,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		return nil, fmt.Errorf("run %s: %w", o.Plan.Name, testbed.ErrRunning)
 	}
 	var err error
-	if r.trainings, err = trainings(&o); err != nil {
-		return nil, err
-	}
-	if r.schedules, err = schedules(&o); err != nil {
-		return nil, err
-	}
-	if r.rates, err = offlineRates(&o, r.trainings, r.schedules); err != nil {
-		return nil, err
-	}
-	if r.algorithms, err = workloadAlgorithms(&o); err != nil {
+	if r.inputs, err = readInputs(&o); err != nil {
 		return nil, err
 	}
 	if r.results, err = openResults(o.Out); err != nil {
@@ -242,7 +226,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		}
 	}()
 	s := &session{
-		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, rates: r.rates, trainings: r.trainings, schedules: r.schedules, algorithms: r.algorithms,
+		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, inputs: r.inputs,
 		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret,
 	}
 	line := newTimeline(r.File, s, r.stepChanged)

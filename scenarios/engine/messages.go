@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"railbed/capture/report"
@@ -21,7 +20,7 @@ var ErrMessages = errors.New("messages")
 
 // schedules are those of a file's steps, by step, made before anything runs.
 func schedules(o *Options) (map[int]*flows.Schedule, error) {
-	found := map[int]*flows.Schedule{}
+	found, wrong := map[int]*flows.Schedule{}, &findings{o: o}
 	for i, step := range o.File.Steps {
 		if step.Messages == nil {
 			continue
@@ -33,28 +32,27 @@ func schedules(o *Options) (map[int]*flows.Schedule, error) {
 			}
 		}
 		s, err := scheduleOf(o, step.Messages, slowest)
-		if err != nil {
-			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(fmt.Sprintf("steps[%d].messages", i)), ErrMessages, err)
+		if wrong.wrong(ErrMessages, fmt.Sprintf("steps[%d].messages", i), err); err == nil {
+			found[i] = s
 		}
-		found[i] = s
 	}
-	return found, nil
+	return found, wrong.err()
 }
 
 // mostMessageBytes bounds a schedule: all of it lies in memory at both ends.
 const mostMessageBytes = 1 << 30
 
-// sizesOf are those that messages have.
-func sizesOf(o *Options, m *spec.Sizing) (*flows.Sizes, error) {
+// sizesOf are those that messages have. The key is that of the settings.
+func sizesOf(o *Options, key string, m *spec.Sizing) (*flows.Sizes, error) {
 	sizes := flows.Published[m.Sizes]
 	if m.File != "" {
-		name := besideFile(o, m.File)
-		text, err := os.ReadFile(name)
+		key += ".file"
+		name, text, err := o.read(key, m.File)
 		if err != nil {
 			return nil, err
 		}
 		if sizes, err = flows.ReadSizes(name, text); err != nil {
-			return nil, err
+			return nil, inFile(key, err)
 		}
 	}
 	return sizes.Scaled(m.Scale.Float()), nil
@@ -76,13 +74,13 @@ func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
 		Layers: c.Layers, LayerTime: time.Duration(c.LayerTime), LayerBytes: c.LayerBytes, Whole: c.Whole, Seed: o.Plan.Seed,
 	}
 	if c.Trace != "" {
-		name := besideFile(o, c.Trace)
-		text, err := os.ReadFile(name)
+		const key = "cache.trace"
+		name, text, err := o.read(key, c.Trace)
 		if err != nil {
 			return nil, err
 		}
 		if cache.Trace, err = flows.ReadRequests(name, text); err != nil {
-			return nil, err
+			return nil, inFile(key, err)
 		}
 	}
 	return cache.Schedule()
@@ -95,7 +93,11 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 	var sizes *flows.Sizes
 	var err error
 	if sizing := m.Sizing(); sizing != nil {
-		if sizes, err = sizesOf(options, sizing); err != nil {
+		key := "open"
+		if m.Closed != nil {
+			key = "closed"
+		}
+		if sizes, err = sizesOf(options, key, sizing); err != nil {
 			return nil, err
 		}
 	}
@@ -127,11 +129,16 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 	return s, nil
 }
 
+// messagesJob is what the workers of messages do.
+func (s *session) messagesJob(index int, m *spec.Messages) worker.Job {
+	job := s.job(index, m.Name, m.Transport)
+	job.Kind, job.Messages, job.Iterations = worker.Messages, s.schedules[index], 1
+	return job
+}
+
 func (s *session) messages(ctx context.Context, index int, m *spec.Messages) error {
 	schedule := s.schedules[index]
-	job := s.job(index, m.Name, m.Transport)
-	job.Kind, job.Messages, job.Iterations = worker.Messages, schedule, 1
-	result, wanted, err := s.runJob(ctx, index, job)
+	result, wanted, err := s.runJob(ctx, index, s.messagesJob(index, m))
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,10 +20,21 @@ import (
 	"railbed/workloads/worker"
 )
 
+// messagesColumn is where the value stands that names a file, or the step where none does.
+func messagesColumn(keys string) string {
+	for _, key := range []string{"file: ", "trace: "} {
+		if before, _, found := strings.Cut(keys, key); found {
+			return strconv.Itoa(len("  - messages: {name: m, ") + len(before) + len(key) + 1)
+		}
+	}
+	return "5"
+}
+
 // Messages that there cannot be on a testbed are errors with their place, before anything runs.
 func TestMessagesThatCannotBe(t *testing.T) {
 	for _, c := range []struct{ keys, want string }{
-		{"open: {file: none.txt, load: 40%, count: 5}", "none.txt: no such file"},
+		{"open: {file: none.txt, load: 40%, count: 5}", "none.txt cannot be read: no such file"},
+		{"closed: {file: fifo.txt, count: 5}", "fifo.txt is a FIFO, not a file"},
 		{"open: {file: wrong.txt, load: 40%, count: 5}", `wrong.txt:2: share "most" is no number`},
 		{"open: {sizes: data-mining, load: 40%, count: 100000}", "want at most 1GiB"},
 		{"cache: {prefill: 2, requests: 1, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: 1KB}", "2 ranks that prefill, of 2"},
@@ -36,10 +49,13 @@ func TestMessagesThatCannotBe(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if err := syscall.Mkfifo(filepath.Join(dir, "fifo.txt"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		o := load(t, filepath.Join(dir, "file.yaml"))
 		o.Out = filepath.Join(dir, "out")
 		_, err := Run(t.Context(), o)
-		if !errors.Is(err, ErrMessages) || !strings.Contains(err.Error(), "file.yaml:4:5: ") || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, ErrMessages) || !strings.Contains(err.Error(), "file.yaml:4:"+messagesColumn(c.keys)+": messages: ") || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.keys, err, c.want)
 		}
 		if _, err := os.Stat(o.Out); !os.IsNotExist(err) {

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -103,9 +102,14 @@ func among(pairs [][2]int, c *spec.Carriage) rates.Options {
 // offlineRates are the rates of steps with control: offline, by step: read from their
 // files, or computed.
 func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows.Schedule) (map[int]stepRates, error) {
-	found := make(map[int]stepRates)
+	found, wrong := make(map[int]stepRates), &findings{o: o}
 	for i := range o.File.Steps {
-		c := carriedBy(o.Plan, i, &o.File.Steps[i], jobs[i], schedules[i])
+		step := &o.File.Steps[i]
+		w := step.Workload
+		if step.Training != nil && jobs[i].program == nil || step.Messages != nil && schedules[i] == nil || w != nil && w.MoE != nil && w.MoE.Config(len(o.Plan.Ranks), o.Plan.Seed).Check() != nil {
+			continue // which is an error of its own
+		}
+		c := carriedBy(o.Plan, i, step, jobs[i], schedules[i])
 		if c.RD == nil || c.RD.Control != spec.ControlOffline {
 			continue
 		}
@@ -118,15 +122,18 @@ func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows
 		} else {
 			file, err = readRates(o, c.RD.Rates, len(c.plan.Ranks))
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(c.at+".rd.control"), ErrRates, err)
+		at := c.at + ".rd.control"
+		if err == nil && c.algorithm == worker.Direct && len(file.Phases) > 1 {
+			at, err = c.at+".algorithm", fmt.Errorf("%d phases, and %s has one: want algorithm: %s", len(file.Phases), worker.Direct, worker.Pairwise)
 		}
-		if c.algorithm == worker.Direct && len(file.Phases) > 1 {
-			return nil, fmt.Errorf("%v: %w: %d phases, and %s has one: want algorithm: %s", o.File.Source.Pos(c.at+".algorithm"), ErrRates, len(file.Phases), worker.Direct, worker.Pairwise)
+		if errors.As(err, new(*fileError)) {
+			at = c.at
 		}
-		found[i] = stepRates{file, back}
+		if wrong.wrong(ErrRates, at, err); err == nil {
+			found[i] = stepRates{file, back}
+		}
 	}
-	return found, nil
+	return found, wrong.err()
 }
 
 // Rates are those of the step with a name, and those of what comes back from experts, nil where
@@ -197,8 +204,8 @@ func pattern(w *spec.Workload) rates.Options {
 
 // readRates reads a file for so many ranks.
 func readRates(o *Options, name string, ranks int) (*rates.File, error) {
-	name = besideFile(o, name)
-	text, err := os.ReadFile(name)
+	const key = "rd.rates"
+	name, text, err := o.read(key, name)
 	if err != nil {
 		return nil, err
 	}
@@ -206,5 +213,5 @@ func readRates(o *Options, name string, ranks int) (*rates.File, error) {
 	if err == nil && file.Ranks != ranks {
 		err = fmt.Errorf("%s is for %d ranks, and here are %d", name, file.Ranks, ranks)
 	}
-	return file, err
+	return file, inFile(key, err)
 }

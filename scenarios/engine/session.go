@@ -19,8 +19,6 @@ import (
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
 	"railbed/transports/rd/privacy"
-	"railbed/workloads/collective/schedule"
-	"railbed/workloads/flows"
 	"railbed/workloads/stacks"
 )
 
@@ -40,13 +38,7 @@ type session struct {
 	results *results
 	links   *linkBook
 	secret  func() privacy.Material // of a workload that encrypts; nil leaves it to that
-	rates   map[int]stepRates       // by step
-	// trainings are the training jobs, by step.
-	trainings map[int]trainingJob
-	// algorithms are those that come from files, by step.
-	algorithms map[int]*schedule.Schedule
-	// schedules are those of messages, by step.
-	schedules map[int]*flows.Schedule
+	inputs
 	// progress is told of a workload's iterations.
 	progress func(Update)
 	// logged notes a file that a step wrote.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -30,7 +29,7 @@ type trainingJob struct {
 
 // trainings are the jobs of a file's steps, by step.
 func trainings(o *Options) (map[int]trainingJob, error) {
-	found := map[int]trainingJob{}
+	found, wrong := map[int]trainingJob{}, &findings{o: o}
 	taken := map[int]string{} // by rank, the job in the background that has it
 	for i, step := range o.File.Steps {
 		for _, name := range step.Wait {
@@ -43,21 +42,25 @@ func trainings(o *Options) (map[int]trainingJob, error) {
 		at := fmt.Sprintf("steps[%d].training", i)
 		program, err := trainingProgram(o, t)
 		if err != nil {
-			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(at), ErrTraining, err)
+			wrong.wrong(ErrTraining, at, err)
+			continue
 		}
 		if t.MayDrop() && program.MayMiss(t.RD.Droppable) == 0 {
-			return nil, fmt.Errorf("%v: %w: droppable bytes of a job without sums of gradients of groups %s or %s: remove it",
-				o.File.Source.Pos(at+".rd.droppable"), ErrTraining, training.DataParallel, training.ExpertData)
+			wrong.wrong(ErrTraining, at+".rd.droppable", fmt.Errorf("droppable bytes of a job without sums of gradients of groups %s or %s: remove it",
+				training.DataParallel, training.ExpertData))
+			continue
 		}
 		chosen := t.Ranks
 		if len(chosen) == 0 {
 			if chosen, err = placement.Choose(o.Plan, t.Placement, len(program.Tasks), taken); err != nil {
-				return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(at), ErrTraining, err)
+				wrong.wrong(ErrTraining, at, err)
+				continue
 			}
 		}
 		ranks, err := ranksOf(o.Plan, chosen)
 		if err != nil {
-			return nil, fmt.Errorf("%v: %w: %w", o.File.Source.Pos(at+".ranks"), ErrTraining, err)
+			wrong.wrong(ErrTraining, at+".ranks", err)
+			continue
 		}
 		for _, rank := range chosen {
 			if t.Background {
@@ -66,7 +69,7 @@ func trainings(o *Options) (map[int]trainingJob, error) {
 		}
 		found[i] = trainingJob{program, ranks}
 	}
-	return found, nil
+	return found, wrong.err()
 }
 
 // trainingProgram is that of a job's model or trace.
@@ -74,11 +77,8 @@ func trainingProgram(o *Options, t *spec.Training) (*training.Program, error) {
 	if t.Model != nil {
 		return training.Compile(t.Model, training.Scale{Bytes: t.BytesScale, Times: t.TimeScale})
 	}
-	name := t.Trace
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(filepath.Dir(o.Path), name)
-	}
-	return trace.Read(name, trace.Options{Ranks: max(t.World, len(t.Ranks)), Scale: training.Scale{Bytes: t.BytesScale, Times: t.TimeScale}})
+	program, err := trace.Read(besideFile(o, t.Trace), trace.Options{Ranks: max(t.World, len(t.Ranks)), Scale: training.Scale{Bytes: t.BytesScale, Times: t.TimeScale}})
+	return program, inFile("trace", err)
 }
 
 // ranksOf are ranks of the testbed, numbered as the job's.
@@ -105,11 +105,16 @@ func (s *session) ordinal(index int) (above int) {
 	return above
 }
 
+// trainingJob is what the workers of a training job do.
+func (s *session) trainingJob(index int, t *spec.Training) worker.Job {
+	job := s.job(index, t.Name, t.Transport)
+	job.Kind, job.Training, job.Iterations, job.Warmup = worker.Training, s.trainings[index].program, t.Iterations, t.Warmup
+	return job
+}
+
 func (s *session) training(ctx context.Context, index int, t *spec.Training) error {
 	planned := s.trainings[index]
-	job := s.job(index, t.Name, t.Transport)
-	job.Kind, job.Training, job.Iterations, job.Warmup = worker.Training, planned.program, t.Iterations, t.Warmup
-	result, wanted, err := s.runJob(ctx, index, job)
+	result, wanted, err := s.runJob(ctx, index, s.trainingJob(index, t))
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func TestJobsThatCannotBeOnTheTestbed(t *testing.T) {
 		{"taken", "  - training: {name: a, background: true, trace: good.cm}\n  - training: {name: b, trace: good.cm}\n", "file.yaml:5:5: training job: place 2 ranks: the testbed has 2, and jobs beside this one have 2"},
 		{"nothing to leave out", "  - training: {name: a, trace: good.cm, transport: rd, rd: {droppable: 2%}}\n", "file.yaml:4:72: training job: droppable bytes of a job without sums of gradients"},
 		{"no such rank", "  - training: {name: a, trace: good.cm, ranks: [0, 2]}\n", "the job needs rank 2, and the testbed has 2 ranks"},
-		{"no trace", "  - training: {name: a, trace: none.cm}\n", "none.cm: no such file"},
+		{"no trace", "  - training: {name: a, trace: none.cm}\n", "file.yaml:4:32: training job: "},
 		{"wrong trace", "  - training: {name: a, trace: wrong.cm}\n", "wrong.cm:3: node 1 sends to itself"},
 		{"too large", "  - training: {name: a, model: {layers: 1, hidden: 65536, sequence: 32, tflops: 1, dp: 2}}\n", "want a multiple of 4 up to"},
 	} {

@@ -68,7 +68,8 @@ func (s *session) basePort(ordinal int) int {
 	return basePort(ordinal, len(s.plan.Ranks)*channels)
 }
 
-func (s *session) workload(ctx context.Context, index int, w *spec.Workload) error {
+// workloadJob is what the workers of a workload do, but for the switch that adds up.
+func (s *session) workloadJob(index int, w *spec.Workload) (worker.Job, error) {
 	job := s.job(index, w.Name, w.Transport)
 	job.Kind, job.Algorithm, job.Size, job.Iterations, job.Warmup = w.Kind, w.Algorithm, w.Size, w.Iterations, w.Warmup
 	job.Skew, job.Seed, job.Type, job.Op, job.Root, job.Schedule = w.Skew, s.plan.Seed, element.Type(w.Type), element.Op(w.Op), w.Root, s.algorithms[index]
@@ -82,13 +83,21 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	if w.Sizes != nil {
 		sizes, err := sizes(w, len(s.plan.Ranks))
 		if err != nil {
-			return err
+			return job, err
 		}
 		job.Sweep, job.InPlace = &worker.Sweep{Sizes: sizes, Checks: sweepChecks, Average: worker.MeanRank}, inPlaceToo(w, job.Schedule)
 	}
 	if w.Channels > 0 {
 		job.Channels = worker.Channels(s.plan, job.Ranks, w.Channels)
 		job.ChannelSends = worker.SendsOf(s.plan, job.Channels)
+	}
+	return job, nil
+}
+
+func (s *session) workload(ctx context.Context, index int, w *spec.Workload) error {
+	job, err := s.workloadJob(index, w)
+	if err != nil {
+		return err
 	}
 	if w.Algorithm == spec.InNetwork {
 		a, release, err := s.aggregator(ctx, w, job.Ranks)

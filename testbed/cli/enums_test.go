@@ -57,7 +57,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 	soft := func(change func(p *plan.Plan, value string)) func(string) error {
 		return func(value string) error {
 			p := plantest.Compile(t, "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n"+
-				"  switch: {kind: soft, buffer: 8MB, ecn: {kmin: 1KB, kmax: 2KB, pmax: 1}, gfc: {kind: buffer, priorities: [3]}}\n  links: {default: {rate: 1gbit, delay: 5us}}\n")
+				"  switch: {kind: soft, buffer: 8MB, ecn: {kmin: 1KB, kmax: 2KB, pmax: 100%}, gfc: {kind: buffer, priorities: [3]}}\n  links: {default: {rate: 1gbit, delay: 5us}}\n")
 			change(p, value)
 			_, err := softswitch.New(p, softswitch.Options{Memory: 1 << 20})
 			return err

@@ -14,6 +14,7 @@ import (
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/picture"
 	"railbed/testbed/rundir"
+	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
 
@@ -49,6 +50,8 @@ down and still writes the results; a second one kills the testbed first.`,
 			if err != nil {
 				return err
 			}
+			never, hardly := engine.Provable(o)
+			a.warn(append(never, hardly...)) // what else the file asks can still be proved
 			return a.run(cmd.Context(), o)
 		},
 	}
@@ -93,7 +96,7 @@ func (a *app) run(ctx context.Context, o engine.Options) error {
 	}
 	made, err := engine.Run(ctx, o)
 	line.clear()
-	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, engine.ErrResults) || errors.Is(err, engine.ErrRates) || errors.Is(err, engine.ErrAlgorithm) || errors.Is(err, engine.ErrTraining) || errors.Is(err, engine.ErrMessages) {
+	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, engine.ErrResults) || errors.As(err, new(spec.Problems)) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	if err != nil {

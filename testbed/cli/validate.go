@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/scenarios/engine"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
@@ -54,8 +55,13 @@ func newValidateCommand(a *app) *cobra.Command {
 
   file:line:column: what is wrong; what would be right
 
-It looks at nothing on the host and changes nothing. FILE may be - for standard
-input. The exit code is 2 if any file has a problem.`,
+Algorithms, traces, matrices, sizes, requests and rates that the steps name are read
+and proved as run does it. A check that can never pass, by what the fabric and the
+capture are, is a problem. One that will probably not pass is a warning, printed in
+the same way, as is an archive or folder of a container that is not there yet;
+warnings leave the exit code 0. Validate changes nothing. FILE may be - for
+standard input, and names are then relative to the current directory. The exit code
+is 2 if any file has a problem.`,
 		Example: `  railbed validate scenarios/*.yaml
   railbed generate fat-tree --param k=4 | railbed validate -
   railbed validate -o json cluster.yaml | jq '.[].problems'`,
@@ -77,6 +83,8 @@ type validation struct {
 	Links    int           `json:"links"`
 	Ranks    int           `json:"ranks"`
 	Problems spec.Problems `json:"problems,omitempty"`
+	// Warnings are about checks that will probably not pass.
+	Warnings spec.Problems `json:"warnings,omitempty"`
 }
 
 func (a *app) validate(files []string) error {
@@ -111,6 +119,9 @@ func (a *app) validateFile(file string) (validation, error) {
 	if err == nil {
 		p, err = plan.Compile(testbed)
 	}
+	if err == nil {
+		v.Warnings, err = engine.Validate(engine.Options{File: testbed, Plan: p, Path: file})
+	}
 	if err != nil {
 		if !errors.As(err, &v.Problems) {
 			return v, err
@@ -122,7 +133,16 @@ func (a *app) validateFile(file string) (validation, error) {
 	return v, nil
 }
 
+// warn prints what will probably not pass.
+func (a *app) warn(warnings spec.Problems) {
+	for _, w := range warnings {
+		w.What = "warning: " + w.What
+		fmt.Fprintln(a.stderr, w.Error())
+	}
+}
+
 func (a *app) printValidation(v validation) {
+	a.warn(v.Warnings)
 	if !v.OK {
 		fmt.Fprintln(a.stderr, v.Problems.Error())
 		return

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"railbed/capture/verify"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
-	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
 )
@@ -27,8 +25,8 @@ type verifyFlags struct {
 	tolerance, minShare         string
 	fidelity                    string
 	mtu                         int
-	// named are checks in the words of files.
-	named []string
+	// named are checks in the words of files, taps the ports of interfaces.
+	named, taps []string
 	// asked reports whether the user gave a flag.
 	asked func(flag string) bool
 }
@@ -38,6 +36,9 @@ type verifyReport struct {
 	Verdict verdict.Verdict `json:"verdict"`
 	Capture verify.Summary  `json:"capture"`
 	Checks  []verify.Result `json:"checks"`
+	// NotInPlan are interfaces of the capture that are no ports of the plan, and so in no
+	// check.
+	NotInPlan []string `json:"not_in_plan,omitempty"`
 }
 
 func newVerifyCommand(a *app) *cobra.Command {
@@ -46,7 +47,8 @@ func newVerifyCommand(a *app) *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Judge a capture: what crossed each switch, link and NIC",
 		Long: `Verify reads a pcapng or pcap file once and judges it. FILE may be - for standard
-input, and any tool's capture whose interfaces are named NODE:PORT.
+input, and any tool's capture. Railbed names interfaces NODE:PORT; --tap says which port
+another interface is, by its name or, where it has none, by its number from 0 on.
 
 With --testbed-file or --plan it knows the cluster, and checks that every switch
 passed on what it received, that equal-cost paths share the load, that no link
@@ -71,7 +73,8 @@ code 5.`,
 		Example: `  railbed verify out/run.pcapng --testbed-file scenarios/quickstart.yaml
   railbed verify out/run.pcapng --plan out/plan.json --check 'drops: {reason: tail, count: "== 0"}' --check 'lossless: {}'
   railbed plan -o json cluster.yaml > plan.json && railbed verify x.pcapng --plan plan.json -o json
-  railbed verify somebody.pcap --mtu 1500`,
+  railbed verify somebody.pcap --mtu 1500
+  railbed verify tcpdump.pcapng --plan plan.json --tap eth0=h0:eth0 --tap eth1=h1:eth0`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeCaptures,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,6 +86,7 @@ code 5.`,
 	cmd.Flags().StringArrayVar(&flags.named, "check", nil, "`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
 	cmd.Flags().StringVar(&flags.plan, "plan", "", "`FILE` with the testbed's plan, as railbed plan -o json prints it")
 	cmd.Flags().StringVar(&flags.keys, "keys", "", "`FILE` with the keys of encrypted reliable datagrams, as a workload's key-log writes it")
+	cmd.Flags().StringArrayVar(&flags.taps, "tap", nil, "`INTERFACE=NODE:PORT`: which port an interface of the capture is; may be repeated")
 	cmd.Flags().StringVar(&flags.workload, "workload", "", "JSON `FILE` that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, port, expected}]}")
 	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%", "`SHARE` by which the bytes of a rank may differ from the expected ones")
 	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%", "least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
@@ -92,6 +96,7 @@ code 5.`,
 	completeFlag(cmd, "check", oneOf(verify.Examples()...))
 	completeFlag(cmd, "plan", completeJSON)
 	completeFlag(cmd, "keys", completeAnyFile)
+	completeFlag(cmd, "tap", completeTaps(a, &flags))
 	completeFlag(cmd, "workload", completeJSON)
 	completeFlag(cmd, "fidelity", oneOf(verify.Faithful, verify.Degraded))
 	return cmd
@@ -119,15 +124,27 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	for _, check := range checks {
 		judges = append(judges, check.Check)
 	}
+	taps, err := parseTaps(flags.taps, p)
+	if err != nil {
+		return err
+	}
 	keys, err := readKeys(flags.keys)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	results, summary, err := verify.Run(cmd.Context(), in, verify.Options{Plan: p, Keys: keys}, judges...)
+	results, summary, err := verify.Run(cmd.Context(), in, verify.Options{Plan: p, Keys: keys, Taps: taps}, judges...)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
+	if p == nil {
+		if err := unknownPorts(checks, summary); err != nil {
+			return &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+	}
 	judged := verifyReport{Capture: summary, Checks: results}
+	if judged.NotInPlan, err = unknownTaps(summary, taps, p); err != nil {
+		return err
+	}
 	var verdicts []verdict.Verdict
 	for i, result := range results {
 		if checks[i].title != "" {
@@ -208,6 +225,8 @@ func readJSON(name string, into any) error {
 type titled struct {
 	verify.Check
 	title string
+	// asked is the check as it was written, nil where it was not.
+	asked *writtenCheck
 }
 
 // checks are those that the flags name or, when they name none, have what is
@@ -240,7 +259,7 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 		return titled{Check: check}
 	}
 	if len(f.named) > 0 {
-		checks, err := namedChecks(f.named, w)
+		checks, err := namedChecks(f.named, w, p)
 		if f.asked("mtu") {
 			checks = append(checks, titled{Check: verify.NewMTU(f.mtu)})
 		}
@@ -259,37 +278,6 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 	}
 	if w != nil {
 		checks = append(checks, titled{Check: verify.NewBytesPerRank(*w, tolerance)}, titled{Check: verify.NewRankNIC(*w)})
-	}
-	return checks, nil
-}
-
-// namedChecks makes the checks that are written as in files. The workload is nil
-// when none is known.
-func namedChecks(texts []string, w *verify.Workload) ([]titled, error) {
-	sources := verify.Sources{Traffic: func(name string) (verify.Workload, error) {
-		switch {
-		case w == nil:
-			return verify.Workload{}, errors.New("give --workload, the file that says which packets are the workload's")
-		case name != "" && name != w.Name:
-			return verify.Workload{}, fmt.Errorf("--workload is of %q, not of %q", w.Name, name)
-		}
-		return *w, nil
-	}}
-	sources.Crossing = func(name string) (verify.Crossing, error) {
-		w, err := sources.Traffic(name)
-		return w.Crossing(), err
-	}
-	var checks []titled
-	for _, text := range texts {
-		asked, err := spec.ParsePacketsCheck("--check", text)
-		if err != nil {
-			return nil, usage("%w", err)
-		}
-		check, err := verify.New(asked, sources)
-		if err != nil {
-			return nil, usage("--check %s: %w", asked.Kind(), err)
-		}
-		checks = append(checks, titled{check, verify.Title(asked)})
 	}
 	return checks, nil
 }
@@ -313,6 +301,9 @@ func (a *app) printVerify(name string, r verifyReport) {
 	}
 	if r.Capture.Note != "" {
 		fmt.Fprintf(a.stdout, "; %s", r.Capture.Note)
+	}
+	if len(r.NotInPlan) > 0 {
+		fmt.Fprintf(a.stdout, "; not of the plan, and in no check: %s", shortened(r.NotInPlan))
 	}
 	fmt.Fprint(a.stdout, "\n\n")
 	rows := a.newTable("check", "verdict", "found")

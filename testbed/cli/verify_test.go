@@ -14,8 +14,8 @@ import (
 	"railbed/testbed/verdict"
 )
 
-// writeCapture makes a capture of one frame of the given length at one tap, with
-// comments of a switch.
+// writeCapture makes a capture of one frame of the given length at the first of some taps,
+// with comments of a switch.
 func writeCapture(t *testing.T, tap string, length int, comments ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -23,8 +23,10 @@ func writeCapture(t *testing.T, tap string, length int, comments ...string) stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.AddInterface(pcapng.Interface{Name: tap, LinkType: pcapng.LinkEthernet}); err != nil {
-		t.Fatal(err)
+	for _, name := range strings.Split(tap, ",") {
+		if _, err := w.AddInterface(pcapng.Interface{Name: name, LinkType: pcapng.LinkEthernet}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	packet := pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: length}
 	for _, comment := range comments {
@@ -78,6 +80,7 @@ func TestVerify(t *testing.T) {
 		"no file":            {[]string{short + "x"}, 2, "no such file"},
 		"not a capture":      {[]string{testbed}, 2, "neither pcapng nor pcap"},
 		"not a ratio":        {[]string{short, "--min-share", "2"}, 2, "--min-share"},
+		"a bare ratio":       {[]string{short, "--tolerance", "1"}, 2, "--tolerance: ratio \"1\": want 1% or 100%, as a bare number does not say which"},
 		"no such fidelity":   {[]string{short, "--fidelity", "good"}, 2, "want faithful or degraded"},
 		"two clusters":       {[]string{short, "--plan", "x", "--testbed-file", "y"}, 2, "give one of them"},
 		"workload not known": {[]string{short, "--workload", testbed}, 2, testbed},
@@ -123,7 +126,7 @@ func TestVerifyReadsPlans(t *testing.T) {
 // TestVerifyKnowsTheChecksOfFiles gives each check that a scenario file can ask for
 // to "railbed verify".
 func TestVerifyKnowsTheChecksOfFiles(t *testing.T) {
-	capture := writeCapture(t, "h0:eth0", 100)
+	capture := writeCapture(t, "h0:eth0,leaf1:p0", 100)
 	workload := filepath.Join(t.TempDir(), "ar.json")
 	text := `{"name": "ar", "ranks": [{"rank": 0, "node": "h0", "nic": "eth0", "addr": "10.0.0.1", "port": 7000, "expected": "1KB"}]}`
 	if err := os.WriteFile(workload, []byte(text), 0o600); err != nil {
@@ -158,13 +161,23 @@ func TestVerifyKnowsTheChecksOfFiles(t *testing.T) {
 func TestVerifyNamedChecks(t *testing.T) {
 	whole := writeCapture(t, "leaf1:p0", 100)
 	dropped := writeCapture(t, "leaf1:p0", 2000, "railbed verdict=drop reason=tail depth=9000")
+	file := filepath.Join(t.TempDir(), "x.yaml")
+	workload := filepath.Join(t.TempDir(), "ar.json")
+	for name, text := range map[string]string{
+		file:     "name: x\nfabric: {topology: single-switch, params: {hosts: 2}}\n",
+		workload: `{"name": "ar", "ranks": [{"rank": 0, "node": "h0", "nic": "eth0", "addr": "10.0.0.1", "port": 7000, "expected": "1KB"}]}`,
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	none, some := `drops: {reason: tail, count: "== 0"}`, `drops: {reason: tail, count: ">= 1"}`
 	for name, c := range map[string]struct {
 		args []string
 		code int
 		says string
 	}{
-		"none dropped":         {[]string{whole, "--check", none}, verdict.ExitPass, "drops tail"},
+		"none dropped":         {[]string{whole, "--check", none}, verdict.ExitInconclusive, "without a plan it is not known whether leaf1:p0 record drops"},
 		"one dropped":          {[]string{dropped, "--check", none}, verdict.ExitFail, "packets dropped: 1, want == 0"},
 		"as was wanted":        {[]string{dropped, "--check", some}, verdict.ExitPass, "1 packets were dropped for reason tail"},
 		"two of them":          {[]string{dropped, "--check", some, "--check", none}, verdict.ExitFail, "FAIL"},
@@ -176,6 +189,14 @@ func TestVerifyNamedChecks(t *testing.T) {
 		"a wrong bound":        {[]string{whole, "--check", `drops: {count: "1"}`}, verdict.ExitUsage, "want >=, >, <=, < or =="},
 		"two in one":           {[]string{whole, "--check", "{deadlock: none, lossless: {}}"}, verdict.ExitUsage, "exactly one"},
 		"nothing":              {[]string{whole, "--check", ""}, verdict.ExitUsage, "want one of bytes-per-rank"},
+		"no reason of drops":   {[]string{dropped, "--check", `drops: {reason: overflow, count: "== 0"}`}, verdict.ExitUsage, `--check:1:17: packets.drops.reason "overflow" does not exist; want one of tail, buffer`},
+		"no such tap":          {[]string{whole, "--check", `pauses: {at: nosuch, count: "== 0"}`}, verdict.ExitUsage, `--check:1:14: "nosuch" is no tap of the capture; want one of leaf1:p0`},
+		"the second's tap":     {[]string{whole, "--check", "deadlock: none", "--check", `pauses: {at: "leaf2:*", count: "== 0"}`}, verdict.ExitUsage, `--check 2:1:14: "leaf2:*" is no tap of the capture; want one of leaf1:p0`},
+		"a tap of the capture": {[]string{whole, "--check", `drops: {at: "leaf?:p*", count: "== 0"}`}, verdict.ExitInconclusive, "drops leaf?:p*"},
+		"no tap of the plan":   {[]string{whole, "--testbed-file", file, "--check", `pauses: {at: nosuch, count: "== 0"}`}, verdict.ExitUsage, `--check:1:14: "nosuch" is no tap; want "all", "nics", "switches", a node, a switch or node:port`},
+		"no node of the plan":  {[]string{whole, "--testbed-file", file, "--check", `lossless: {from: "h*", to: h9}`}, verdict.ExitUsage, `--check:1:28: "h9" is no node; did you mean "h0"?`},
+		"no switch":            {[]string{whole, "--testbed-file", file, "--check", `conservation: "spine*"`}, verdict.ExitUsage, `--check:1:15: "spine*" is no switch; want the name of a switch or a pattern`},
+		"no such workload":     {[]string{whole, "--workload", workload, "--check", "rank-nic: ra"}, verdict.ExitUsage, `--check:1:11: workload "ra" does not exist; want ar`},
 		"no workload":          {[]string{whole, "--check", "rank-nic: ar"}, verdict.ExitUsage, "give --workload"},
 	} {
 		code, stdout, stderr := railbed("", append([]string{"verify"}, c.args...)...)

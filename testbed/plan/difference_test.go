@@ -23,7 +23,7 @@ func TestCompare(t *testing.T) {
 		{"name: t\n", "name: t\nnodes: {h3: {ranks: 2}}\n", 0, []string{"node h3: ranks 1, want 2"}},
 		{"name: t\n", "name: t\nnodes: {h1: {env: {KEY: s3cret}, sysctls: {net.core.somaxconn: 9}}}\n", 0, []string{"node h1: env.KEY differs; sysctls.net.core.somaxconn none, want 9"}},
 		{"name: t\n", "name: t\nseed: 9\n", 0, []string{"seed 1, want 9"}},
-		{"2}, links", "2}, switch: {buffer: 1MB, ecn: {kmin: 40KB, kmax: 160KB, pmax: 0.2}}, links", 8,
+		{"2}, links", "2}, switch: {buffer: 1MB, ecn: {kmin: 40KB, kmax: 160KB, pmax: 20%}}, links", 8,
 			[]string{"switch leaf1, leaf2, spine1, spine2: buffer 2MB, want 1MB; ecn.kind none, want red; ecn.kmax none, want 160KB; ecn.kmin none, want 40KB; ecn.pmax none, want 20%"}},
 		{"2}, links", "2}, switches: {leaf1: {load-balance: spray}}, links", 0, []string{"switch leaf1: load-balance flow, want spray"}},
 		{"name: t\n", "name: t\naddressing: {loopbacks4: 10.9.0.0/16}\n", 0, []string{"node h0, h1, h2, h3: other addresses, routes or ports", "switch leaf1, leaf2, spine1, spine2: other addresses"}},

@@ -162,15 +162,15 @@ func precedence[T any](entries spec.Ordered[T], name, class string) []string {
 // silently change nothing.
 func (c *compiler) checkOverrides() {
 	f := &c.t.Fabric
-	nodes, switches, links := c.names()
+	w := c.words()
 	report := func(kind, path string, unmatched, names []string) {
 		for _, key := range unmatched {
-			c.wrongKey(fmt.Sprintf("%s[%q]", path, key), c.wantName(key, kind, names), "%q is no %s", key, kind)
+			c.wrongKey(fmt.Sprintf("%s[%q]", path, key), wantName(key, kind, names), "%q is no %s", key, kind)
 		}
 	}
-	report("node", "nodes", c.t.Nodes.Unmatched(nodes...), nodes)
-	report("switch", "fabric.switches", f.Switches.Unmatched(switches...), switches)
-	report("link", "fabric.links", f.Links.Unmatched(append([]string{spec.HostLink, spec.FabricLink}, links...)...), links)
+	report("node", "nodes", c.t.Nodes.Unmatched(w.nodes...), w.nodes)
+	report("switch", "fabric.switches", f.Switches.Unmatched(w.switches...), w.switches)
+	report("link", "fabric.links", f.Links.Unmatched(append([]string{spec.HostLink, spec.FabricLink}, w.links...)...), w.links)
 }
 
 // addRanks numbers the ranks, by node and then by rank of the node.

@@ -144,6 +144,26 @@ var wrongFiles = []wrongFile{
 		`f:6:25: "h9" is no tap; did you mean "h0"?`,
 		`f:6:29: "leaf1:p9" is no tap; did you mean "leaf1:p0"?`,
 		`f:6:41: "x*" is no tap; want "all", "nics", "switches", a node, a switch or node:port`}},
+	{"taps that match only words for taps", leafSpineFile("steps:", "  - capture: {at: ['n*', 'a??'], file: a.pcapng}"), []string{
+		`f:6:20: "n*" is no tap; want "all", "nics", "switches", a node, a switch or node:port`,
+		`f:6:26: "a??" is no tap; want "all", "nics", "switches", a node, a switch or node:port`}},
+	{"words of checks", leafSpineFile("steps:", "  - capture: {at: [all], file: a.pcapng}", "checks:",
+		"  - packets: {marks: {at: leaf9, from: x, to: 'y*', share: '>= 1%'}}", "  - packets: {drops: {at: 'leaf1:q*', from: leaf1, count: '== 0'}}",
+		"  - packets: {lossless: {from: h9, to: spine1}}", "  - packets: {trims: {at: nosuch}}", "  - packets: {pauses: {at: 'n*', count: '== 0', order: ['leaf1:p0', 'leaf9:*']}}",
+		"  - packets: {reordering: {to: h9, share: '<= 1%'}}", "  - packets: {outage: {from: h9, longest: '<= 1s'}}", "  - packets: {queue-depth: {at: 'a*', max: '<= 1KB'}}"), []string{
+		`f:8:27: "leaf9" is no tap; did you mean "leaf1"?`,
+		`f:8:40: "x" is no node; want the name of a node or a pattern that matches one, such as "h0"`,
+		`f:8:47: "y*" is no node; want the name of a node or a pattern that matches one, such as "h0"`,
+		`f:9:27: "leaf1:q*" is no tap; want node:port, such as "h0:eth0"`,
+		`f:9:45: "leaf1" is no node; want the name of a node or a pattern that matches one, such as "h0"`,
+		`f:10:32: "h9" is no node; did you mean "h0"?`,
+		`f:10:40: "spine1" is no node; want the name of a node or a pattern that matches one, such as "h0"`,
+		`f:11:27: "nosuch" is no tap; want "all", "nics", "switches", a node, a switch or node:port`,
+		`f:12:28: "n*" is no tap; want "all", "nics", "switches", a node, a switch or node:port`,
+		`f:12:69: "leaf9:*" is no tap; want node:port, such as "h0:eth0"`,
+		`f:13:32: "h9" is no node; did you mean "h0"?`,
+		`f:14:30: "h9" is no node; did you mean "h0"?`,
+		`f:15:33: "a*" is no tap; want "all", "nics", "switches", a node, a switch or node:port`}},
 	{"command on no node", leafSpineFile("steps:", "  - exec: {nodes: [h0, h44], command: [true]}"), []string{
 		`f:6:24: "h44" is no node; want the name of a node or a pattern that matches one, such as "h0"`}},
 	{"command in a switch", leafSpineFile("steps:", "  - exec: {nodes: ['leaf*'], command: [true]}", "  - exec: {nodes: [h0], command: [true], ends: [bgpd]}"), []string{

@@ -21,7 +21,8 @@ func (t *Testbed) Check() error { return t.check(nil).Err() }
 // check leaves out what would repeat a problem with one of the wrong paths.
 func (t *Testbed) check(wrong map[string]bool) Problems {
 	c := newChecker(t, wrong)
-	for _, name := range t.workloads() {
+	c.named, c.runs = t.workloads(), t.stacks()
+	for _, name := range c.named {
 		c.workloads[name] = true
 	}
 	c.constraints(reflect.ValueOf(t).Elem(), "")
@@ -49,7 +50,9 @@ type checker struct {
 	problems Problems
 	// wrong are the paths that were reported, holders all that hold one.
 	wrong, holders map[string]bool
-	workloads      map[string]bool
+	// named and runs are the names of workloads and of stacks' runs, in order.
+	named, runs []string
+	workloads   map[string]bool
 }
 
 // broken reports whether a value inside the path was reported.

@@ -120,7 +120,7 @@ func (c *checker) workloadNamed(path, name string) {
 	}
 	want := "add a workload to the steps"
 	if len(c.workloads) > 0 {
-		_, want = suggest(name, c.t.workloads())
+		_, want = suggest(name, c.named)
 	}
 	c.report(path, fmt.Sprintf("workload %q does not exist", clipped(name)), want)
 }

@@ -29,29 +29,37 @@ func (p *PacketsCheck) Kind() string {
 	return ""
 }
 
+// PacketsPath is the path of a check that ParsePacketsCheck read.
+const PacketsPath = "packets"
+
 // ParsePacketsCheck reads a check in the words of files, such as
-// "drops: {reason: tail, count: \">= 1\"}", which errors call by the name. Its
-// errors are Problems. Workloads, nodes and ports need not exist.
-func ParsePacketsCheck(name, text string) (*PacketsCheck, error) {
+// "drops: {reason: tail, count: \">= 1\"}", which errors call by the name. The source has the
+// positions in the text. Its errors are Problems. Where workloads are given, the check names
+// one of them; otherwise workloads need not exist. Nodes, switches and ports are for
+// package plan.
+func ParsePacketsCheck(name, text string, workloads ...string) (*PacketsCheck, *Source, error) {
 	if strings.TrimSpace(text) == "" {
-		return nil, Problems{{File: name, What: "is empty", Want: "want one of " + strings.Join(packetChecks, ", ")}}
+		return nil, nil, Problems{{File: name, What: "is empty", Want: "want one of " + strings.Join(packetChecks, ", ")}}
 	}
 	root, err := ParseTree(name, []byte(text))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	const at = "packets"
 	check := new(PacketsCheck)
-	d := &decoder{source: &Source{File: name, values: map[string]mark{at: markOf(root, root)}}, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
-	d.decode(root, reflect.ValueOf(check).Elem(), target{path: at})
-	d.wrong["steps"] = true // there are none that could name a workload
+	d := &decoder{source: &Source{File: name, values: map[string]mark{PacketsPath: markOf(root, root)}}, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d.decode(root, reflect.ValueOf(check).Elem(), target{path: PacketsPath})
+	d.wrong["steps"] = len(workloads) == 0 // there are none that could name a workload
 	c := newChecker(&Testbed{Source: d.source}, d.wrong)
-	c.constraints(reflect.ValueOf(check).Elem(), at)
-	c.packets(at, check)
-	if err := append(d.problems, c.problems...).Err(); err != nil {
-		return nil, err
+	c.named, c.runs = workloads, workloads
+	for _, workload := range workloads {
+		c.workloads[workload] = true
 	}
-	return check, nil
+	c.constraints(reflect.ValueOf(check).Elem(), PacketsPath)
+	c.packets(PacketsPath, check)
+	if err := append(d.problems, c.problems...).Err(); err != nil {
+		return nil, nil, err
+	}
+	return check, d.source, nil
 }
 
 // Sentences of PacketsCheck.That.
@@ -86,8 +94,8 @@ type DropsCheck struct {
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
 	// To are the nodes that the flows go to. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
-	// Reason is the only one that counts, such as tail. Default: any.
-	Reason string `yaml:"reason,omitempty" json:"reason,omitempty"`
+	// Reason is the only one that counts, as captures record it. Default: any.
+	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused"`
 	// Count is how many, such as ">= 1" or "== 0".
 	Count string `yaml:"count" json:"count"`
 }

@@ -27,9 +27,9 @@ var unitForms = map[reflect.Type]jsonschema.Schema{
 	reflect.TypeFor[units.Rate]():     {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)? ?(k|[mM]|[gG]|[tT])?bit(/s)?$`, Description: "A bit rate such as 1gbit."},
 	reflect.TypeFor[units.Bytes]():    {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`, Description: "A size such as 40KB or 16MiB."},
 	reflect.TypeFor[units.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`, Description: "A duration such as 10us."},
-	reflect.TypeFor[units.Ratio](): {Description: "A share such as 0.1%, 0.001 or 1/1000.", AnyOf: []*jsonschema.Schema{
-		{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?)?$`},
-		{Type: "number", Minimum: "0", Maximum: "1"},
+	reflect.TypeFor[units.Ratio](): {Description: "A share such as 0.1% or 1/1000; of bare numbers 0 alone.", AnyOf: []*jsonschema.Schema{
+		{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?)|0+(\.0+)?)$`},
+		{Type: "number", Minimum: "0", Maximum: "0"},
 	}},
 	reflect.TypeFor[units.Factor](): {Description: "A number above 0 such as 0.5, 8 or 1/3.", AnyOf: []*jsonschema.Schema{
 		{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(/[0-9]+(\.[0-9]+)?)?$`},
@@ -277,6 +277,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"topology":             "name: a\nfabric: {topology: ring}\n",
 		"rate":                 good + "nodes: {}\nsteps: [{link: {where: a--b, set: {rate: 1gbps}}}]\n",
 		"bare number as size":  good + "nodes: {h0: {memory: 4096}}\n",
+		"bare number as share": good + "steps: [{link: {where: a--b, set: {loss: 1}}}]\n",
 		"share above one":      good + "steps: [{link: {where: a--b, set: {loss: 2}}}]\n",
 		"mtu":                  "name: a\nfabric: {topology: explicit, links: {default: {mtu: 100}}}\n",
 		"number as text":       good + "seed: \"7\"\n",
@@ -329,7 +330,7 @@ func TestUnitPatternsAgreeWithParsers(t *testing.T) {
 		reflect.TypeFor[units.Rate]():     {"1gbit", "2.5gbit", "0bit", "1.5bit", "1", "1Gbit", "200 Mbit/s", "1Kbit", "1  gbit", "1gbit/", "1 /s", "1GBIT", "1gbit ", "1e3bit", "-1bit", ".5gbit", "1.gbit", "gbit", "8bit", "3tbit"},
 		reflect.TypeFor[units.Bytes]():    {"40KB", "16MiB", "0B", "1500", "1kB", "1.5KB", "1GiB", "B", "1TB"},
 		reflect.TypeFor[units.Duration](): {"10us", "10µs", "1.5s", "1m30s", "0s", "0", "-1s", "10", "1d", "s", "2h"},
-		reflect.TypeFor[units.Ratio]():    {"0.1%", "0.001", "1/1000", "0%", "100%", "%", "1/", "-1%", "x"},
+		reflect.TypeFor[units.Ratio]():    {"0.1%", "0.001", "1", "0", "0.0", "1/1000", "0%", "100%", "%", "1/", "-1%", "x"},
 		reflect.TypeFor[units.Factor]():   {"1", "0.5", "8", "1/3", "x", "-1", "1/", "1%", ".5", "1e3"},
 	}
 	for typ, list := range texts {

@@ -143,7 +143,7 @@ func (c *checker) stack(at string, index int, s *Stack, names map[string]string)
 
 // stackNamed checks that a check names a stack's run of this file.
 func (c *checker) stackNamed(path, name string) {
-	names := c.t.stacks()
+	names := c.runs
 	if name == "" || slices.Contains(names, name) || c.full() || c.known("steps") || c.broken("steps") {
 		return
 	}

@@ -32,27 +32,63 @@ func Load(path string) (*Testbed, error) {
 	return Decode(path, text)
 }
 
-// ReadText reads a file of at most maxFile bytes. It reads regular files only, so
-// that a device or a FIFO neither hangs nor fills memory; its errors are Problems.
+// ReadText reads a file of at most maxFile bytes, as ReadRegular does; its errors are Problems.
 func ReadText(path string) ([]byte, error) {
+	text, err := ReadRegular(path, maxFile)
+	var large *LargeError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge(path, fmt.Sprintf("has %d bytes", large.Size))
+	case errors.Is(err, errNotRegular):
+		return nil, fileProblem(path, err.Error(), "name a regular file, or - for standard input")
+	case err != nil:
+		return nil, fileProblem(path, err.Error(), "name a file that you can read, or - for standard input")
+	}
+	return text, nil
+}
+
+var errNotRegular = errors.New("not a file")
+
+// LargeError is a file with more bytes than the limit.
+type LargeError struct{ Size, Limit int64 }
+
+// Error implements error.
+func (e *LargeError) Error() string {
+	return fmt.Sprintf("has %d bytes; want at most %d", e.Size, e.Limit)
+}
+
+// ReadRegular reads a regular file of at most so many bytes. A device or a FIFO is an error,
+// so that neither hangs nor fills memory. The errors do not name the file.
+func ReadRegular(path string, most int64) ([]byte, error) {
 	// Without O_NONBLOCK the open of a FIFO waits for a writer.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fileProblem(path, "cannot be read: "+reason(err), "name a file that you can read, or - for standard input")
+		return nil, unreadableFile{err}
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return nil, fileProblem(path, "cannot be read: "+reason(err), "name a file that you can read")
+		return nil, unreadableFile{err}
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fileProblem(path, "is "+kindOf(info.Mode())+", not a file", "name a regular file, or - for standard input")
+		return nil, fmt.Errorf("is %s, %w", kindOf(info.Mode()), errNotRegular)
 	}
-	if info.Size() > maxFile {
-		return nil, tooLarge(path, fmt.Sprintf("has %d bytes", info.Size()))
+	if info.Size() > most {
+		return nil, &LargeError{info.Size(), most}
 	}
-	return ReadTextFrom(path, file)
+	text, err := io.ReadAll(io.LimitReader(file, most+1)) // it may grow
+	if err != nil {
+		return nil, unreadableFile{err}
+	}
+	return text, nil
 }
+
+// unreadableFile is an error of the system with a file whose name the message leaves out.
+type unreadableFile struct{ error }
+
+func (e unreadableFile) Error() string { return "cannot be read: " + reason(e.error) }
+
+func (e unreadableFile) Unwrap() error { return e.error }
 
 // ReadTextFrom reads what the reader gives, which errors call by the name; of more
 // than maxFile bytes it gives one more, at which decoding stops.

@@ -27,7 +27,7 @@ const (
   links: {default: {rate: 100gbit, mtu: %d}}
 `
 	fullSwitch = `
-  switch: {kind: soft, buffer: 8MB, ecn: {kmin: 100KB, kmax: 400KB, pmax: 0.1}, pfc: {priorities: [3]}}
+  switch: {kind: soft, buffer: 8MB, ecn: {kmin: 100KB, kmax: 400KB, pmax: 10%%}, pfc: {priorities: [3]}}
   links: {default: {rate: 100gbit, mtu: %d}}
 `
 )

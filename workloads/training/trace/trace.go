@@ -6,11 +6,13 @@ package trace
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
+	"railbed/testbed/spec"
 	"railbed/workloads/training"
 )
 
@@ -56,14 +58,11 @@ func Read(path string, o Options) (*training.Program, error) {
 }
 
 func load(path string) ([]byte, error) {
-	info, err := os.Stat(path)
+	text, err := spec.ReadRegular(path, maxFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s %w", path, err)
 	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%s: %d bytes, want at most %d", path, info.Size(), maxFile)
-	}
-	return os.ReadFile(path)
+	return text, nil
 }
 
 func readChakraFiles(path string, o Options) (*training.Program, error) {
@@ -75,7 +74,7 @@ func readChakraFiles(path string, o Options) (*training.Program, error) {
 	for rank := 0; rank <= training.MaxRanks; rank++ {
 		name := fmt.Sprintf("%s.%d.et", prefix, rank)
 		content, err := load(name)
-		if rank > 0 && os.IsNotExist(err) {
+		if rank > 0 && errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 		if err != nil {
@@ -89,7 +88,7 @@ func readChakraFiles(path string, o Options) (*training.Program, error) {
 		if err := d.Decode(&groups); err != nil {
 			return nil, fmt.Errorf("%s.json: byte %d: %w: want groups of ranks, as in {\"tp0\": [0, 1]}", prefix, d.InputOffset(), err)
 		}
-	} else if !os.IsNotExist(err) {
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return ReadChakra(files, groups, o)

@@ -1,0 +1,221 @@
+package proof
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"railbed/fabric/softswitch"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// check looks at what a check of packets needs.
+func (l *prover) check(path string, c *spec.PacketsCheck) {
+	path += "." + c.Kind()
+	if (c.Trims != nil || c.Pauses != nil || c.Deadlock != "" || c.QueueDepth != nil) && !l.plan.Soft() {
+		l.never(path, "want fabric: {switch: {kind: soft}}, whose ports record it", "%s is of soft switches, and the testbed has none", c.Kind())
+		return
+	}
+	l.filtered(path, c)
+	switch {
+	case c.Conservation != "":
+		l.seen(path, l.which(func(p *port) bool { return !p.nic && spec.Match(c.Conservation, p.node) }), true)
+	case c.PathSpread != nil:
+		l.pathSpread(path, c.PathSpread)
+	case c.Marks != nil:
+		l.marks(path, c.Marks)
+	case c.Drops != nil:
+		l.drops(path, c.Drops)
+	case c.Trims != nil:
+		l.trims(path, c.Trims)
+	case c.Pauses != nil:
+		l.pauses(path, c.Pauses)
+	case c.Deadlock != "":
+		l.deadlock(path, c.Deadlock)
+	case c.QueueDepth != nil:
+		l.queueDepth(path, c.QueueDepth)
+	case c.Lossless != nil:
+		l.ends(path, c.Lossless.From, c.Lossless.To)
+	case c.Reordering != nil:
+		l.ends(path, c.Reordering.From, c.Reordering.To)
+	case c.Outage != nil:
+		l.ends(path, c.Outage.From, c.Outage.To)
+	case c.RailLocal != "":
+		between := l.which(func(p *port) bool {
+			link := l.plan.Link(p.at.Link)
+			return link != nil && link.Class == spec.FabricLink
+		})
+		if len(between) == 0 {
+			l.never(path, "remove the check", "rail-local needs a link between switches, and there is none")
+		}
+		l.seen(path, between, true)
+		l.seen(path, l.which(isNIC), true)
+	case c.PartialSums != "":
+		l.seen(path, l.which(func(p *port) bool { return !p.nic }), true)
+	case c.That != "":
+		l.speaks(path, "rd")
+		l.encrypted(path)
+		l.seen(path, l.which(isNIC), true)
+	case c.RoCE != nil:
+		l.roce(path, c.RoCE)
+	case c.Pacing != nil:
+		l.speaks(path, "rd")
+		l.seen(path, l.which(isNIC), true)
+	default: // bytes-per-rank, rank-nic, crossed
+		l.seen(path, l.which(isNIC), true)
+	}
+	l.begins(path, workloadOf(c))
+}
+
+// ends holds that the NICs of the nodes are captured that flows come from and go to.
+func (l *prover) ends(path, from, to string) {
+	l.seen(path, l.which(func(p *port) bool {
+		return p.nic && (spec.Match(cmp.Or(from, "*"), p.node) || spec.Match(cmp.Or(to, "*"), p.node))
+	}), true)
+}
+
+func (l *prover) pathSpread(path string, k *spec.PathSpread) {
+	choice := l.which(func(p *port) bool {
+		return p.sw != nil && spec.Match(k.Switch, p.node) && slices.ContainsFunc(p.sw.Routes, func(r plan.Route) bool {
+			return r.Table == 0 && len(r.NextHops) > 1 && slices.ContainsFunc(r.NextHops, func(h plan.NextHop) bool { return h.Dev == p.name })
+		})
+	})
+	if len(choice) == 0 {
+		l.never(path+".switch", "want a switch with several paths of equal cost", "no switch %q has equal-cost paths", k.Switch)
+	}
+	l.seen(path, choice, true)
+}
+
+func isNIC(p *port) bool { return p.nic }
+
+// can reports whether any of the ports can do something, by what is foreseen of each.
+func (l *prover) can(ports []*port, what func(softswitch.Foreseen) bool) bool {
+	return slices.ContainsFunc(ports, func(p *port) bool { return slices.ContainsFunc(l.foreseen(p), what) })
+}
+
+func marking(f softswitch.Foreseen) bool  { return len(f.Marks) > 0 }
+func trimming(f softswitch.Foreseen) bool { return len(f.Trims) > 0 }
+
+func (l *prover) marks(path string, k *spec.MarksCheck) {
+	at := l.which(func(p *port) bool { return p.matches(k.At) })
+	l.seen(path, at, k.Share != "" || limits(k.Count, spec.CountBound))
+	if demands(k.Count, spec.CountBound) {
+		l.seen(path+".count", slices.DeleteFunc(slices.Clone(at), isNIC), false)
+	}
+	if demands(k.Count, spec.CountBound) && !l.can(at, marking) {
+		l.never(path+".count", "want fabric: {switch: {ecn: true}} of soft switches", "no port there can mark a packet")
+	}
+	if demands(k.Share, spec.ShareBound) && !l.can(l.ports, marking) {
+		l.neverUnlessPrograms(path+".share", "want fabric: {switch: {ecn: true}} of soft switches", "no switch can mark a packet")
+	}
+}
+
+func (l *prover) drops(path string, k *spec.DropsCheck) {
+	at := l.which(func(p *port) bool { return p.matches(k.At) })
+	l.seen(path, at, limits(k.Count, spec.CountBound))
+	if !l.plan.Soft() || k.Reason == "" || k.Reason == softswitch.Refused.String() || !demands(k.Count, spec.CountBound) {
+		return
+	}
+	if !l.can(at, func(f softswitch.Foreseen) bool {
+		for why := range f.Drops {
+			if why.String() == k.Reason {
+				return true
+			}
+		}
+		return false
+	}) {
+		l.never(path+".reason", "want another reason, or settings of switches and links by which it happens", "no port there can drop a packet for reason %s", k.Reason)
+	}
+}
+
+func (l *prover) trims(path string, k *spec.TrimsCheck) {
+	at := l.which(func(p *port) bool { return !p.nic && p.matches(k.At) })
+	count := cmp.Or(k.Count, ">= 1")
+	l.seen(path, at, limits(count, spec.CountBound))
+	l.seen(path, l.which(isNIC), true)
+	if demands(count, spec.CountBound) && !l.can(at, trimming) {
+		l.never(path, "want fabric: {switch: {trim: true}} of soft switches", "no port there can trim a packet")
+	}
+}
+
+// asks reports whether a port can send PFC frames.
+func (l *prover) asks(p *port) bool {
+	if !p.nic {
+		return p.at.PFC != nil
+	}
+	return slices.ContainsFunc(l.file.Steps, func(s spec.Step) bool {
+		return s.Traffic != nil && s.Traffic.Pause != nil && slices.ContainsFunc(s.Traffic.From, func(from string) bool { return spec.Match(from, p.node) })
+	})
+}
+
+const wantPFC = "want fabric: {switch: {pfc: true}} of soft switches, or a step of traffic with pause"
+
+func (l *prover) pauses(path string, k *spec.PausesCheck) {
+	at := l.which(func(p *port) bool { return p.matches(k.At) })
+	askers := slices.DeleteFunc(slices.Clone(at), func(p *port) bool { return !l.asks(p) })
+	l.seen(path, at, true) // that ports obey pauses
+	l.seen(path, askers, false)
+	if (demands(k.Count, spec.CountBound) || demands(k.Paused, spec.DurationBound)) && len(askers) == 0 {
+		l.neverUnlessPrograms(path, wantPFC, "no port there can ask for a pause")
+	}
+	for i, name := range k.Order {
+		path := fmt.Sprintf("%s.order[%d]", path, i)
+		ports := l.which(func(p *port) bool { return p.matches(name) })
+		if l.seen(path, ports, false); !slices.ContainsFunc(ports, l.asks) {
+			l.neverUnlessPrograms(path, wantPFC, "%s cannot ask for a pause", name)
+		}
+	}
+}
+
+func (l *prover) deadlock(path, want string) {
+	l.seen(path, l.which(func(p *port) bool { return !p.nic }), want == "none")
+	if want == "some" && !slices.ContainsFunc(l.ports, func(p *port) bool { return p.at.PFC != nil }) {
+		l.never(path, "want fabric: {switch: {pfc: true}} of soft switches", "no switch pauses another")
+	}
+}
+
+func (l *prover) queueDepth(path string, k *spec.QueueDepthCheck) {
+	// What enters and leaves an emulated NIC is recorded with events: all alone.
+	at := l.which(func(p *port) bool { return p.matches(k.At) && (!p.nic || l.capture.Events == "all") })
+	if len(at) == 0 {
+		// The drop of an overrun says how long the NIC's queue was.
+		tell := l.never
+		if demands(k.Max, spec.BytesBound) || demands(k.P99, spec.BytesBound) {
+			tell = l.hardly
+		}
+		tell(path+".at", "want ports of switches, or events: all of the capture at "+l.where("at"), "NICs do not record the queue of what they send")
+	}
+	l.seen(path, at, true)
+}
+
+// workloadOf is the workload that a check names; empty is none, or the only one.
+func workloadOf(c *spec.PacketsCheck) string {
+	switch {
+	case c.BytesPerRank != nil:
+		return c.BytesPerRank.Workload
+	case c.Pacing != nil:
+		return c.Pacing.Workload
+	case c.Trims != nil:
+		return c.Trims.Workload
+	case c.QueueDepth != nil:
+		return c.QueueDepth.Workload
+	}
+	return cmp.Or(c.RankNIC, c.RailLocal, c.PartialSums)
+}
+
+// begins holds that the capture begins before the workload that a check is about. Where steps
+// have times of their own, nothing is known.
+func (l *prover) begins(path, workload string) {
+	for i, step := range l.file.Steps[:l.step] {
+		if workload == "" || step.Work() != workload || slices.ContainsFunc(l.file.Steps[:l.step+1], func(s spec.Step) bool { return s.At != nil }) {
+			continue
+		}
+		at := l.file.Source.Pos(fmt.Sprintf("steps[%d]", l.step))
+		if step.Lasts() == "" {
+			l.never(path, "want the capture above it", "workload %s of step %d has ended before the capture at %v begins", workload, i+1, at)
+		} else {
+			l.hardly(path, "want the capture above it", "workload %s begins before the capture at %v", workload, at)
+		}
+	}
+}

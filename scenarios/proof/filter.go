@@ -1,0 +1,67 @@
+package proof
+
+import (
+	"encoding/binary"
+
+	"railbed/capture/filter"
+	"railbed/testbed/spec"
+	"railbed/transports/wire"
+)
+
+// IP protocols.
+const (
+	protoTCP = 6
+	protoUDP = 17
+)
+
+// pfcFrames are all frames of priority flow control.
+var pfcFrames = func() []filter.Pattern {
+	frame := make([]byte, 60) // the shortest of Ethernet, without its check sequence
+	known := make([]byte, len(frame))
+	copy(frame, []byte{0x01, 0x80, 0xc2, 0, 0, 1})
+	binary.BigEndian.PutUint16(frame[wire.EthernetLen-2:], wire.EtherTypeMACControl)
+	binary.BigEndian.PutUint16(frame[wire.EthernetLen:], wire.OpcodePFC)
+	for _, at := range []int{0, 1, 2, 3, 4, 5, 12, 13, 14, 15} {
+		known[at] = 0xff
+	}
+	return []filter.Pattern{{Bytes: frame, Known: known}}
+}()
+
+// filtered holds that the capture's filter takes what a check needs.
+func (l *prover) filtered(path string, c *spec.PacketsCheck) {
+	text := l.capture.Filter
+	if text == "" {
+		return
+	}
+	var needed, all []filter.Pattern // nil is every packet
+	what, transport := "packets", ""
+	if name := workloadOf(c); name != "" {
+		for _, step := range l.carriers() {
+			if step.name == name {
+				transport = step.transport
+			}
+		}
+	}
+	switch {
+	case c.Pauses != nil || c.Deadlock != "":
+		// Whether ports obey pauses is in all packets.
+		needed, what = pfcFrames, "PFC frames"
+	case c.That != "" || c.Pacing != nil:
+		needed, what = filter.Transport(protoUDP, 0, 0), "reliable datagrams"
+	case c.RoCE != nil:
+		needed, what = filter.Transport(protoUDP, 0, 0), "packets of RoCEv2"
+	case transport == "tcp":
+		needed, what = filter.Transport(protoTCP, 0, 0), "packets of TCP"
+	case transport != "":
+		needed, what = filter.Transport(protoUDP, 0, 0), "datagrams"
+	}
+	if what != "PFC frames" {
+		all = needed
+	}
+	switch {
+	case filter.Covers("not ("+text+")", needed):
+		l.never(path, "want no filter there, or one that takes them", "%s needs %s, and the filter at %s takes none", key(path), what, l.where("filter"))
+	case !filter.Covers(text, all):
+		l.hardly(path, "want no filter there", "%s needs more packets than the filter at %s takes", key(path), l.where("filter"))
+	}
+}

@@ -1,0 +1,141 @@
+package proof
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+)
+
+// file is a leaf-spine of switches with settings; its steps begin in line 4 and its check
+// stands in the last line, from column 13 on.
+func file(settings, check string, steps ...string) string {
+	return "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, switch: {" + settings + "}, links: {default: {mtu: 1500}}}\nsteps:\n- " +
+		strings.Join(steps, "\n- ") + "\nchecks:\n- packets: {" + check + "}\n"
+}
+
+const (
+	all     = "capture: {at: [all], file: a.pcapng}"
+	nics    = "capture: {at: [nics], file: a.pcapng}"
+	leaf1   = "capture: {at: [leaf1], file: a.pcapng}"
+	whole   = "capture: {at: [all], file: a.pcapng, snaplen: 1600B}"
+	onlyUDP = "capture: {at: [all], file: a.pcapng, filter: udp}"
+	sends   = "traffic: {name: x, from: [h0], to: [h1], for: 1s}"
+	overTCP = "workload: {name: w, kind: all-reduce, size: 64KiB}"
+	overRD  = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: rd}"
+	roce    = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: roce}"
+	dcqcn   = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: roce, roce: {congestion: dcqcn}}"
+	program = "exec: {nodes: [h0], command: [true]}"
+	sealed  = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: rd, rd: {encrypt: true}}"
+	opened  = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: rd, rd: {encrypt: true, key-log: true}}"
+)
+
+func look(t *testing.T, text string) (never, hardly string) {
+	t.Helper()
+	testbed, err := spec.Decode("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Compile(testbed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, h := Look(testbed, p)
+	return n.Error(), h.Error()
+}
+
+// TestLook has for each rule a file that breaks it; what it should say is the beginning of
+// the one line.
+func TestLook(t *testing.T) {
+	const soft = "kind: soft"
+	for name, c := range map[string]struct{ text, never, hardly string }{
+		"icrc under a short snap length": {file(soft, "roce: {rule: icrc}", all, roce), "f:7:26: an ICRC is of whole packets, those of w have up to 1098B, and the capture at f:4:3 keeps 576B of each; want snaplen: 1098B there", ""},
+		"icrc of what may be short":      {file(soft, "roce: {rule: icrc}", all, "training: {name: w, model: {layers: 2, hidden: 64, sequence: 32, tflops: 1, dp: 4}, transport: roce}"), "", "f:7:26: an ICRC is of whole packets"},
+		"icrc of a program":              {file(soft, "roce: {rule: icrc}", all, program), "", "f:7:26: an ICRC is of whole packets, and the capture at f:4:3 keeps 576B"},
+		"icrc of whole packets":          {file(soft, "roce: {rule: icrc}", whole, roce), "", ""},
+		"dcqcn without marks":            {file(soft, "deadlock: none", all, dcqcn), "f:5:90: dcqcn slows down for marks, and no switch marks RoCEv2's packets, of DSCP 26; want fabric: {switch: {ecn: true}}", ""},
+		"dcqcn on routers":               {file("kind: router", "conservation: '*'", all, dcqcn), "f:5:90: dcqcn slows down for marks", ""},
+		"dcqcn with other marks":         {file(soft+", ecn: {priorities: [0]}", "deadlock: none", all, dcqcn), "f:5:90: dcqcn slows down for marks", ""},
+		"dcqcn with marks":               {file(soft+", ecn: true", "roce: {rule: cnp}", whole, dcqcn), "", ""},
+		"dcqcn beside programs":          {file(soft, "deadlock: none", all, dcqcn, program), "", "f:5:90: dcqcn slows down for marks"},
+		"cnp without dcqcn":              {file(soft+", ecn: true", "roce: {rule: cnp}", whole, roce), "f:7:26: no step over roce answers marks; want roce: {congestion: dcqcn}", ""},
+		"roce of nobody":                 {file(soft, "roce: {rule: psn}", all, overTCP), "f:7:13: no step sends over roce; want a step with transport: roce", ""},
+		"roce of a program":              {file(soft, "roce: {rule: psn}", all, program), "", ""},
+		"marks that nobody makes":        {file(soft, "marks: {count: '>= 1'}", all, sends), "f:7:28: no port there can mark a packet; want fabric: {switch: {ecn: true}}", ""},
+		"marks of a spine":               {file(soft+", ecn: true", "marks: {at: spine1, count: '>= 1'}", all, sends), "", ""},
+		"a share that nobody marks":      {file("kind: router", "marks: {share: '>= 1%'}", all, sends), "f:7:28: no switch can mark a packet", ""},
+		"no marks":                       {file(soft, "marks: {count: '== 0'}", all, sends), "", ""},
+		"trims without trimming":         {file(soft, "trims: {}", all, sends), "f:7:13: no port there can trim a packet; want fabric: {switch: {trim: true}}", ""},
+		"trims with trimming":            {file(soft+", trim: true", "trims: {}", all, sends), "", ""},
+		"pauses without pfc":             {file(soft, "pauses: {at: leaf1, count: '>= 1'}", all, sends), "f:7:13: no port there can ask for a pause; want fabric: {switch: {pfc: true}}", ""},
+		"pauses for a time":              {file("kind: soft", "pauses: {paused: '>= 1ms'}", all, sends), "f:7:13: no port there can ask for a pause", ""},
+		"pauses of a host":               {file(soft, "pauses: {at: h0, count: '>= 1'}", all, "traffic: {name: x, from: [h0], pause: {priorities: [3]}, for: 1s}"), "", ""},
+		"an order of what cannot":        {file(soft+", pfc: true", "pauses: {order: [leaf1, h1]}", all, sends), "f:7:37: h1 cannot ask for a pause", ""},
+		"no pauses":                      {file(soft, "pauses: {count: '== 0'}", all, sends), "", ""},
+		"pauses behind a filter":         {file(soft+", pfc: true", "pauses: {count: '== 0'}", onlyUDP, sends), "f:7:13: pauses needs PFC frames, and the filter at f:4:48 takes none", ""},
+		"pauses behind a port":           {file(soft+", pfc: true", "deadlock: none", "capture: {at: [all], file: a.pcapng, filter: udp port 7}", sends), "f:7:23: deadlock needs PFC frames", ""},
+		"pauses in a filter":             {file(soft+", pfc: true", "deadlock: none", "capture: {at: [all], file: a.pcapng, filter: 'udp or ether[12:2] = 0x8808'}", sends), "", "f:7:23: deadlock needs more packets than the filter at f:4:48 takes"},
+		"no pauses of bridges":           {file("kind: bridge", "pauses: {count: '== 0'}", all, sends), "f:7:13: pauses is of soft switches, and the testbed has none", ""},
+		"no trims of routers":            {file("kind: router", "trims: {count: '== 0'}", all, sends), "f:7:13: trims is of soft switches, and the testbed has none", ""},
+		"no deadlock of routers":         {file("kind: router", "deadlock: none", all, sends), "f:7:23: deadlock is of soft switches, and the testbed has none", ""},
+		"a deadlock without pfc":         {file(soft, "deadlock: some", all, sends), "f:7:23: no switch pauses another", ""},
+		"a workload behind a filter":     {file(soft, "rank-nic: w", onlyUDP, overTCP), "f:7:23: rank-nic needs packets of TCP, and the filter at f:4:48 takes none", ""},
+		"a workload in a filter":         {file(soft, "rank-nic: w", onlyUDP, overRD), "", ""},
+		"drops behind a filter":          {file(soft, "drops: {count: '== 0'}", onlyUDP, sends), "", "f:7:13: drops needs more packets than the filter at f:4:48 takes"},
+		"taps elsewhere":                 {file(soft, "drops: {at: leaf2, count: '== 0'}", leaf1, sends), "f:7:13: drops looks at ports of which the capture at f:4:13 has none; want at: [all] there, or leaf2:p0", ""},
+		"a part of the taps":             {file(soft, "drops: {at: 'leaf*', count: '== 0'}", leaf1, sends), "", "f:7:13: drops needs 8 ports, and the capture at f:4:13 lacks 4 of them"},
+		"enough taps for one":            {file(soft, "drops: {at: 'leaf*', count: '>= 1'}", leaf1, sends), "", ""},
+		"drops for no reason":            {file(soft, "drops: {reason: nth, count: '>= 1'}", all, sends), "f:7:29: no port there can drop a packet for reason nth", ""},
+		"drops for a later reason":       {file(soft, "drops: {reason: nth, count: '>= 1'}", all, "link: {where: h0--leaf1, set: {drop-every: 3}}"), "", ""},
+		"queues of NICs":                 {file(soft, "queue-depth: {max: '<= 1KB'}", nics, sends), "f:7:13: queue-depth looks at ports of which the capture at f:4:13 has none", ""},
+		"queues at NICs":                 {file(soft, "queue-depth: {at: 'h*', max: '<= 1KB'}", all, sends), "f:7:31: NICs do not record the queue of what they send; want ports of switches", ""},
+		"queues of routers":              {file("kind: router", "queue-depth: {max: '<= 1KB'}", all, sends), "f:7:13: queue-depth is of soft switches, and the testbed has none", ""},
+		"lossless from a switch":         {file(soft, "lossless: {}", leaf1, sends), "f:7:13: lossless looks at ports of which the capture at f:4:13 has none", ""},
+		"conservation of NICs":           {file(soft, "conservation: '*'", nics, sends), "f:7:27: conservation looks at ports of which", ""},
+		"spread without a choice":        {file("kind: bridge", "path-spread: {switch: 'leaf*'}", all, sends), `f:7:35: no switch "leaf*" has equal-cost paths`, ""},
+		"a sentence of rd over tcp":      {file(soft, "that: every rd message is placed exactly once", all, overTCP), "f:7:19: no step sends over rd", ""},
+		"encrypted without keys":         {file(soft, "that: every rd message is placed exactly once", whole, sealed), "f:7:19: all reliable datagrams are encrypted, and no step writes keys", ""},
+		"encrypted and cut":              {file(soft, "that: every rd message is placed exactly once", all, opened), "f:7:19: encrypted datagrams are read whole, and the capture at f:4:3 keeps 576B of each; want snaplen: 1514B there", ""},
+		"encrypted with keys":            {file(soft, "that: every rd message is placed exactly once", whole, opened), "", ""},
+		"a capture behind":               {file(soft, "rank-nic: w", overTCP, all), "f:7:23: workload w of step 1 has ended before the capture at f:5:3 begins", ""},
+		"a capture in the middle":        {file(soft, "rank-nic: w", "workload: {name: w, kind: all-reduce, size: 64KiB, background: true}", all), "", "f:7:23: workload w begins before the capture at f:5:3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := c.text
+			if strings.Contains(text, "kind: bridge") {
+				text = strings.Replace(text, "spines: 2", "spines: 1", 1)
+			}
+			never, hardly := look(t, text)
+			for _, one := range []struct{ what, got, want string }{{"never", never, c.never}, {"hardly", hardly, c.hardly}} {
+				if (one.want == "") != (one.got == "") || !strings.HasPrefix(one.got, one.want) || strings.Contains(one.got, "\n") {
+					t.Errorf("%s:\n%s\nwant\n%s", one.what, one.got, one.want)
+				}
+			}
+		})
+	}
+}
+
+// TestLibraryCanBeProved holds that no file of the library asks for what cannot be, or hardly.
+func TestLibraryCanBeProved(t *testing.T) {
+	files, _ := filepath.Glob("../*.yaml")
+	more, _ := filepath.Glob("../*/*.yaml")
+	if len(files) < 20 || len(more) < 20 {
+		t.Fatalf("found %d and %d files", len(files), len(more))
+	}
+	for _, name := range slices.Concat(files, more) {
+		testbed, err := spec.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := plan.Compile(testbed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if never, hardly := Look(testbed, p); len(never)+len(hardly) > 0 {
+			t.Errorf("%s:\n%v\n%v", name, never, hardly)
+		}
+	}
+}

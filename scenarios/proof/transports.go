@@ -1,0 +1,141 @@
+package proof
+
+import (
+	"fmt"
+	"slices"
+
+	"railbed/fabric/softswitch"
+	"railbed/fabric/units"
+	"railbed/testbed/plan"
+	"railbed/testbed/spec"
+	"railbed/transports/infiniband"
+	"railbed/transports/wire"
+)
+
+// carried is what a step's ranks send by.
+type carried struct {
+	path, name, transport string
+	*spec.Carriage
+	// whole is the size of the messages that the step has for certain, 0 where that is not known.
+	whole units.Bytes
+}
+
+// carriers are the steps of workers.
+func (l *prover) carriers() (found []carried) {
+	for i, s := range l.file.Steps {
+		at := fmt.Sprintf("steps[%d].", i)
+		switch {
+		case s.Workload != nil:
+			w := s.Workload
+			found = append(found, carried{at + "workload", w.Name, w.Transport, &w.Carriage, w.Size / units.Bytes(max(1, len(l.plan.Ranks)*max(1, w.Channels)))})
+		case s.Training != nil:
+			found = append(found, carried{at + "training", s.Training.Name, s.Training.Transport, &s.Training.Carriage, 0})
+		case s.Messages != nil:
+			found = append(found, carried{at + "messages", s.Messages.Name, s.Messages.Transport, &s.Messages.Carriage, 0})
+		}
+	}
+	return found
+}
+
+// over are the steps over a transport.
+func (l *prover) over(transport string) []carried {
+	return slices.DeleteFunc(l.carriers(), func(c carried) bool { return c.transport != transport })
+}
+
+// speaks holds that some step speaks a transport. Programs may.
+func (l *prover) speaks(path, transport string) {
+	if len(l.over(transport)) == 0 && !l.programs {
+		l.never(path, "want a step with transport: "+transport, "no step sends over %s", transport)
+	}
+}
+
+// encrypted holds that reliable datagrams can be read.
+func (l *prover) encrypted(path string) {
+	all := l.over("rd")
+	readable := func(c carried) bool { return !c.RD.Encrypt || c.RD.KeyLog }
+	if len(all) == 0 || slices.ContainsFunc(all, func(c carried) bool { return c.RD == nil || !c.RD.Encrypt }) {
+		return
+	}
+	longest := units.Bytes(l.widest() + wire.EthernetLen)
+	switch {
+	case !slices.ContainsFunc(all, readable):
+		l.never(path, "want rd: {key-log: true}", "all reliable datagrams are encrypted, and no step writes keys")
+	case l.capture.SnapLen < longest:
+		l.never(path, fmt.Sprintf("want snaplen: %s there", longest), "encrypted datagrams are read whole, and the capture at %s keeps %s of each", l.where("snaplen"), l.capture.SnapLen)
+	}
+}
+
+// widest is the largest MTU of a NIC.
+func (l *prover) widest() (mtu int) {
+	for _, n := range l.plan.Nodes {
+		for _, nic := range n.NICs {
+			mtu = max(mtu, nic.MTU)
+		}
+	}
+	return mtu
+}
+
+// dscpRoCE is the DSCP of what endpoints of roce send.
+const dscpRoCE = 26
+
+// congestion holds that senders that slow down for marks can get some.
+func (l *prover) congestion() {
+	for _, c := range l.over("roce") {
+		if c.RoCE == nil || c.RoCE.Congestion != spec.RoCEDCQCN {
+			continue
+		}
+		if !slices.ContainsFunc(l.plan.Switches, func(s plan.Switch) bool {
+			return s.Soft != nil && s.Soft.ECN != nil && slices.Contains(s.Soft.ECN.Priorities, int(s.Soft.Priorities[dscpRoCE]))
+		}) {
+			l.neverUnlessPrograms(c.path+".roce.congestion", "want fabric: {switch: {ecn: true}} of soft switches, or congestion: none",
+				"dcqcn slows down for marks, and no switch marks RoCEv2's packets, of DSCP %d", dscpRoCE)
+		}
+	}
+}
+
+// roceFrame is the length of a packet of RoCEv2 with a whole payload of a path MTU: Ethernet,
+// IP, UDP, the base header, that of a WRITE, and the ICRC.
+func roceFrame(version, payload int) units.Bytes {
+	ip := 20
+	if version == 6 {
+		ip = 40
+	}
+	return units.Bytes(wire.EthernetLen + ip + wire.UDPLen + infiniband.BTHLen + infiniband.RETHLen + payload + infiniband.ICRCLen)
+}
+
+func (l *prover) roce(path string, k *spec.RoCECheck) {
+	l.speaks(path, "roce")
+	steps := l.over("roce")
+	switch k.Rule {
+	case spec.RoCERuleCNP, spec.RoCERuleRate:
+		if len(steps) > 0 && !slices.ContainsFunc(steps, func(c carried) bool { return c.RoCE != nil && c.RoCE.Congestion == spec.RoCEDCQCN }) {
+			l.neverUnlessPrograms(path+".rule", "want roce: {congestion: dcqcn} of a step", "no step over roce answers marks")
+		} else if !l.can(l.ports, func(f softswitch.Foreseen) bool { return len(f.Marks) > 0 }) {
+			l.neverUnlessPrograms(path+".rule", "want fabric: {switch: {ecn: true}} of soft switches", "no switch can mark a packet")
+		}
+	case spec.RoCERuleICRC:
+		l.icrc(path, steps)
+	}
+}
+
+// icrc holds that the capture keeps packets whole, of which the CRC is.
+func (l *prover) icrc(path string, steps []carried) {
+	payload := infiniband.PathMTU(l.widest())
+	for _, c := range steps {
+		longest := roceFrame(c.Version(), payload)
+		want := fmt.Sprintf("want snaplen: %s there", longest)
+		what := fmt.Sprintf("an ICRC is of whole packets, those of %s have up to %s, and the capture at %s keeps %s of each", c.name, longest, l.where("snaplen"), l.capture.SnapLen)
+		switch {
+		case l.capture.SnapLen >= longest:
+			continue
+		case c.whole >= units.Bytes(payload) || l.capture.SnapLen < roceFrame(c.Version(), 0)+c.whole:
+			l.never(path+".rule", want, "%s", what)
+		default:
+			l.hardly(path+".rule", want, "%s", what)
+		}
+		return
+	}
+	if longest := roceFrame(6, payload); len(steps) == 0 && l.capture.SnapLen < longest {
+		l.hardly(path+".rule", fmt.Sprintf("want snaplen: %s there", longest), "an ICRC is of whole packets, and the capture at %s keeps %s of each", l.where("snaplen"), l.capture.SnapLen)
+	}
+}
