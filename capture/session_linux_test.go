@@ -98,7 +98,7 @@ func TestPacketAcrossRouter(t *testing.T) {
 
 	var file bytes.Buffer
 	before := time.Now().UnixNano()
-	s := start(t, l.taps(), Options{Filter: "udp port 7000", SnapLen: 400, Dilation: 3, Epoch: time.Unix(5, 0)}, &file)
+	s := start(t, l.taps(), Options{Filter: "udp port 7000", SnapLen: 400, Dilation: 3, Epoch: time.Unix(5, 0), Plan: "4fd0", Testbed: "line"}, &file)
 	const count = 50
 	for i := range count {
 		send(t, a4, b4, bytes.Repeat([]byte{byte(i)}, 1000), 1)
@@ -144,7 +144,7 @@ func TestPacketAcrossRouter(t *testing.T) {
 	if kinds[forward] != 3*count || kinds[back] != count || len(kinds) != 2 {
 		t.Errorf("paths %v", kinds)
 	}
-	if want := "railbed dilation=3 epoch=5000000000ns"; r.Section().Comments[0] != want {
+	if want := "railbed dilation=3 epoch=5000000000ns plan=4fd0 testbed=line"; r.Section().Comments[0] != want {
 		t.Errorf("section comment %q, want %q", r.Section().Comments, want)
 	}
 	for i, tap := range stats.Taps {
@@ -248,7 +248,7 @@ func TestLimit(t *testing.T) {
 		if tap.Received != 100 {
 			t.Errorf("%+v", tap)
 		}
-		if want := fmt.Sprintf("railbed limited=%d", tap.Limited); r.Statistics()[i].Comments[0] != want {
+		if want := fmt.Sprintf("railbed limited=%d annotated=0 drops=0 marks=0 trims=0 pauses=0", tap.Limited); r.Statistics()[i].Comments[0] != want {
 			t.Errorf("comment %q, want %q", r.Statistics()[i].Comments, want)
 		}
 	}

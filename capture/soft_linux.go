@@ -31,6 +31,7 @@ type softTaps struct {
 	numbers map[int]uint16 // by tap
 	before  map[int]uint64 // what taps had lost when the capture began
 	after   map[int]uint64 // and when it ended
+	latest  int64          // time of the last record read
 	reasons []string
 	events  bool
 	comment []byte
@@ -74,16 +75,25 @@ func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*s
 	return s, nil
 }
 
+// freeze takes the counts at the end of the recording. Nothing is read then.
+func (s *softTaps) freeze() {
+	if s == nil || s.after != nil {
+		return
+	}
+	s.after = map[int]uint64{}
+	for number, tap := range s.taps {
+		s.after[tap] = s.reader.Lost(number)
+	}
+}
+
 func (s *softTaps) close() error {
-	if s == nil || s.reader == nil || s.after != nil {
+	if s == nil || s.reader == nil {
 		return nil
 	}
-	after := map[int]uint64{}
-	for number, tap := range s.taps {
-		after[tap] = s.reader.Lost(number)
-	}
-	s.after = after
-	return s.reader.Close()
+	s.freeze()
+	reader := s.reader
+	s.reader = nil
+	return reader.Close()
 }
 
 // lost is how many packets of a tap found no room in the feed. Those that the
@@ -102,19 +112,18 @@ func (s *softTaps) lost(tap int) uint64 {
 	return s.reader.Lost(number) - s.before[tap]
 }
 
-// readSoft takes what soft switches have seen.
-func (s *recorder) readSoft(end int64) error {
-	if s.soft == nil {
-		return nil
-	}
-	_, err := s.soft.reader.Read(feedBatch, func(r *feed.Record) { s.addSoft(r, end) })
-	return err
+// readSoft takes some of what soft switches have seen, and reports whether there may
+// be more.
+func (s *recorder) readSoft(end int64) (more bool, err error) {
+	count, err := s.soft.reader.Read(feedBatch, func(r *feed.Record) { s.addSoft(r, end) })
+	return count == feedBatch, err
 }
 
 // addSoft takes one packet of a soft switch's.
 func (s *recorder) addSoft(r *feed.Record, end int64) {
+	s.soft.latest = r.Time
 	tap, known := s.soft.taps[r.Tap]
-	if !known || r.Time < s.start || end != 0 && r.Time > end {
+	if !known {
 		return
 	}
 	data := r.Data
@@ -123,6 +132,9 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 		if err != nil || keep == 0 {
 			return
 		}
+	}
+	if !s.within(tap, r.Time, end) {
+		return
 	}
 	data = data[:min(len(data), s.soft.snap)]
 	s.received[tap]++
@@ -173,6 +185,7 @@ func (s *recorder) annotate(e *entry) {
 	s.soft.comment = a.AppendTo(s.soft.comment[:0])
 	s.soft.list[0] = s.soft.comment
 	s.packet.Comments = s.soft.list
+	s.notes[e.tap].Count(a.Verdict)
 }
 
 // countRings is how many taps have a ring.
