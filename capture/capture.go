@@ -76,6 +76,11 @@ type Options struct {
 	// testbed a capture is of. Empty where they are not known.
 	Plan    string
 	Testbed string
+	// Outside returns, by tap, how many packets were lost since the capture started
+	// on the way between the tap and the next one, where no tap sees them: in the
+	// kernel's queues before a soft switch, for one. It is called once, when the
+	// recording ends. Nil where nobody counts them.
+	Outside func() []uint64 `json:"-"`
 }
 
 // Stats is what a finished capture holds.
@@ -106,6 +111,9 @@ type TapStats struct {
 	Dropped  uint64 `json:"dropped"` // lost because the ring was full, or could not be read or placed in time
 	Limited  uint64 `json:"limited"` // not written because of Options.Limit
 	Written  uint64 `json:"written"`
+	// Outside is what Options.Outside counted. It is in the stream as isb_osdrop, and
+	// no part of Received.
+	Outside uint64 `json:"lost_outside,omitempty"`
 }
 
 // Dropped is the packets that all taps together lost.

@@ -103,16 +103,36 @@ func (s *recorder) finish() error {
 		}
 		dropped := s.dropped(i)
 		s.notes[i].ClockStepped = s.clock.by
-		err := s.out.WriteStatistics(pcapng.Statistics{
+		statistics := pcapng.Statistics{
 			Interface: i, Time: s.end, Start: s.start, End: s.end,
 			Received: s.received[i] + dropped, Dropped: dropped,
 			Accepted: s.received[i] + dropped, Delivered: s.written[i],
 			Has:      pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped | pcapng.HasAccepted | pcapng.HasDelivered,
 			Comments: []string{string(s.notes[i].AppendTo(nil))},
-		})
-		if err != nil {
+		}
+		if s.outside.Load() != nil {
+			statistics.Has |= pcapng.HasOSDropped
+			statistics.OSDropped = s.lostOutside(i)
+		}
+		if err := s.out.WriteStatistics(statistics); err != nil {
 			return err
 		}
 	}
 	return s.out.Flush()
+}
+
+// lostOutside is what was lost behind a tap.
+func (s *recorder) lostOutside(tap int) uint64 {
+	counts := s.outside.Load()
+	if counts == nil || tap >= len(*counts) {
+		return 0
+	}
+	return (*counts)[tap]
+}
+
+// setOutside takes what was lost behind each tap, if somebody counted it.
+func (s *recorder) setOutside(counts []uint64) {
+	if counts != nil {
+		s.outside.Store(&counts)
+	}
 }

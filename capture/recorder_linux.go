@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/bpf"
@@ -78,8 +79,9 @@ type recorder struct {
 	latest   []int64 // time of the last packet read, by tap
 	received []uint64
 	written  []uint64
-	lost     []uint64 // packets that reached the recorder and could not be recorded
-	leftOut  []uint64 // packets of before the start or after the end, since the last look at the clocks
+	lost     []uint64                 // packets that reached the recorder and could not be recorded
+	outside  atomic.Pointer[[]uint64] // TapStats.Outside, set before the end; nil where nobody counts it
+	leftOut  []uint64                 // packets of before the start or after the end, since the last look at the clocks
 	notes    []pcapng.TapNote
 	disorder uint64
 	clock    clockWatch
@@ -242,6 +244,7 @@ func (s *recorder) stats() Stats {
 		dropped := s.dropped(i)
 		stats.Taps = append(stats.Taps, TapStats{
 			Tap: s.taps[i].Name(), Received: s.received[i] + dropped, Dropped: dropped, Limited: s.notes[i].Limited, Written: s.written[i],
+			Outside: s.lostOutside(i),
 		})
 	}
 	return stats

@@ -42,6 +42,7 @@ func (s *supervisor) serveCapture(c *frameConn) {
 		return
 	}
 	defer closeFeed()
+	options.Outside = s.lostBehind(taps)
 	session, err := capture.Start(ctx, taps, options, out)
 	if err != nil {
 		c.fail(err)

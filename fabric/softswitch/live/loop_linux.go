@@ -267,6 +267,7 @@ func (l *loop) handIn(number, i int) {
 	fresh := l.engine.Pool().Get()
 	if fresh == nil {
 		l.nics[number].noMemory++
+		l.taps.noMemory(number, l.frames[i].Data)
 		return
 	}
 	one := l.scratch[i]

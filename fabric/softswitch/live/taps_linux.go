@@ -73,12 +73,20 @@ func (t *taps) Observe(o *softswitch.Observation) {
 // refuse records frames that arrived at an emulated NIC and that the node's own
 // queue had no room for.
 func (t *taps) refuse(nic int, frames ...[]byte) {
+	t.drop(nic, feed.Refuse, softswitch.Refused, frames...)
+}
+
+// noMemory records a frame that a node sent and for which there was no packet memory.
+func (t *taps) noMemory(nic int, data []byte) { t.drop(nic, feed.Lose, softswitch.Memory, data) }
+
+// drop records frames that the emulator drops beside its model.
+func (t *taps) drop(nic int, event feed.Event, why softswitch.Reason, frames ...[]byte) {
 	port, known := t.loop.engine.PortNumber(t.loop.nics[nic].end)
 	if !known || !t.any {
 		return
 	}
 	for _, data := range frames {
-		t.record = feed.Record{Time: t.loop.realTime(t.loop.clock.Now()), Length: len(data), Event: feed.Refuse, Reason: uint8(softswitch.Refused)}
+		t.record = feed.Record{Time: t.loop.realTime(t.loop.clock.Now()), Length: len(data), Event: event, Reason: uint8(why)}
 		t.write(port, data)
 	}
 }
