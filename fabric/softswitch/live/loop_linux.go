@@ -273,8 +273,7 @@ func (l *loop) handIn(number, i int) {
 	one := l.scratch[i]
 	one.Data = l.frames[i].Data
 	l.scratch[i] = fresh
-	real := time.Duration(l.frames[i].Stamp - l.wall)
-	l.engine.Receive(number, one, clock.Time(clock.Dilation(l.clock.Dilation()).Passed(real)))
+	l.engine.Receive(number, one, l.sentAt(l.frames[i].Stamp))
 }
 
 // deliver is called by the engine.
