@@ -15,6 +15,9 @@ func (s *recorder) look() clocks {
 	now, stepped := s.clock.look()
 	if stepped {
 		s.order.restart(now.real)
+		if s.soft != nil {
+			s.soft.latest = 0
+		}
 	}
 	for tap, left := range s.leftOut {
 		if s.clock.stepped {
@@ -35,9 +38,22 @@ func (s *recorder) within(tap int, at, end int64) bool {
 	return true
 }
 
-// readRest reads what the rings and the feed hold at the end. What comes while it reads
+// readRest reads what the feed and the rings hold at the end. What comes while it reads
 // is of after the end.
 func (s *recorder) readRest(end int64) error {
+	if s.soft != nil {
+		count := 0
+		_, err := s.soft.reader.Read(math.MaxInt, func(r *feed.Record) {
+			s.addSoft(r, end)
+			// A step has read the rings, so that the feed decides what comes next.
+			if count++; count%feedBatch == 0 {
+				s.order.release(s.soft.latest)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
 	for tap, r := range s.rings {
 		if r == nil {
 			continue
@@ -47,18 +63,7 @@ func (s *recorder) readRest(end int64) error {
 		}
 		r.drainOpen(end, func(p *captured) { s.add(tap, p, end) })
 	}
-	if s.soft == nil {
-		return nil
-	}
-	count := 0
-	_, err := s.soft.reader.Read(math.MaxInt, func(r *feed.Record) {
-		s.addSoft(r, end)
-		// The rings are empty, so that the feed alone decides what comes next.
-		if count++; count%feedBatch == 0 {
-			s.order.release(s.soft.latest)
-		}
-	})
-	return err
+	return nil
 }
 
 // abandon counts what can no longer be written as lost: what waits for its turn, in
@@ -79,7 +84,7 @@ func (s *recorder) abandon() {
 		return
 	}
 	_, _ = s.soft.reader.Read(math.MaxInt, func(r *feed.Record) {
-		if tap, known := s.soft.taps[r.Tap]; known {
+		if tap, known := s.soft.taps[r.Tap]; known && !passes(r) {
 			s.loseWithin(tap, r.Time)
 		}
 	})

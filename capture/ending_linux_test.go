@@ -286,3 +286,50 @@ func TestNotesCountAnnotations(t *testing.T) {
 		}
 	}
 }
+
+// TestEqualPacketsKeepTheirIDs has packets that are alike in every byte cross a switch,
+// which drops the second, doubles the third and trims the fourth.
+func TestEqualPacketsKeepTheirIDs(t *testing.T) {
+	w, taps, options := fed(t, 1<<20, "p0", "p1")
+	options.Reasons = []string{"", "tail"}
+	var file bytes.Buffer
+	s := start(t, taps, options, &file)
+	write := func(tap uint16, event feed.Event, serial uint64) {
+		record := frame(0, time.Now().UnixNano())
+		record.Tap, record.Event, record.Serial = tap, event, serial
+		if event == feed.Send && serial == 4 {
+			record.Verdict, record.Length, record.Data = feed.Trim, 40, record.Data[:40]
+		}
+		w.Write(record)
+	}
+	for serial := range uint64(5) {
+		write(0, feed.Receive, serial+1)
+	}
+	for _, serial := range []uint64{1, 3, 3, 4, 5} {
+		if serial == 3 {
+			write(1, feed.Drop, 2)
+		}
+		write(1, feed.Send, serial)
+	}
+	if _, err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	packets, _ := decode(t, file.Bytes())
+	var entered []uint64
+	left := map[uint64]int{}
+	for _, p := range packets {
+		if p.tap == "leaf1:p0" {
+			entered = append(entered, p.id)
+		} else {
+			left[p.id]++
+		}
+	}
+	if len(entered) != 5 {
+		t.Fatalf("%d packets entered, want 5", len(entered))
+	}
+	for i, want := range []int{1, 2, 2, 1, 1} { // sendings and drops
+		if left[entered[i]] != want {
+			t.Errorf("packet %d has %d records at the second port, want %d: %#x in %#x", i+1, left[entered[i]], want, entered[i], left)
+		}
+	}
+}

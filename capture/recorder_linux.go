@@ -333,17 +333,18 @@ func (s *recorder) step(now clocks, end int64) error {
 	// After a delay the rings and the feed are full. They are read in turns, so that
 	// what is common to all of them can be written and need not be held.
 	for fed, turns := s.soft != nil, 0; (fed || len(s.ready) > 0) && turns < mostTurns; turns++ {
-		horizon, err := s.turn(end)
-		if err != nil {
-			return err
-		}
+		until := int64(math.MaxInt64)
 		if fed {
 			if fed, err = s.readSoft(end); err != nil {
 				return err
 			}
 			if fed {
-				horizon = min(horizon, s.soft.latest)
+				until = s.soft.latest
 			}
+		}
+		horizon, err := s.turn(end, until)
+		if err != nil {
+			return err
 		}
 		s.order.release(min(horizon, now.real-int64(s.hold)))
 	}
@@ -359,11 +360,17 @@ func (s *recorder) step(now clocks, end int64) error {
 }
 
 // turn reads some blocks of every tap that has any, and keeps in ready those
-// that may have more. No packet of before the horizon is in these.
-func (s *recorder) turn(end int64) (horizon int64, err error) {
-	horizon = math.MaxInt64
+// that may have more. No packet of before the horizon is in these, nor in the feed,
+// which was read until a time. Rings are not read further than the feed, because it
+// has what their packets' ids follow from.
+func (s *recorder) turn(end, until int64) (horizon int64, err error) {
+	horizon = until
 	kept := s.ready[:0]
 	for _, tap := range s.ready {
+		if s.latest[tap] > until {
+			kept = append(kept, tap)
+			continue
+		}
 		more, err := s.read(tap, end)
 		if err != nil {
 			return 0, fmt.Errorf("tap %s: %w", s.taps[tap].Name(), err)
@@ -385,31 +392,21 @@ func (s *recorder) read(tap int, end int64) (more bool, err error) {
 // add takes a packet of a ring.
 func (s *recorder) add(tap int, p *captured, end int64) {
 	s.latest[tap] = p.time
-	if !s.within(tap, p.time, end) {
+	within := s.within(tap, p.time, end)
+	if !within && !s.soft.joins(tap) {
 		return
 	}
-	s.received[tap]++
-	passing := inbound
-	if p.flags&pcapng.DirectionMask == pcapng.Outbound {
-		passing = outbound
+	if within {
+		s.received[tap]++
 	}
-	id := s.ordinals.ID(layers.Identity(p.data, p.length), passing.at(tap), p.time)
-	s.order.add(entry{
-		time: p.time, id: id, dropped: p.dropped, length: uint32(p.length), tap: uint32(tap), flags: p.flags,
-	}, p.data)
+	e := entry{time: p.time, dropped: p.dropped, length: uint32(p.length), tap: uint32(tap), flags: p.flags, unwanted: !within}
+	if e.join = s.soft.joins(tap); e.join {
+		e.id = joinKey(p.data, p.length, tap)
+	} else {
+		e.id = s.ordinals.ID(layers.Identity(p.data, p.length), uint64(tap)<<1|uint64(p.flags&pcapng.DirectionMask>>1), p.time)
+	}
+	s.order.add(e, p.data)
 }
-
-// passing is how a packet passes a tap, for its ordinal.
-type passing uint64
-
-const (
-	inbound passing = iota
-	outbound
-	queued
-	dequeued
-)
-
-func (p passing) at(tap int) uint64 { return uint64(tap)<<2 | uint64(p) }
 
 // packetSize bounds the bytes of a packet's block beside its data.
 const packetSize = 96
@@ -417,6 +414,12 @@ const packetSize = 96
 // write is called by order for each packet in turn. A failed write is kept by
 // the writer and returned by its Flush.
 func (s *recorder) write(e *entry, data []byte) {
+	if e.join {
+		s.soft.join(e)
+	}
+	if e.unwanted {
+		return
+	}
 	if s.failed {
 		s.received[e.tap]--
 		s.lost[e.tap]++

@@ -2,12 +2,12 @@ package capture
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"golang.org/x/net/bpf"
 
 	"railbed/capture/feed"
-	"railbed/capture/layers"
 	"railbed/capture/pcapng"
 )
 
@@ -25,6 +25,7 @@ type note struct {
 // softTaps are the taps of soft switches, which come by one feed.
 type softTaps struct {
 	reader  *feed.Reader
+	joiner  *joiner
 	filter  *bpf.VM // nil takes everything
 	snap    int
 	taps    map[uint16]int // by number in the feed
@@ -45,7 +46,7 @@ const feedBatch = 1 << 14
 func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*softTaps, error) {
 	s := &softTaps{
 		snap: options.snap(), taps: map[uint16]int{}, numbers: map[int]uint16{}, before: map[int]uint64{}, reasons: options.Reasons, events: options.Events,
-		list: make([][]byte, 1),
+		list: make([][]byte, 1), joiner: newJoiner(options.Testbed + " " + strconv.FormatInt(options.Epoch.UnixNano(), 10)),
 	}
 	for i, tap := range taps {
 		if tap.Fed {
@@ -121,9 +122,14 @@ func (s *recorder) readSoft(end int64) (more bool, err error) {
 
 // addSoft takes one packet of a soft switch's.
 func (s *recorder) addSoft(r *feed.Record, end int64) {
-	s.soft.latest = r.Time
+	s.soft.latest = max(s.soft.latest, r.Time) // that a node sent a frame is told a little later
 	tap, known := s.soft.taps[r.Tap]
 	if !known {
+		return
+	}
+	// Not filtered: the filter may look at what a short record leaves out, and what no
+	// socket saw is forgotten.
+	if s.joinSoft(r, tap); passes(r) {
 		return
 	}
 	data := r.Data
@@ -138,25 +144,55 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	}
 	data = data[:min(len(data), s.soft.snap)]
 	s.received[tap]++
-	var flags pcapng.Flags
-	var id uint64
-	identity := layers.Identity(data, r.Length)
+	flags := pcapng.Outbound
 	switch r.Event {
 	case feed.Receive, feed.Refuse:
-		flags, id = pcapng.Inbound, s.ordinals.ID(identity, inbound.at(tap), r.Time)
-	case feed.Enqueue: // it does not pass the tap
-		id = s.ordinals.ID(identity, queued.at(tap), r.Time)
-	case feed.Dequeue: // it did before
-		id = s.ordinals.ID(identity, dequeued.at(tap), r.Time)
-	case feed.Lose: // the same packet again
-		flags, id = pcapng.Outbound, s.ordinals.Last(identity, outbound.at(tap), r.Time)
-	default:
-		flags, id = pcapng.Outbound, s.ordinals.ID(identity, outbound.at(tap), r.Time)
+		flags = pcapng.Inbound
+	case feed.Enqueue, feed.Dequeue: // it does not pass the tap
+		flags = 0
 	}
 	s.order.add(entry{
-		time: r.Time, id: id, dropped: r.Lost, length: uint32(r.Length), tap: uint32(tap), flags: flags,
+		time: r.Time, id: s.soft.joiner.id(r.Serial), dropped: r.Lost, length: uint32(r.Length), tap: uint32(tap), flags: flags,
 		note: note{depth: r.Depth, late: r.Late, fed: true, event: r.Event, verdict: r.Verdict, reason: r.Reason, queue: r.Queue},
 	}, data)
+}
+
+// joins reports whether the packets that a socket sees at a tap cross a soft switch.
+func (s *softTaps) joins(tap int) bool {
+	if s == nil {
+		return false
+	}
+	_, fed := s.numbers[tap]
+	return fed
+}
+
+// join finds the id of a packet that a socket saw.
+func (s *softTaps) join(e *entry) {
+	if e.flags&pcapng.DirectionMask == pcapng.Outbound {
+		e.id = s.joiner.sent(e.id, e.time)
+	} else {
+		e.id = s.joiner.arrived(e.id, e.time)
+	}
+}
+
+// passes reports whether a record is there for the joiner alone.
+func passes(r *feed.Record) bool { return r.Event == feed.Enter || r.Event == feed.Leave }
+
+// joinSoft takes note of frames that pass between a node's NIC and its emulated NIC.
+func (s *recorder) joinSoft(r *feed.Record, tap int) {
+	var key uint64
+	switch r.Event {
+	case feed.Enter, feed.Leave, feed.Refuse:
+		key = joinKey(r.Data[:min(len(r.Data), s.soft.snap)], r.Length, tap)
+	}
+	switch {
+	case r.Event == feed.Enter:
+		s.soft.joiner.enter(key, r.Serial, r.Time)
+	case r.Event == feed.Leave && r.Time >= s.start: // what the node got before is not recorded
+		s.soft.joiner.left.push(key, r.Serial, r.Time)
+	case r.Event == feed.Refuse:
+		s.soft.joiner.left.remove(key, r.Serial)
+	}
 }
 
 // annotate says in the packet's comment what the soft switch did with it.
