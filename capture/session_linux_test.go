@@ -63,6 +63,8 @@ type seen struct {
 	id   uint64
 	size int
 	len  int
+
+	dropped uint64 // before it
 }
 
 func decode(t testing.TB, data []byte) (packets []seen, r *pcapng.Reader) {
@@ -81,7 +83,7 @@ func decode(t testing.TB, data []byte) (packets []seen, r *pcapng.Reader) {
 		}
 		packets = append(packets, seen{
 			tap: r.Interfaces()[p.Interface].Name, out: p.Flags&pcapng.DirectionMask == pcapng.Outbound,
-			time: p.Time, id: p.ID, size: len(p.Data), len: p.Length,
+			time: p.Time, id: p.ID, size: len(p.Data), len: p.Length, dropped: p.DropCount,
 		})
 	}
 }

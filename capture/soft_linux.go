@@ -33,6 +33,7 @@ type softTaps struct {
 	before  map[int]uint64 // what taps had lost when the capture began
 	after   map[int]uint64 // and when it ended
 	latest  int64          // time of the last record read
+	unsaid  []uint64       // by tap, records lost before one that is not written
 	reasons []string
 	events  bool
 	comment []byte
@@ -46,7 +47,7 @@ const feedBatch = 1 << 14
 func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*softTaps, error) {
 	s := &softTaps{
 		snap: options.snap(), taps: map[uint16]int{}, numbers: map[int]uint16{}, before: map[int]uint64{}, reasons: options.Reasons, events: options.Events,
-		list: make([][]byte, 1), joiner: newJoiner(options.Testbed + " " + strconv.FormatInt(options.Epoch.UnixNano(), 10)),
+		list: make([][]byte, 1), unsaid: make([]uint64, len(taps)), joiner: newJoiner(options.Testbed + " " + strconv.FormatInt(options.Epoch.UnixNano(), 10)),
 	}
 	for i, tap := range taps {
 		if tap.Fed {
@@ -127,6 +128,7 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	if !known {
 		return
 	}
+	s.soft.unsaid[tap] += r.Lost
 	// Not filtered: the filter may look at what a short record leaves out, and what no
 	// socket saw is forgotten.
 	if s.joinSoft(r, tap); passes(r) {
@@ -144,6 +146,8 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	}
 	data = data[:min(len(data), s.soft.snap)]
 	s.received[tap]++
+	dropped := s.soft.unsaid[tap]
+	s.soft.unsaid[tap] = 0
 	flags := pcapng.Outbound
 	switch r.Event {
 	case feed.Receive, feed.Refuse:
@@ -152,7 +156,7 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 		flags = 0
 	}
 	s.order.add(entry{
-		time: r.Time, id: s.soft.joiner.id(r.Serial), dropped: r.Lost, length: uint32(r.Length), tap: uint32(tap), flags: flags,
+		time: r.Time, id: s.soft.joiner.id(r.Serial), dropped: dropped, length: uint32(r.Length), tap: uint32(tap), flags: flags,
 		note: note{depth: r.Depth, late: r.Late, fed: true, event: r.Event, verdict: r.Verdict, reason: r.Reason, queue: r.Queue},
 	}, data)
 }

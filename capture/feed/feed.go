@@ -77,9 +77,9 @@ type Record struct {
 }
 
 // PassSnap is how much of a frame the records Enter and Leave have at most, which are
-// there to find the frame again and not for its content: headers, telemetry of a few
-// hops, and the numbers by which transports tell packets apart.
-const PassSnap = 128
+// there to find the frame again and not for its content: headers, and the numbers by
+// which transports tell packets apart.
+const PassSnap = 96
 
 // Layout of the shared memory: a page of counters, then the ring.
 const (
