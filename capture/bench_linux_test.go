@@ -1,14 +1,19 @@
 package capture
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/capture/feed"
+	"railbed/capture/pcapng"
 )
 
 // BenchmarkTaps floods a router with small datagrams and records its four
@@ -50,6 +55,55 @@ func BenchmarkTaps(b *testing.B) {
 			if stats.Written()+stats.Dropped() < uint64(4*b.N) {
 				b.Errorf("%d datagrams, %s", b.N, fmt.Sprint(stats.Taps))
 			}
+		})
+	}
+}
+
+// BenchmarkSoftPath is the recorder's time for a packet that crosses a soft switch
+// between two nodes: what the switch tells of it, through the feed, and what the packet
+// sockets of both NICs see.
+func BenchmarkSoftPath(b *testing.B) {
+	for _, size := range []int{100, 1000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			w, taps, options := fed(b, 64<<20, "eth0", "p0", "p1", "eth0")
+			r, err := newRecorder(taps, make([]*ring, len(taps)), options, io.Discard)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer r.close()
+			data := make([]byte, size)
+			copy(data[12:], []byte{0x08, 0x00, 0x45, 0, byte((size - 14) >> 8), byte(size - 14)})
+			at := time.Now().UnixNano()
+			tell := func(tap uint16, event feed.Event, serial int, snap int) {
+				w.Write(&feed.Record{Time: at, Tap: tap, Event: event, Serial: uint64(serial), Length: size, Data: data[:min(size, snap)]})
+			}
+			// The thread's own time, because the spool's writer runs beside it.
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var before, after unix.Rusage
+			unix.Getrusage(unix.RUSAGE_THREAD, &before)
+			b.ResetTimer()
+			for i := range b.N {
+				binary.BigEndian.PutUint32(data[50:], uint32(i))
+				at += 4000
+				p := captured{time: at, length: size, flags: pcapng.Outbound, data: data}
+				r.add(0, &p, 0)
+				tell(0, feed.Enter, i+1, feed.PassSnap)
+				tell(1, feed.Receive, i+1, size)
+				tell(2, feed.Send, i+1, size)
+				tell(3, feed.Leave, i+1, feed.PassSnap)
+				p.flags = pcapng.Inbound
+				r.add(3, &p, 0)
+				if i%1000 == 999 {
+					if _, err := r.readSoft(0); err != nil {
+						b.Fatal(err)
+					}
+					r.order.release(at - int64(80*time.Millisecond))
+				}
+			}
+			unix.Getrusage(unix.RUSAGE_THREAD, &after)
+			took := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+			b.ReportMetric(float64(took)/float64(b.N), "cpu-ns/op")
 		})
 	}
 }

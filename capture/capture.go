@@ -13,9 +13,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
+	"railbed/capture/pcapng"
 	"railbed/fabric/kernel"
 	"railbed/transports/wire"
 )
@@ -71,6 +71,16 @@ type Options struct {
 	// Epoch is the real time at which the testbed's own time was zero.
 	// Default: when the capture started.
 	Epoch time.Time
+	// Plan is the hash of the testbed's plan and Testbed its name, words without
+	// spaces; the section header carries them, so that a reader can tell which
+	// testbed a capture is of. Empty where they are not known.
+	Plan    string
+	Testbed string
+	// Outside returns, by tap, how many packets were lost since the capture started
+	// on the way between the tap and the next one, where no tap sees them: in the
+	// kernel's queues before a soft switch, for one. It is called once, when the
+	// recording ends. Nil where nobody counts them.
+	Outside func() []uint64 `json:"-"`
 }
 
 // Stats is what a finished capture holds.
@@ -86,6 +96,11 @@ type Stats struct {
 	// they came out of the kernel later than the hold-back window or memory
 	// ran short.
 	Unordered uint64 `json:"unordered"`
+	// ClockStepped is by how much CLOCK_REALTIME was set while the capture lasted,
+	// all steps together. After a step packets cannot be told from those of before
+	// the start and after the end by their time. What is left out then counts as
+	// Dropped.
+	ClockStepped time.Duration `json:"clock_stepped_ns,omitempty"`
 }
 
 // TapStats counts packets that passed the filter. Received is Dropped plus
@@ -93,9 +108,12 @@ type Stats struct {
 type TapStats struct {
 	Tap      string `json:"tap"` // "node:port"
 	Received uint64 `json:"received"`
-	Dropped  uint64 `json:"dropped"` // lost because the ring was full
+	Dropped  uint64 `json:"dropped"` // lost because the ring was full, or could not be read or placed in time
 	Limited  uint64 `json:"limited"` // not written because of Options.Limit
 	Written  uint64 `json:"written"`
+	// Outside is what Options.Outside counted. It is in the stream as isb_osdrop, and
+	// no part of Received.
+	Outside uint64 `json:"lost_outside,omitempty"`
 }
 
 // Dropped is the packets that all taps together lost.
@@ -122,12 +140,6 @@ func (s Stats) Limited() (total uint64) {
 	return total
 }
 
-// headerComment is the section's comment: dilation factor and epoch.
-func headerComment(dilation uint64, epoch time.Time) string {
-	return "railbed dilation=" + strconv.FormatUint(max(dilation, 1), 10) +
-		" epoch=" + strconv.FormatInt(epoch.UnixNano(), 10) + "ns"
-}
-
 // snap is the number of bytes that the filter's program returns.
 func (o Options) snap() int {
 	if o.SnapLen == 0 {
@@ -149,6 +161,11 @@ func (o Options) validate(taps []Tap) error {
 		return fmt.Errorf("negative snap length %d, limit %d or memory %d", o.SnapLen, o.Limit, o.Memory)
 	case o.SnapLen > 0 && o.SnapLen < minSnapLen:
 		return fmt.Errorf("snap length %d cuts into the headers, want at least %d", o.SnapLen, minSnapLen)
+	}
+	for _, word := range []string{o.Plan, o.Testbed} {
+		if word != "" && !pcapng.IsWord(word) {
+			return fmt.Errorf("plan %q and testbed %q of a capture: want words of printable ASCII without spaces", o.Plan, o.Testbed)
+		}
 	}
 	return nil
 }

@@ -18,6 +18,8 @@ type entry struct {
 	tap       uint32
 	flags     pcapng.Flags
 	unordered bool
+	unwanted  bool // of before the start or after the end: it is joined, and not written
+	join      bool // id is a key, by which joiner finds the id
 	note      note // of a soft switch's tap
 }
 
@@ -64,8 +66,11 @@ func (o *order) add(e entry, data []byte) {
 	if number < o.next {
 		number, e.unordered = o.next, true
 	}
-	for number >= o.next+bucketCount {
-		o.advance() // only a clock that jumped ahead comes here
+	if number >= o.next+bucketCount { // only a clock that jumped ahead comes here
+		for o.next < o.last && number >= o.next+bucketCount {
+			o.advance()
+		}
+		o.next = max(o.next, number-bucketCount+1) // a year is 30 billion empty buckets
 	}
 	b := &o.wheel[number%bucketCount]
 	e.offset, e.captured = uint32(len(b.data)), uint32(len(data))
@@ -94,6 +99,13 @@ func (o *order) releaseAll() {
 	for o.next < o.last {
 		o.advance()
 	}
+}
+
+// restart emits what is left, and goes on from another time, which may be an earlier
+// one.
+func (o *order) restart(at int64) {
+	o.releaseAll()
+	o.next, o.last = at>>bucketShift, at>>bucketShift
 }
 
 // advance emits the first bucket.

@@ -191,3 +191,21 @@ func BenchmarkOrder(b *testing.B) {
 		}
 	}
 }
+
+// TestOrderFollowsAClockThatIsSet has packets of years ahead and behind, which cost no
+// more than others.
+func TestOrderFollowsAClockThatIsSet(t *testing.T) {
+	const year = int64(365 * 24 * 3600 * 1e9)
+	var c collect
+	o := newOrder(year, 1<<30, c.emit)
+	o.add(packetOf(year))
+	o.add(packetOf(30 * year))
+	o.release(30*year + 1e6)
+	o.restart(2 * year)
+	o.add(packetOf(2*year + 5e6))
+	o.add(packetOf(2 * year))
+	o.releaseAll()
+	if want := []int64{year, 30 * year, 2 * year, 2*year + 5e6}; !slices.Equal(c.times, want) || c.unordered != 0 || o.held != 0 {
+		t.Errorf("times %v, %d marked, %d bytes held; want %v", c.times, c.unordered, o.held, want)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -60,6 +61,11 @@ type recordTap struct {
 	Number uint16 `json:"number,omitempty"`
 }
 
+// recordEnd is sent when the recording is to end.
+type recordEnd struct {
+	Outside []uint64 `json:"outside,omitempty"` // by tap
+}
+
 // recordAnswer is sent twice: when all taps record, and at the end.
 type recordAnswer struct {
 	Error string `json:"error,omitempty"`
@@ -90,8 +96,11 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 		child.end()
 		return nil, err
 	}
-	// The end of the order is what ends the recording.
-	halt := func() { _ = child.control.CloseWrite() } // fails once the recording has ended
+	// The end of the order is what ends the recording. Both fail once it has ended.
+	halt := sync.OnceFunc(func() {
+		_ = json.NewEncoder(child.control).Encode(recordEnd{Outside: options.lostOutside()})
+		_ = child.control.CloseWrite()
+	})
 	release := context.AfterFunc(ctx, halt)
 	s := &Session{stop: halt, done: make(chan struct{})}
 	go func() {
@@ -245,7 +254,10 @@ func recordMain() int {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer cancel()
-		_, _ = io.Copy(io.Discard, control) // until the other side says enough, or is gone
+		var end recordEnd
+		if decoder.Decode(&end) == nil { // else the other side is gone
+			r.setOutside(end.Outside)
+		}
 	}()
 	answer := recordAnswer{}
 	done := make(chan error)

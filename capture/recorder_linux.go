@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/bpf"
@@ -32,6 +33,9 @@ const (
 
 	// turnBlocks is how many blocks of a tap are read before the next tap's.
 	turnBlocks = 4
+	// mostTurns bounds the turns between two looks at the clocks, so that a flood does
+	// not keep the recording from its end.
+	mostTurns = 256
 )
 
 // Memory. Of the budget, an eighth holds packets that wait for their turn, a
@@ -50,7 +54,7 @@ const (
 
 // statisticsSize bounds the bytes of one statistics block, which a limit must
 // leave room for.
-const statisticsSize = 192
+const statisticsSize = 336
 
 // recorder reads the taps and writes the stream. It belongs to one goroutine.
 type recorder struct {
@@ -69,14 +73,19 @@ type recorder struct {
 	packet   pcapng.Packet
 	start    int64
 	end      int64
-	flushed  int64 // when out was flushed
+	flushed  int64 // when out was flushed, by the monotonic clock
 	events   []unix.EpollEvent
 	ready    []int   // taps with packets to read
 	latest   []int64 // time of the last packet read, by tap
 	received []uint64
 	written  []uint64
-	limited  []uint64
+	lost     []uint64                 // packets that reached the recorder and could not be recorded
+	outside  atomic.Pointer[[]uint64] // TapStats.Outside, set before the end; nil where nobody counts it
+	leftOut  []uint64                 // packets of before the start or after the end, since the last look at the clocks
+	notes    []pcapng.TapNote
 	disorder uint64
+	clock    clockWatch
+	failed   bool // nothing can be written any more
 }
 
 // newRecorder takes over the sockets, makes their rings, starts them and writes
@@ -84,7 +93,8 @@ type recorder struct {
 func newRecorder(taps []Tap, rings []*ring, options Options, w io.Writer) (r *recorder, err error) {
 	s := &recorder{
 		taps: taps, rings: rings, epoll: -1,
-		received: make([]uint64, len(taps)), written: make([]uint64, len(taps)), limited: make([]uint64, len(taps)),
+		received: make([]uint64, len(taps)), written: make([]uint64, len(taps)), lost: make([]uint64, len(taps)),
+		leftOut: make([]uint64, len(taps)), notes: make([]pcapng.TapNote, len(taps)), clock: clockWatch{read: readClocks},
 		events: make([]unix.EpollEvent, len(taps)), latest: make([]int64, len(taps)), ordinals: layers.NewOrdinals(ordinalsKept),
 	}
 	defer func() {
@@ -181,17 +191,17 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 			return fmt.Errorf("open tap %s: %w", s.taps[i].Name(), err)
 		}
 	}
-	now := time.Now()
-	s.start = now.UnixNano()
-	s.order.next, s.order.last = s.start>>bucketShift, s.start>>bucketShift
-	epoch := options.Epoch
-	if epoch.IsZero() {
-		epoch = now
+	now, _ := s.clock.look()
+	s.start = now.real
+	s.order.restart(s.start)
+	note := pcapng.SectionNote{Dilation: options.Dilation, Epoch: options.Epoch, Plan: options.Plan, Testbed: options.Testbed}
+	if note.Epoch.IsZero() {
+		note.Epoch = time.Unix(0, s.start)
 	}
 	var err error
 	s.spool = newSpool(w, s.room, func() { hurry() })
 	s.out, err = pcapng.NewWriter(s.spool, pcapng.Section{
-		OS: kernelName(), Application: "railbed", Comments: []string{headerComment(options.Dilation, epoch)},
+		OS: kernelName(), Application: "railbed", Comments: []string{string(note.AppendTo(nil))},
 	})
 	if err != nil {
 		return err
@@ -229,11 +239,12 @@ func kernelName() string {
 
 // stats are the counts once the recording has ended.
 func (s *recorder) stats() Stats {
-	stats := Stats{Start: time.Unix(0, s.start), End: time.Unix(0, s.end), Bytes: s.out.Written(), Unordered: s.disorder}
+	stats := Stats{Start: time.Unix(0, s.start), End: time.Unix(0, s.end), Bytes: s.out.Written(), Unordered: s.disorder, ClockStepped: s.clock.by}
 	for i := range s.taps {
 		dropped := s.dropped(i)
 		stats.Taps = append(stats.Taps, TapStats{
-			Tap: s.taps[i].Name(), Received: s.received[i] + dropped, Dropped: dropped, Limited: s.limited[i], Written: s.written[i],
+			Tap: s.taps[i].Name(), Received: s.received[i] + dropped, Dropped: dropped, Limited: s.notes[i].Limited, Written: s.written[i],
+			Outside: s.lostOutside(i),
 		})
 	}
 	return stats
@@ -241,7 +252,7 @@ func (s *recorder) stats() Stats {
 
 // dropped is what a tap has lost, as last counted.
 func (s *recorder) dropped(tap int) uint64 {
-	total := s.soft.lost(tap)
+	total := s.lost[tap] + s.soft.lost(tap)
 	if r := s.rings[tap]; r != nil {
 		total += r.dropped
 	}
@@ -272,30 +283,36 @@ func (s *recorder) run(ctx context.Context) error {
 }
 
 // record reads until the context ends, then until everything of before that
-// moment has come, and writes the counts.
+// moment has come, and writes the counts. How long that takes is measured by the
+// monotonic clock.
 func (s *recorder) record(ctx context.Context) error {
-	var end int64
-	for {
-		now := time.Now().UnixNano()
+	var end, ended int64
+	for last := false; !last; {
+		now := s.look()
 		if end == 0 && ctx.Err() != nil {
-			end = now
+			end, ended = now.real, now.after
 		}
-		if end != 0 && now-end > int64(s.hold) {
-			break
-		}
+		// A step that begins after the hold-back window finds all that there is,
+		// however late the thread was before it.
+		last = end != 0 && now.after-ended > int64(s.hold)
 		if err := s.step(now, end); err != nil {
-			s.end = time.Now().UnixNano()
+			s.abandon()
 			return err
 		}
 	}
 	s.end = end
+	if err := s.readRest(end); err != nil {
+		s.abandon()
+		return err
+	}
+	s.look()
 	s.order.releaseAll()
 	return s.finish()
 }
 
 // step waits for packets, reads them, and writes those whose time has come.
 // Packets of after end, where it is set, are left out.
-func (s *recorder) step(now, end int64) error {
+func (s *recorder) step(now clocks, end int64) error {
 	count, err := unix.EpollWait(s.epoll, s.events, int(readerTick.Milliseconds()))
 	if err != nil && err != unix.EINTR {
 		return fmt.Errorf("wait for packets: %w", err)
@@ -313,23 +330,29 @@ func (s *recorder) step(now, end int64) error {
 			return fmt.Errorf("tap %s: read socket error: %w", s.taps[tap].Name(), err)
 		}
 	}
-	if err := s.readSoft(end); err != nil {
-		return err
-	}
-	// After a delay the rings are full. They are read in turns of some blocks,
-	// so that what is common to all of them can be written and need not be held.
-	for len(s.ready) > 0 {
-		horizon, err := s.turn(end)
+	// After a delay the rings and the feed are full. They are read in turns, so that
+	// what is common to all of them can be written and need not be held.
+	for fed, turns := s.soft != nil, 0; (fed || len(s.ready) > 0) && turns < mostTurns; turns++ {
+		until := int64(math.MaxInt64)
+		if fed {
+			if fed, err = s.readSoft(end); err != nil {
+				return err
+			}
+			if fed {
+				until = s.soft.latest
+			}
+		}
+		horizon, err := s.turn(end, until)
 		if err != nil {
 			return err
 		}
-		s.order.release(min(horizon, now-int64(s.hold)))
+		s.order.release(min(horizon, now.real-int64(s.hold)))
 	}
-	s.order.release(now - int64(s.hold))
-	if now-s.flushed < int64(flushTick) {
+	s.order.release(now.real - int64(s.hold))
+	if now.after-s.flushed < int64(flushTick) {
 		return nil
 	}
-	s.flushed = now
+	s.flushed = now.after
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
@@ -337,11 +360,17 @@ func (s *recorder) step(now, end int64) error {
 }
 
 // turn reads some blocks of every tap that has any, and keeps in ready those
-// that may have more. No packet of before the horizon is in these.
-func (s *recorder) turn(end int64) (horizon int64, err error) {
-	horizon = math.MaxInt64
+// that may have more. No packet of before the horizon is in these, nor in the feed,
+// which was read until a time. Rings are not read further than the feed, because it
+// has what their packets' ids follow from.
+func (s *recorder) turn(end, until int64) (horizon int64, err error) {
+	horizon = until
 	kept := s.ready[:0]
 	for _, tap := range s.ready {
+		if s.latest[tap] > until {
+			kept = append(kept, tap)
+			continue
+		}
 		more, err := s.read(tap, end)
 		if err != nil {
 			return 0, fmt.Errorf("tap %s: %w", s.taps[tap].Name(), err)
@@ -357,34 +386,27 @@ func (s *recorder) turn(end int64) (horizon int64, err error) {
 
 // read takes some of what one tap has.
 func (s *recorder) read(tap int, end int64) (more bool, err error) {
-	return s.rings[tap].drain(turnBlocks, func(p *captured) {
-		s.latest[tap] = p.time
-		if p.time < s.start || end != 0 && p.time > end {
-			return
-		}
-		s.received[tap]++
-		passing := inbound
-		if p.flags&pcapng.DirectionMask == pcapng.Outbound {
-			passing = outbound
-		}
-		id := s.ordinals.ID(layers.Identity(p.data, p.length), passing.at(tap), p.time)
-		s.order.add(entry{
-			time: p.time, id: id, dropped: p.dropped, length: uint32(p.length), tap: uint32(tap), flags: p.flags,
-		}, p.data)
-	})
+	return s.rings[tap].drain(turnBlocks, func(p *captured) { s.add(tap, p, end) })
 }
 
-// passing is how a packet passes a tap, for its ordinal.
-type passing uint64
-
-const (
-	inbound passing = iota
-	outbound
-	queued
-	dequeued
-)
-
-func (p passing) at(tap int) uint64 { return uint64(tap)<<2 | uint64(p) }
+// add takes a packet of a ring.
+func (s *recorder) add(tap int, p *captured, end int64) {
+	s.latest[tap] = p.time
+	within := s.within(tap, p.time, end)
+	if !within && !s.soft.joins(tap) {
+		return
+	}
+	if within {
+		s.received[tap]++
+	}
+	e := entry{time: p.time, dropped: p.dropped, length: uint32(p.length), tap: uint32(tap), flags: p.flags, unwanted: !within}
+	if e.join = s.soft.joins(tap); e.join {
+		e.id = joinKey(p.data, p.length, tap)
+	} else {
+		e.id = s.ordinals.ID(layers.Identity(p.data, p.length), uint64(tap)<<1|uint64(p.flags&pcapng.DirectionMask>>1), p.time)
+	}
+	s.order.add(e, p.data)
+}
 
 // packetSize bounds the bytes of a packet's block beside its data.
 const packetSize = 96
@@ -392,11 +414,22 @@ const packetSize = 96
 // write is called by order for each packet in turn. A failed write is kept by
 // the writer and returned by its Flush.
 func (s *recorder) write(e *entry, data []byte) {
+	if e.join {
+		s.soft.join(e)
+	}
+	if e.unwanted {
+		return
+	}
+	if s.failed {
+		s.received[e.tap]--
+		s.lost[e.tap]++
+		return
+	}
 	if s.limit > 0 && (s.full || s.out.Written()+int64(len(data)+packetSize) > s.limit) {
 		// Once a packet was left out all are, so that the stream is whole up
 		// to one moment.
 		s.full = true
-		s.limited[e.tap]++
+		s.notes[e.tap].Limited++
 		return
 	}
 	s.written[e.tap]++
@@ -415,29 +448,4 @@ func (s *recorder) write(e *entry, data []byte) {
 		s.packet.DropCount = e.dropped
 	}
 	s.out.WritePacket(&s.packet)
-}
-
-// finish writes the counts of every tap.
-func (s *recorder) finish() error {
-	for i, r := range s.rings {
-		if r != nil {
-			if err := r.countDrops(); err != nil {
-				return fmt.Errorf("tap %s: %w", s.taps[i].Name(), err)
-			}
-		}
-		dropped := s.dropped(i)
-		statistics := pcapng.Statistics{
-			Interface: i, Time: s.end, Start: s.start, End: s.end,
-			Received: s.received[i] + dropped, Dropped: dropped,
-			Accepted: s.received[i] + dropped, Delivered: s.written[i],
-			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped | pcapng.HasAccepted | pcapng.HasDelivered,
-		}
-		if s.limited[i] > 0 {
-			statistics.Comments = []string{fmt.Sprintf("railbed limited=%d", s.limited[i])}
-		}
-		if err := s.out.WriteStatistics(statistics); err != nil {
-			return err
-		}
-	}
-	return s.out.Flush()
 }

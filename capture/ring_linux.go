@@ -22,6 +22,7 @@ const (
 	blockStatus = 8
 	blockCount  = 12
 	blockFirst  = 16
+	blockNumber = 24 // 64 bits: counts the blocks that the kernel opened, from 1
 
 	packetNext   = 0
 	packetSec    = 4
@@ -70,7 +71,8 @@ type ring struct {
 	memory  []byte
 	block   int // bytes of a block
 	blocks  int
-	current int // the block that is read next
+	current int    // the block that is read next
+	number  uint64 // of the block that was read last
 	dropped uint64
 }
 
@@ -200,31 +202,62 @@ func (r *ring) drain(blocks int, fn func(*captured)) (more bool, err error) {
 			}
 			lost = r.dropped - before
 		}
-		at := word(block, blockFirst)
-		for range word(block, blockCount) {
-			if int(at)+packetOverhead > len(block) {
-				return false, fmt.Errorf("read ring: packet at %d of a block of %d bytes", at, len(block))
-			}
-			header := block[at:]
-			mac, snap := int(half(header, packetMAC)), int(word(header, packetSnap))
-			if mac+snap > len(header) {
-				return false, fmt.Errorf("read ring: packet of %d bytes passes its block", snap)
-			}
-			packet = captured{
-				time:    int64(word(header, packetSec))*1e9 + int64(word(header, packetNsec)),
-				length:  int(word(header, packetLen)),
-				flags:   packetFlags(header[packetType], word(header, packetStatus)),
-				data:    header[mac : mac+snap],
-				dropped: lost,
-			}
-			fn(&packet)
-			lost = 0
-			at += word(header, packetNext)
+		packet.dropped = lost
+		if err := r.walk(block, &packet, func(p *captured) bool { fn(p); return true }); err != nil {
+			return false, err
 		}
+		r.number = *(*uint64)(unsafe.Pointer(&block[blockNumber]))
 		atomic.StoreUint32(status, 0)
 		r.current = (r.current + 1) % r.blocks
 	}
 	return true, nil
+}
+
+// drainOpen hands the packets up to a time to fn that are in the block which the
+// kernel has not closed yet. The kernel's timer closes a block, and may be late
+// where the processor is taken away. Nothing is read from the ring after it.
+func (r *ring) drainOpen(until int64, fn func(*captured)) {
+	block := r.memory[r.current*r.block : (r.current+1)*r.block]
+	// A block that is free and not open still has its former content.
+	if atomic.LoadUint64((*uint64)(unsafe.Pointer(&block[blockNumber]))) != r.number+1 {
+		return
+	}
+	packet, latest := captured{}, int64(0)
+	// The kernel counts a packet before it is whole. Such a packet is of now, and its
+	// header, of which walk may complain, a former one's.
+	_ = r.walk(block, &packet, func(p *captured) bool {
+		if p.time > until || p.time < latest {
+			return false
+		}
+		latest = p.time
+		fn(p)
+		return true
+	})
+}
+
+// walk hands the packets of a block to fn until it returns false.
+func (r *ring) walk(block []byte, packet *captured, fn func(*captured) bool) error {
+	at := word(block, blockFirst)
+	for range atomic.LoadUint32((*uint32)(unsafe.Pointer(&block[blockCount]))) {
+		if int(at)+packetOverhead > len(block) {
+			return fmt.Errorf("read ring: packet at %d of a block of %d bytes", at, len(block))
+		}
+		header := block[at:]
+		mac, snap := int(half(header, packetMAC)), int(word(header, packetSnap))
+		if mac+snap > len(header) {
+			return fmt.Errorf("read ring: packet of %d bytes passes its block", snap)
+		}
+		packet.time = int64(word(header, packetSec))*1e9 + int64(word(header, packetNsec))
+		packet.length = int(word(header, packetLen))
+		packet.flags = packetFlags(header[packetType], word(header, packetStatus))
+		packet.data = header[mac : mac+snap]
+		if !fn(packet) {
+			return nil
+		}
+		packet.dropped = 0
+		at += word(header, packetNext)
+	}
+	return nil
 }
 
 func word(b []byte, at int) uint32 { return *(*uint32)(unsafe.Pointer(&b[at])) }

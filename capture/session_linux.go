@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"railbed/capture/filter"
 )
@@ -54,15 +55,30 @@ func startSession(ctx context.Context, taps []Tap, options Options, w io.Writer)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	s := &Session{stop: cancel, done: make(chan struct{})}
+	recording, cancel := context.WithCancel(context.Background())
+	halt := sync.OnceFunc(func() {
+		r.setOutside(options.lostOutside())
+		cancel()
+	})
+	release := context.AfterFunc(ctx, halt)
+	s := &Session{stop: halt, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
+		defer release()
 		defer cancel()
-		s.err = r.run(ctx)
+		s.err = r.run(recording)
+		halt()
 		s.stats = r.stats()
 	}()
 	return s, nil
+}
+
+// lostOutside is what Outside counts, where it is set.
+func (o Options) lostOutside() []uint64 {
+	if o.Outside == nil {
+		return nil
+	}
+	return o.Outside()
 }
 
 // openRings opens a socket at every tap, inside its namespace. A soft switch's

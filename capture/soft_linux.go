@@ -2,12 +2,12 @@ package capture
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"golang.org/x/net/bpf"
 
 	"railbed/capture/feed"
-	"railbed/capture/layers"
 	"railbed/capture/pcapng"
 )
 
@@ -25,12 +25,15 @@ type note struct {
 // softTaps are the taps of soft switches, which come by one feed.
 type softTaps struct {
 	reader  *feed.Reader
+	joiner  *joiner
 	filter  *bpf.VM // nil takes everything
 	snap    int
 	taps    map[uint16]int // by number in the feed
 	numbers map[int]uint16 // by tap
 	before  map[int]uint64 // what taps had lost when the capture began
 	after   map[int]uint64 // and when it ended
+	latest  int64          // time of the last record read
+	unsaid  []uint64       // by tap, records lost before one that is not written
 	reasons []string
 	events  bool
 	comment []byte
@@ -44,7 +47,7 @@ const feedBatch = 1 << 14
 func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*softTaps, error) {
 	s := &softTaps{
 		snap: options.snap(), taps: map[uint16]int{}, numbers: map[int]uint16{}, before: map[int]uint64{}, reasons: options.Reasons, events: options.Events,
-		list: make([][]byte, 1),
+		list: make([][]byte, 1), unsaid: make([]uint64, len(taps)), joiner: newJoiner(options.Testbed + " " + strconv.FormatInt(options.Epoch.UnixNano(), 10)),
 	}
 	for i, tap := range taps {
 		if tap.Fed {
@@ -74,16 +77,25 @@ func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*s
 	return s, nil
 }
 
+// freeze takes the counts at the end of the recording. Nothing is read then.
+func (s *softTaps) freeze() {
+	if s == nil || s.after != nil {
+		return
+	}
+	s.after = map[int]uint64{}
+	for number, tap := range s.taps {
+		s.after[tap] = s.reader.Lost(number)
+	}
+}
+
 func (s *softTaps) close() error {
-	if s == nil || s.reader == nil || s.after != nil {
+	if s == nil || s.reader == nil {
 		return nil
 	}
-	after := map[int]uint64{}
-	for number, tap := range s.taps {
-		after[tap] = s.reader.Lost(number)
-	}
-	s.after = after
-	return s.reader.Close()
+	s.freeze()
+	reader := s.reader
+	s.reader = nil
+	return reader.Close()
 }
 
 // lost is how many packets of a tap found no room in the feed. Those that the
@@ -102,19 +114,24 @@ func (s *softTaps) lost(tap int) uint64 {
 	return s.reader.Lost(number) - s.before[tap]
 }
 
-// readSoft takes what soft switches have seen.
-func (s *recorder) readSoft(end int64) error {
-	if s.soft == nil {
-		return nil
-	}
-	_, err := s.soft.reader.Read(feedBatch, func(r *feed.Record) { s.addSoft(r, end) })
-	return err
+// readSoft takes some of what soft switches have seen, and reports whether there may
+// be more.
+func (s *recorder) readSoft(end int64) (more bool, err error) {
+	count, err := s.soft.reader.Read(feedBatch, func(r *feed.Record) { s.addSoft(r, end) })
+	return count == feedBatch, err
 }
 
 // addSoft takes one packet of a soft switch's.
 func (s *recorder) addSoft(r *feed.Record, end int64) {
+	s.soft.latest = max(s.soft.latest, r.Time) // that a node sent a frame is told a little later
 	tap, known := s.soft.taps[r.Tap]
-	if !known || r.Time < s.start || end != 0 && r.Time > end {
+	if !known {
+		return
+	}
+	s.soft.unsaid[tap] += r.Lost
+	// Not filtered: the filter may look at what a short record leaves out, and what no
+	// socket saw is forgotten.
+	if s.joinSoft(r, tap); passes(r) {
 		return
 	}
 	data := r.Data
@@ -124,27 +141,62 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 			return
 		}
 	}
+	if !s.within(tap, r.Time, end) {
+		return
+	}
 	data = data[:min(len(data), s.soft.snap)]
 	s.received[tap]++
-	var flags pcapng.Flags
-	var id uint64
-	identity := layers.Identity(data, r.Length)
+	dropped := s.soft.unsaid[tap]
+	s.soft.unsaid[tap] = 0
+	flags := pcapng.Outbound
 	switch r.Event {
 	case feed.Receive, feed.Refuse:
-		flags, id = pcapng.Inbound, s.ordinals.ID(identity, inbound.at(tap), r.Time)
-	case feed.Enqueue: // it does not pass the tap
-		id = s.ordinals.ID(identity, queued.at(tap), r.Time)
-	case feed.Dequeue: // it did before
-		id = s.ordinals.ID(identity, dequeued.at(tap), r.Time)
-	case feed.Lose: // the same packet again
-		flags, id = pcapng.Outbound, s.ordinals.Last(identity, outbound.at(tap), r.Time)
-	default:
-		flags, id = pcapng.Outbound, s.ordinals.ID(identity, outbound.at(tap), r.Time)
+		flags = pcapng.Inbound
+	case feed.Enqueue, feed.Dequeue: // it does not pass the tap
+		flags = 0
 	}
 	s.order.add(entry{
-		time: r.Time, id: id, dropped: r.Lost, length: uint32(r.Length), tap: uint32(tap), flags: flags,
+		time: r.Time, id: s.soft.joiner.id(r.Serial), dropped: dropped, length: uint32(r.Length), tap: uint32(tap), flags: flags,
 		note: note{depth: r.Depth, late: r.Late, fed: true, event: r.Event, verdict: r.Verdict, reason: r.Reason, queue: r.Queue},
 	}, data)
+}
+
+// joins reports whether the packets that a socket sees at a tap cross a soft switch.
+func (s *softTaps) joins(tap int) bool {
+	if s == nil {
+		return false
+	}
+	_, fed := s.numbers[tap]
+	return fed
+}
+
+// join finds the id of a packet that a socket saw.
+func (s *softTaps) join(e *entry) {
+	if e.flags&pcapng.DirectionMask == pcapng.Outbound {
+		e.id = s.joiner.sent(e.id, e.time)
+	} else {
+		e.id = s.joiner.arrived(e.id, e.time)
+	}
+}
+
+// passes reports whether a record is there for the joiner alone.
+func passes(r *feed.Record) bool { return r.Event == feed.Enter || r.Event == feed.Leave }
+
+// joinSoft takes note of frames that pass between a node's NIC and its emulated NIC.
+func (s *recorder) joinSoft(r *feed.Record, tap int) {
+	var key uint64
+	switch r.Event {
+	case feed.Enter, feed.Leave, feed.Refuse:
+		key = joinKey(r.Data[:min(len(r.Data), s.soft.snap)], r.Length, tap)
+	}
+	switch {
+	case r.Event == feed.Enter:
+		s.soft.joiner.enter(key, r.Serial, r.Time)
+	case r.Event == feed.Leave && r.Time >= s.start: // what the node got before is not recorded
+		s.soft.joiner.left.push(key, r.Serial, r.Time)
+	case r.Event == feed.Refuse:
+		s.soft.joiner.left.remove(key, r.Serial)
+	}
 }
 
 // annotate says in the packet's comment what the soft switch did with it.
@@ -173,6 +225,7 @@ func (s *recorder) annotate(e *entry) {
 	s.soft.comment = a.AppendTo(s.soft.comment[:0])
 	s.soft.list[0] = s.soft.comment
 	s.packet.Comments = s.soft.list
+	s.notes[e.tap].Count(a.Verdict)
 }
 
 // countRings is how many taps have a ring.

@@ -24,12 +24,18 @@ type softPart struct {
 	nics    int // of all nodes
 	// foreign are the ways to NICs whose interfaces are in somebody else's namespaces.
 	foreign map[plan.End]*Way
+	// backlog is what the host's processors had dropped when the fabric was made.
+	backlog uint64
 }
 
 // startSoft opens the far ends of the NICs and starts the soft switches of the
 // plan, of whose kernel's part the fabric is, on them.
 func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 	s := &softPart{plan: p, named: map[string]*planLink{}, foreign: map[plan.End]*Way{}}
+	var err error
+	if s.backlog, err = backlogDrops(); err != nil {
+		return err
+	}
 	for _, l := range p.Links {
 		made := &planLink{Link: l}
 		s.links = append(s.links, made)
@@ -56,7 +62,7 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 		ways.NICs, ways.Indexes = append(ways.NICs, numbers), append(ways.Indexes, indexes)
 	}
 	ways.Witness = func(hand func(int, *os.File) error) error { return openWitnesses(ctx, p, nodes, hand) }
-	err := kernel.Each(ctx, []*kernel.Namespace{f.softSide().ns}, 1, func(int) error { return openWays(&ways, names) })
+	err = kernel.Each(ctx, []*kernel.Namespace{f.softSide().ns}, 1, func(int) error { return openWays(&ways, names) })
 	if err != nil {
 		for _, h := range ways.Own {
 			err = errors.Join(err, h.Close())
@@ -180,6 +186,9 @@ const (
 func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error) {
 	state, err := s.process.State()
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.fillBacklog(state.NICs, kernelSide); err != nil {
 		return nil, nil, err
 	}
 	of := map[string]LinkState{}

@@ -25,6 +25,8 @@ const (
 	Lose                 // it was dropped after its sending had been recorded at the same tap
 	Refuse               // it arrived at a node that had no room for it
 	Dequeue              // it was taken out of a queue, and its sending was recorded before
+	Enter                // a node's NIC handed it to the emulated NIC
+	Leave                // the emulated NIC hands it to the node's, unless a Refuse follows
 )
 
 // Verdict is what the port did to the frame besides, or what a control frame
@@ -62,6 +64,8 @@ type Record struct {
 	Depth int64
 	// Lost is how many records of the tap were lost before this one.
 	Lost uint64
+	// Serial is the frame's number, the same at every tap and of all copies.
+	Serial uint64
 	// Length is the frame's length, of which Data may be the beginning.
 	Length  int
 	Tap     uint16
@@ -72,6 +76,11 @@ type Record struct {
 	Data    []byte
 }
 
+// PassSnap is how much of a frame the records Enter and Leave have at most, which are
+// there to find the frame again and not for its content: headers, and the numbers by
+// which transports tell packets apart.
+const PassSnap = 96
+
 // Layout of the shared memory: a page of counters, then the ring.
 const (
 	headAt     = 0   // bytes that were ever written
@@ -80,8 +89,8 @@ const (
 	lostAt     = 256 // records lost, by tap
 	maxTaps    = 4096
 	ringAt     = lostAt + maxTaps*8
-	magic      = 0x52424645 // "RBFE"
-	headerSize = 48
+	magic      = 0x52424632 // "RBF2": the layout has serials
+	headerSize = 56
 )
 
 // header offsets
@@ -98,6 +107,7 @@ const (
 	queueAt   = 40
 	verdictAt = 41
 	droppedAt = 44
+	serialAt  = 48
 	skipBit   = 1 << 31
 )
 
@@ -163,6 +173,7 @@ func (w *Writer) Write(r *Record) bool {
 	binary.NativeEndian.PutUint32(b[lengthAt:], uint32(r.Length))
 	binary.NativeEndian.PutUint32(b[dataAt:], uint32(len(r.Data)))
 	binary.NativeEndian.PutUint32(b[droppedAt:], w.lost[r.Tap])
+	binary.NativeEndian.PutUint64(b[serialAt:], r.Serial)
 	copy(b[headerSize:], r.Data)
 	w.lost[r.Tap] = 0
 	w.head += uint64(skip + size)
@@ -207,7 +218,7 @@ func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 		r.record = Record{
 			Time: int64(binary.NativeEndian.Uint64(b[timeAt:])), Late: int64(binary.NativeEndian.Uint64(b[lateAt:])),
 			Depth: int64(binary.NativeEndian.Uint64(b[depthAt:])), Length: int(binary.NativeEndian.Uint32(b[lengthAt:])),
-			Lost: uint64(binary.NativeEndian.Uint32(b[droppedAt:])), Tap: binary.NativeEndian.Uint16(b[tapAt:]),
+			Lost: uint64(binary.NativeEndian.Uint32(b[droppedAt:])), Serial: binary.NativeEndian.Uint64(b[serialAt:]), Tap: binary.NativeEndian.Uint16(b[tapAt:]),
 			Event: Event(b[eventAt]), Verdict: Verdict(b[verdictAt]), Reason: b[reasonAt], Queue: b[queueAt], Data: b[headerSize : headerSize+length : headerSize+length],
 		}
 		fn(&r.record)

@@ -116,6 +116,10 @@ func ipv6Identity(packet []byte, seed uint64) uint64 {
 	return mix(xxhash.Sum64(payload), xxhash.Sum64(header[:])+seed)
 }
 
+// Mix joins two numbers in one. For each first number it gives different second
+// numbers different results.
+func Mix(a, b uint64) uint64 { return mix(a, b) }
+
 // mix joins two hashes so that exchanging them, or equal ones, do not cancel
 // out. It is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
 func mix(a, b uint64) uint64 {

@@ -12,6 +12,9 @@ const OrdinalWindow = time.Second
 // one tap and in one direction is the k-th at every other tap. It holds a
 // fixed table and is not safe for concurrent use.
 //
+// It is for taps of the kernel's. Frames that cross soft switches have serials, which
+// need no such guess.
+//
 // Limits: when a tap misses one of several identical packets, or the fabric
 // drops or reorders one, the later ones of the same second pair up wrongly
 // from there on. When more than the table's packets pass within a second, the
@@ -39,19 +42,6 @@ func NewOrdinals(packets int) *Ordinals {
 		size *= 2
 	}
 	return &Ordinals{slots: make([]ordinalSlot, size), mask: uint64(size - 1)}
-}
-
-// Last is the id that ID gave a packet of an identity at a place last, or what it
-// would give the first one. It counts nothing.
-func (o *Ordinals) Last(identity, place uint64, now int64) uint64 {
-	key := mix(identity, place+1) | 1
-	first := (key >> 1 * ordinalWays) & o.mask
-	for _, slot := range o.slots[first : first+ordinalWays] {
-		if slot.key == key && now-slot.last <= int64(OrdinalWindow) {
-			return nth(identity, slot.count)
-		}
-	}
-	return identity
 }
 
 // ID is the id of a packet with an identity that was seen at a place, a number

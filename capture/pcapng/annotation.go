@@ -1,7 +1,6 @@
 package pcapng
 
 import (
-	"bytes"
 	"strconv"
 	"time"
 )
@@ -37,7 +36,7 @@ func (a Annotation) AppendTo(b []byte) []byte {
 		b = strconv.AppendInt(append(b, " depth="...), a.Depth, 10)
 	}
 	if a.HasLate {
-		b = append(strconv.AppendInt(append(b, " late="...), int64(a.Late), 10), "ns"...)
+		b = appendNanoseconds(append(b, " late="...), a.Late)
 	}
 	return b
 }
@@ -45,26 +44,9 @@ func (a Annotation) AppendTo(b []byte) []byte {
 // ParseAnnotation reads a comment. It reports false for a comment that is not
 // exactly of the grammar, such as a person's remark.
 func ParseAnnotation(comment []byte) (Annotation, bool) {
-	rest, found := bytes.CutPrefix(comment, []byte(annotationTag))
-	if !found {
-		return Annotation{}, false
-	}
 	var a Annotation
-	for next := 0; len(rest) > 0; {
-		var pair []byte
-		if rest[0] != ' ' {
-			return Annotation{}, false
-		}
-		pair, rest = rest[1:], nil
-		if space := bytes.IndexByte(pair, ' '); space >= 0 {
-			pair, rest = pair[:space], pair[space:]
-		}
-		key, value, _ := bytes.Cut(pair, []byte("="))
-		position, ok := a.set(string(key), value)
-		if !ok || position < next || len(value) == 0 {
-			return Annotation{}, false
-		}
-		next = position + 1
+	if !parsePairs(comment, a.set) {
+		return Annotation{}, false
 	}
 	return a, true
 }
@@ -83,10 +65,9 @@ func (a *Annotation) set(key string, value []byte) (position int, ok bool) {
 		a.Depth, a.HasDepth = depth, true
 		return 2, err == nil
 	case "late":
-		number, found := bytes.CutSuffix(value, []byte("ns"))
-		late, err := strconv.ParseInt(string(number), 10, 64)
-		a.Late, a.HasLate = time.Duration(late), true
-		return 3, found && err == nil
+		a.Late, ok = parseNanoseconds(value)
+		a.HasLate = true
+		return 3, ok
 	}
 	return 0, false
 }

@@ -75,6 +75,7 @@ const (
 	isbReceived     = 4
 	isbDropped      = 5
 	isbFilterAccept = 6
+	isbOSDrop       = 7
 	isbDelivered    = 8
 )
 
@@ -138,6 +139,7 @@ const (
 	HasReceived
 	HasDropped
 	HasAccepted
+	HasOSDropped
 	HasDelivered
 )
 
@@ -165,6 +167,7 @@ type Statistics struct {
 	Received  uint64 // packets that the interface received
 	Dropped   uint64 // of these, lost for lack of room
 	Accepted  uint64 // packets that the filter accepted
+	OSDropped uint64 // packets that the operating system lost
 	Delivered uint64 // packets that were written
 	Comments  []string
 }

@@ -464,6 +464,9 @@ func (r *Reader) statisticsOption(s *Statistics, code uint16, value []byte) (err
 	case isbFilterAccept:
 		s.Has |= HasAccepted
 		s.Accepted = r.u64(value)
+	case isbOSDrop:
+		s.Has |= HasOSDropped
+		s.OSDropped = r.u64(value)
 	case isbDelivered:
 		s.Has |= HasDelivered
 		s.Delivered = r.u64(value)

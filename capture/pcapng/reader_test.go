@@ -311,6 +311,58 @@ func TestEditcapFormats(t *testing.T) {
 	}
 }
 
+// lossy is a capture by hand after draft-ietf-opsawg-pcapng, in which two
+// programs' counters of losses stand: epb_dropcount (4, section 4.3) and isb_ifdrop
+// (5), isb_osdrop (7) of the interface's statistics (section 4.6).
+const lossy = `
+0a0d0d0a 0000001c 1a2b3c4d 0001 0000 ffffffffffffffff 0000001c
+00000001 00000014 0001 0000 00000000 00000014          # microseconds
+00000006 00000034 00000000 00000000 00000001 00000002 00000002
+  beef 0000
+  0004 0008 0000000000000003                           # epb_dropcount 3
+  0000 0000
+  00000034
+00000005 00000040 00000000 00000000 00000002
+  0004 0008 000000000000000a                           # isb_ifrecv 10
+  0005 0008 0000000000000003                           # isb_ifdrop 3
+  0007 0008 0000000000000006                           # isb_osdrop 6
+  0000 0000
+  00000040
+`
+
+func TestReadsLossCounters(t *testing.T) {
+	r, err := pcapng.NewReader(bytes.NewReader(unhex(t, lossy)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := readAll(r)
+	if err != io.EOF || len(packets) != 1 || packets[0].Has&pcapng.HasDropCount == 0 || packets[0].DropCount != 3 {
+		t.Errorf("packets %+v, %v; want one with 3 lost before it", packets, err)
+	}
+	const has = pcapng.HasReceived | pcapng.HasDropped | pcapng.HasOSDropped
+	if s := r.Statistics(); len(s) != 1 || s[0].Has != has || s[0].Received != 10 || s[0].Dropped != 3 || s[0].OSDropped != 6 {
+		t.Errorf("statistics %+v, want 10 received, 3 and 6 lost", s)
+	}
+	var out bytes.Buffer
+	w, err := pcapng.NewWriter(&out, pcapng.Section{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.AddInterface(r.Interfaces()[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.WriteStatistics(r.Statistics()[0]), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := pcapng.NewReader(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readAll(again); err != io.EOF || again.Statistics()[0].OSDropped != 6 {
+		t.Errorf("written and read again: %+v, %v", again.Statistics(), err)
+	}
+}
+
 // FuzzReader requires that reading ends, stays in memory, and that whatever
 // was read as packets is written and read again alike.
 func FuzzReader(f *testing.F) {

@@ -123,6 +123,7 @@ func (p *Writer) WriteStatistics(s Statistics) error {
 		{HasReceived, isbReceived, s.Received},
 		{HasDropped, isbDropped, s.Dropped},
 		{HasAccepted, isbFilterAccept, s.Accepted},
+		{HasOSDropped, isbOSDrop, s.OSDropped},
 		{HasDelivered, isbDelivered, s.Delivered},
 	} {
 		if s.Has&count.has != 0 {

@@ -18,6 +18,8 @@ const (
 	Sent // to the line, first bit
 	Dropped
 	Lost // on the line, behind the port that had sent it, or before that an overrun NIC had taken it
+	// Entered is of a NIC: the node has handed a frame over, which Packet.Born says when.
+	Entered
 )
 
 // Verdict is what a port did to a packet besides.
@@ -73,10 +75,19 @@ func (e *Engine) PortNumber(end plan.End) (int, bool) {
 }
 
 // observe tells the observer; the observation is kept here so that none is
-// allocated.
+// allocated. A frame that the fabric made gets its serial when it is first seen.
 func (e *Engine) observe(o Observation) {
+	if o.Packet.Serial == 0 {
+		o.Packet.Serial = e.NextSerial()
+	}
 	e.seen = o
 	e.options.Observer.Observe(&e.seen)
+}
+
+// NextSerial is the serial of another frame.
+func (e *Engine) NextSerial() uint64 {
+	e.serial++
+	return e.serial
 }
 
 // Observe starts or ends the observation of a port.

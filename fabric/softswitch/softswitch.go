@@ -71,6 +71,7 @@ type Engine struct {
 	// signalled are ports with something to say to their far ends.
 	signalled []*port
 	seen      Observation
+	serial    uint64 // of the latest frame
 	watch     watch
 }
 
@@ -310,7 +311,10 @@ func (e *Engine) handle(due *event) {
 // fromNode puts a frame into the emulated NIC's queue.
 func (e *Engine) fromNode(nic *station, one *packet.Packet) {
 	line := nic.ports[0]
-	one.Length = len(one.Data)
+	one.Length, one.Serial = len(one.Data), e.NextSerial()
+	if line.observed {
+		e.observe(Observation{Port: line.index, Kind: Entered, Time: one.Born, Packet: one})
+	}
 	one.Parse()
 	switch length := len(one.Data); {
 	case length < wire.EthernetLen:

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"railbed/capture/pcapng"
 	"railbed/capture/report"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/plan"
 	"railbed/testbed/verdict"
 )
 
@@ -113,21 +115,19 @@ func TestDilation(t *testing.T) {
 	if routes := readOut(t, o, "logs/h0/routes.out"); !strings.Contains(routes, "rto_min lock 2s") && !strings.Contains(routes, "rto_min 2s") {
 		t.Errorf("no route has ten times the least timeout: %s", routes)
 	}
-	checkSection(t, filepath.Join(o.Out, "run.pcapng"), r)
+	checkSection(t, filepath.Join(o.Out, "run.pcapng"), o.Plan, r)
 }
 
-// checkSection holds the factor and the epoch against the header's comment.
-func checkSection(t *testing.T, path string, r *report.Report) {
+// checkSection holds the factor, the epoch and the plan against the header's comment.
+func checkSection(t *testing.T, path string, p *plan.Plan, r *report.Report) {
 	t.Helper()
 	comment := strings.Join(openRecording(t, path).Section().Comments, " ")
-	found := regexp.MustCompile(`dilation=10 epoch=([0-9]+)ns`).FindStringSubmatch(comment)
-	if found == nil {
-		t.Fatalf("comment %q", comment)
+	note, ok := pcapng.ParseSectionNote([]byte(comment))
+	if !ok || note.Dilation != 10 || note.Plan != p.Hash() || note.Testbed == "" {
+		t.Fatalf("comment %q, want dilation 10 and plan %s", comment, p.Hash())
 	}
-	nanoseconds, err := strconv.ParseInt(found[1], 10, 64)
-	epoch := time.Unix(0, nanoseconds)
-	if up := r.Started.Add(time.Duration(r.Testbed.BringUp*1e9) + time.Second); err != nil || epoch.Before(r.Started) || epoch.After(up) {
-		t.Errorf("epoch %v (%v), want when the switches started, between %v and %v", epoch, err, r.Started, up)
+	if up := r.Started.Add(time.Duration(r.Testbed.BringUp*1e9) + time.Second); note.Epoch.Before(r.Started) || note.Epoch.After(up) {
+		t.Errorf("epoch %v, want when the switches started, between %v and %v", note.Epoch, r.Started, up)
 	}
 }
 

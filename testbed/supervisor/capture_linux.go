@@ -32,13 +32,17 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	out := &frameWriter{c: c}
-	options := capture.Options{Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit, Dilation: s.plan.Dilation, Epoch: s.fabric.Epoch(), Events: request.Events}
+	options := capture.Options{
+		Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit, Events: request.Events,
+		Dilation: s.plan.Dilation, Epoch: s.fabric.Epoch(), Plan: s.plan.Hash(), Testbed: s.start.Name,
+	}
 	closeFeed, err := s.openFeed(taps, &options)
 	if err != nil {
 		c.fail(err)
 		return
 	}
 	defer closeFeed()
+	options.Outside = s.lostBehind(taps)
 	session, err := capture.Start(ctx, taps, options, out)
 	if err != nil {
 		c.fail(err)
@@ -57,6 +61,9 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	}
 	stats, err := session.Stop()
 	s.events.add("capture.stop", subject, fmt.Sprintf("%d packets, %d dropped", stats.Written(), stats.Dropped()))
+	if stats.ClockStepped != 0 {
+		s.events.add("capture.clock", subject, fmt.Sprintf("the host's clock was set by %v during the capture", stats.ClockStepped))
+	}
 	if err != nil {
 		c.fail(err)
 		return

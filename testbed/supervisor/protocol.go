@@ -252,6 +252,7 @@ type Event struct {
 	Time time.Time `json:"time"`
 	// Kind is "testbed.up", "testbed.down", "process.start", "process.exit",
 	// "link.up", "link.down", "link.set", "capture.start", "capture.stop",
+	// "capture.clock" when the host's clock was set during a capture,
 	// "testbed.repair" for each thing that was not as planned and is again,
 	// "testbed.plan" when the testbed takes another plan over, "routing.converged",
 	// "routing.end" when a routing daemon ends by itself, "container.attach"

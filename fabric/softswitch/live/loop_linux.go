@@ -47,13 +47,15 @@ type loop struct {
 	// nanoseconds since the clock's epoch.
 	wall     int64
 	compared clock.Time
+	advanced clock.Time // until when the engine was last told to go
 
 	scratch [batch]*packet.Packet
 	frames  [batch]port.Frame
 	dirty   []int // NICs with frames to deliver
 	late    Lateness
 	sent    [][]byte
-	sentTo  []int // NICs, by the trunk's frames in sent
+	sentOf  []*packet.Packet // of the trunk's frames in sent
+	sentTo  []int            // their NICs
 	taps    taps
 	arrived *witnesses // nil when arrivals are not watched
 	thread  thread
@@ -195,6 +197,7 @@ func (l *loop) run(stop *bool) {
 			l.compareClocks()
 		}
 		l.thread.cores.look(l.clock.Wait(time.Duration(now)))
+		l.advanced = now
 		next := l.engine.Advance(now)
 		if len(l.dirty) > 0 {
 			l.flush()
@@ -267,13 +270,13 @@ func (l *loop) handIn(number, i int) {
 	fresh := l.engine.Pool().Get()
 	if fresh == nil {
 		l.nics[number].noMemory++
+		l.taps.noMemory(number, l.frames[i].Data, l.sentAt(l.frames[i].Stamp))
 		return
 	}
 	one := l.scratch[i]
 	one.Data = l.frames[i].Data
 	l.scratch[i] = fresh
-	real := time.Duration(l.frames[i].Stamp - l.wall)
-	l.engine.Receive(number, one, clock.Time(clock.Dilation(l.clock.Dilation()).Passed(real)))
+	l.engine.Receive(number, one, l.sentAt(l.frames[i].Stamp))
 }
 
 // deliver is called by the engine.
@@ -289,7 +292,7 @@ func (l *loop) deliver(number int, one *packet.Packet) {
 func (l *loop) flush() {
 	now := l.clock.Now()
 	l.thread.noticed(l.nics[l.dirty[0]].out[0].Due)
-	l.sent, l.sentTo = l.sent[:0], l.sentTo[:0]
+	l.sent, l.sentOf, l.sentTo = l.sent[:0], l.sentOf[:0], l.sentTo[:0]
 	for _, number := range l.dirty {
 		to := &l.nics[number]
 		from := len(l.sent)
@@ -306,6 +309,7 @@ func (l *loop) flush() {
 			for range to.out {
 				l.sentTo = append(l.sentTo, number)
 			}
+			l.sentOf = append(l.sentOf, to.out...)
 			continue
 		}
 		taken := 0
@@ -313,7 +317,7 @@ func (l *loop) flush() {
 			taken, _ = to.port.Send(l.sent[from:])
 			_ = to.port.Flush() // what was not sent is counted by the port
 		}
-		l.taps.refuse(number, l.sent[from+taken:]...)
+		l.taps.refuse(number, to.out[taken:]...)
 		l.sent = l.sent[:from]
 		to.refused += uint64(len(to.out) - taken)
 	}
@@ -321,7 +325,7 @@ func (l *loop) flush() {
 		taken, _ := l.trunk.Send(l.sent, l.sentTo)
 		for i, number := range l.sentTo[taken:] {
 			l.nics[number].refused++
-			l.taps.refuse(number, l.sent[taken+i])
+			l.taps.refuse(number, l.sentOf[taken+i])
 		}
 	}
 	for _, number := range l.dirty {

@@ -42,9 +42,13 @@ type NICState struct {
 	Description port.Description `json:"description"`
 	// NoMemory is frames of the node's that found no packet memory, Refused
 	// frames that the node's own queue had no room for.
-	NoMemory uint64    `json:"no_memory"`
-	Refused  uint64    `json:"refused"`
-	Late     Quantiles `json:"late"`
+	NoMemory uint64 `json:"no_memory"`
+	Refused  uint64 `json:"refused"`
+	// Backlog is frames that the node's interface sent and the kernel dropped
+	// before the port, because a processor's backlog was full
+	// (net.core.netdev_max_backlog). Package fabric counts them.
+	Backlog uint64    `json:"backlog_dropped"`
+	Late    Quantiles `json:"late"`
 	// Arrivals is how late frames were there, as the kernel saw it: those of the
 	// link's direction to the node. A link between switches crosses no kernel, so
 	// that nobody could see it.
@@ -54,7 +58,14 @@ type NICState struct {
 // Lost is how many frames the emulator lost and the model did not: between the
 // kernel and the timing thread, and for want of packet memory.
 func (n *NICState) Lost() uint64 {
-	return n.Port.KernelDropped + n.Port.SendFailed + n.NoMemory + n.Refused
+	return n.Port.KernelDropped + n.Port.SendFailed + n.NoMemory + n.Refused + n.Backlog
+}
+
+// Vanished is how many frames were lost on the way between the NIC and the emulated
+// NIC without a record in any capture. What found no packet memory and what the node's
+// queue had no room for have records.
+func (n *NICState) Vanished() uint64 {
+	return n.Port.KernelDropped + n.Port.SendFailed + n.Port.Truncated + n.Port.Refused + n.Backlog
 }
 
 // state reads everything. What takes system calls is not done by the thread.

@@ -10,6 +10,7 @@ import (
 	"railbed/capture/feed"
 	"railbed/fabric/clock"
 	"railbed/fabric/softswitch"
+	"railbed/fabric/softswitch/packet"
 	"railbed/testbed/plan"
 )
 
@@ -37,7 +38,7 @@ type tapped struct {
 
 var events = [...]feed.Event{
 	softswitch.Arrived: feed.Receive, softswitch.Queued: feed.Enqueue, softswitch.Sent: feed.Send, softswitch.Dropped: feed.Drop,
-	softswitch.Lost: feed.Lose,
+	softswitch.Lost: feed.Lose, softswitch.Entered: feed.Enter,
 }
 
 var verdicts = [...]feed.Verdict{
@@ -48,19 +49,27 @@ var verdicts = [...]feed.Verdict{
 // Observe implements softswitch.Observer. What was done to a packet in a queue is
 // told when it leaves. Of an emulated NIC a packet socket at the node sees what is
 // sent and received, but not what the NIC drops and the control frames that it
-// obeys.
+// obeys. That a frame passed between the two is a short record, by which the recorder
+// finds the serial of a frame that the socket saw.
 func (t *taps) Observe(o *softswitch.Observation) {
 	if o.Kind == softswitch.Queued && !t.all {
 		return
 	}
 	l := t.loop
 	nic := l.engine.NIC(o.Port)
-	if nic && (o.Kind == softswitch.Sent && !t.all || o.Kind == softswitch.Arrived && o.Verdict == softswitch.Nothing) {
+	switch {
+	case o.Kind == softswitch.Entered:
+		t.pass(o, feed.Enter, o.Time)
+		return
+	case nic && o.Kind == softswitch.Arrived && o.Verdict == softswitch.Nothing:
+		t.pass(o, feed.Leave, l.advanced)
+		return
+	case nic && o.Kind == softswitch.Sent && !t.all:
 		return
 	}
 	now := l.clock.Now()
 	r := &t.record
-	r.Time = l.realTime(now)
+	r.Time, r.Serial = l.realTime(now), o.Packet.Serial
 	r.Late = int64(l.clock.Wait(max(now.Sub(o.Time), 0)))
 	r.Depth, r.Length, r.Queue = o.Depth, len(o.Packet.Data), o.Queue
 	r.Event, r.Verdict, r.Reason = events[o.Kind], verdicts[o.Verdict], uint8(o.Reason)
@@ -70,17 +79,40 @@ func (t *taps) Observe(o *softswitch.Observation) {
 	t.write(o.Port, o.Packet.Data)
 }
 
+// pass records that a frame passed between a node's NIC and the emulated NIC.
+func (t *taps) pass(o *softswitch.Observation, event feed.Event, at clock.Time) {
+	data := o.Packet.Data
+	t.record = feed.Record{Time: t.loop.realTime(at), Serial: o.Packet.Serial, Length: len(data), Event: event}
+	t.write(o.Port, data[:min(len(data), feed.PassSnap)])
+}
+
 // refuse records frames that arrived at an emulated NIC and that the node's own
 // queue had no room for.
-func (t *taps) refuse(nic int, frames ...[]byte) {
+func (t *taps) refuse(nic int, frames ...*packet.Packet) {
+	for _, one := range frames {
+		t.drop(nic, feed.Refuse, softswitch.Refused, one.Serial, one.Data)
+	}
+}
+
+// noMemory records a frame that a node sent and for which there was no packet memory.
+func (t *taps) noMemory(nic int, data []byte, at clock.Time) {
 	port, known := t.loop.engine.PortNumber(t.loop.nics[nic].end)
 	if !known || !t.any {
 		return
 	}
-	for _, data := range frames {
-		t.record = feed.Record{Time: t.loop.realTime(t.loop.clock.Now()), Length: len(data), Event: feed.Refuse, Reason: uint8(softswitch.Refused)}
-		t.write(port, data)
+	one := packet.Packet{Data: data, Serial: t.loop.engine.NextSerial()}
+	t.pass(&softswitch.Observation{Port: port, Packet: &one}, feed.Enter, at)
+	t.drop(nic, feed.Lose, softswitch.Memory, one.Serial, data)
+}
+
+// drop records a frame that the emulator drops beside its model.
+func (t *taps) drop(nic int, event feed.Event, why softswitch.Reason, serial uint64, data []byte) {
+	port, known := t.loop.engine.PortNumber(t.loop.nics[nic].end)
+	if !known || !t.any {
+		return
 	}
+	t.record = feed.Record{Time: t.loop.realTime(t.loop.clock.Now()), Serial: serial, Length: len(data), Event: event, Reason: uint8(why)}
+	t.write(port, data)
 }
 
 // write writes the record of a port into the feeds that want it.

@@ -262,3 +262,22 @@ func (l *loop) timing(s *State) {
 	}
 	s.Timing.Thread = t.state()
 }
+
+// farOff is more than frames wait for a thread that sleeps its longest.
+const farOff = 2 * longestSleep
+
+// sentAt is the virtual time of a kernel stamp, and not after now. The clocks are
+// compared once a second; a frame whose stamp is far off may be the first after the
+// wall clock was set, by hours.
+func (l *loop) sentAt(stamp int64) clock.Time {
+	at := l.virtual(stamp)
+	if off := at.Sub(l.engine.Now()); off < farOff && off > -farOff {
+		return at
+	}
+	l.compareClocks()
+	return min(l.virtual(stamp), l.compared)
+}
+
+func (l *loop) virtual(stamp int64) clock.Time {
+	return clock.Time(clock.Dilation(l.clock.Dilation()).Passed(time.Duration(stamp - l.wall)))
+}

@@ -22,6 +22,9 @@ type Packet struct {
 	Headers wire.Headers
 	// Length is the frame's length on the wire before anything cut it.
 	Length int
+	// Serial is the frame's number in the testbed: the same for its copies and for
+	// the twin that a fault makes, and when it is trimmed. 0 is not numbered yet.
+	Serial uint64
 	// Flow is the hash of the packet's flow key (package medium).
 	Flow uint64
 	// Ordinal counts the packets of the flow, from 1, where they left the node.
@@ -96,6 +99,7 @@ func (p *Pool) Get() *Packet {
 	p.peak = max(p.peak, p.used)
 	cell := one.cell
 	one.Data, one.Ingress, one.Priority, one.Trimmed, one.Next, one.free = cell, -1, 0, false, nil, false
+	one.Serial = 0
 	one.Length, one.Flow, one.Ordinal, one.Born, one.Due, one.Queued, one.Note = 0, 0, 0, 0, 0, 0, Note{}
 	return one
 }

@@ -1,0 +1,45 @@
+package capture
+
+import "time"
+
+// clockTolerance is far above what two readings of clocks that nobody sets differ
+// by from rounding.
+const clockTolerance = 10 * time.Microsecond
+
+// clocks is one look at both clocks, in nanoseconds: the monotonic one before and
+// after the real one.
+type clocks struct{ before, real, after int64 }
+
+// clockWatch notices when the real-time clock is set. Slewing by NTP changes both
+// clocks alike, so only a step changes their difference. The true difference lies
+// between real-after and real-before, however long the thread was held up between the
+// readings, so that a late thread is no step.
+type clockWatch struct {
+	read      func() clocks
+	low, high int64 // bounds of real minus monotonic time since the last step
+	begun     bool
+	stepped   bool
+	// by is the sum of all steps.
+	by time.Duration
+}
+
+// look reads the clocks and reports whether the real-time clock was set since the
+// last look.
+func (w *clockWatch) look() (now clocks, stepped bool) {
+	now = w.read()
+	low, high := now.real-now.after, now.real-now.before
+	switch {
+	case !w.begun:
+		w.begun, w.low, w.high = true, low, high
+	case low > w.high+int64(clockTolerance) || high < w.low-int64(clockTolerance):
+		w.by += time.Duration((low+high)/2 - (w.low+w.high)/2)
+		w.low, w.high, w.stepped = low, high, true
+		return now, true
+	default:
+		w.low, w.high = max(w.low, low), min(w.high, high)
+		if w.low > w.high { // within the tolerance
+			w.low, w.high = w.high, w.low
+		}
+	}
+	return now, false
+}

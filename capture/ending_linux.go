@@ -1,0 +1,143 @@
+package capture
+
+import (
+	"fmt"
+	"math"
+
+	"railbed/capture/feed"
+	"railbed/capture/pcapng"
+)
+
+// look reads the clocks. When the real-time clock was set, what was left out because
+// of its time since the last look may be of the recording, and is lost. The packets
+// that follow have other times, and are ordered among themselves.
+func (s *recorder) look() clocks {
+	now, stepped := s.clock.look()
+	if stepped {
+		s.order.restart(now.real)
+		if s.soft != nil {
+			s.soft.latest = 0
+		}
+	}
+	for tap, left := range s.leftOut {
+		if s.clock.stepped {
+			s.lost[tap] += left
+		}
+		s.leftOut[tap] = 0
+	}
+	return now
+}
+
+// within reports whether a time is of the recording, and counts the packet of a tap
+// that is not. End is 0 while the recording lasts.
+func (s *recorder) within(tap int, at, end int64) bool {
+	if at < s.start || end != 0 && at > end {
+		s.leftOut[tap]++
+		return false
+	}
+	return true
+}
+
+// readRest reads what the feed and the rings hold at the end. What comes while it reads
+// is of after the end.
+func (s *recorder) readRest(end int64) error {
+	if s.soft != nil {
+		count := 0
+		_, err := s.soft.reader.Read(math.MaxInt, func(r *feed.Record) {
+			s.addSoft(r, end)
+			// A step has read the rings, so that the feed decides what comes next.
+			if count++; count%feedBatch == 0 {
+				s.order.release(s.soft.latest)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for tap, r := range s.rings {
+		if r == nil {
+			continue
+		}
+		if _, err := r.drain(r.blocks, func(p *captured) { s.add(tap, p, end) }); err != nil {
+			return fmt.Errorf("tap %s: %w", s.taps[tap].Name(), err)
+		}
+		r.drainOpen(end, func(p *captured) { s.add(tap, p, end) })
+	}
+	return nil
+}
+
+// abandon counts what can no longer be written as lost: what waits for its turn, in
+// the rings and in the feed.
+func (s *recorder) abandon() {
+	now := s.look()
+	s.end, s.failed = now.real, true
+	s.order.releaseAll()
+	for tap, r := range s.rings {
+		if r == nil {
+			continue
+		}
+		// The first error stands. A ring that cannot be read has no counts either.
+		_, _ = r.drain(r.blocks, func(p *captured) { s.loseWithin(tap, p.time) })
+		_ = r.countDrops()
+	}
+	if s.soft == nil {
+		return
+	}
+	_, _ = s.soft.reader.Read(math.MaxInt, func(r *feed.Record) {
+		if tap, known := s.soft.taps[r.Tap]; known && !passes(r) {
+			s.loseWithin(tap, r.Time)
+		}
+	})
+	s.soft.freeze()
+}
+
+func (s *recorder) loseWithin(tap int, at int64) {
+	if s.within(tap, at, s.end) {
+		s.lost[tap]++
+	}
+}
+
+// finish writes the counts of every tap.
+func (s *recorder) finish() error {
+	s.soft.freeze()
+	for i, r := range s.rings {
+		if r != nil {
+			if err := r.countDrops(); err != nil {
+				return fmt.Errorf("tap %s: %w", s.taps[i].Name(), err)
+			}
+		}
+		dropped := s.dropped(i)
+		s.notes[i].ClockStepped = s.clock.by
+		statistics := pcapng.Statistics{
+			Interface: i, Time: s.end, Start: s.start, End: s.end,
+			Received: s.received[i] + dropped, Dropped: dropped,
+			Accepted: s.received[i] + dropped, Delivered: s.written[i],
+			Has:      pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped | pcapng.HasAccepted | pcapng.HasDelivered,
+			Comments: []string{string(s.notes[i].AppendTo(nil))},
+		}
+		if s.outside.Load() != nil {
+			statistics.Has |= pcapng.HasOSDropped
+			statistics.OSDropped = s.lostOutside(i)
+		}
+		if err := s.out.WriteStatistics(statistics); err != nil {
+			return err
+		}
+	}
+	return s.out.Flush()
+}
+
+// lostOutside is what was lost behind a tap.
+func (s *recorder) lostOutside(tap int) uint64 {
+	counts := s.outside.Load()
+	if counts == nil || tap >= len(*counts) {
+		return 0
+	}
+	return (*counts)[tap]
+}
+
+// setOutside takes what was lost behind each tap, if somebody counted it.
+func (s *recorder) setOutside(counts []uint64) {
+	if counts != nil {
+		s.outside.Store(&counts)
+	}
+}

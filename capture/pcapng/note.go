@@ -1,0 +1,203 @@
+package pcapng
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+)
+
+// SectionNote is the comment in the section header of a Railbed capture, by the
+// fixed grammar
+//
+//	railbed dilation=2 epoch=1700000000000000000ns plan=4fd0... testbed=NAME
+//
+// in which every pair but the first may be missing and the order is fixed. A
+// reader tells by Plan whether a capture is of the plan at hand.
+type SectionNote struct {
+	// Dilation is by how much the testbed's time is slower than real time, at
+	// least 1.
+	Dilation uint64
+	// Epoch is the real time at which the testbed's own time was zero. The zero
+	// Time is not written.
+	Epoch   time.Time
+	Plan    string // hash of the testbed's plan; empty is not written
+	Testbed string // the testbed's name; empty is not written
+}
+
+// AppendTo appends the comment to b. Plan and Testbed must be words without
+// spaces (IsWord).
+func (n SectionNote) AppendTo(b []byte) []byte {
+	b = strconv.AppendUint(append(b, annotationTag+" dilation="...), max(n.Dilation, 1), 10)
+	if !n.Epoch.IsZero() {
+		b = appendNanoseconds(append(b, " epoch="...), time.Duration(n.Epoch.UnixNano()))
+	}
+	if n.Plan != "" {
+		b = append(append(b, " plan="...), n.Plan...)
+	}
+	if n.Testbed != "" {
+		b = append(append(b, " testbed="...), n.Testbed...)
+	}
+	return b
+}
+
+// ParseSectionNote reads a comment. It reports false for a comment that is not
+// exactly of the grammar.
+func ParseSectionNote(comment []byte) (SectionNote, bool) {
+	var n SectionNote
+	if !parsePairs(comment, n.set) || n.Dilation == 0 {
+		return SectionNote{}, false
+	}
+	return n, true
+}
+
+func (n *SectionNote) set(key string, value []byte) (position int, ok bool) {
+	switch key {
+	case "dilation":
+		n.Dilation, ok = parseCount(value)
+		return 0, ok
+	case "epoch":
+		since, ok := parseNanoseconds(value)
+		n.Epoch = time.Unix(0, int64(since))
+		return 1, ok
+	case "plan":
+		n.Plan = string(value)
+		return 2, true
+	case "testbed":
+		n.Testbed = string(value)
+		return 3, true
+	}
+	return 0, false
+}
+
+// TapNote is the comment in a tap's statistics block of a Railbed capture, by the
+// fixed grammar
+//
+//	railbed limited=0 annotated=12 drops=4 marks=8 trims=0 pauses=0 clock-stepped=-3000000000ns
+//
+// in which only the last pair may be missing. A reader that counts fewer
+// annotated records than the note has before it a file from which comments or
+// records were removed.
+type TapNote struct {
+	Limited   uint64 // packets that the capture's limit kept out
+	Annotated uint64 // records that were written with an Annotation
+	Drops     uint64 // of these, with the verdict drop
+	Marks     uint64 // with the verdict mark
+	Trims     uint64 // with the verdict trim
+	Pauses    uint64 // with the verdict pause, resume or slow
+	// ClockStepped is by how much the host's clock was set, forwards or
+	// backwards, while the capture lasted; 0 is not written.
+	ClockStepped time.Duration
+}
+
+// Count counts a record that is written with an annotation of the verdict.
+func (n *TapNote) Count(verdict string) {
+	n.Annotated++
+	switch verdict {
+	case "drop":
+		n.Drops++
+	case "mark":
+		n.Marks++
+	case "trim":
+		n.Trims++
+	case "pause", "resume", "slow":
+		n.Pauses++
+	}
+}
+
+// tapNoteCounts are the keys of a TapNote's counts in their order.
+var tapNoteCounts = [...]string{"limited", "annotated", "drops", "marks", "trims", "pauses"}
+
+// counts are the fields of tapNoteCounts.
+func (n *TapNote) counts() [len(tapNoteCounts)]*uint64 {
+	return [...]*uint64{&n.Limited, &n.Annotated, &n.Drops, &n.Marks, &n.Trims, &n.Pauses}
+}
+
+// AppendTo appends the comment to b.
+func (n TapNote) AppendTo(b []byte) []byte {
+	b = append(b, annotationTag...)
+	for i, count := range n.counts() {
+		b = append(append(append(b, ' '), tapNoteCounts[i]...), '=')
+		b = strconv.AppendUint(b, *count, 10)
+	}
+	if n.ClockStepped != 0 {
+		b = appendNanoseconds(append(b, " clock-stepped="...), n.ClockStepped)
+	}
+	return b
+}
+
+// ParseTapNote reads a comment. It reports false for a comment that is not
+// exactly of the grammar.
+func ParseTapNote(comment []byte) (TapNote, bool) {
+	var n TapNote
+	found := 0
+	whole := parsePairs(comment, func(key string, value []byte) (position int, ok bool) {
+		if key == "clock-stepped" {
+			n.ClockStepped, ok = parseNanoseconds(value)
+			return len(tapNoteCounts), ok && n.ClockStepped != 0
+		}
+		for i, name := range tapNoteCounts {
+			if key == name {
+				found++
+				*n.counts()[i], ok = parseCount(value)
+				return i, ok
+			}
+		}
+		return 0, false
+	})
+	if !whole || found != len(tapNoteCounts) {
+		return TapNote{}, false
+	}
+	return n, true
+}
+
+// IsWord reports whether a text can be a value of the grammars here: not empty,
+// and of printable ASCII without spaces.
+func IsWord(text string) bool {
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// parsePairs reads a comment of the tag and of pairs in a fixed order, each at
+// most once. Set stores a pair and returns the place of its key in the order.
+func parsePairs(comment []byte, set func(key string, value []byte) (position int, ok bool)) bool {
+	rest, found := bytes.CutPrefix(comment, []byte(annotationTag))
+	if !found {
+		return false
+	}
+	for next := 0; len(rest) > 0; {
+		var pair []byte
+		if rest[0] != ' ' {
+			return false
+		}
+		pair, rest = rest[1:], nil
+		if space := bytes.IndexByte(pair, ' '); space >= 0 {
+			pair, rest = pair[:space], pair[space:]
+		}
+		key, value, _ := bytes.Cut(pair, []byte("="))
+		position, ok := set(string(key), value)
+		if !ok || position < next || len(value) == 0 {
+			return false
+		}
+		next = position + 1
+	}
+	return true
+}
+
+func parseCount(value []byte) (uint64, bool) {
+	count, err := strconv.ParseUint(string(value), 10, 64)
+	return count, err == nil
+}
+
+func parseNanoseconds(value []byte) (time.Duration, bool) {
+	number, found := bytes.CutSuffix(value, []byte("ns"))
+	d, err := strconv.ParseInt(string(number), 10, 64)
+	return time.Duration(d), found && err == nil
+}
+
+func appendNanoseconds(b []byte, d time.Duration) []byte {
+	return append(strconv.AppendInt(b, int64(d), 10), "ns"...)
+}
