@@ -281,8 +281,11 @@ func (c *Capture) stripped(taps []*Tap) (lines []string) {
 		return []string{"the comments of the capture were removed, with its records of drops, marks and queues"}
 	}
 	for _, tap := range taps {
-		if tap.notes.counted && tap.notes.seen != tap.notes.annotated {
-			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d comments of packets and counts %d", tap.Name, tap.notes.seen, tap.notes.annotated))
+		seen, noted := tap.seen, tap.noted
+		noted.Limited, noted.ClockStepped = 0, 0
+		if tap.counts && seen != noted {
+			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d comments of packets (%d drops, %d marks, %d trims, %d pauses) and counts %d (%d, %d, %d, %d)", tap.Name,
+				seen.Annotated, seen.Drops, seen.Marks, seen.Trims, seen.Pauses, noted.Annotated, noted.Drops, noted.Marks, noted.Trims, noted.Pauses))
 		}
 	}
 	return lines

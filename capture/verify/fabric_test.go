@@ -293,7 +293,7 @@ func (s *scene) write() []byte {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	index := map[string]int{}
+	index, noted := map[string]int{}, map[string]*pcapng.TapNote{}
 	add := func(node string, ports []plan.Interface, hardware string) {
 		for _, port := range ports {
 			name := node + ":" + port.Name
@@ -304,7 +304,7 @@ func (s *scene) write() []byte {
 			if err != nil {
 				s.t.Fatal(err)
 			}
-			index[name] = i
+			index[name], noted[name] = i, &pcapng.TapNote{Limited: s.limited[name]}
 		}
 	}
 	for _, n := range s.plan.Nodes {
@@ -313,7 +313,7 @@ func (s *scene) write() []byte {
 	for _, sw := range s.plan.Switches {
 		add(sw.Name, sw.Ports, pcapng.HardwareSwitchPort)
 	}
-	seen, noted, snap := map[string]uint64{}, map[string]uint64{}, cmp.Or(s.snap, 200)
+	seen, snap := map[string]uint64{}, cmp.Or(s.snap, 200)
 	for _, k := range s.sightings {
 		i, tapped := index[k.tap]
 		if !tapped {
@@ -334,7 +334,9 @@ func (s *scene) write() []byte {
 			p.Has, p.Queue = p.Has|pcapng.HasQueue, uint32(k.queue-1)
 		}
 		if k.comment != "" {
-			noted[k.tap]++
+			if note, ok := pcapng.ParseAnnotation([]byte(k.comment)); ok {
+				noted[k.tap].Count(note.Verdict)
+			}
 			p.Comments = [][]byte{[]byte(k.comment)}
 		}
 		if err := w.WritePacket(&p); err != nil {
@@ -346,7 +348,7 @@ func (s *scene) write() []byte {
 			break
 		}
 		err := w.WriteStatistics(pcapng.Statistics{
-			Comments:  []string{fmt.Sprintf("railbed limited=%d annotated=%d", s.limited[name], noted[name])},
+			Comments:  []string{string(noted[name].AppendTo(nil))},
 			Interface: index[name], Time: s.now, Start: start, End: s.now + 1_000_000,
 			Received: seen[name] + s.drops[name] + s.limited[name], Accepted: seen[name] + s.drops[name] + s.limited[name],
 			Dropped: s.drops[name], Delivered: seen[name],

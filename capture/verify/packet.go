@@ -168,7 +168,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 		if note, ok := pcapng.ParseAnnotation(comment); ok {
 			p.annotate(note, saysDirection(raw))
 			p.Tap.annotates = true
-			p.Tap.notes.seen++
+			p.Tap.seen.Count(note.Verdict)
 		}
 	}
 	p.Foreign = raw.Has&pcapng.HasFlags != 0 && raw.Flags&pcapng.ReceptionMask == pcapng.Promiscuous

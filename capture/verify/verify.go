@@ -17,8 +17,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"railbed/capture/pcapng"
@@ -93,10 +91,9 @@ type Tap struct {
 	delivered uint64
 	// annotates says that a packet had a comment of Railbed's.
 	annotates bool
-	notes     struct {
-		counted         bool
-		annotated, seen uint64
-	}
+	// noted is what the capture says of its comments, if it does, and seen what it has.
+	counts      bool
+	noted, seen pcapng.TapNote
 }
 
 // Capture is what a Run learns about the capture as a whole.
@@ -217,36 +214,28 @@ func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result
 
 // describe takes over what Railbed says of a recording: its dilation and plan.
 func (c *Capture) describe(s pcapng.Section) {
-	said := notes(s.Comments)
-	c.bare = c.Railbed && said == nil
-	if factor, err := strconv.ParseUint(said["dilation"], 10, 32); err == nil && factor > 0 {
-		c.Dilation = factor
+	note, noted := firstNote(s.Comments, pcapng.ParseSectionNote)
+	if c.bare = c.Railbed && !noted; !noted {
+		return
 	}
-	if named := said["plan"]; named != "" && c.Plan != nil && named != c.Plan.Hash() {
+	c.Dilation = note.Dilation
+	if note.Plan != "" && c.Plan != nil && note.Plan != c.Plan.Hash() {
 		of := ""
-		if name := said["testbed"]; name != "" {
-			of = fmt.Sprintf(" of testbed %q", name)
+		if note.Testbed != "" {
+			of = fmt.Sprintf(" of testbed %q", note.Testbed)
 		}
-		c.foreignPlan = fmt.Sprintf("the capture is of another plan: it names %.12s%s, and this one is %.12s of testbed %q", named, of, c.Plan.Hash(), c.Plan.Name)
+		c.foreignPlan = fmt.Sprintf("the capture is of another plan: it names %.12s%s, and this one is %.12s of testbed %q", note.Plan, of, c.Plan.Hash(), c.Plan.Name)
 	}
 }
 
-// notes are the words of a comment of Railbed's, such as "railbed dilation=1"; nil where
-// there is none.
-func notes(comments []string) map[string]string {
+// firstNote is the first comment that is a note of Railbed's.
+func firstNote[N any](comments []string, parse func([]byte) (N, bool)) (note N, noted bool) {
 	for _, comment := range comments {
-		rest, found := strings.CutPrefix(comment, "railbed ")
-		if !found {
-			continue
+		if note, noted = parse([]byte(comment)); noted {
+			return note, true
 		}
-		said := map[string]string{}
-		for _, word := range strings.Fields(rest) {
-			key, value, _ := strings.Cut(word, "=")
-			said[key] = value
-		}
-		return said
 	}
-	return nil
+	return note, false
 }
 
 // contextEvery is after how many packets the context is looked at.
@@ -343,20 +332,16 @@ func (c *Capture) finish(statistics []pcapng.Statistics) {
 			tap.Lost += taken - s.Delivered
 		}
 		tap.delivers, tap.delivered = s.Has&pcapng.HasDelivered != 0, s.Delivered
-		c.takeNotes(tap, notes(s.Comments))
+		if s.Has&pcapng.HasOSDropped != 0 { // others'; ours are among the dropped
+			tap.Counted = true
+			tap.Lost += s.OSDropped
+		}
+		if tap.noted, tap.counts = firstNote(s.Comments, pcapng.ParseTapNote); tap.noted.ClockStepped != 0 {
+			c.clockSteps = append(c.clockSteps, fmt.Sprintf("tap %s: the host's clock was set by %v", tap.Name, tap.noted.ClockStepped))
+		}
 	}
 	if c.Railbed && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return !t.Counted }) {
 		c.Truncated = true
-	}
-}
-
-// takeNotes takes over what Railbed says of a tap at the end.
-func (c *Capture) takeNotes(tap *Tap, said map[string]string) {
-	if n, err := strconv.ParseUint(said["annotated"], 10, 64); err == nil {
-		tap.notes.counted, tap.notes.annotated = true, n
-	}
-	if step := said["clock-stepped"]; step != "" {
-		c.clockSteps = append(c.clockSteps, fmt.Sprintf("tap %s: the host's clock was set by %s", tap.Name, step))
 	}
 }
 
