@@ -60,8 +60,8 @@ func BenchmarkTaps(b *testing.B) {
 }
 
 // BenchmarkSoftPath is the recorder's time for a packet that crosses a soft switch
-// between two nodes: what the switch tells of it, through the feed, and what the packet
-// sockets of both NICs see.
+// between two nodes: the records of the switch in the feed, and the packets of the
+// packet sockets at both NICs.
 func BenchmarkSoftPath(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

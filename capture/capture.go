@@ -79,7 +79,7 @@ type Options struct {
 	// Outside returns, by tap, how many packets were lost since the capture started
 	// on the way between the tap and the next one, where no tap sees them: in the
 	// kernel's queues before a soft switch, for one. It is called once, when the
-	// recording ends. Nil where nobody counts them.
+	// recording ends. Nil leaves the count out.
 	Outside func() []uint64 `json:"-"`
 }
 
@@ -97,9 +97,9 @@ type Stats struct {
 	// ran short.
 	Unordered uint64 `json:"unordered"`
 	// ClockStepped is by how much CLOCK_REALTIME was set while the capture lasted,
-	// all steps together. After a step packets cannot be told from those of before
-	// the start and after the end by their time. What is left out then counts as
-	// Dropped.
+	// all steps together. After a step the time of a packet no longer shows
+	// whether the packet belongs to the recording. Packets that are left out then count
+	// as Dropped.
 	ClockStepped time.Duration `json:"clock_stepped_ns,omitempty"`
 }
 

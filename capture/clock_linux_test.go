@@ -51,7 +51,7 @@ func TestClockThatIsSet(t *testing.T) {
 		for i, tap := range stats.Taps {
 			lost := uint64(0)
 			if by < 0 {
-				lost = after // they bear times of before the start
+				lost = after // their stamps lie before the start
 			}
 			note, _ := pcapng.ParseTapNote([]byte(r.Statistics()[i].Comments[0]))
 			if tap.Received != before+after || tap.Dropped != lost || note.ClockStepped != stats.ClockStepped {

@@ -2,8 +2,7 @@ package capture
 
 import "time"
 
-// clockTolerance is far above what two readings of clocks that nobody sets differ
-// by from rounding.
+// clockTolerance is far above the rounding errors of two readings.
 const clockTolerance = 10 * time.Microsecond
 
 // clocks is one look at both clocks, in nanoseconds: the monotonic one before and

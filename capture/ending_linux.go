@@ -38,8 +38,8 @@ func (s *recorder) within(tap int, at, end int64) bool {
 	return true
 }
 
-// readRest reads what the feed and the rings hold at the end. What comes while it reads
-// is of after the end.
+// readRest reads what the feed and the rings hold at the end. Packets that come while it
+// reads lie after the end.
 func (s *recorder) readRest(end int64) error {
 	if s.soft != nil {
 		count := 0
@@ -135,7 +135,7 @@ func (s *recorder) lostOutside(tap int) uint64 {
 	return (*counts)[tap]
 }
 
-// setOutside takes what was lost behind each tap, if somebody counted it.
+// setOutside stores the packets lost behind each tap; nil stores nothing.
 func (s *recorder) setOutside(counts []uint64) {
 	if counts != nil {
 		s.outside.Store(&counts)

@@ -33,7 +33,7 @@ func fed(t testing.TB, size int, names ...string) (*feed.Writer, []Tap, Options)
 	return w, taps, Options{Feed: file}
 }
 
-// frame is a record of a frame that its number tells.
+// frame is the record of a frame whose content is its number.
 func frame(number int, at int64) *feed.Record {
 	data := bytes.Repeat([]byte{0xAA}, 60)
 	data[20], data[21], data[22], data[23] = byte(number>>24), byte(number>>16), byte(number>>8), byte(number)
@@ -83,13 +83,13 @@ func TestFeedIsReadToItsEnd(t *testing.T) {
 				t.Errorf("%+v of %d records", tap, count)
 			}
 			packets, r := decode(t, file.Bytes())
-			said := uint64(0)
+			before := uint64(0)
 			for _, p := range packets {
-				said += p.dropped
+				before += p.dropped
 			}
 			// Those lost after the last record are in no record's count.
-			if said > tap.Dropped || tap.Dropped > 0 && said == 0 {
-				t.Errorf("records have %d lost before them, of %d", said, tap.Dropped)
+			if before > tap.Dropped || tap.Dropped > 0 && before == 0 {
+				t.Errorf("records have %d lost before them, of %d", before, tap.Dropped)
 			}
 			if in := r.Statistics()[0]; uint64(len(packets)) != tap.Written || in.Dropped != tap.Dropped || in.Delivered != tap.Written {
 				t.Errorf("%d packets in the file and %+v, of %+v", len(packets), in, tap)
@@ -194,7 +194,7 @@ func TestClockWatch(t *testing.T) {
 	w := clockWatch{read: readClocks}
 	for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
 		if _, stepped := w.look(); stepped {
-			t.Fatalf("a step of %v that nobody made", w.by)
+			t.Fatalf("a step of %v, want none", w.by)
 		}
 	}
 }

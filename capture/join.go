@@ -63,8 +63,8 @@ func (p *passages) push(key, value uint64, at int64) {
 	p.young[key] = l
 }
 
-// pop takes the first packet of a key that is not of before a time. Those before it are
-// forgotten. There is none if the first is of after the other time.
+// pop takes the first packet of a key between two times. Earlier packets of the key are
+// forgotten. Pop finds nothing if the first packet is later.
 func (p *passages) pop(key uint64, from, to int64) (value uint64, found bool) {
 	for _, generation := range []map[uint64]lane{p.old, p.young} {
 		for {
@@ -113,19 +113,19 @@ func (l lane) take(generation map[uint64]lane, key uint64, i int) {
 }
 
 // joiner gives the packets that packet sockets see at nodes' NICs the ids of the
-// frames that soft switches see. A soft switch numbers each frame when it takes it from
-// a node, and tells so, as it does when it hands one to a node. Neither side loses or
-// reorders anything in between without a count: the k-th of several equal packets that
+// frames that soft switches see. A soft switch numbers each frame that it takes from
+// a node. It writes a record then, and another one when it hands a frame to a node.
+// Frames in between are neither reordered nor lost without a count: the k-th of several equal packets that
 // one side saw is the k-th that the other saw.
 //
 // Records of soft switches come in their order, but before or after the sockets'
-// packets, which are asked for in the order of their time.
+// packets, whose ids are computed in the order of their time.
 type joiner struct {
 	run     uint64
 	entered *passages // serials that no socket's packet was found for yet
 	left    *passages
-	// owed are ids that packets were given before the soft switches told of them, and
-	// named the serials that turned out to be theirs.
+	// owed are the ids of packets that got an id before the record of the soft switch
+	// came. Named maps the serials in those records to the ids.
 	owed  *passages
 	named *passages
 	made  uint64 // ids that no serial gave
@@ -181,7 +181,7 @@ func (j *joiner) arrived(key uint64, at int64) uint64 {
 	return j.unknown()
 }
 
-// unknown is the id of a packet that no soft switch told of.
+// unknown is the id of a packet without a record of a soft switch.
 func (j *joiner) unknown() uint64 {
 	j.made++
 	return layers.Mix(^j.run, j.made)

@@ -44,7 +44,7 @@ func TestPassages(t *testing.T) {
 
 // TestJoinerPairsEqualPackets has bursts of equal packets cross from a node to the
 // switch and from the switch to a node. Some are lost by the tap at the sender, and
-// counted there; the switch tells late of some that the tap saw, as after a pause. Each
+// counted there; the records of some come late, as after a pause. Each
 // packet of a tap has the id of its own serial.
 func TestJoinerPairsEqualPackets(t *testing.T) {
 	const tick, behind = int64(time.Millisecond), 20
@@ -53,7 +53,7 @@ func TestJoinerPairsEqualPackets(t *testing.T) {
 		j := newJoiner("run")
 		at := int64(1e18)
 		sent := map[uint64]uint64{} // id by serial
-		var late []passage          // serials of which the switch has not told
+		var late []passage          // serials whose records have not come
 		tell := func() {
 			for _, one := range late {
 				j.enter(1, one.value, one.time+20_000)
@@ -94,7 +94,7 @@ func TestJoinerPairsEqualPackets(t *testing.T) {
 			at += tick
 		}
 		if a, b := j.arrived(2, at), j.arrived(2, at); a == b || a == 0 {
-			t.Errorf("two packets that no switch told of have the ids %#x and %#x", a, b)
+			t.Errorf("two packets without a record have the ids %#x and %#x", a, b)
 		}
 	}
 }

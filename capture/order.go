@@ -18,7 +18,7 @@ type entry struct {
 	tap       uint32
 	flags     pcapng.Flags
 	unordered bool
-	unwanted  bool // of before the start or after the end: it is joined, and not written
+	unwanted  bool // outside the recording: it is joined, and not written
 	join      bool // id is a key, by which joiner finds the id
 	note      note // of a soft switch's tap
 }

@@ -80,8 +80,8 @@ type recorder struct {
 	received []uint64
 	written  []uint64
 	lost     []uint64                 // packets that reached the recorder and could not be recorded
-	outside  atomic.Pointer[[]uint64] // TapStats.Outside, set before the end; nil where nobody counts it
-	leftOut  []uint64                 // packets of before the start or after the end, since the last look at the clocks
+	outside  atomic.Pointer[[]uint64] // TapStats.Outside, set before the end; nil without a count
+	leftOut  []uint64                 // packets outside the recording's time, since the last look at the clocks
 	notes    []pcapng.TapNote
 	disorder uint64
 	clock    clockWatch
@@ -360,8 +360,8 @@ func (s *recorder) step(now clocks, end int64) error {
 }
 
 // turn reads some blocks of every tap that has any, and keeps in ready those
-// that may have more. No packet of before the horizon is in these, nor in the feed,
-// which was read until a time. Rings are not read further than the feed, because it
+// that may have more. These and the feed, which was read until a time, hold no
+// packet before the horizon. Rings are not read further than the feed, because it
 // has what their packets' ids follow from.
 func (s *recorder) turn(end, until int64) (horizon int64, err error) {
 	horizon = until

@@ -33,7 +33,7 @@ type softTaps struct {
 	before  map[int]uint64 // what taps had lost when the capture began
 	after   map[int]uint64 // and when it ended
 	latest  int64          // time of the last record read
-	unsaid  []uint64       // by tap, records lost before one that is not written
+	pending []uint64       // by tap, lost records to count at the next packet
 	reasons []string
 	events  bool
 	comment []byte
@@ -47,7 +47,7 @@ const feedBatch = 1 << 14
 func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*softTaps, error) {
 	s := &softTaps{
 		snap: options.snap(), taps: map[uint16]int{}, numbers: map[int]uint16{}, before: map[int]uint64{}, reasons: options.Reasons, events: options.Events,
-		list: make([][]byte, 1), unsaid: make([]uint64, len(taps)), joiner: newJoiner(options.Testbed + " " + strconv.FormatInt(options.Epoch.UnixNano(), 10)),
+		list: make([][]byte, 1), pending: make([]uint64, len(taps)), joiner: newJoiner(options.Testbed + " " + strconv.FormatInt(options.Epoch.UnixNano(), 10)),
 	}
 	for i, tap := range taps {
 		if tap.Fed {
@@ -123,14 +123,14 @@ func (s *recorder) readSoft(end int64) (more bool, err error) {
 
 // addSoft takes one packet of a soft switch's.
 func (s *recorder) addSoft(r *feed.Record, end int64) {
-	s.soft.latest = max(s.soft.latest, r.Time) // that a node sent a frame is told a little later
+	s.soft.latest = max(s.soft.latest, r.Time) // the record of a sent frame comes a little after its time
 	tap, known := s.soft.taps[r.Tap]
 	if !known {
 		return
 	}
-	s.soft.unsaid[tap] += r.Lost
-	// Not filtered: the filter may look at what a short record leaves out, and what no
-	// socket saw is forgotten.
+	s.soft.pending[tap] += r.Lost
+	// Short records are not filtered: the filter may need bytes that they leave out.
+	// The joiner forgets records that match no packet.
 	if s.joinSoft(r, tap); passes(r) {
 		return
 	}
@@ -146,8 +146,8 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	}
 	data = data[:min(len(data), s.soft.snap)]
 	s.received[tap]++
-	dropped := s.soft.unsaid[tap]
-	s.soft.unsaid[tap] = 0
+	dropped := s.soft.pending[tap]
+	s.soft.pending[tap] = 0
 	flags := pcapng.Outbound
 	switch r.Event {
 	case feed.Receive, feed.Refuse:

@@ -13,7 +13,7 @@ import (
 // backlogDrops is how many packets all processors have dropped since the host
 // started because their backlogs were full. A veth counts such a packet as dropped
 // by its sender, but also one that it sends while its peer is down: this count
-// tells the two apart.
+// separates the two cases.
 func backlogDrops() (total uint64, err error) {
 	text, err := os.ReadFile("/proc/net/softnet_stat")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 //	railbed dilation=2 epoch=1700000000000000000ns plan=4fd0... testbed=NAME
 //
 // in which every pair but the first may be missing and the order is fixed. A
-// reader tells by Plan whether a capture is of the plan at hand.
+// reader compares Plan with the plan at hand.
 type SectionNote struct {
 	// Dilation is by how much the testbed's time is slower than real time, at
 	// least 1.

@@ -18,7 +18,7 @@ const (
 	Sent // to the line, first bit
 	Dropped
 	Lost // on the line, behind the port that had sent it, or before that an overrun NIC had taken it
-	// Entered is of a NIC: the node has handed a frame over, which Packet.Born says when.
+	// Entered is at a NIC: the node handed a frame over at Packet.Born.
 	Entered
 )
 

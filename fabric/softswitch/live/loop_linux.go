@@ -47,7 +47,7 @@ type loop struct {
 	// nanoseconds since the clock's epoch.
 	wall     int64
 	compared clock.Time
-	advanced clock.Time // until when the engine was last told to go
+	advanced clock.Time // the time of the engine's last Advance
 
 	scratch [batch]*packet.Packet
 	frames  [batch]port.Frame
