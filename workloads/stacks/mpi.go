@@ -62,6 +62,11 @@ func (m mpi) run(r *run) (table, error) {
 	for _, node := range r.Nodes {
 		names = append(names, node.Name)
 	}
+	for _, name := range names[1:] { // the launcher is in the first
+		if err := rsh.Reaches(r.testbed, names, names[0], name); err != nil {
+			return table{}, err
+		}
+	}
 	server, err := rsh.Serve(r.ctx, r.testbed, names, r.env())
 	if err != nil {
 		return table{}, err

@@ -239,6 +239,14 @@ nodes: {"h[12]": {runtime: docker, image: local/user, idle: true}}
 			t.Errorf("from %s in %s: exit code %d: %s; want %d: %s", test.from, test.to, code, said, test.code, test.want)
 		}
 	}
+	for from, to := range map[string]string{"h0": "h1", "h1": "h2"} {
+		if err := rsh.Reaches(tb, []string{"h0", "h1", "h2"}, from, to); err != nil {
+			t.Errorf("a job whose launcher is in %s: %v", from, err)
+		}
+	}
+	if err := rsh.Reaches(tb, []string{"h1", "h0"}, "h1", "h0"); err == nil || !strings.Contains(err.Error(), "name a node of runtime netns first") {
+		t.Errorf("a job whose launcher is in a container: %v", err)
+	}
 	said, err := tb.Node("h1").Part(t.Context(), strangerPart, "65534", "h2").Output()
 	if want := refusal("user 65534 starts no commands in nodes; want user 1000"); err != nil || string(said) != want {
 		t.Errorf("another user in a container: %v: %s, want %s", err, said, want)

@@ -117,6 +117,12 @@ func target(tb *testbed.Testbed, job []string, from, host string) (*testbed.Node
 	return tb.Node(host), nil
 }
 
+// Reaches says why a node of a job may start no command in another one; nil where it may.
+func Reaches(tb *testbed.Testbed, job []string, from, host string) error {
+	_, err := target(tb, job, from, host)
+	return err
+}
+
 // userOf is the user of a node's commands: that of the image in a container, and root else.
 func userOf(ctx context.Context, node *testbed.Node) (int, error) {
 	if p := node.Plan(); p == nil || p.Runtime != spec.Docker {
