@@ -1,7 +1,10 @@
 package fabric
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 
 	"railbed/testbed/plan"
 )
@@ -38,6 +41,70 @@ func NewAttachment(p *plan.Plan, n *plan.Node, nic int, defaultRoute bool) *Atta
 	}
 	a.Many = nics > mostOwnPorts
 	return a
+}
+
+// Bounds of what Check lets an attachment have.
+const (
+	mostAttachedNICs   = 64
+	mostAttachedRoutes = 1 << 14
+	// shortestAttached is the shortest prefix of a route that is no default route, in bits:
+	// a few shorter ones are a default route.
+	shortestAttached = 8
+)
+
+// Check refuses what a testbed has no reason to ask for in a container's namespace. The
+// testbed may be another user's than the one with whose rights the NIC is made, so that
+// nothing but the NIC, its own addresses and routes by it may come of it. DefaultRoute says
+// that the container's default route is to go by the NIC.
+func (a *Attachment) Check(defaultRoute bool) error {
+	if a == nil {
+		return errors.New("attachment: there is none; want that of a NIC")
+	}
+	if a.NIC < 0 || a.NIC >= len(a.Node.NICs) || len(a.Node.NICs) > mostAttachedNICs {
+		return fmt.Errorf("attachment of %q: NIC %d of %d; want one of at most %d", a.Node.Name, a.NIC, len(a.Node.NICs), mostAttachedNICs)
+	}
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("attachment of %s:%s: %s", a.End().Node, a.End().Port, fmt.Sprintf(format, args...))
+	}
+	if n := len(a.Node.Routes) + len(a.Reach) + len(a.Node.Rules) + len(a.Interface().Neighbors); n > mostAttachedRoutes {
+		return wrong("%d routes, rules and neighbours, limit %d", n, mostAttachedRoutes)
+	}
+	for _, prefix := range slices.Concat(a.Interface().Addrs, a.Node.Loopbacks) {
+		if !ordinary(prefix) {
+			return wrong("address %s; want one of an interface", prefix)
+		}
+	}
+	for _, rule := range a.Node.Rules {
+		if !rule.From.IsSingleIP() {
+			return wrong("rule from %s; want one address", rule.From)
+		}
+	}
+	for _, route := range a.Node.Routes {
+		if len(route.NextHops) == 0 || !route.Dst.IsValid() {
+			return wrong("route to %s with %d next hops; want at least one", route.Dst, len(route.NextHops))
+		}
+	}
+	for _, route := range a.Main() {
+		switch {
+		case route.Dst.Bits() == 0 && defaultRoute:
+		case route.Dst.Bits() < shortestAttached:
+			return wrong("route to %s; want at least %d bits: the default route is not the testbed's (isDefaultGateway in the network configuration makes it so)", route.Dst, shortestAttached)
+		case !ordinary(route.Dst):
+			return wrong("route to %s; want addresses of interfaces", route.Dst)
+		}
+	}
+	return nil
+}
+
+// ordinary says that a prefix is none of loopback, link-local or multicast addresses, which
+// mean the same in every namespace.
+func ordinary(prefix netip.Prefix) bool {
+	for _, special := range []string{"127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "224.0.0.0/4", "ff00::/8"} {
+		if prefix.IsValid() && prefix.Overlaps(netip.MustParsePrefix(special)) {
+			return false
+		}
+	}
+	return prefix.IsValid() && !prefix.Addr().IsUnspecified()
 }
 
 // Interface is the NIC as the plan has it.

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric"
+	"railbed/nodes/cni"
 	"railbed/testbed/plan"
 	"railbed/testbed/verdict"
 )
@@ -33,10 +34,11 @@ func descriptorBudget(p *plan.Plan) int {
 // checkDescriptors refuses a plan that needs more descriptors than a process may
 // have. Processes raise their soft limit to the hard one.
 func checkDescriptors(p *plan.Plan, limit uint64) error {
-	budget := descriptorBudget(p)
-	if uint64(budget) <= limit {
+	budget := uint64(descriptorBudget(p))
+	if budget <= limit-cni.PortDescriptors(p, limit) {
 		return nil
 	}
+	budget += cni.PortDescriptors(p, budget*4/3)
 	return &verdict.UnsupportedError{
 		Feature: "descriptors",
 		Reason:  fmt.Sprintf("%d nodes take up to %d descriptors in one process, and the limit is %d", len(p.Nodes), budget, limit),

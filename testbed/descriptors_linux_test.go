@@ -28,4 +28,13 @@ func TestDescriptorsAreBudgeted(t *testing.T) {
 	if err := checkDescriptors(of(4, 4), 4096); err != nil {
 		t.Error(err)
 	}
+	// Published ports have a quarter of the limit, and the rest is enough for all else.
+	ports := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes: {h0: {management: {publish: [\"18080:80\"]}}}\n")
+	enough := uint64(descriptorBudget(ports)) * 4 / 3
+	if err := checkDescriptors(ports, enough); err != nil {
+		t.Errorf("published ports with a limit of %d: %v", enough, err)
+	}
+	if err := checkDescriptors(ports, enough-4); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("take up to %d descriptors", enough)) {
+		t.Errorf("published ports with a limit of %d: %v", enough-4, err)
+	}
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"syscall"
 
+	"railbed/testbed/peer"
 	"railbed/testbed/plan"
 	"railbed/testbed/rundir"
 	"railbed/testbed/supervisor"
@@ -36,5 +38,27 @@ func dialInside(ctx context.Context) (net.Conn, error) {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w of a testbed, as a program of railbed exec or shell is; containers and virtual machines start no commands in other nodes", ErrOutside)
 	}
-	return conn, err
+	if err != nil {
+		return nil, err
+	}
+	if err := bySupervisor(conn.(*net.UnixConn)); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// bySupervisor refuses a server that is not the supervisor. The supervisor is outside the
+// PID namespace of its nodes, and no program in a node is: a program that took the name
+// must not get the commands.
+func bySupervisor(conn *net.UnixConn) error {
+	server, err := peer.Of(conn)
+	if err != nil {
+		return err
+	}
+	if server.PID != peer.Outside || server.UID != os.Geteuid() {
+		return fmt.Errorf("%w that the testbed serves: %s is process %d of user %d; want the supervisor, which is outside the node, of user %d",
+			ErrOutside, supervisor.InsideSocket, server.PID, server.UID, os.Geteuid())
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/testbed/peer"
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
 	"railbed/testbed/supervisor"
@@ -88,19 +89,11 @@ func FindSupervisor(name string) (*Supervisor, error) {
 		return nil, fmt.Errorf("reach supervisor of %s: %w", name, err)
 	}
 	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
+	server, err := peer.Of(conn.(*net.UnixConn))
 	if err != nil {
 		return nil, fmt.Errorf("find supervisor of %s: %w", name, err)
 	}
-	var peer *unix.Ucred
-	var peerErr error
-	if err := raw.Control(func(fd uintptr) { peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return nil, fmt.Errorf("find supervisor of %s: %w", name, err)
-	}
-	if peerErr != nil {
-		return nil, fmt.Errorf("find supervisor of %s: %w", name, peerErr)
-	}
-	pidfd, err := unix.PidfdOpen(int(peer.Pid), 0)
+	pidfd, err := unix.PidfdOpen(server.PID, 0)
 	if err != nil {
 		return nil, fmt.Errorf("find supervisor of %s: %w", name, err)
 	}

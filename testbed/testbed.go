@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ import (
 	"railbed/nodes/docker"
 	"railbed/nodes/netns"
 	"railbed/nodes/vm"
+	"railbed/testbed/peer"
 	"railbed/testbed/plan"
 	"railbed/testbed/reexec"
 	"railbed/testbed/rundir"
@@ -93,7 +95,8 @@ func Load(path string) (*spec.Testbed, *plan.Plan, error) {
 // Testbed is a running testbed. Its methods are safe for concurrent use.
 type Testbed struct {
 	dir    rundir.Dir
-	inside bool // this process is in one of its nodes
+	owners []int // the users whose supervisor it may be
+	inside bool  // this process is in one of its nodes
 	http   *http.Client
 
 	planLock sync.Mutex // guards plan
@@ -116,13 +119,17 @@ func Open(ctx context.Context, name string) (*Testbed, error) {
 }
 
 // OpenDir is Open for a run directory that may be elsewhere than this process would
-// look for it.
-func OpenDir(ctx context.Context, dir rundir.Dir) (*Testbed, error) {
+// look for it. The testbed is the calling user's, or one of owners'.
+func OpenDir(ctx context.Context, dir rundir.Dir, owners ...int) (*Testbed, error) {
 	name := dir.Name
+	t := newTestbed(dir)
+	t.owners = append(t.owners, owners...)
+	if err := dir.CheckPrivate(t.owners...); err != nil {
+		return nil, fmt.Errorf("open testbed %s: %w", name, err)
+	}
 	if !dir.Running() {
 		return nil, fmt.Errorf("open testbed %s: %w", name, ErrNotRunning)
 	}
-	t := newTestbed(dir)
 	t.plan = &plan.Plan{}
 	// A testbed that comes up or goes down is running and has no socket.
 	deadline := time.Now().Add(openTimeout)
@@ -150,7 +157,7 @@ var answerTimeout = time.Minute
 const openTimeout = 10 * time.Second
 
 func newTestbed(dir rundir.Dir) *Testbed {
-	t := &Testbed{dir: dir}
+	t := &Testbed{dir: dir, owners: []int{os.Geteuid()}}
 	t.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) },
 		// Calls end sooner; this is for streams, whose beginning comes at once.
@@ -165,6 +172,14 @@ func (t *Testbed) dial(ctx context.Context) (net.Conn, error) {
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", t.dir.Socket())
 	if err != nil {
+		return nil, fmt.Errorf("reach supervisor of %s: %w", t.dir.Name, err)
+	}
+	server, err := peer.Of(conn.(*net.UnixConn))
+	if err == nil && !slices.Contains(t.owners, server.UID) {
+		err = fmt.Errorf("%s is served by process %d of user %d; want user %s", t.dir.Socket(), server.PID, server.UID, strings.Trim(fmt.Sprint(t.owners), "[]"))
+	}
+	if err != nil {
+		conn.Close()
 		return nil, fmt.Errorf("reach supervisor of %s: %w", t.dir.Name, err)
 	}
 	return conn, nil

@@ -63,6 +63,9 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	// From here on the supervisor owns the lock; our copy only bridges the time
 	// until it runs.
 	defer lock.Close()
+	if passed := rundir.Elsewhere(); passed != "" && o.Warn != nil {
+		o.Warn(fmt.Sprintf("run directory %s: %s", dir.Path, passed))
+	}
 	if err := cni.CheckHost(p, testbedOf); err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}

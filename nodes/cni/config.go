@@ -25,6 +25,9 @@ type Config struct {
 	Testbed string `json:"testbed"`
 	// Directory is the testbed's run directory.
 	Directory string `json:"directory"`
+	// Owner is the user whose testbed it is; root's otherwise. The plugin's own user is
+	// always right.
+	Owner int `json:"owner,omitempty"`
 	// Port and Group are as in Request. A port that the container's own arguments name wins:
 	// args.cni.port, which Multus sets from cni-args, or RAILBED_PORT of CNI_ARGS.
 	Port  string `json:"port,omitempty"`
@@ -79,6 +82,7 @@ type Listed struct {
 	Type             string `json:"type"`
 	Testbed          string `json:"testbed"`
 	Directory        string `json:"directory"`
+	Owner            int    `json:"owner,omitempty"`
 	Port             string `json:"port,omitempty"`
 	Group            string `json:"group,omitempty"`
 	IsDefaultGateway bool   `json:"isDefaultGateway,omitempty"`

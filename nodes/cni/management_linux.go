@@ -53,7 +53,7 @@ func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*k
 	digest := fnv.New32a()
 	digest.Write([]byte(p.Name))
 	m = &Management{
-		whole: p, plan: p.Management, dir: dir, home: host, name: fmt.Sprintf("rb%08x", digest.Sum32()), ports: newPorts(),
+		whole: p, plan: p.Management, dir: dir, home: host, name: fmt.Sprintf("rb%08x", digest.Sum32()),
 	}
 	defer func() {
 		if err != nil {
@@ -61,6 +61,9 @@ func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*k
 			m = nil
 		}
 	}()
+	if err := m.ports.divide(p); err != nil {
+		return m, err
+	}
 	if m.ns, err = kernel.NewNamespace(); err != nil {
 		return m, err
 	}

@@ -33,8 +33,9 @@ var ErrDown = errors.New("testbed is not up")
 
 // Plugin is the CNI plugin, for one call.
 type Plugin struct {
-	// Open connects to a testbed by its name and run directory.
-	Open func(ctx context.Context, name, directory string) (Testbed, error)
+	// Open connects to a testbed by its name and run directory, which must be the owner's or
+	// this process's user's.
+	Open func(ctx context.Context, name, directory string, owner int) (Testbed, error)
 	// About says what it is, to people who start it by hand.
 	About string
 }
@@ -95,6 +96,9 @@ func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) er
 		Key: Key{args.ContainerID, args.IfName}, Network: config.Name, Namespace: args.Netns,
 		Port: config.Port, Group: config.Group, DefaultRoute: config.IsDefaultGateway,
 	}, func(a *fabric.Attachment) (*fabric.Way, error) {
+		if err := a.Check(config.IsDefaultGateway); err != nil {
+			return nil, err
+		}
 		return fabric.Attach(ctx, a, args.IfName, args.Netns, ns)
 	})
 	if err != nil {
@@ -109,7 +113,7 @@ func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *Config) (
 	if err != nil {
 		return nil, nil, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "CNI_NETNS is the path of the container's network namespace")
 	}
-	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)
 	if err != nil {
 		return nil, nil, code(errors.Join(err, ns.Close()))
 	}
@@ -156,7 +160,7 @@ func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) er
 	if err != nil {
 		return err
 	}
-	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)
 	if err != nil && !errors.Is(err, ErrDown) {
 		return code(err)
 	}
@@ -166,6 +170,9 @@ func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) er
 			return code(err)
 		}
 		for _, was := range had {
+			if err := was.Made.Check(config.IsDefaultGateway); err != nil {
+				return code(err)
+			}
 			nic, loopbacks = append(nic, was.Made.Addresses()...), append(loopbacks, was.Made.Node.Loopbacks...)
 		}
 		if loopbacks, err = unused(ctx, tb, args.ContainerID, loopbacks); err != nil {
@@ -194,7 +201,7 @@ func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) er
 func unused(ctx context.Context, tb Testbed, container string, loopbacks []netip.Prefix) ([]netip.Prefix, error) {
 	ports, err := tb.ContainerPorts(ctx)
 	for _, p := range ports {
-		if p.Attached != nil && p.Attached.Container == container {
+		if p.Attached != nil && p.Attached.Made != nil && p.Attached.Container == container {
 			loopbacks = slices.DeleteFunc(loopbacks, func(l netip.Prefix) bool { return slices.Contains(p.Attached.Made.Node.Loopbacks, l) })
 		}
 	}
@@ -260,6 +267,9 @@ func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) 
 		return code(fmt.Errorf("check %s of container %s: testbed %s knows no such attachment", args.IfName, args.ContainerID, config.Testbed))
 	}
 	made := ports[at].Attached.Made
+	if err := made.Check(config.IsDefaultGateway); err != nil {
+		return code(err)
+	}
 	nic, _, err := previous(config, args.IfName)
 	if err != nil {
 		return err
@@ -274,7 +284,7 @@ func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) 
 
 // gc frees what the runtime has forgotten.
 func (p *Plugin) gc(ctx context.Context, _ *skel.CmdArgs, config *Config) error {
-	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)
 	if errors.Is(err, ErrDown) {
 		return nil // and with it all attachments
 	}
@@ -292,7 +302,7 @@ func (p *Plugin) gc(ctx context.Context, _ *skel.CmdArgs, config *Config) error 
 // status says whether an ADD could succeed.
 func (p *Plugin) status(ctx context.Context, _ *skel.CmdArgs, config *Config) error {
 	not := func(err error) error { return types.NewError(notAvailable, err.Error(), "") }
-	tb, err := p.Open(ctx, config.Testbed, config.Directory)
+	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)
 	if err != nil {
 		return not(err)
 	}

@@ -2,6 +2,7 @@ package cni
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -23,14 +24,62 @@ import (
 type ports struct {
 	listeners []io.Closer
 	open      sync.WaitGroup
+	most      int                      // connections, or peers, of one port at once
+	dials     map[string]chan struct{} // one for each dial that is under way, by node
 	mu        sync.Mutex
 	conns     map[io.Closer]bool // nil when they are closed
-	dials     chan struct{}      // one for each node that is dialled
 	closed    chan struct{}
 }
 
-func newPorts() ports {
-	return ports{conns: map[io.Closer]bool{}, dials: make(chan struct{}, dialsMost), closed: make(chan struct{})}
+const (
+	// connsMost is how many connections, or peers, of one port are carried at once, whatever
+	// the descriptors.
+	connsMost = 1024
+	// descriptorsPerConn are those of a connection: two sockets, and a pipe each way, by
+	// which Go has the kernel move bytes (splice(2)).
+	descriptorsPerConn = 6
+	// dialsMost is how many connections to nodes are being made at once, by equal parts for
+	// each node: a node may leave everybody unanswered. Each occupies a thread, of which a
+	// program has 10,000.
+	dialsMost = 256
+)
+
+// PortDescriptors is how many of a process's descriptors the published ports of a plan may
+// take. The rest is for the control socket and everything else of the testbed.
+func PortDescriptors(p *plan.Plan, limit uint64) uint64 {
+	if ports, _ := published(p); ports == 0 {
+		return 0
+	}
+	return limit / 4
+}
+
+// published counts a plan's published ports, and the nodes that have some.
+func published(p *plan.Plan) (ports, nodes int) {
+	for _, n := range p.Nodes {
+		if n.Management != nil && len(n.Management.Publish) > 0 {
+			ports, nodes = ports+len(n.Management.Publish), nodes+1
+		}
+	}
+	return ports, nodes
+}
+
+// divide divides descriptors among the ports, and dials among the nodes.
+func (p *ports) divide(whole *plan.Plan) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("read limit of descriptors: %w", err)
+	}
+	p.conns, p.dials, p.closed = map[io.Closer]bool{}, map[string]chan struct{}{}, make(chan struct{})
+	count, nodes := published(whole)
+	if count == 0 {
+		return nil
+	}
+	share := PortDescriptors(whole, limit.Cur) / uint64(count*descriptorsPerConn)
+	p.most = int(max(1, min(connsMost, share)))
+	for _, n := range whole.Nodes {
+		p.dials[n.Name] = make(chan struct{}, max(1, dialsMost/nodes))
+	}
+	return nil
 }
 
 // publish has a port of the host's, on all of its addresses, lead to the port that
@@ -49,7 +98,7 @@ func (m *Management) publish(p spec.Published, node string) error {
 		listener, err := net.Listen("tcp", ":"+strconv.Itoa(p.HostPort))
 		if err == nil {
 			m.ports.listeners = append(m.ports.listeners, listener)
-			m.ports.open.Go(func() { m.accept(listener, to) })
+			m.ports.open.Go(func() { m.accept(listener, node, to) })
 		}
 		return err
 	})
@@ -64,26 +113,34 @@ func refusedPort(m *plan.Management, p spec.Published, node, reason string) erro
 	return refused(m.Where[p.String()], "publish "+p.String()+" for "+node, reason, "publish another port, or end what has this one")
 }
 
-func (m *Management) accept(listener net.Listener, to string) {
+// accept takes connections while there is room for them. The kernel keeps the others
+// waiting, and they cost this process nothing.
+func (m *Management) accept(listener net.Listener, node, to string) {
+	room := make(chan struct{}, m.ports.most)
 	for {
+		select {
+		case room <- struct{}{}:
+		case <-m.ports.closed:
+			return
+		}
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			time.Sleep(10 * time.Millisecond) // no descriptor is free, as a rule
+			<-room
+			time.Sleep(10 * time.Millisecond) // the host has no descriptor free, as a rule
 			continue
 		}
-		m.ports.open.Go(func() { m.relay(conn, to) })
+		m.ports.open.Go(func() {
+			m.relay(conn, m.ports.dials[node], to)
+			<-room
+		})
 	}
 }
 
 // dialTime is how long a node may take to accept a connection.
 const dialTime = 10 * time.Second
-
-// dialsMost is how many nodes are dialled at once. Each occupies a thread, of which a
-// program has 10,000, and a node may leave everybody unanswered.
-const dialsMost = 256
 
 // dial opens a connection in the bridge's namespace.
 func (m *Management) dial(network, address string) (conn net.Conn, err error) {
@@ -95,19 +152,19 @@ func (m *Management) dial(network, address string) (conn net.Conn, err error) {
 }
 
 // relay carries bytes both ways until both have ended.
-func (m *Management) relay(from net.Conn, address string) {
+func (m *Management) relay(from net.Conn, dials chan struct{}, address string) {
 	defer from.Close()
 	if !m.ports.keep(from) {
 		return
 	}
 	defer m.ports.forget(from)
 	select {
-	case m.ports.dials <- struct{}{}:
+	case dials <- struct{}{}:
 	case <-m.ports.closed:
 		return
 	}
 	to, err := m.dial("tcp", address)
-	<-m.ports.dials
+	<-dials
 	if err != nil {
 		return // nobody listens in the node
 	}
@@ -130,8 +187,6 @@ const (
 	// quietTime is how long a peer of a UDP port is remembered, as portmap's conntrack
 	// remembers one that was answered (nf_conntrack_udp_timeout_stream).
 	quietTime = 120 * time.Second
-	// peersMost is how many peers of one UDP port are remembered at once.
-	peersMost = 1024
 	// datagramMost is the largest datagram of UDP.
 	datagramMost = 64 << 10
 )
@@ -192,7 +247,7 @@ func (m *Management) relayDatagrams(socket *net.UDPConn, to string) {
 			}
 			p = &known{conn: conn}
 			mu.Lock()
-			if len(peers) >= peersMost { // whom nothing was heard of for longest goes
+			if len(peers) >= m.ports.most { // whom nothing was heard of for longest goes
 				quietest := slices.MinFunc(slices.Collect(maps.Keys(peers)), func(a, b key) int { return peers[a].heard.Compare(peers[b].heard) })
 				peers[quietest].conn.Close()
 				delete(peers, quietest)

@@ -55,6 +55,9 @@ func openResults(dir string) (*results, error) {
 			return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
 		}
 	}
+	if err := checkOwner(dir, os.Geteuid(), r.uid); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
+	}
 	if r.root, err = os.OpenRoot(dir); err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
 	}
@@ -62,18 +65,6 @@ func openResults(dir string) (*results, error) {
 		return nil, errors.Join(fmt.Errorf("%w %s: %w", ErrResults, dir, err), r.close())
 	}
 	return r, nil
-}
-
-// makeDirs is os.MkdirAll that tells which directories it made.
-func makeDirs(dir string) ([]string, error) {
-	var missing []string
-	for path := filepath.Clean(dir); ; path = filepath.Dir(path) {
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			break // whatever else is wrong shows below
-		}
-		missing = append(missing, path)
-	}
-	return missing, os.MkdirAll(dir, dirMode)
 }
 
 // claim marks the directory and removes what an earlier run left.

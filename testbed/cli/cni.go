@@ -28,8 +28,8 @@ func plugin() *cni.Plugin {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		about += " " + build.Main.Version
 	}
-	return &cni.Plugin{About: about, Open: func(ctx context.Context, name, directory string) (cni.Testbed, error) {
-		tb, err := testbed.OpenDir(ctx, rundir.Dir{Name: name, Path: directory})
+	return &cni.Plugin{About: about, Open: func(ctx context.Context, name, directory string, owner int) (cni.Testbed, error) {
+		tb, err := testbed.OpenDir(ctx, rundir.Dir{Name: name, Path: directory}, owner)
 		if errors.Is(err, testbed.ErrNotRunning) {
 			return nil, fmt.Errorf("%w: %w", cni.ErrDown, err)
 		}
@@ -117,7 +117,7 @@ testbed other addresses then, by the key addressing of its file.`,
 			if err != nil {
 				return usage("%w", err)
 			}
-			listed.Testbed, listed.Directory = dir.Name, dir.Path
+			listed.Testbed, listed.Directory, listed.Owner = dir.Name, dir.Path, os.Getuid()
 			list, err := cni.NewList(version, network, listed)
 			if err != nil {
 				return usage("%w", err)

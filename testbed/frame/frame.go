@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -107,15 +108,29 @@ func (f *Reader) Read() (Type, []byte, error) {
 	if length > MaxPayload {
 		return 0, nil, fmt.Errorf("read frame type %d: payload of %d bytes, limit %d", f.header[0], length, MaxPayload)
 	}
-	if cap(f.buf) < int(length) {
-		f.buf = make([]byte, length)
-	}
-	f.buf = f.buf[:length]
-	if _, err := io.ReadFull(f.r, f.buf); err != nil {
+	if err := f.payload(int(length)); err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
 		return 0, nil, fmt.Errorf("read frame type %d: %w", f.header[0], err)
 	}
 	return Type(f.header[0]), f.buf, nil
+}
+
+// firstPayload is how much of a payload is allocated before any of it arrives, in bytes.
+const firstPayload = 64 << 10
+
+// payload reads length bytes into buf. The length is only what the peer announces, so
+// buf at most doubles with what has arrived.
+func (f *Reader) payload(length int) error {
+	f.buf = f.buf[:0]
+	for len(f.buf) < length {
+		have := len(f.buf)
+		next := min(length, max(cap(f.buf), 2*have, firstPayload))
+		f.buf = slices.Grow(f.buf, next-have)[:next]
+		if _, err := io.ReadFull(f.r, f.buf[have:]); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"runtime"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"railbed/testbed/frame"
 )
@@ -55,6 +57,45 @@ func TestReadEnds(t *testing.T) {
 	}
 	if err := frame.NewWriter(io.Discard).Write(frame.Stdin, make([]byte, frame.MaxPayload+1)); err == nil {
 		t.Error("a payload over the limit is written")
+	}
+}
+
+// A peer that announces the longest frame and sends little of it costs little memory.
+func TestAnnouncedLengthAllocatesNothing(t *testing.T) {
+	for _, sent := range []int{0, 10, 100 << 10} {
+		wire := append([]byte{byte(frame.Stdout), 0x08, 0, 0, 0}, make([]byte, sent)...) // frame.MaxPayload
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := frame.NewReader(bytes.NewReader(wire)).Read()
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("after %d bytes: error %v, want io.ErrUnexpectedEOF", sent, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+			t.Errorf("after %d of %d bytes the reader has allocated %d", sent, frame.MaxPayload, took)
+		}
+	}
+}
+
+// A payload of many pieces arrives whole, and a shorter one after it is not longer.
+func TestLongPayload(t *testing.T) {
+	long := make([]byte, 3<<20+7)
+	for i := range long {
+		long[i] = byte(i * 7 >> 3)
+	}
+	var wire bytes.Buffer
+	w := frame.NewWriter(&wire)
+	payloads := [][]byte{long, []byte("short"), nil, long[:70<<10]}
+	for _, payload := range payloads {
+		if err := w.Write(frame.Stdout, payload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := frame.NewReader(iotest.OneByteReader(&wire))
+	for i, want := range payloads {
+		if _, got, err := r.Read(); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("payload %d: %d bytes, error %v, want %d bytes as they were sent", i, len(got), err, len(want))
+		}
 	}
 }
 

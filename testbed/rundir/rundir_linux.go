@@ -14,7 +14,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,32 +47,6 @@ func (d Dir) Socket() string { return filepath.Join(d.Path, socketName) }
 
 // Log is the path of the supervisor's log.
 func (d Dir) Log() string { return filepath.Join(d.Path, logName) }
-
-// Root is the directory that holds the calling user's testbeds:
-// /run/railbed for root, $XDG_RUNTIME_DIR/railbed for others, and where there
-// is no such variable /tmp/railbed-UID. It is created, mode 0700, and refused
-// when it belongs to somebody else.
-func Root() (string, error) {
-	path := "/run/railbed"
-	if uid := os.Getuid(); uid != 0 {
-		path = filepath.Join(os.TempDir(), "railbed-"+strconv.Itoa(uid))
-		if runtimeDir := os.Getenv("XDG_RUNTIME_DIR"); runtimeDir != "" {
-			path = filepath.Join(runtimeDir, "railbed")
-		}
-	}
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("create run directory: %w", err)
-	}
-	var stat unix.Stat_t
-	if err := unix.Lstat(path, &stat); err != nil {
-		return "", fmt.Errorf("look at run directory %s: %w", path, err)
-	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFDIR || int(stat.Uid) != os.Getuid() || stat.Mode&0o077 != 0 {
-		return "", fmt.Errorf("run directory %s: want a directory of uid %d with mode 0700, have uid %d mode %04o; remove it or set XDG_RUNTIME_DIR",
-			path, os.Getuid(), stat.Uid, stat.Mode&0o7777)
-	}
-	return path, nil
-}
 
 // Of is the run directory of a testbed, whether or not it exists.
 func Of(name string) (Dir, error) {

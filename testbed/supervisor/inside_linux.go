@@ -1,15 +1,13 @@
 package supervisor
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
+	"railbed/testbed/peer"
 	"railbed/testbed/spec"
 )
 
@@ -67,7 +65,9 @@ func (in *insides) close() error {
 }
 
 // ownUser hangs up on other users than the supervisor's own: a program of a node that
-// dropped its privileges does not get them back in another node.
+// dropped its privileges does not get them back in another node. It hangs up on processes
+// outside the testbed's PID namespace, too: a container of another engine may have joined
+// the node's network, and its root is then the supervisor's user.
 type ownUser struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -77,23 +77,10 @@ func (l ownUser) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if uid, err := peerUser(conn.(*net.UnixConn)); err == nil && uid == os.Geteuid() {
+		who, err := peer.Of(conn.(*net.UnixConn))
+		if err == nil && who.UID == os.Geteuid() && who.PID != peer.Outside {
 			return conn, nil
 		}
 		conn.Close()
 	}
-}
-
-// peerUser is the user at the other end of a connection.
-func peerUser(conn *net.UnixConn) (uid int, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var peer *unix.Ucred
-	controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(controlErr, err); err != nil {
-		return 0, err
-	}
-	return int(peer.Uid), nil
 }

@@ -26,7 +26,7 @@ import (
 //go:embed programs/mpi.c
 var mpiBenchmark []byte
 
-// mpiProgram is where the benchmark is built, in the /tmp of each node.
+// mpiProgram is the benchmark's place, in the /tmp of each node.
 const mpiProgram = "/tmp/railbed-mpi"
 
 // mpiLast is the benchmark's last word.
@@ -61,6 +61,11 @@ func (m mpi) run(r *run) (table, error) {
 	var names []string
 	for _, node := range r.Nodes {
 		names = append(names, node.Name)
+	}
+	for _, name := range names[1:] { // the launcher is in the first
+		if err := rsh.Reaches(r.testbed, names, names[0], name); err != nil {
+			return table{}, err
+		}
 	}
 	server, err := rsh.Serve(r.ctx, r.testbed, names, r.env())
 	if err != nil {
@@ -98,16 +103,22 @@ func (m mpi) run(r *run) (table, error) {
 	return made, err
 }
 
-// build makes the benchmark in the first node, and copies it to the others.
+// build makes the benchmark in a directory of its own in the first node, and copies it to
+// its place in all.
 func (m mpi) build(r *run) error {
 	first := r.Nodes[0].Name
-	if err := r.put(first, mpiProgram+".c", mpiBenchmark); err != nil {
+	made, err := r.output(first, "mktemp", "-d")
+	if err != nil {
 		return err
 	}
-	if _, err := r.output(first, m.compiler, "-O2", "-o", mpiProgram, mpiProgram+".c"); err != nil {
+	program := strings.TrimSpace(string(made)) + "/mpi"
+	if err := r.put(first, program+".c", mpiBenchmark); err != nil {
 		return err
 	}
-	cmd, err := r.command(r.ctx, first, "cat", mpiProgram)
+	if _, err := r.output(first, m.compiler, "-O2", "-o", program, program+".c"); err != nil {
+		return err
+	}
+	cmd, err := r.command(r.ctx, first, "cat", program)
 	if err != nil {
 		return err
 	}
@@ -116,7 +127,7 @@ func (m mpi) build(r *run) error {
 	if err := cmd.Run(); err != nil {
 		return err
 	}
-	return r.each(r.Nodes[1:], func(_ int, node string) error { return r.put(node, mpiProgram, built.Bytes()) })
+	return r.each(r.Nodes, func(_ int, node string) error { return r.put(node, mpiProgram, built.Bytes()) })
 }
 
 // perNode is "node:ranks" for each node, in the order of the ranks.

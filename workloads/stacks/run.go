@@ -193,9 +193,11 @@ func failure(err error, said []byte) error {
 	return exit
 }
 
-// put writes a file in a node's own /tmp, where it does not outlive the testbed.
+// put writes a file in a node's own /tmp, where it does not outlive the testbed. Everybody
+// in the node can write there: the file is a new one (set -C is O_EXCL), so that nothing is
+// written through a link that a program of the node planted.
 func (r *run) put(node, path string, content []byte) error {
-	cmd, err := r.command(r.ctx, node, "sh", "-c", `cat > "$1" && chmod 755 "$1"`, "put", path)
+	cmd, err := r.command(r.ctx, node, "sh", "-c", `rm -f "$1" && set -C && cat > "$1" && chmod 755 "$1"`, "put", path)
 	if err != nil {
 		return err
 	}

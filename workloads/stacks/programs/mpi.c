@@ -76,7 +76,8 @@ int main(int argc, char **argv)
 	long size = atol(argv[2]);
 	char name[256];
 	snprintf(name, sizeof name, "%s%d", argv[4], rank);
-	beat = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	unlink(name); /* of an earlier run; others can write to the directory, so the file is a new one */
+	beat = open(name, O_WRONLY | O_CREAT | O_EXCL, 0644);
 	size_t room = toall ? (size_t)size * ranks : (size_t)size;
 	void *in = malloc(room), *out = malloc(room);
 	if (!in || !out)

@@ -6,10 +6,11 @@ import (
 
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/reexec"
 	"railbed/workloads/stacks/rsh"
 )
 
 func TestMain(m *testing.M) {
-	testbed.Init(rsh.Parts())
+	testbed.Init(rsh.Parts(), reexec.Parts{impostorPart: impostor, strangerPart: stranger})
 	os.Exit(hosttest.Main(m))
 }

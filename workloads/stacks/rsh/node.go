@@ -1,19 +1,24 @@
 package rsh
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/hashicorp/yamux"
 
 	"railbed/nodes"
 	"railbed/testbed/frame"
+	"railbed/testbed/peer"
 	"railbed/testbed/reexec"
 )
 
@@ -21,29 +26,40 @@ import (
 const socket = "@railbed-rsh"
 
 // script is the agent: it starts this executable, whose path a node may not see, in
-// the agent's part. Of the shells it takes bash to choose argv[0].
+// the agent's part, and names the relay to it. Of the shells it takes bash to choose
+// argv[0].
 func script() string {
-	path, args := reexec.Again(reexec.Argv(agentPart))
+	path, args := reexec.Again(reexec.Argv(agentPart, strconv.Itoa(os.Getpid()), strconv.Itoa(os.Geteuid())))
 	if path == reexec.Self {
 		path = fmt.Sprintf("/proc/%d/exe", os.Getpid())
 	}
 	return fmt.Sprintf("#!/bin/bash\nexec -a %s %s %s \"$@\"\n", args[0], path, strings.Join(args[1:], " "))
 }
 
-// relay is the process in a node that takes what agents ask for.
-func relay([]string) int {
-	err := relayAll()
+// relay is the process in a node that takes what agents ask for. Its argument is the user
+// of the node's commands.
+func relay(args []string) int {
+	err := relayAll(args)
 	fmt.Fprintln(os.Stderr, "railbed rsh:", err)
 	return 1
 }
 
-func relayAll() error {
+func relayAll(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("relay: %d arguments, want the user of the node's commands", len(args))
+	}
+	user, err := strconv.Atoi(args[0])
+	if err != nil {
+		return fmt.Errorf("relay: user %q: %w", args[0], err)
+	}
 	listener, err := net.Listen("unix", socket)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: another MPI job runs in this node, or a program has taken the name", err)
+	}
 	if err != nil {
 		return err
 	}
-	// A link that somebody may have put there is not followed.
-	if err := errors.Join(removed(Agent), os.WriteFile(Agent, []byte(script()), 0o755)); err != nil {
+	if err := writeAgent(); err != nil {
 		return err
 	}
 	session, err := yamux.Client(os.NewFile(3, "channel"), sessionConfig())
@@ -60,6 +76,11 @@ func relayAll() error {
 		if err != nil {
 			return err
 		}
+		if err := ofUser(conn.(*net.UnixConn), user); err != nil {
+			_ = frame.NewWriter(conn).Write(frame.Failure, []byte(err.Error())) // the program may be gone
+			conn.Close()
+			continue
+		}
 		stream, err := session.OpenStream()
 		if err != nil {
 			return err
@@ -68,9 +89,36 @@ func relayAll() error {
 	}
 }
 
-func removed(path string) error {
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+// writeAgent puts the agent in its place. Everybody in the node can write to that
+// directory, so the file is a new one that takes the place of whatever has the name.
+func writeAgent() error {
+	file, err := os.CreateTemp(filepath.Dir(Agent), filepath.Base(Agent)+"-*")
+	if err != nil {
 		return err
+	}
+	_, err = file.WriteString(script())
+	if err = errors.Join(err, file.Chmod(0o755), file.Close()); err == nil {
+		err = os.Rename(file.Name(), Agent)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}
+
+// ofUser refuses programs of other users than root and the one of the node's commands:
+// who dropped privileges does not get them back in another node. It refuses processes
+// outside the node's PID namespace, too: a container that joined the node's network is
+// root as well.
+func ofUser(conn *net.UnixConn, user int) error {
+	who, err := peer.Of(conn)
+	switch {
+	case err != nil:
+		return err
+	case who.PID == peer.Outside:
+		return fmt.Errorf("a process outside this node starts no commands in nodes; want one of user %d in the node", user)
+	case who.UID != os.Geteuid() && who.UID != user:
+		return fmt.Errorf("user %d starts no commands in nodes; want user %d", who.UID, user)
 	}
 	return nil
 }
@@ -89,37 +137,55 @@ func join(agent *net.UnixConn, stream *yamux.Stream) {
 	both.Wait()
 }
 
-// agent is what a launcher starts in place of a remote shell.
+// agent is what a launcher starts in place of a remote shell: the relay's process and user,
+// which the script names, and the launcher's arguments.
 func agent(args []string) int {
-	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+	if len(args) < 2 {
+		fmt.Fprintln(os.Stderr, "railbed rsh: want the relay's process and user from the script", Agent)
+		return exitFailed
+	}
+	pid, pidErr := strconv.Atoi(args[0])
+	uid, uidErr := strconv.Atoi(args[1])
+	if err := errors.Join(pidErr, uidErr); err != nil {
+		fmt.Fprintln(os.Stderr, "railbed rsh: read the relay's process and user from the script:", err)
+		return exitFailed
+	}
+	for args = args[2:]; len(args) > 0 && strings.HasPrefix(args[0], "-"); {
 		args = args[1:]
 	}
 	if len(args) < 2 {
 		fmt.Fprintln(os.Stderr, "railbed rsh: want HOST COMMAND...")
 		return exitFailed
 	}
-	code, err := ask(request{Host: args[0], Command: strings.Join(args[1:], " ")})
+	code, err := ask(request{Host: args[0], Command: strings.Join(args[1:], " ")}, peer.Credentials{PID: pid, UID: uid})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "railbed rsh %s: %v\n", args[0], err)
 	}
 	return code
 }
 
-// ask has a command started and passes on what it writes, until it ends.
-func ask(r request) (code int, err error) {
+// ask has the relay start a command and passes on what it writes, until it ends. A server
+// that is not the relay gets no command.
+func ask(r request, relay peer.Credentials) (code int, err error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return exitFailed, err
 	}
 	defer conn.Close()
-	if err := frame.NewWriter(conn).WriteJSON(frame.Message, r); err != nil {
+	server, err := peer.Of(conn.(*net.UnixConn))
+	if err != nil {
 		return exitFailed, err
 	}
+	if server != relay {
+		return exitFailed, fmt.Errorf("%s is served by process %d of user %d, which is not the testbed's relay, process %d of user %d; end that program",
+			socket, server.PID, server.UID, relay.PID, relay.UID)
+	}
+	unsent := frame.NewWriter(conn).WriteJSON(frame.Message, r) // the relay may have refused before it reads
 	frames := frame.NewReader(conn)
 	for {
 		kind, payload, err := frames.Read()
 		if err != nil {
-			return exitFailed, fmt.Errorf("the testbed hung up: %w", err)
+			return exitFailed, fmt.Errorf("the testbed hung up: %w", cmp.Or(unsent, err))
 		}
 		switch kind {
 		case frame.Stdout:

@@ -9,6 +9,12 @@
 // reads the words of the command, joined by spaces. Options in front of the host are
 // taken and ignored. Its outputs and its exit code are the command's; the end of the
 // agent is the end of the command. There is no input.
+//
+// Whoever serves decides who may start what: commands run in the nodes that are served
+// alone, and containers and virtual machines start none in nodes of runtime netns, whose
+// programs see the host's files. Within a node the relay serves root and the user of the
+// node's commands, and the agent sends commands to the relay alone. Root of a node can take
+// the relay over, and with it do what the node may do, and no more.
 package rsh
 
 import (
@@ -18,6 +24,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/yamux"
@@ -26,6 +35,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/frame"
 	"railbed/testbed/reexec"
+	"railbed/testbed/spec"
 )
 
 // Agent is the path of the agent in a node that is served.
@@ -63,14 +73,18 @@ type relayed struct {
 	session *yamux.Session
 }
 
-// Serve lets programs in nodes start commands in all nodes, until Close or the end of
+// Serve lets programs in nodes start commands in each other, until Close or the end of
 // ctx. Each command has env beside its node's own. A node is served by one at a time.
 func Serve(ctx context.Context, tb *testbed.Testbed, nodes, env []string) (*Server, error) {
 	life, end := context.WithCancel(ctx)
 	s := &Server{end: end}
 	for _, node := range nodes {
-		r := &relayed{cmd: tb.Node(node).Part(life, relayPart)}
-		if err := r.start(life); err != nil {
+		user, err := userOf(life, tb.Node(node))
+		r := &relayed{cmd: tb.Node(node).Part(life, relayPart, strconv.Itoa(user))}
+		if err == nil {
+			err = r.start(life)
+		}
+		if err != nil {
 			s.Close()
 			return nil, fmt.Errorf("start remote shell in %s: %w", node, err)
 		}
@@ -81,11 +95,50 @@ func Serve(ctx context.Context, tb *testbed.Testbed, nodes, env []string) (*Serv
 				if err != nil {
 					return
 				}
-				s.commands.Go(func() { serve(life, tb, stream, env) })
+				s.commands.Go(func() {
+					serve(life, stream, env, func(host string) (*testbed.Node, error) { return target(tb, nodes, node, host) })
+				})
 			}
 		})
 	}
 	return s, nil
+}
+
+// target is the node in which a node of the job may start a command by a host's name.
+func target(tb *testbed.Testbed, job []string, from, host string) (*testbed.Node, error) {
+	if !slices.Contains(job, host) {
+		return nil, fmt.Errorf("node %q is not of this job, whose nodes are %s", host, strings.Join(job, ", "))
+	}
+	source, to := tb.Node(from).Plan(), tb.Node(host).Plan()
+	if source == nil || to == nil || source.Runtime != spec.Netns && to.Runtime == spec.Netns {
+		return nil, fmt.Errorf("%s starts no commands in %s: programs there see the host's files, and those of containers and virtual machines must not; "+
+			"name a node of runtime netns first, or give all nodes of the job one runtime", from, host)
+	}
+	return tb.Node(host), nil
+}
+
+// Reaches says why a node of a job may start no command in another one; nil where it may.
+func Reaches(tb *testbed.Testbed, job []string, from, host string) error {
+	_, err := target(tb, job, from, host)
+	return err
+}
+
+// userOf is the user of a node's commands: that of the image in a container, and root else.
+func userOf(ctx context.Context, node *testbed.Node) (int, error) {
+	if p := node.Plan(); p == nil || p.Runtime != spec.Docker {
+		return 0, nil
+	}
+	// By a shell alone, which the agent needs anyway: images may have no id(1).
+	cmd := node.Command(ctx, "/bin/sh", "-c", `while read -r key user rest; do [ "$key" != Uid: ] || echo "$user"; done </proc/self/status`)
+	said, err := cmd.Output()
+	if err != nil {
+		return 0, fmt.Errorf("read the user of its commands: %w", err)
+	}
+	user, err := strconv.Atoi(strings.TrimSpace(string(said)))
+	if err != nil {
+		return 0, fmt.Errorf("read the user of its commands: %w", err)
+	}
+	return user, nil
 }
 
 // start returns when agents are heard.
@@ -118,16 +171,21 @@ func (s *Server) Close() {
 }
 
 // serve runs one command.
-func serve(ctx context.Context, tb *testbed.Testbed, stream *yamux.Stream, env []string) {
+func serve(ctx context.Context, stream *yamux.Stream, env []string, target func(host string) (*testbed.Node, error)) {
 	defer stream.Close()
 	out := frame.NewWriter(stream)
 	var asked request
 	if _, payload, err := frame.NewReader(stream).Read(); err != nil || json.Unmarshal(payload, &asked) != nil {
 		return // the agent has gone, or is none
 	}
+	node, err := target(asked.Host)
+	if err != nil {
+		_ = out.Write(frame.Failure, []byte(err.Error())) // the agent may be gone
+		return
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := tb.Node(asked.Host).Command(ctx, "/bin/sh", "-c", asked.Command)
+	cmd := node.Command(ctx, "/bin/sh", "-c", asked.Command)
 	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = framed{out, frame.Stdout}, framed{out, frame.Stderr}
 	if err := cmd.Start(); err != nil {

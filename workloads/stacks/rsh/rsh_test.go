@@ -95,7 +95,7 @@ func TestAgent(t *testing.T) {
 // What was started ends with whoever asked for it, and with the server.
 func TestCommandsEnd(t *testing.T) {
 	tb := up(t)
-	server, err := rsh.Serve(t.Context(), tb, []string{"h0"}, nil)
+	server, err := rsh.Serve(t.Context(), tb, []string{"h0", "h1"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
