@@ -156,14 +156,12 @@ func hide(path string) error {
 // dropRights takes every capability from the calling thread, also for what it
 // executes, and makes it another user.
 func dropRights(user int, groups []int) error {
-	for capability := range uintptr(64) {
-		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) {
-			break // one after the kernel's last
-		}
-		if err != nil {
-			return fmt.Errorf("drop capability %d: %w", capability, err)
-		}
+	all := make([]uintptr, 64) // more than any kernel has
+	for capability := range all {
+		all[capability] = uintptr(capability)
+	}
+	if err := reexec.DropBounding(all...); err != nil {
+		return err
 	}
 	if user != 0 {
 		if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(user, user, user), syscall.Setresuid(user, user, user)); err != nil {
