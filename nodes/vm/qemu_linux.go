@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,7 +109,7 @@ func startQEMU(config nodes.Config, processor string, kernel, initrd *os.File, t
 	if err := q.clone(config, files); err != nil {
 		return nil, err
 	}
-	l := launch{Args: arguments(config.Node, processor), Nice: config.Nice}
+	l := launch{Args: arguments(config.Node, processor), Nice: config.Nice, Private: filepath.SplitList(os.Getenv(PrivateEnv))}
 	l.User, l.Groups = identity(processor)
 	closeFile(theirs[0])
 	theirs[0] = nil
