@@ -153,3 +153,22 @@ func TestGuestsViewIsResolved(t *testing.T) {
 		t.Errorf("a guest sees of what everybody may see %q", got)
 	}
 }
+
+// TestQEMUIsAnotherUser: QEMU is a user without files wherever there is one, so that permissions keep
+// the host's secrets from guests also where a file that hides one is gone: Linux removes the mount on a
+// file that the host replaces.
+func TestQEMUIsAnotherUser(t *testing.T) {
+	const all, one = "         0          0 4294967295\n", "         0       1000          1\n"
+	const container, podman = "0 100000 65536\n", "0 1000 1\n1 100000 65536\n"
+	for _, test := range []struct {
+		uids, gids string
+		want       int
+	}{
+		{all, all, 2_000_000_000}, {one, one, 0}, {container, container, 65533}, {podman, podman, 65533},
+		{container, one, 0}, {one, container, 0}, {all, container, 65533}, {"0 100000 1000\n", "0 100000 1000\n", 0}, {"", "", 0},
+	} {
+		if got := unassigned(test.uids, test.gids); got != test.want {
+			t.Errorf("of users %q and groups %q QEMU becomes %d, want %d", test.uids, test.gids, got, test.want)
+		}
+	}
+}
