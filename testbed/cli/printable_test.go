@@ -171,3 +171,25 @@ func TestHostileProgram(t *testing.T) {
 		harmless(t, name, string(text))
 	}
 }
+
+// TestSessionsPassBytes: a command has the terminal, so that its bytes arrive as they are; what events
+// tell of the command is made printable.
+func TestSessionsPassBytes(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	path, name := scenario(t, "")
+	if _, stderr, code := railbedCommand(t, "up", path); code != verdict.ExitPass {
+		t.Fatalf("up: exit code %d\n%s", code, stderr)
+	}
+	t.Cleanup(func() { railbedCommand(t, "down", name) })
+	stdout, stderr, code := railbedCommand(t, "exec", "--testbed", name, "h0", "--", "printf", `%s\377`, hostile)
+	if want := hostile + "\xff"; stdout != want || stderr != "" || code != verdict.ExitPass {
+		t.Errorf("exec: %q, %q, exit code %d; want %q", stdout, stderr, code, want)
+	}
+	for _, args := range [][]string{{"events", "--testbed", name}, {"events", "--testbed", name, "-o", "json"}, {"inspect", name}, {"inspect", name, "-o", "json"}, {"ls"}} {
+		stdout, stderr, code := railbedCommand(t, args...)
+		if code != verdict.ExitPass {
+			t.Errorf("%q: exit code %d\n%s", args, code, stderr)
+		}
+		harmless(t, strings.Join(args, " "), stdout+stderr)
+	}
+}
