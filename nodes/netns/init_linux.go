@@ -16,11 +16,7 @@ import (
 // Part is the name under which the executable is started as a node's init.
 const Part = "init"
 
-const (
-	initReady = "ready\n"
-	// runDir, in the node's own /run, holds the files of the node's identity.
-	runDir = "/run/railbed"
-)
+const initReady = "ready\n"
 
 // initConfig is what the init is told over its channel.
 type initConfig struct {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -14,6 +15,9 @@ import (
 
 	"railbed/nodes"
 )
+
+// storeDir is where the files of the node's identity are until they are mounted.
+const storeDir = "/run/.identity"
 
 // kernelFlags are the mount flags of file systems that the kernel generates.
 const kernelFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -40,9 +44,6 @@ func buildView(config initConfig) error {
 	if err := unix.Sethostname([]byte(config.Hostname)); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
-	if err := os.Mkdir(runDir, 0o755); err != nil {
-		return err
-	}
 	if err := giveIdentity(config); err != nil {
 		return err
 	}
@@ -52,8 +53,16 @@ func buildView(config initConfig) error {
 // giveIdentity puts the node's identity in the place of the host's. UCX and NCCL
 // take two processes with one boot id for neighbours on one machine, so the
 // boot id is the node's own as well.
-func giveIdentity(config initConfig) error {
-	boot := filepath.Join(runDir, "boot_id")
+func giveIdentity(config initConfig) (err error) {
+	// A file system that mounts keep and no program of the node can reach.
+	if err := os.Mkdir(storeDir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", storeDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("mount tmpfs on %s: %w", storeDir, err)
+	}
+	defer func() { err = errors.Join(err, unix.Unmount(storeDir, unix.MNT_DETACH), os.Remove(storeDir)) }()
+	boot := filepath.Join(storeDir, "boot_id")
 	if err := os.WriteFile(boot, []byte(nodes.BootID(config.MachineID)), 0o644); err != nil {
 		return err
 	}
@@ -75,7 +84,7 @@ func giveIdentity(config initConfig) error {
 		if err != nil {
 			return fmt.Errorf("resolve %s: %w", dir.path, err)
 		}
-		store := filepath.Join(runDir, fmt.Sprintf("identity%d", i))
+		store := filepath.Join(storeDir, strconv.Itoa(i))
 		if err := layOver(path, store, dir.files); err != nil {
 			return fmt.Errorf("give the node files of its own in %s: %w", path, err)
 		}

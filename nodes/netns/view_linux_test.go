@@ -143,6 +143,9 @@ func TestIdentitySurvivesARename(t *testing.T) {
 	if got := output(t, nodeA, "cat /etc/railbed-below/file"); got != "below" {
 		t.Errorf("a mount below /etc shows %q in the node, want its file", got)
 	}
+	if got := output(t, nodeA, "ls -A /run"); got != "" {
+		t.Errorf("/run of the node holds %q, want nothing that a program could take the identity away with", got)
+	}
 	// What a node writes is the node's.
 	output(t, nodeA, "echo mine > /etc/hosts; echo mine > /etc/railbed-made")
 	if text, err := os.ReadFile("/etc/hosts"); err != nil || string(text) != "the host's\n" {
