@@ -33,10 +33,16 @@ func buildView(config initConfig) error {
 	}{
 		{"proc", "/proc", "", kernelFlags},
 		{"sysfs", "/sys", "", kernelFlags | unix.MS_RDONLY},
-		{"tmpfs", "/tmp", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
 		{"tmpfs", "/run", "mode=755", unix.MS_NOSUID | unix.MS_NODEV},
+		{"tmpfs", "/tmp", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
 		{"tmpfs", "/dev/shm", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
 	} {
+		// A link of the host into /run, which is the node's own and empty by now.
+		if target, err := os.Readlink(m.target); err == nil && strings.HasPrefix(target, "/run/") {
+			if err := os.MkdirAll(target, 0o755); err != nil {
+				return err
+			}
+		}
 		if err := unix.Mount(m.kind, m.target, m.kind, m.flags, m.data); err != nil {
 			return fmt.Errorf("mount %s on %s: %w", m.kind, m.target, err)
 		}

@@ -197,6 +197,29 @@ func TestResolverBehindALink(t *testing.T) {
 	}
 }
 
+// TestSharedMemoryBehindALink: the node has shared memory of its own where the host's /dev/shm is a
+// link into /run, as Debian had it.
+func TestSharedMemoryBehindALink(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	if !hosttest.InMounts(t) {
+		return
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"null", "zero", "urandom"} {
+		write(t, filepath.Join(dir, name), "")
+		mount(t, "/dev/"+name, filepath.Join(dir, name), "", unix.MS_BIND, "")
+	}
+	if err := os.Symlink("/run/shm", filepath.Join(dir, "shm")); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, dir, "/dev", "", unix.MS_BIND|unix.MS_REC, "")
+	nodeA, nodeB := viewNode(t, "a", machineA), viewNode(t, "b", machineB)
+	output(t, nodeA, "echo mine > /dev/shm/f")
+	if got := output(t, nodeB, "ls -A /dev/shm; stat -L -c %a /dev/shm"); got != "1777" {
+		t.Errorf("/dev/shm of another node: %q, want an empty directory of mode 1777", got)
+	}
+}
+
 // TestIdentityWithoutOverlay: a node has its identity where the kernel stacks no further overlay.
 func TestIdentityWithoutOverlay(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
