@@ -152,7 +152,7 @@ func TestHostileProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, _ := scenario(t, "steps:\n  - exec: {nodes: [h0], command: [sh, -c, "+string(quoted)+"]}\n")
+	path, _ := scenario(t, "nodes:\n  h0: {env: {A: \"x\u202ey\"}}\nsteps:\n  - exec: {nodes: [h0], command: [sh, -c, "+string(quoted)+"]}\n")
 	out := t.TempDir()
 	stdout, stderr, code := railbedCommand(t, "run", path, "--out", out)
 	if code != verdict.ExitFail || !strings.Contains(stdout, `x\x1b[2J`) {
@@ -160,7 +160,7 @@ func TestHostileProgram(t *testing.T) {
 	}
 	harmless(t, "stdout", stdout)
 	harmless(t, "stderr", stderr)
-	for _, name := range []string{report.JSONFile, report.JUnitFile, report.HTMLFile, "supervisor.log"} {
+	for _, name := range []string{report.JSONFile, report.JUnitFile, report.HTMLFile, "plan.json", "supervisor.log"} {
 		text, err := os.ReadFile(filepath.Join(out, name))
 		if err != nil {
 			t.Fatal(err)
