@@ -39,22 +39,23 @@ type folder struct {
 // of its own level those that its row names. Test files obey it too, except
 // that they may import every sibling and the test support packages.
 var levels = map[string]folder{
-	"fabric/units":      {level: 0},
-	"fabric/clock":      {level: 0},
-	"fabric/pressure":   {level: 0},
-	"fabric/occupancy":  {level: 0},
-	"fabric/topology":   {level: 0},
-	"transports/wire":   {level: 0},
-	"testbed/frame":     {level: 0},
-	"testbed/printable": {level: 0},
-	"testbed/reexec":    {level: 0},
-	"testbed/verdict":   {level: 0},
+	"fabric/units":     {level: 0},
+	"fabric/clock":     {level: 0},
+	"fabric/pressure":  {level: 0},
+	"fabric/occupancy": {level: 0},
+	"fabric/topology":  {level: 0},
+	"transports/wire":  {level: 0},
+	"testbed/frame":    {level: 0},
+	"testbed/reexec":   {level: 0},
+	"testbed/verdict":  {level: 0},
 	"testbed/hosttest": {level: 0, siblings: map[string]string{
 		"nodes/vm/image": "whether there is a kernel for VMs",
 	}},
 	"nodes/vm/image": {level: 0, siblings: map[string]string{
 		"testbed/verdict": "it says what the host lacks",
 	}},
+
+	"testbed/printable": {level: 0},
 
 	"testbed/hosttest/vmtest":     {level: 1},
 	"testbed/hosttest/dockertest": {level: 1},

@@ -157,7 +157,9 @@ func supervisorEnvironment() []string {
 	}
 	// What else is the user's, and no virtual machine's.
 	var private []string
-	for _, name := range []string{"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
+	for _, name := range []string{
+		"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
+	} {
 		if dir := os.Getenv(name); filepath.IsAbs(dir) {
 			private = append(private, dir)
 		}

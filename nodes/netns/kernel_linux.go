@@ -32,8 +32,8 @@ var ownSettings = []string{
 // hiddenKernel are files and directories that tell about the host's hardware, its memory, its
 // timers and the keys of its users.
 var hiddenKernel = []string{
-	"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/kmsg", "/proc/latency_stats", "/proc/sched_debug",
-	"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+	"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/kmsg", "/proc/latency_stats",
+	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
 }
 
 // writableKernel are the entries of /proc that stay as they are. What is written to a file of
@@ -86,8 +86,11 @@ func maskKernel() error {
 	for _, entry := range entries {
 		path := filepath.Join("/proc", entry.Name())
 		info, err := entry.Info()
-		if err != nil || slices.Contains(hiddenKernel, path) || slices.Contains(writableKernel, entry.Name()) || ofProcess(entry.Name()) {
-			continue // a process that has ended
+		if err != nil || ofProcess(entry.Name()) || slices.Contains(writableKernel, entry.Name()) {
+			continue // an error is a process that has ended
+		}
+		if slices.Contains(hiddenKernel, path) {
+			continue
 		}
 		if info.IsDir() || info.Mode().IsRegular() && info.Mode()&0o222 != 0 {
 			if err := bindReadOnly(path, path); err != nil {

@@ -80,7 +80,9 @@ func giveIdentity(config initConfig) (err error) {
 		path  string
 		files map[string]string
 	}{
-		{"/etc", map[string]string{"hosts": config.Hosts, "hostname": config.Hostname + "\n", "machine-id": machine, "resolv.conf": config.Resolver}},
+		{"/etc", map[string]string{
+			"hosts": config.Hosts, "hostname": config.Hostname + "\n", "machine-id": machine, "resolv.conf": config.Resolver,
+		}},
 		{"/var/lib/dbus", map[string]string{"machine-id": machine}},
 	} {
 		path, err := filepath.EvalSymlinks(dir.path)
@@ -123,8 +125,8 @@ func layOver(dir, store string, files map[string]string) error {
 	options := "lowerdir=" + dir + ",upperdir=" + upper + ",workdir=" + work + ",userxattr"
 	if err := unix.Mount("overlay", dir, "overlay", 0, options); err != nil {
 		// In the supervisor's log.
-		fmt.Fprintf(os.Stderr, "mount overlay on %s: %v; the node's files in it are mounted one by one, and one that the host replaces "+
-			"becomes the host's\n", dir, err)
+		fmt.Fprintf(os.Stderr, "mount overlay on %s: %v; the node's files in it are mounted one by one, "+
+			"and one that the host replaces becomes the host's\n", dir, err)
 		return bindOver(dir, upper, files)
 	}
 	return below.attach(dir, files)
@@ -169,7 +171,8 @@ func mountsBelow(dir string) (*submounts, error) {
 		if info.Mountpoint == dir || slices.ContainsFunc(below.points, inside) {
 			continue // comes with the mount that it lies in
 		}
-		tree, err := unix.OpenTree(unix.AT_FDCWD, info.Mountpoint, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE
+		tree, err := unix.OpenTree(unix.AT_FDCWD, info.Mountpoint, flags)
 		if err != nil {
 			below.close()
 			return nil, fmt.Errorf("clone the mount of %s: %w", info.Mountpoint, err)

@@ -34,7 +34,8 @@ var ofKernel = []string{"/proc", "/sys", "/dev", "/run", "/var/run", "/var/lock"
 // which are hidden wherever they are mounted: they show processes, settings and sessions.
 func shared(kind string) bool {
 	return (kind == "fuseblk" || !strings.HasPrefix(kind, "fuse")) && !slices.Contains([]string{
-		"proc", "sysfs", "devtmpfs", "devpts", "mqueue", "hugetlbfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "selinuxfs",
+		"proc", "sysfs", "devtmpfs", "devpts", "mqueue", "hugetlbfs", "cgroup", "cgroup2", "debugfs", "tracefs",
+		"securityfs", "selinuxfs",
 		"configfs", "bpf", "pstore", "efivarfs", "binfmt_misc", "rpc_pipefs", "nsfs", "autofs",
 	}, kind)
 }
@@ -45,14 +46,15 @@ var private = []string{"/root", "/home", "/tmp", "/var/tmp", "/lost+found"}
 // secrets match files and directories that belong to the host's administrator, as patterns. Other users
 // cannot read them, but QEMU may be the root of a container.
 var secrets = []string{
-	"/etc/*shadow*", "/var/backups/*shadow*", "/etc/security/opasswd*", "/etc/ssh/*_key", "/etc/ssl/private", "/etc/pki/tls/private",
+	"/etc/*shadow*", "/var/backups/*shadow*", "/etc/security/opasswd*", "/etc/ssh/*_key",
+	"/etc/ssl/private", "/etc/pki/tls/private",
 	"/etc/sudoers*", "/etc/krb5.keytab", "/etc/wireguard", "/etc/NetworkManager/system-connections",
 }
 
 // needed are directories that programs cannot do without; nobody's home hides one.
 var needed = []string{
-	"/etc", "/opt", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/local", "/usr/share", "/var/lib",
-	"/bin", "/sbin", "/lib", "/lib64",
+	"/etc", "/opt", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/local",
+	"/usr/share", "/var/lib", "/bin", "/sbin", "/lib", "/lib64",
 }
 
 // place is a file or directory by what holds it, so that it is found wherever it is mounted.
@@ -91,7 +93,9 @@ func hideHost(own []string) error {
 		return err
 	}
 	// What the host mounts from now on is not seen.
-	attributes := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	attributes := &unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE,
+	}
 	if err := unix.MountSetattr(unix.AT_FDCWD, shareDir, unix.AT_RECURSIVE, attributes); err != nil {
 		return fmt.Errorf("make %s read-only: %w", shareDir, err)
 	}
