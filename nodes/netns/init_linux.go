@@ -48,6 +48,11 @@ func Main([]string) int {
 		return 1
 	}
 	channel.Close()
+	// Programs of the node can open the descriptors of this process (/proc/1/fd), and write to the
+	// supervisor's log.
+	if err := unix.Dup3(1, 2, 0); err != nil {
+		return 1
+	}
 	reap()
 	return 0
 }

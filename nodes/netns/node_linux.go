@@ -141,8 +141,9 @@ func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
 			return err
 		}
 		process, err = os.StartProcess(reexec.Self, reexec.Argv(Part, n.config.Node.Name), &os.ProcAttr{
-			Dir:   "/",
-			Env:   []string{"GOMAXPROCS=1"},
+			Dir: "/",
+			// Without containermaxprocs=0 Go's runtime keeps files of the host's control group open.
+			Env:   []string{"GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"},
 			Files: []*os.File{null, null, os.Stderr, channel},
 			Sys: &syscall.SysProcAttr{
 				Setsid:     true,

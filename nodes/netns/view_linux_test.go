@@ -278,6 +278,10 @@ func TestHostsKernelIsNotTheNodes(t *testing.T) {
 			t.Errorf("process %s of the node may have capabilities %#x, %v, of the host's alone", process, bounding&hostOnly, err)
 		}
 	}
+	// The first process of the node leads its programs to no file of the testbed.
+	if got := output(t, node, "readlink /proc/1/fd/* | grep -v -e ^/dev/null$ -e ^anon_inode: || true"); got != "" {
+		t.Errorf("programs of the node can open %q of the node's first process", got)
+	}
 	for _, path := range []string{"/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list", "/proc/sched_debug"} {
 		if got := output(t, node, "[ ! -e "+path+" ] || head -c 1 "+path+" | wc -c"); got != "" && got != "0" {
 			t.Errorf("a node reads the host's %s", path)
