@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -94,9 +95,11 @@ func escapeOf(r rune) string {
 }
 
 // Writer escapes what is not printable in a stream but line breaks and tabs. It is what is left where
-// a text was composed without Line or Text. It is not safe for concurrent use.
+// a text was composed without Line or Text. It is safe for concurrent use.
 type Writer struct {
 	to io.Writer
+
+	mu sync.Mutex // serialises writes, and guards begun
 	// begun is the beginning of a character whose end was not written yet.
 	begun []byte
 }
@@ -106,6 +109,8 @@ func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
 // Write implements io.Writer. The bytes of an error count as not written.
 func (w *Writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	all := append(w.begun, p...)
 	whole := len(all)
 	for i := 1; i < utf8.UTFMax && i <= len(all); i++ {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 	"unicode/utf8"
@@ -44,6 +45,27 @@ func TestError(t *testing.T) {
 		if got := Error(err); got != want {
 			t.Errorf("Error(%q) is %q, want %q", err, got, want)
 		}
+	}
+}
+
+// TestWritersShare: several nodes' workers complain at once.
+func TestWritersShare(t *testing.T) {
+	var out bytes.Buffer
+	w := NewWriter(&out)
+	var group sync.WaitGroup
+	const writers, lines = 8, 200
+	for range writers {
+		group.Go(func() {
+			for range lines {
+				if _, err := w.Write([]byte("a\x1b\n")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if got := strings.Count(out.String(), `a\x1b`+"\n"); got != writers*lines {
+		t.Errorf("%d whole lines of %d", got, writers*lines)
 	}
 }
 
