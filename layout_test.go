@@ -56,6 +56,8 @@ var levels = map[string]folder{
 		"testbed/verdict": "it says what the host lacks",
 	}},
 
+	"testbed/printable": {level: 0},
+
 	"testbed/hosttest/vmtest":     {level: 1},
 	"testbed/hosttest/dockertest": {level: 1},
 	"transports/infiniband":       {level: 1},

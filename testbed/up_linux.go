@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"railbed/nodes/cni"
+	"railbed/nodes/vm"
 	"railbed/testbed/doctor"
 	"railbed/testbed/frame"
 	"railbed/testbed/plan"
@@ -156,7 +158,16 @@ func supervisorEnvironment() []string {
 	if host, named := os.LookupEnv("DOCKER_HOST"); named {
 		environment = append(environment, "DOCKER_HOST="+host)
 	}
-	return environment
+	// What else is the user's, and no virtual machine's.
+	var private []string
+	for _, name := range []string{
+		"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
+	} {
+		if dir := os.Getenv(name); filepath.IsAbs(dir) {
+			private = append(private, dir)
+		}
+	}
+	return append(environment, vm.PrivateEnv+"="+strings.Join(private, string(filepath.ListSeparator)))
 }
 
 // await sends the plan and follows the bring-up to its end.

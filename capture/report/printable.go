@@ -2,13 +2,19 @@ package report
 
 import (
 	"reflect"
-	"strings"
+	"slices"
 	"time"
+
+	"railbed/testbed/printable"
 )
 
-// printable is a copy of the report without control characters other than line
-// breaks and tabs: texts may come from any program, XML 1.0 cannot carry them
-// even escaped (section 2.2, production Char), and a terminal obeys them.
+// severalLines are the fields of a report whose text may have several lines: errors of several
+// problems, and of programs that printed something. Other texts are one line each.
+var severalLines = []string{"Error", "Reason"}
+
+// printable is a copy of the report that is safe to print: its texts may come from any program, a
+// terminal obeys control characters, and XML 1.0 cannot carry them even escaped (section 2.2,
+// production Char).
 func (r *Report) printable() *Report {
 	copied := reflect.New(reflect.TypeFor[Report]())
 	copyPrintable(copied.Elem(), reflect.ValueOf(*r))
@@ -20,10 +26,26 @@ func copyPrintable(to, from reflect.Value) {
 	case from.Type() == reflect.TypeFor[time.Time]():
 		to.Set(from)
 	case from.Kind() == reflect.String:
-		to.SetString(printableText(from.String()))
+		to.SetString(printable.Line(from.String()))
 	case from.Kind() == reflect.Struct:
 		for i := range from.NumField() {
+			if name := from.Type().Field(i).Name; from.Field(i).Kind() == reflect.String && slices.Contains(severalLines, name) {
+				to.Field(i).SetString(printable.Text(from.Field(i).String()))
+				continue
+			}
 			copyPrintable(to.Field(i), from.Field(i))
+		}
+	case from.Kind() == reflect.Array:
+		for i := range from.Len() {
+			copyPrintable(to.Index(i), from.Index(i))
+		}
+	case from.Kind() == reflect.Map && !from.IsNil():
+		to.Set(reflect.MakeMap(from.Type()))
+		for entries := from.MapRange(); entries.Next(); {
+			key, value := reflect.New(from.Type().Key()).Elem(), reflect.New(from.Type().Elem()).Elem()
+			copyPrintable(key, entries.Key())
+			copyPrintable(value, entries.Value())
+			to.SetMapIndex(key, value)
 		}
 	case from.Kind() == reflect.Slice && !from.IsNil():
 		to.Set(reflect.MakeSlice(from.Type(), from.Len(), from.Len()))
@@ -36,16 +58,4 @@ func copyPrintable(to, from reflect.Value) {
 	default:
 		to.Set(from)
 	}
-}
-
-// printableText drops the control characters of ASCII and ISO 8859-1 and what
-// is not a character of XML.
-func printableText(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t', r == '\n', r >= 0x20 && r <= 0x7e, r >= 0xa0 && r <= 0xd7ff, r >= 0xe000 && r <= 0xfffd, r >= 0x10000 && r <= 0x10ffff:
-			return r
-		}
-		return -1
-	}, text)
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"railbed/testbed/printable"
 )
 
 // ByReason prints what was counted by reason and priority as "loss 1 at 0; tail 12
@@ -18,7 +20,7 @@ func ByReason[M ~map[string]C, C ~[8]uint64](counts M) string {
 				parts = append(parts, fmt.Sprintf("%d at %d", n, priority))
 			}
 		}
-		reasons = append(reasons, printableText(why)+" "+strings.Join(parts, ", "))
+		reasons = append(reasons, printable.Line(why)+" "+strings.Join(parts, ", "))
 	}
 	return strings.Join(reasons, "; ")
 }

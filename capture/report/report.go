@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"railbed/testbed/printable"
 	"railbed/testbed/verdict"
 	"railbed/workloads/collective/perf"
 )
@@ -454,7 +455,7 @@ func (r *Report) Elapsed() time.Duration {
 
 // WriteJSON writes report.json.
 func (r *Report) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(printable.NewWriter(w)) // people print the file
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(r); err != nil {

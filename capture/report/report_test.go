@@ -303,13 +303,6 @@ type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
-func TestPrintableText(t *testing.T) {
-	const hostile = "a\x00b\x1b[31mc\x7f\u009b2J\ufffe\n\té世😀"
-	if got := printableText(hostile); got != "ab[31mc2J\n\té世😀" {
-		t.Errorf("printableText gives %q", got)
-	}
-}
-
 func TestShellLine(t *testing.T) {
 	for want, args := range map[string][]string{
 		`railbed run a.yaml`: {"railbed", "run", "a.yaml"}, `'a b' ''`: {"a b", ""}, `'it'\''s' '$HOME'`: {"it's", "$HOME"},

@@ -12,6 +12,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"railbed/testbed/printable"
 	"railbed/testbed/verdict"
 	"railbed/workloads/collective/perf"
 	"railbed/workloads/collective/schedule"
@@ -46,6 +47,7 @@ type textWriter struct {
 // WriteText writes the tables of the terminal.
 func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	r = r.printable()
+	o.Dir = printable.Line(o.Dir)
 	t := &textWriter{w: w, o: o}
 	t.head(r)
 	t.steps(r.Steps)

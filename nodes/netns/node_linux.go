@@ -137,9 +137,13 @@ func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
 		if err := unix.Setns(n.config.Namespace.Fd(), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter network namespace: %w", err)
 		}
+		if err := dropHostCapabilities(); err != nil {
+			return err
+		}
 		process, err = os.StartProcess(reexec.Self, reexec.Argv(Part, n.config.Node.Name), &os.ProcAttr{
-			Dir:   "/",
-			Env:   []string{"GOMAXPROCS=1"},
+			Dir: "/",
+			// Without containermaxprocs=0 Go's runtime keeps files of the host's control group open.
+			Env:   []string{"GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"},
 			Files: []*os.File{null, null, os.Stderr, channel},
 			Sys: &syscall.SysProcAttr{
 				Setsid:     true,
@@ -208,6 +212,9 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 		return nil, err
 	}
 	if err := n.enter(); err != nil {
+		return nil, err
+	}
+	if err := dropHostCapabilities(); err != nil {
 		return nil, err
 	}
 	environment := nodes.Environment(n.config, command.Env)

@@ -78,7 +78,7 @@ func TestWithoutKVM(t *testing.T) {
 	refused("no device", "no such file or directory")
 
 	writeEmpty(t, image.KVMPath, 0o600)
-	if root() {
+	if otherUser() != 0 {
 		refused("a device of another user", "is for its owner alone")
 	} else {
 		// Whom QEMU is started by owns it here, so that it opens: as what QEMU refuses.

@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -24,26 +22,14 @@ type launch struct {
 	User   int
 	Groups []int
 	Nice   int
+	// Private are directories of the testbed's user.
+	Private []string
 }
 
 // qemuUser is whom QEMU runs as where Railbed is root: of the range that nobody
 // assigns, so that no file and no process of the host is this user's (systemd,
 // Users, Groups, UIDs and GIDs: 1879048192 to 2147483647 are unused).
 const qemuUser = 2_000_000_000
-
-// Places in QEMU's view of the host: what the guest sees of its files, and an
-// empty file to hide others behind.
-const (
-	shareDir  = "/run/share"
-	emptyFile = "/run/empty"
-)
-
-// hidden are the folders of the host that a guest does not see: its own are there,
-// or what they hold is none of its business.
-var hidden = []string{"/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/var/run", "/var/lock", "/root", "/home", "/lost+found"}
-
-// secrets match files that a guest does not see.
-var secrets = []string{"/etc/shadow*", "/etc/gshadow*", "/etc/ssh/*_key", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d"}
 
 // Main becomes QEMU: first process of a PID namespace, in namespaces of its own.
 func Main([]string) int {
@@ -61,7 +47,7 @@ func become(channel *os.File) error {
 	if err := json.NewDecoder(channel).Decode(&l); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
-	if err := hideHost(); err != nil {
+	if err := hideHost(l.Private); err != nil {
 		return err
 	}
 	program, err := exec.LookPath(l.Args[0])
@@ -81,89 +67,15 @@ func become(channel *os.File) error {
 	return fmt.Errorf("start %s: %w", program, syscall.Exec(program, l.Args, []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}))
 }
 
-// hideHost makes QEMU's view of the host's files, and below it the guest's, which
-// is read-only.
-func hideHost() error {
-	if err := reexec.LeaveMountTree(); err != nil {
-		return err
-	}
-	share, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	if err != nil {
-		return fmt.Errorf("clone the host's mounts: %w", err)
-	}
-	defer unix.Close(share)
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=64k"); err != nil {
-		return fmt.Errorf("mount tmpfs on /run: %w", err)
-	}
-	if err := errors.Join(os.Mkdir(shareDir, 0o755), os.WriteFile(emptyFile, nil, 0o444)); err != nil {
-		return err
-	}
-	if err := unix.MoveMount(share, "", unix.AT_FDCWD, shareDir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount the host's files on %s: %w", shareDir, err)
-	}
-	for _, path := range hidden {
-		if err := hide(shareDir + path); err != nil {
-			return err
-		}
-	}
-	for _, pattern := range secrets {
-		matches, err := filepath.Glob(shareDir + pattern)
-		if err != nil {
-			return err
-		}
-		for _, path := range matches {
-			if err := hide(path); err != nil {
-				return err
-			}
-		}
-	}
-	for _, path := range []string{"/root", "/home", "/tmp", "/var/tmp"} { // QEMU needs none of them
-		if err := hide(path); err != nil {
-			return err
-		}
-	}
-	// What the host mounts from now on is not seen.
-	attributes := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
-	if err := unix.MountSetattr(unix.AT_FDCWD, shareDir, unix.AT_RECURSIVE, attributes); err != nil {
-		return fmt.Errorf("make %s read-only: %w", shareDir, err)
-	}
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return fmt.Errorf("mount /proc of QEMU: %w", err)
-	}
-	return nil
-}
-
-// hide puts an empty folder or file in the place of one. A link leads into what is
-// hidden by itself, or out of the share, where the guest has its own.
-func hide(path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.IsDir():
-		err = unix.Mount("tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=4k")
-	case info.Mode().IsRegular():
-		err = unix.Mount(emptyFile, path, "", unix.MS_BIND, "")
-	}
-	if err != nil {
-		return fmt.Errorf("hide %s: %w", path, err)
-	}
-	return nil
-}
-
 // dropRights takes every capability from the calling thread, also for what it
 // executes, and makes it another user.
 func dropRights(user int, groups []int) error {
-	for capability := range uintptr(64) {
-		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) {
-			break // one after the kernel's last
-		}
-		if err != nil {
-			return fmt.Errorf("drop capability %d: %w", capability, err)
-		}
+	all := make([]uintptr, 64) // more than any kernel has
+	for capability := range all {
+		all[capability] = uintptr(capability)
+	}
+	if err := reexec.DropBounding(all...); err != nil {
+		return err
 	}
 	if user != 0 {
 		if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(user, user, user), syscall.Setresuid(user, user, user)); err != nil {

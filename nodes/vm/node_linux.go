@@ -50,7 +50,7 @@ func (r *Runtime) processor(ctx context.Context, config nodes.Config) (string, e
 // choose boots a guest with KVM if there is one that QEMU's user may use.
 func (r *Runtime) choose(ctx context.Context, config nodes.Config) (string, error) {
 	const patience = 20 * time.Second
-	if err := image.OpenKVM(root()); err != nil {
+	if err := image.OpenKVM(otherUser() != 0); err != nil {
 		return TCG, err
 	}
 	trial := config

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,7 +109,7 @@ func startQEMU(config nodes.Config, processor string, kernel, initrd *os.File, t
 	if err := q.clone(config, files); err != nil {
 		return nil, err
 	}
-	l := launch{Args: arguments(config.Node, processor), Nice: config.Nice}
+	l := launch{Args: arguments(config.Node, processor), Nice: config.Nice, Private: filepath.SplitList(os.Getenv(PrivateEnv))}
 	l.User, l.Groups = identity(processor)
 	closeFile(theirs[0])
 	theirs[0] = nil
@@ -210,25 +211,44 @@ func (q *qemu) words() string {
 
 // identity is whom QEMU becomes, and the groups that let it at KVM.
 func identity(processor string) (user int, groups []int) {
-	if !root() {
-		return 0, nil
-	}
-	if info, err := os.Stat(image.KVMPath); err == nil && processor == KVM {
+	user = otherUser()
+	if info, err := os.Stat(image.KVMPath); user != 0 && err == nil && processor == KVM {
 		groups = append(groups, int(info.Sys().(*syscall.Stat_t).Gid))
 	}
-	return qemuUser, groups
+	return user, groups
 }
 
-// root reports whether this is the host's root and not that of a user namespace
-// with few users.
-func root() bool {
-	text, err := os.ReadFile("/proc/self/uid_map")
+// otherUser is the user that QEMU becomes, or 0 where it stays who it is: where Railbed is an ordinary
+// user, and root of a user namespace without other users.
+func otherUser() int {
+	uids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil || os.Geteuid() != 0 {
-		return false
+		return 0
 	}
-	for line := range strings.Lines(string(text)) {
+	gids, err := os.ReadFile("/proc/self/gid_map")
+	if err != nil {
+		return 0
+	}
+	return unassigned(string(uids), string(gids))
+}
+
+// unassigned is a user of the namespace with these maps (user_namespaces(7)) to whom no file and no process
+// belongs; 0 if there is none. In a container with 65,536 users it is one of the last that nobody
+// assigns: 65534 is nobody, and 65535 is 16-bit programs' error.
+func unassigned(uids, gids string) int {
+	const last = 65533
+	for _, id := range []uint64{qemuUser, last} {
+		if mapped(id, uids) && mapped(id, gids) {
+			return int(id)
+		}
+	}
+	return 0
+}
+
+func mapped(id uint64, ids string) bool {
+	for line := range strings.Lines(ids) {
 		var inside, outside, count uint64
-		if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && inside <= qemuUser && qemuUser < inside+count {
+		if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && inside <= id && id-inside < count {
 			return true
 		}
 	}

@@ -9,8 +9,11 @@
 // guest's first process, and the modules that the node asks for. The guest's root
 // is the host's over virtio-9p, read-only, under an overlay in the guest's memory:
 // the host's programs run in it, and what it writes is gone with it. It has its own
-// /proc, /sys, /dev, /run, /tmp and /var/tmp; /root, /home and the shadow files of
-// the host are not there, nor is what other users may not read.
+// /proc, /sys, /dev, /run, /tmp and /var/tmp. The homes of people and the host's
+// secrets are not there: not behind links, not at other mounts, and not where the
+// host's database of users or the user's environment has them (hide_linux.go). Where
+// Railbed is root, files that other users may not read are not there either. An ordinary
+// user's guests read what the user may read.
 //
 // # The network
 //

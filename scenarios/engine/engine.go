@@ -24,6 +24,7 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/doctor"
 	"railbed/testbed/plan"
+	"railbed/testbed/printable"
 	"railbed/testbed/rundir"
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
@@ -410,7 +411,7 @@ func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.
 
 func (r *run) writePlan() error {
 	return r.results.replace(planFile, func(w io.Writer) error {
-		encoder := json.NewEncoder(w)
+		encoder := json.NewEncoder(printable.NewWriter(w)) // people print the file
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(r.Plan)
 	})

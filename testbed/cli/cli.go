@@ -18,6 +18,7 @@ import (
 
 	"railbed/scenarios/engine"
 	"railbed/testbed"
+	"railbed/testbed/printable"
 	"railbed/testbed/reexec"
 	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
@@ -28,8 +29,12 @@ import (
 // app is what every command gets: where to read and print, and the global
 // flags. Commands live one to a file, as func newXCommand(a *app) *cobra.Command.
 type app struct {
-	stdin          io.Reader
+	stdin io.Reader
+	// stdout and stderr pass no control characters.
 	stdout, stderr io.Writer
+	// rawStdout and rawStderr pass every byte. They are for programs of the user that have the terminal,
+	// for recordings, and for what was made printable before it was coloured.
+	rawStdout, rawStderr io.Writer
 	// output is "table" or "json" (global flag -o).
 	output string
 	// trace prints each host change as the ip or tc line that it equals (global flag -x).
@@ -66,7 +71,8 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRootCommand(&app{stdin: stdin, stdout: stdout, stderr: stderr})
+	a := newApp(stdin, stdout, stderr)
+	root := newRootCommand(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -78,13 +84,13 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		switch {
 		case errors.As(exit.Err, &problems):
 			// Without our name in front, editors find the place on each line.
-			fmt.Fprintln(stderr, problems)
+			fmt.Fprintln(a.stderr, problems)
 		case exit.Err != nil:
-			fmt.Fprintln(stderr, "railbed:", exit.Err)
+			a.complain("railbed: ", exit.Err)
 		}
 		return exit.Code
 	}
-	fmt.Fprintln(stderr, "railbed:", err)
+	a.complain("railbed: ", err)
 	switch {
 	case errors.Is(err, verdict.ErrUnsupported):
 		return verdict.ExitUnsupported
@@ -92,6 +98,27 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return verdict.ExitUsage
 	}
 	return verdict.ExitFail
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
+	return &app{
+		stdin: stdin, rawStdout: stdout, rawStderr: stderr,
+		stdout: printable.NewWriter(stdout), stderr: printable.NewWriter(stderr),
+	}
+}
+
+// say prints a line to stderr. Further lines, which an error of several problems or of a program's
+// output has, are marked.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintln(a.stderr, printable.Text(fmt.Sprintf(format, args...)))
+}
+
+// complain prints an error to stderr, after who says it.
+func (a *app) complain(who string, err error) { fmt.Fprintln(a.stderr, who+printable.Error(err)) }
+
+// show prints a line to stdout.
+func (a *app) show(format string, args ...any) {
+	fmt.Fprintln(a.stdout, printable.Line(fmt.Sprintf(format, args...)))
 }
 
 func newRootCommand(a *app) *cobra.Command {

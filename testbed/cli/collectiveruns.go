@@ -235,7 +235,7 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 		}
 		if run.Straggler = run.Result.Straggler(); run.Straggler != nil {
 			row := run.Rows[0]
-			fmt.Fprintf(a.stderr, "railbed: %s, type %s, redop %s, root %d: %v\n", run.Name, row.Type, row.RedOp, row.Root, run.Straggler)
+			a.say("railbed: %s, type %s, redop %s, root %d: %v", run.Name, row.Type, row.RedOp, row.Root, run.Straggler)
 		}
 		for i := range run.Rows {
 			run.Rows[i] = run.Rows[i].Virtual(clock.Dilation(p.Dilation))

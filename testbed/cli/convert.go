@@ -183,7 +183,7 @@ func (a *app) printConversion(text []byte, left spec.Problems, flags conversionF
 	}
 	if a.output != "json" {
 		for _, p := range left {
-			fmt.Fprintln(a.stderr, p)
+			a.complain("", p)
 		}
 	}
 	if flags.out != "" && failed == nil {

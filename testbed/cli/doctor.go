@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"railbed/testbed/doctor"
+	"railbed/testbed/printable"
 	"railbed/testbed/verdict"
 )
 
@@ -82,7 +83,8 @@ func (a *app) printProbeTable(probes []doctor.Probe) {
 	rows.Render()
 	for _, p := range probes {
 		if p.Result != doctor.OK {
-			fmt.Fprintf(a.stdout, "\n%s is %s\n  tried:    %s\n  found:    %s\n  remedy:   %s\n", p.Feature, p.Result, p.Tried, p.Detail, p.Remedy)
+			fmt.Fprintf(a.stdout, "\n%s is %s\n  tried:    %s\n  found:    %s\n  remedy:   %s\n", p.Feature, p.Result,
+				printable.Line(p.Tried), printable.Line(p.Detail), printable.Line(p.Remedy))
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (a *app) environment() []string {
 // attach runs the command with this process's input, output and signals; end
 // ends it without asking.
 func (a *app) attach(command *testbed.Cmd, tty bool, end context.CancelFunc) error {
-	command.Stdin, command.Stdout, command.Stderr = a.stdin, a.stdout, a.stderr
+	command.Stdin, command.Stdout, command.Stderr = a.stdin, a.rawStdout, a.rawStderr
 	if file, ok := a.stdin.(*os.File); ok && tty && isTerminal(file) {
 		restore, err := rawTerminal(file, command)
 		if err != nil {
@@ -263,12 +263,12 @@ packets were dropped.`,
 }
 
 func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervisor.CaptureRequest, path string) error {
-	var out io.Writer = a.stdout
+	var out io.Writer = a.rawStdout
 	var file lateFile
 	switch {
 	case path == "":
 		return usage("capture: no file named; give -w FILE, or -w - for standard output")
-	case path == "-" && isTerminal(a.stdout):
+	case path == "-" && isTerminal(a.rawStdout):
 		return usage("capture: standard output is a terminal; pipe it into wireshark -k -i - or give -w FILE")
 	case path != "-":
 		file.path = path

@@ -12,6 +12,7 @@ import (
 
 	"railbed/nodes/cni"
 	"railbed/testbed"
+	"railbed/testbed/printable"
 	"railbed/testbed/rundir"
 	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
@@ -87,7 +88,7 @@ func (a *app) states(ctx context.Context, names []string) (states []*supervisor.
 		case errors.Is(err, testbed.ErrNotRunning): // ended since it was listed
 		case err != nil:
 			// One that does not answer must not hide the others.
-			fmt.Fprintf(a.stderr, "railbed: %v\n", err)
+			a.complain("railbed: ", err)
 			silent = append(silent, listedSilent{stateSilent, name, err.Error()})
 		default:
 			states = append(states, state)
@@ -188,7 +189,7 @@ several are up.`,
 }
 
 func (a *app) printState(s *supervisor.State) {
-	fmt.Fprintf(a.stdout, "%s: up since %s, supervisor %d, rootless %t\n\n", s.Name, s.Created.Format(time.DateTime), s.PID, s.Rootless)
+	fmt.Fprintf(a.stdout, "%s: up since %s, supervisor %d, rootless %t\n\n", printable.Line(s.Name), s.Created.Format(time.DateTime), s.PID, s.Rootless)
 	nodes := a.newTable("NODE", "RUNTIME", "ADDRESSES", "NICS", "RANKS", "PROCESSES", "NETNS")
 	for _, n := range s.Nodes {
 		nodes.AppendRow([]any{n.Name, n.Runtime, strings.Join(n.Addresses, " "), strings.Join(n.NICs, " "),
@@ -219,7 +220,7 @@ func (a *app) printRouting(r *supervisor.RoutingState) {
 		return
 	}
 	for _, end := range r.Ended {
-		fmt.Fprintf(a.stdout, "%s of %s ended at %s: %s\n", end.Daemon, end.Switch, end.At.Local().Format(time.DateTime), end.How)
+		a.show("%s of %s ended at %s: %s", end.Daemon, end.Switch, end.At.Local().Format(time.DateTime), end.How)
 	}
 	latest := r.Reactions[max(0, len(r.Reactions)-reactionsShown):]
 	if len(latest) > 0 {
@@ -296,7 +297,8 @@ func (a *app) printEvent(e supervisor.Event) error {
 	if a.output == "json" {
 		return a.printJSONLine(e)
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s  %-14s %s  %s\n", e.Time.Format("15:04:05.000000"), e.Kind, e.Subject, e.Detail)
+	_, err := fmt.Fprintf(a.stdout, "%s  %-14s %s  %s\n", e.Time.Format("15:04:05.000000"),
+		printable.Line(e.Kind), printable.Line(e.Subject), printable.Line(e.Detail))
 	return err
 }
 
@@ -340,10 +342,10 @@ func (a *app) printSwept(swept []rundir.Swept, dryRun bool) error {
 	}
 	for _, testbed := range swept {
 		for _, path := range testbed.Removed {
-			fmt.Fprintf(a.stdout, "%s: %s %s\n", testbed.Name, verb, path)
+			a.show("%s: %s %s", testbed.Name, verb, path)
 		}
 		for _, what := range testbed.Left {
-			fmt.Fprintf(a.stderr, "railbed: warning: %s: left %s, whose engine does not answer; gc removes them once it does\n", testbed.Name, what)
+			a.say("railbed: warning: %s: left %s, whose engine does not answer; gc removes them once it does", testbed.Name, what)
 		}
 		a.printKept(testbed)
 	}

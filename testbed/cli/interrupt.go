@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -32,7 +31,7 @@ func (a *app) onInterrupt(first string, force func()) (stop func()) {
 			}
 			switch count {
 			case 1:
-				fmt.Fprintf(a.stderr, "railbed: interrupted: %s; interrupt again to kill it\n", first)
+				a.say("railbed: interrupted: %s; interrupt again to kill it", first)
 			case 2:
 				force()
 			}
@@ -50,12 +49,12 @@ func (a *app) onInterrupt(first string, force func()) (stop func()) {
 func (a *app) killStarted() {
 	names, err := testbed.KillStarted()
 	if err != nil {
-		fmt.Fprintln(a.stderr, "railbed:", err)
+		a.complain("railbed: ", err)
 	}
 	a.killed(names...)
 	go func() {
 		time.Sleep(forcedTime)
-		fmt.Fprintf(a.stderr, "railbed: ended %v after the second interrupt\n", forcedTime)
+		a.say("railbed: ended %v after the second interrupt", forcedTime)
 		os.Exit(verdict.ExitFail)
 	}()
 }
@@ -64,7 +63,7 @@ func (a *app) killStarted() {
 // kernel does not.
 func (a *app) killed(names ...string) {
 	for _, name := range names {
-		fmt.Fprintf(a.stderr, "railbed: interrupted twice: killed the supervisor of testbed %s\n", name)
+		a.say("railbed: interrupted twice: killed the supervisor of testbed %s", name)
 		if dir, err := rundir.Of(name); err == nil {
 			_ = dir.WaitGone(forcedTime) // the sweep leaves alone what still runs
 		}

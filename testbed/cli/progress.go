@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"railbed/testbed/printable"
 )
 
 // progressLine shows how long work proceeds on one line that it rewrites; on
@@ -27,6 +29,7 @@ func (l *progressLine) show(phase string, done, total int) {
 		return
 	}
 	l.last, l.shown = time.Now(), true
+	phase = printable.Line(phase) // a step's name is its author's
 	if total == 0 {
 		fmt.Fprintf(l.w, "\r\x1b[K%s", phase)
 		return

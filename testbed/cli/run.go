@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -83,16 +82,16 @@ func (a *app) run(ctx context.Context, o engine.Options) error {
 	a.sweep(rundir.SweepOptions{Patience: besides})
 	defer a.onInterrupt("taking "+o.Plan.Name+" down and writing the results", a.killStarted)()
 	if a.trace {
-		o.Trace = func(line string) { fmt.Fprintln(a.stderr, line) }
+		o.Trace = func(line string) { a.say("%s", line) }
 	}
-	line := newProgressLine(a.stderr)
+	line := newProgressLine(a.rawStderr)
 	o.Progress = func(u engine.Update) {
 		if u.Line == "" {
 			line.show(u.Phase, u.Done, u.Total)
 			return
 		}
 		line.clear()
-		fmt.Fprintln(a.stderr, u.Line)
+		a.say("%s", u.Line)
 	}
 	made, err := engine.Run(ctx, o)
 	line.clear()
@@ -113,7 +112,7 @@ func (a *app) printReport(r *report.Report, dir string) error {
 	if a.output == "json" {
 		return r.WriteJSON(a.stdout)
 	}
-	return r.WriteText(a.stdout, report.TextOptions{Dir: dir, Color: isTerminal(a.stdout)})
+	return r.WriteText(a.rawStdout, report.TextOptions{Dir: dir, Color: isTerminal(a.rawStdout)})
 }
 
 // ended turns a verdict into the exit code.

@@ -81,12 +81,12 @@ func (a *app) sweep(o rundir.SweepOptions) {
 		a.printKept(testbed)
 	}
 	if err != nil {
-		fmt.Fprintln(a.stderr, "railbed: warning:", err)
+		a.complain("railbed: warning: ", err)
 	}
 }
 
 func (a *app) printKept(swept rundir.Swept) {
 	if swept.Kept != "" {
-		fmt.Fprintf(a.stderr, "railbed: testbed %s died without being taken down; its log and report are in %s\n", swept.Name, swept.Kept)
+		a.say("railbed: testbed %s died without being taken down; its log and report are in %s", swept.Name, swept.Kept)
 	}
 }

@@ -59,13 +59,13 @@ func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
 	a.sweep(rundir.SweepOptions{Patience: besides})
 	defer a.onInterrupt("undoing what was made of "+p.Name, a.killStarted)()
 	start := time.Now()
-	line := newProgressLine(a.stderr)
+	line := newProgressLine(a.rawStderr)
 	options := testbed.Options{File: file, Progress: line.show, Warn: func(text string) {
 		line.clear()
-		fmt.Fprintf(a.stderr, "warning: %s\n", text)
+		a.say("warning: %s", text)
 	}}
 	if a.trace {
-		options.Trace = func(text string) { fmt.Fprintln(a.stderr, text) }
+		options.Trace = func(text string) { a.say("%s", text) }
 	}
 	tb, err := testbed.Up(ctx, p, options)
 	line.clear()
@@ -130,10 +130,10 @@ func (a *app) printUp(p *plan.Plan, state string, took time.Duration, done *supe
 		report.Took(took), count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"))
 	if done != nil {
 		for _, change := range done.Changed {
-			fmt.Fprintf(a.stdout, "changed: %s\n", change.What)
+			a.show("changed: %s", change.What)
 		}
 		for _, repair := range done.Repaired {
-			fmt.Fprintf(a.stdout, "repaired: %s\n", repair.What)
+			a.show("repaired: %s", repair.What)
 		}
 	}
 	return nil
@@ -214,7 +214,7 @@ func (a *app) down(ctx context.Context, name string) (downed, error) {
 	start := time.Now()
 	err := a.takeDown(ctx, name)
 	if errors.Is(err, testbed.ErrNotRunning) {
-		fmt.Fprintf(a.stderr, "%s: not up\n", name)
+		a.say("%s: not up", name)
 		return downed{Name: name, State: "not up"}, nil
 	}
 	took := time.Since(start)
@@ -222,7 +222,7 @@ func (a *app) down(ctx context.Context, name string) (downed, error) {
 		return downed{Name: name, State: "failed", Seconds: took.Seconds(), Error: err.Error()}, err
 	}
 	if a.output != "json" {
-		fmt.Fprintf(a.stdout, "%s: down in %s\n", name, report.Took(took))
+		a.show("%s: down in %s", name, report.Took(took))
 	}
 	return downed{Name: name, State: "down", Seconds: took.Seconds()}, nil
 }

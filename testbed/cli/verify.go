@@ -14,6 +14,7 @@ import (
 	"railbed/capture/verify"
 	"railbed/fabric/units"
 	"railbed/testbed/plan"
+	"railbed/testbed/printable"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
 )
@@ -295,15 +296,15 @@ func hasEqualCost(p *plan.Plan) bool {
 }
 
 func (a *app) printVerify(name string, r verifyReport) {
-	fmt.Fprintf(a.stdout, "%s: %s of %s in %s", name, count(int(r.Capture.Packets), "packet"), count(len(r.Capture.Taps), "tap"), report.Took(r.Capture.Duration))
+	fmt.Fprintf(a.stdout, "%s: %s of %s in %s", printable.Line(name), count(int(r.Capture.Packets), "packet"), count(len(r.Capture.Taps), "tap"), report.Took(r.Capture.Duration))
 	if r.Capture.Lost > 0 {
 		fmt.Fprintf(a.stdout, ", %d lost", r.Capture.Lost)
 	}
 	if r.Capture.Note != "" {
-		fmt.Fprintf(a.stdout, "; %s", r.Capture.Note)
+		fmt.Fprintf(a.stdout, "; %s", printable.Line(r.Capture.Note))
 	}
 	if len(r.NotInPlan) > 0 {
-		fmt.Fprintf(a.stdout, "; not of the plan, and in no check: %s", shortened(r.NotInPlan))
+		fmt.Fprintf(a.stdout, "; not of the plan, and in no check: %s", printable.Line(shortened(r.NotInPlan)))
 	}
 	fmt.Fprint(a.stdout, "\n\n")
 	rows := a.newTable("check", "verdict", "found")
@@ -313,7 +314,10 @@ func (a *app) printVerify(name string, r verifyReport) {
 	rows.Render()
 	for _, check := range r.Checks {
 		if check.Verdict != verdict.Pass {
-			fmt.Fprintf(a.stdout, "\n%s:\n  %s\n", check.Name, strings.Join(check.Details, "\n  "))
+			fmt.Fprintf(a.stdout, "\n%s:\n", printable.Line(check.Name))
+			for _, detail := range check.Details {
+				fmt.Fprintf(a.stdout, "  %s\n", printable.Line(detail))
+			}
 		}
 	}
 	fmt.Fprintf(a.stdout, "\n%s\n", r.Verdict)

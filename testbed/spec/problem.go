@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
+
+	"railbed/testbed/printable"
 )
 
 // Position is a place in a file. Line and Column count from 1, the column in
@@ -56,24 +56,7 @@ func (p Problem) Error() string {
 	if p.Want != "" {
 		text.WriteString("; " + p.Want)
 	}
-	return printable(text.String())
-}
-
-// printable escapes what would break the line or steer a terminal; parts of
-// the file stand in the text.
-func printable(text string) string {
-	if !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return text
-	}
-	var escaped strings.Builder
-	for _, r := range text {
-		if unicode.IsPrint(r) {
-			escaped.WriteRune(r)
-		} else {
-			escaped.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		}
-	}
-	return escaped.String()
+	return printable.Line(text.String())
 }
 
 // Problems is everything that is wrong with a file, one problem to a line of

@@ -1,0 +1,20 @@
+package reexec
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// DropBounding takes capabilities from what the calling thread executes, and from its children,
+// for good (PR_CAPBSET_DROP of prctl(2)). Those that the kernel does not have are no error.
+func DropBounding(capabilities ...uintptr) error {
+	for _, capability := range capabilities {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
+		if err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("drop capability %d: %w", capability, err)
+		}
+	}
+	return nil
+}
