@@ -3,10 +3,10 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"railbed/fabric/units"
+	"railbed/testbed/input"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/workloads/collective/element"
@@ -49,7 +49,7 @@ func workloadAlgorithms(o *Options) (map[int]*schedule.Schedule, error) {
 
 func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {
 	name := besideFile(o, w.File)
-	text, err := os.ReadFile(name)
+	text, err := input.ReadFile(name, mostFile)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +65,9 @@ func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {
 }
 
 // besideFile is a path that a file names, relative to it.
+// mostFile bounds a file that a scenario names, in bytes, as for traces.
+const mostFile = 64 << 20
+
 func besideFile(o *Options, name string) string {
 	if filepath.IsAbs(name) {
 		return name

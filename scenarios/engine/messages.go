@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/fabric/units"
+	"railbed/testbed/input"
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
 	"railbed/workloads/flows"
@@ -49,7 +49,7 @@ func sizesOf(o *Options, m *spec.Sizing) (*flows.Sizes, error) {
 	sizes := flows.Published[m.Sizes]
 	if m.File != "" {
 		name := besideFile(o, m.File)
-		text, err := os.ReadFile(name)
+		text, err := input.ReadFile(name, mostFile)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
 	}
 	if c.Trace != "" {
 		name := besideFile(o, c.Trace)
-		text, err := os.ReadFile(name)
+		text, err := input.ReadFile(name, mostFile)
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -14,6 +13,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/fabric/units"
+	"railbed/testbed/input"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
@@ -108,7 +108,7 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	}
 	var in io.Reader = a.stdin
 	if name != "-" {
-		file, err := os.Open(name)
+		file, err := input.Open(name)
 		if err != nil {
 			return &exitError{Code: verdict.ExitUsage, Err: err}
 		}
@@ -156,7 +156,7 @@ func readKeys(name string) (*privacy.KeyLog, error) {
 	if name == "" {
 		return nil, nil
 	}
-	file, err := os.Open(name)
+	file, err := input.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (a *app) verifyPlan(flags verifyFlags) (p *plan.Plan, changed func(link str
 
 // readJSON reads a file that must hold one document without unknown fields.
 func readJSON(name string, into any) error {
-	file, err := os.Open(name)
+	file, err := input.Open(name)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+
+	"railbed/testbed/input"
 )
 
 const (
@@ -35,8 +35,11 @@ func Load(path string) (*Testbed, error) {
 // ReadText reads a file of at most maxFile bytes. It reads regular files only, so
 // that a device or a FIFO neither hangs nor fills memory; its errors are Problems.
 func ReadText(path string) ([]byte, error) {
-	// Without O_NONBLOCK the open of a FIFO waits for a writer.
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := input.Open(path)
+	var kind *input.KindError
+	if errors.As(err, &kind) {
+		return nil, fileProblem(path, "is "+kind.Kind+", not a file", "name a regular file, or - for standard input")
+	}
 	if err != nil {
 		return nil, fileProblem(path, "cannot be read: "+reason(err), "name a file that you can read, or - for standard input")
 	}
@@ -44,9 +47,6 @@ func ReadText(path string) ([]byte, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, fileProblem(path, "cannot be read: "+reason(err), "name a file that you can read")
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fileProblem(path, "is "+kindOf(info.Mode())+", not a file", "name a regular file, or - for standard input")
 	}
 	if info.Size() > maxFile {
 		return nil, tooLarge(path, fmt.Sprintf("has %d bytes", info.Size()))
@@ -79,19 +79,6 @@ func reason(err error) string {
 		return path.Err.Error()
 	}
 	return err.Error()
-}
-
-func kindOf(mode fs.FileMode) string {
-	switch {
-	case mode.IsDir():
-		return "a directory"
-	case mode&fs.ModeNamedPipe != 0:
-		return "a FIFO"
-	case mode&fs.ModeSocket != 0:
-		return "a socket"
-	default:
-		return "a device"
-	}
 }
 
 // fileProblem is about a file as a whole, so it stands at its start.

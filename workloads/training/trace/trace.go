@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"railbed/testbed/input"
 	"railbed/workloads/training"
 )
 
@@ -55,16 +56,7 @@ func Read(path string, o Options) (*training.Program, error) {
 	return nil, fmt.Errorf("%s: want a file that ends in .txt (SimAI), .et (Chakra) or .cm (htsim)", path)
 }
 
-func load(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%s: %d bytes, want at most %d", path, info.Size(), maxFile)
-	}
-	return os.ReadFile(path)
-}
+func load(path string) ([]byte, error) { return input.ReadFile(path, maxFile) }
 
 func readChakraFiles(path string, o Options) (*training.Program, error) {
 	prefix, found := strings.CutSuffix(path, ".0.et")
