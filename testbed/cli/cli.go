@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -66,9 +68,19 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRootCommand(&app{stdin: stdin, stdout: stdout, stderr: stderr})
+	printed := &checkedWriter{to: stdout}
+	root := newRootCommand(&app{stdin: stdin, stdout: printed, stderr: stderr})
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	code := exitCode(root.ExecuteContext(ctx), stderr)
+	if printed.err != nil {
+		fmt.Fprintln(stderr, "railbed: the output is not complete:", printed.err)
+		code = cmp.Or(code, verdict.ExitFail)
+	}
+	return code
+}
+
+// exitCode prints how a command ended, unless it ended well, and returns its code.
+func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return verdict.ExitPass
 	}
@@ -92,6 +104,25 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return verdict.ExitUsage
 	}
 	return verdict.ExitFail
+}
+
+// checkedWriter notes the first write to standard output that failed: most of what
+// prints has no use for it, and a command whose output is lost has not ended well.
+type checkedWriter struct {
+	to  io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+// Write implements io.Writer.
+func (w *checkedWriter) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.err = cmp.Or(w.err, err)
+	}
+	return n, err
 }
 
 func newRootCommand(a *app) *cobra.Command {
