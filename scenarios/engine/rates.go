@@ -3,12 +3,12 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"railbed/fabric/units"
+	"railbed/testbed/input"
 	"railbed/testbed/plan"
 	"railbed/testbed/plan/rates"
 	"railbed/testbed/spec"
@@ -176,6 +176,7 @@ func (s *session) job(index int, name, transport string) worker.Job {
 	return worker.Job{
 		Name: name, Ranks: c.plan.Ranks, Transport: transport, Family: c.Version(), RD: c.RD, RoCE: c.RoCE, Rates: s.rates[index].File, RatesBack: s.rates[index].back, Secret: s.secretOf(c.RD), RoundTrip: c.roundTrip(),
 		BasePort: s.basePort(ordinal), Ordinal: ordinal + 1, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, c.plan.Ranks),
+		Silence: s.silence,
 	}
 }
 
@@ -198,7 +199,7 @@ func pattern(w *spec.Workload) rates.Options {
 // readRates reads a file for so many ranks.
 func readRates(o *Options, name string, ranks int) (*rates.File, error) {
 	name = besideFile(o, name)
-	text, err := os.ReadFile(name)
+	text, err := input.ReadFile(name, mostFile)
 	if err != nil {
 		return nil, err
 	}

@@ -96,10 +96,10 @@ func (a *app) run(ctx context.Context, o engine.Options) error {
 	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, engine.ErrResults) || errors.Is(err, engine.ErrRates) || errors.Is(err, engine.ErrAlgorithm) || errors.Is(err, engine.ErrTraining) || errors.Is(err, engine.ErrMessages) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	if err != nil {
-		return err
+	if made != nil && !made.Finished.IsZero() {
+		err = errors.Join(err, a.printReport(made, o.Out)) // also where the results have no place
 	}
-	if err := a.printReport(made, o.Out); err != nil {
+	if err != nil {
 		return err
 	}
 	return ended(made)
