@@ -120,7 +120,7 @@ func (k *PathSpread) enlist(tap *Tap) *spreadSwitch {
 		return nil
 	}
 	s := &spreadSwitch{}
-	for _, route := range described.Routes {
+	for route := range described.Routes.All() {
 		if route.Table == 0 {
 			s.routes = append(s.routes, route)
 			s.group(tap.Node, route)
@@ -184,7 +184,7 @@ func (s *spreadSwitch) groupOf(f *Flow) int32 {
 
 // hasChoice reports whether a switch has equal-cost paths.
 func hasChoice(s *plan.Switch) bool {
-	return slices.ContainsFunc(s.Routes, func(r plan.Route) bool { return r.Table == 0 && len(r.NextHops) > 1 })
+	return s.Routes.Choice()
 }
 
 func longestPrefix(routes []plan.Route, addr netip.Addr) *plan.Route {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -296,14 +297,7 @@ func namedChecks(texts []string, w *verify.Workload) ([]titled, error) {
 
 // hasEqualCost reports whether any switch has a choice of paths.
 func hasEqualCost(p *plan.Plan) bool {
-	for _, s := range p.Switches {
-		for _, r := range s.Routes {
-			if len(r.NextHops) > 1 {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Switches, func(s plan.Switch) bool { return s.Routes.Choice() })
 }
 
 func (a *app) printVerify(name string, r verifyReport) {
