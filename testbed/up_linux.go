@@ -305,7 +305,7 @@ func (t *Testbed) Kill() error {
 // is closed.
 func (t *Testbed) Aborted() string {
 	if t.ended.ExitCode() == supervisor.ExitRemoved {
-		return fmt.Sprintf("the testbed's run directory %s was removed while it ran", t.dir.Path)
+		return fmt.Sprintf("the testbed's run directory %s, or the socket in it, was removed while it ran", t.dir.Path)
 	}
 	file, err := os.Open(t.dir.Report())
 	if err != nil {

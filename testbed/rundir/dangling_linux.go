@@ -19,6 +19,10 @@ const NamesDir = "/run/netns"
 // ip-netns(8) and runtimes of containers make mounts instead.
 var nameTarget = regexp.MustCompile(`^/proc/[0-9]+/fd/[0-9]+$`)
 
+// hostPIDs is the kernel's first PID namespace (PROC_PID_INIT_INO): from another one,
+// as in a container that shares /run/netns, names of the host's testbeds dangle.
+const hostPIDs = "pid:[4026531836]"
+
 // dangling are the names in a directory that link to a descriptor which is no more:
 // those of a testbed that died after its run directory, and with it the record of its
 // names, was removed. Names of testbeds that run are left out: their supervisors may be
@@ -55,8 +59,8 @@ func dangling(dir string) (found []string, err error) {
 // sweepNames adds dangling names to what was swept. Who publishes names holds the root
 // lock, which is taken only where there is something to remove.
 func (o SweepOptions) sweepNames(root string, all []Swept) ([]Swept, error) {
-	if os.Getuid() != 0 {
-		return all, nil // names are root's
+	if own, err := os.Readlink("/proc/self/ns/pid"); os.Getuid() != 0 || err != nil || own != hostPIDs {
+		return all, nil // names are root's, and processes of the host are seen there alone
 	}
 	names, err := dangling(NamesDir)
 	for _, swept := range all {

@@ -31,7 +31,7 @@ const (
 )
 
 // ExitRemoved is the exit code of a supervisor that ended because somebody had removed
-// its run directory, by which alone it can be reached.
+// its run directory or the socket in it, by which alone it can be reached.
 const ExitRemoved = 11
 
 // ExitLeftovers is the exit code of a supervisor that could not take everything

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -90,7 +91,7 @@ var (
 	errClientGone = errors.New("the client went away before it was answered")
 	errDown       = errors.New("taken down")
 	errSignalled  = errors.New("signalled to end")
-	errDirRemoved = errors.New("the run directory was removed, by which alone the testbed can be reached")
+	errDirRemoved = errors.New("the run directory or its socket was removed, by which alone the testbed can be reached")
 )
 
 // Main is the supervisor's main function. It returns when the testbed is gone.
@@ -367,8 +368,8 @@ func (s *supervisor) record(record rundir.Published) (taken []string, err error)
 	return taken, err
 }
 
-// watchDir ends the testbed when somebody removes its run directory: no command could
-// reach it or take it down any more.
+// watchDir ends the testbed when somebody removes its run directory or the socket in
+// it: no command could reach the testbed or take it down any more.
 func (s *supervisor) watchDir() {
 	ticker := time.NewTicker(dirLook)
 	defer ticker.Stop()
@@ -378,7 +379,8 @@ func (s *supervisor) watchDir() {
 			return
 		case <-ticker.C:
 		}
-		if !s.dir.Owned(lockFd) {
+		_, err := os.Lstat(s.dir.Socket())
+		if !s.dir.Owned(lockFd) || errors.Is(err, fs.ErrNotExist) {
 			s.stop(errDirRemoved)
 			return
 		}
