@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +18,8 @@ import (
 	"railbed/capture/report"
 	"railbed/testbed"
 	"railbed/testbed/hosttest"
+	"railbed/testbed/hosttest/vmtest"
+	"railbed/testbed/plan"
 	"railbed/testbed/rundir"
 	"railbed/testbed/verdict"
 )
@@ -44,6 +48,20 @@ fabric:
   links: {default: {rate: 100mbit}}
 steps:
   - workload: {name: ar, kind: all-reduce, algorithm: ring, transport: rd, size: 1MiB, iterations: 20, rd: {control: arbiter}}
+`
+	// clocked has kernel switches, as guests do.
+	clocked = `
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: router}
+  links: {default: {rate: 500kbit}}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - traffic: {name: load, from: [h0], to: [h1], rate: 40kbit, size: 200B, for: 4s}
+checks:
+  - packets: {conservation: "*"}
+  - packets: {lossless: {}}
 `
 	pausing = `
 fabric:
@@ -77,7 +95,7 @@ type surrounding struct {
 	reason   string
 	// within bounds the time from the deed to the end of the run.
 	within time.Duration
-	// swept says that the next command has something to sweep.
+	// swept says that the run leaves what the next command sweeps.
 	swept bool
 }
 
@@ -136,9 +154,43 @@ var processRows = []surrounding{
 	{what: "stop the arbiter", file: working, process: "railbed:worker", do: stop, verdicts: failing, reason: "the job's arbiter failed: it does not answer: its process is stopped, or gets no processor", within: 20 * time.Second},
 }
 
-func TestProcessesOfARunThatGo(t *testing.T) {
-	for _, row := range processRows {
-		t.Run(row.what, row.test)
+func TestProcessesOfARunThatGo(t *testing.T) { testRows(t, processRows) }
+
+// testRows tests rows beside each other.
+func testRows(t *testing.T, rows []surrounding) {
+	for i, row := range rows {
+		t.Run(row.what, func(t *testing.T) {
+			t.Parallel()
+			row.test(t, fmt.Sprintf("engine-%d-%d", os.Getpid(), i))
+		})
+	}
+}
+
+// clockRows set the clock, of a guest's kernel.
+var clockRows = []surrounding{
+	{what: "set the clock forward by an hour", file: clocked, act: step(time.Hour), verdicts: clockVerdicts, within: time.Minute},
+	{what: "set the clock back by an hour", file: clocked, act: step(-time.Hour), verdicts: clockVerdicts, within: time.Minute},
+}
+
+// clockVerdicts are those of a run whose clock was set: its times are wrong, and it
+// accuses no one.
+var clockVerdicts = []verdict.Verdict{verdict.Pass, verdict.Inconclusive, verdict.Overloaded}
+
+// step sets the clock off by a time.
+func step(by time.Duration) func(*Options, int) error {
+	return func(*Options, int) error {
+		at := syscall.NsecToTimeval(time.Now().Add(by).UnixNano())
+		return syscall.Settimeofday(&at)
+	}
+}
+
+func TestClockOfARunThatSteps(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "overlay"}, CPUs: 2, Timeout: 3 * time.Minute}) {
+		return
+	}
+	for i, row := range clockRows { // one after the other: they share the clock
+		t.Run(row.what, func(t *testing.T) { row.test(t, fmt.Sprintf("engine-clock-%d", i)) })
 	}
 }
 
@@ -148,10 +200,10 @@ var pathRows = []surrounding{
 	{what: "remove the run directory, then kill the supervisor", file: sending, act: func(o *Options, supervisor int) error {
 		return errors.Join(remove(runDir)(o, supervisor), kill(supervisor))
 	}, verdicts: aborted, reason: "the testbed's supervisor died", within: 10 * time.Second, swept: true},
-	{what: "remove the control socket", file: working, act: remove(func(o *Options) (string, error) {
+	{what: "remove the control socket", file: sending, act: remove(func(o *Options) (string, error) {
 		dir, err := rundir.Of(o.Plan.Name)
 		return dir.Socket(), err
-	}), verdicts: passed, within: 60 * time.Second},
+	}), verdicts: aborted, reason: "was removed while it ran", within: 20 * time.Second},
 	{what: "remove a published name", file: sending, act: remove(func(o *Options) (string, error) {
 		return filepath.Join(rundir.NamesDir, o.Plan.Name+"-h0"), nil
 	}), verdicts: passed, within: 20 * time.Second},
@@ -185,15 +237,18 @@ func remove(path func(*Options) (string, error)) func(*Options, int) error {
 
 func TestPathsOfARunThatGo(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	for _, row := range pathRows {
-		t.Run(row.what, row.test)
-	}
+	testRows(t, pathRows)
 }
 
 // test does a row's deed in a run one and a half seconds after its last step began.
-func (row *surrounding) test(t *testing.T) {
+func (row *surrounding) test(t *testing.T, name string) {
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, row.file)
+	o.File.Name = name
+	var err error
+	if o.Plan, err = plan.Compile(o.File); err != nil {
+		t.Fatal(err)
+	}
 	o.silence = testSilence
 	last := fmt.Sprintf("[%d/%[1]d]", len(o.File.Steps))
 	var once sync.Once
@@ -277,8 +332,8 @@ func (row *surrounding) wantNothingLeft(t *testing.T, o *Options, victim int) {
 		}
 		return found
 	}
-	if found := left(); row.swept != (len(found) > 0) {
-		t.Errorf("%s: left %v; want something that the next command sweeps: %v", row.what, found, row.swept)
+	if found := left(); !row.swept && len(found) > 0 {
+		t.Errorf("%s: left %v", row.what, found)
 	}
 	if _, err := rundir.Sweep(rundir.SweepOptions{Forget: true}); err != nil || len(left()) > 0 {
 		t.Errorf("%s: after a sweep there are %v, %v", row.what, left(), err)
@@ -317,4 +372,59 @@ func supervisorOf(ctx context.Context, name string) (int, error) {
 	defer tb.Close()
 	state, err := tb.Inspect(ctx)
 	return state.PID, err
+}
+
+var update = flag.Bool("update", false, "rewrite the table in SURROUNDINGS.md")
+
+// SURROUNDINGS.md has the rows of this file, and names tests that exist.
+func TestSurroundingsShowsTheRows(t *testing.T) {
+	const page, begin, end = "../../SURROUNDINGS.md", "<!-- surroundings -->\n", "<!-- end of surroundings -->"
+	var table strings.Builder
+	table.WriteString("| what | verdict | words | ends within | leaves |\n|---|---|---|---|---|\n")
+	for _, row := range slices.Concat(processRows, pathRows, clockRows) {
+		var verdicts []string
+		for _, v := range row.verdicts {
+			verdicts = append(verdicts, string(v))
+		}
+		words, leaves := "", "nothing"
+		if row.reason != "" {
+			words = "`" + row.reason + "`"
+		}
+		if row.swept {
+			leaves = "swept"
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s | %v | %s |\n", row.what, strings.Join(verdicts, " or "), words, row.within, leaves)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), begin)
+	shown, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no %s and %s", page, begin, end)
+	}
+	if shown != table.String() {
+		if !*update {
+			t.Errorf("%s does not show the rows; go test -run TestSurroundingsShowsTheRows -update ./scenarios/engine writes them", page)
+		} else if err := os.WriteFile(page, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sources strings.Builder
+	for _, pattern := range []string{"*_test.go", "../../testbed/cli/*_test.go", "../../testbed/rundir/*_test.go", "../../workloads/stacks/*_test.go"} {
+		files, _ := filepath.Glob(pattern)
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(source)
+		}
+	}
+	for _, name := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(string(text), -1) {
+		if !strings.Contains(sources.String(), "\nfunc "+name[1]+"(") {
+			t.Errorf("%s names %s, which does not exist", page, name[1])
+		}
+	}
 }
