@@ -46,6 +46,7 @@ var levels = map[string]folder{
 	"fabric/topology":  {level: 0},
 	"transports/wire":  {level: 0},
 	"testbed/frame":    {level: 0},
+	"testbed/input":    {level: 0},
 	"testbed/peer":     {level: 0},
 	"testbed/reexec":   {level: 0},
 	"testbed/verdict":  {level: 0},

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -96,13 +97,14 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 		child.end()
 		return nil, err
 	}
-	// The end of the order is what ends the recording. Both fail once it has ended.
-	halt := sync.OnceFunc(func() {
+	s := &Session{done: make(chan struct{})}
+	// The end of the order is what ends the recording. Both writes fail once it has ended.
+	s.stop = sync.OnceFunc(func() {
 		_ = json.NewEncoder(child.control).Encode(recordEnd{Outside: options.lostOutside()})
 		_ = child.control.CloseWrite()
+		go child.hurry(s.done)
 	})
-	release := context.AfterFunc(ctx, halt)
-	s := &Session{stop: halt, done: make(chan struct{})}
+	release := context.AfterFunc(ctx, s.stop)
 	go func() {
 		defer close(s.done)
 		defer release()
@@ -117,6 +119,56 @@ type child struct {
 	control *net.UnixConn
 	decoder *json.Decoder
 	stream  *os.File
+	// moved counts pieces of the stream that were copied, and writing says that one
+	// is being written.
+	moved   atomic.Uint64
+	writing atomic.Bool
+	// hung says that hurry killed the process.
+	hung atomic.Bool
+}
+
+const (
+	// endPatience is how long a recording that is to end may send nothing, and
+	// endLooks how often it is looked meanwhile. Looks are counted and not time: a
+	// supervisor that is held up itself kills no recording.
+	endPatience = 10 * time.Second
+	endLooks    = 50
+)
+
+// errHung is the end of a recording whose process did not end when it was told to.
+var errHung = errors.New("the recording process does not answer, and was killed: it was stopped, or got no processor")
+
+// hurry kills a process that was told to end, and neither does so nor sends
+// anything for endPatience.
+func (c *child) hurry(done <-chan struct{}) {
+	ticker := time.NewTicker(endPatience / endLooks)
+	defer ticker.Stop()
+	for looks, last := 0, c.moved.Load(); looks < endLooks; looks++ {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+		}
+		if moved := c.moved.Load(); moved != last || c.writing.Load() {
+			looks, last = 0, moved
+		}
+	}
+	c.hung.Store(true)
+	_ = c.process.Kill() // it may have ended
+}
+
+// movedWriter notes what passes to the writer.
+type movedWriter struct {
+	to io.Writer
+	c  *child
+}
+
+// Write implements io.Writer.
+func (w movedWriter) Write(p []byte) (int, error) {
+	w.c.writing.Store(true)
+	defer w.c.writing.Store(false)
+	w.c.moved.Add(1)
+	return w.to.Write(p)
 }
 
 // spawn starts the process with the sockets and the feed, if there is one. It
@@ -199,7 +251,7 @@ func (c *child) answer() (Stats, error) {
 // follow copies the stream to w until it ends, and returns the result.
 func (c *child) follow(w io.Writer) (Stats, error) {
 	buffer := make([]byte, flushSize)
-	_, copied := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{c.stream}, buffer)
+	_, copied := io.CopyBuffer(movedWriter{w, c}, struct{ io.Reader }{c.stream}, buffer)
 	if copied != nil {
 		copied = fmt.Errorf("write capture: %w", copied)
 	}
@@ -208,6 +260,9 @@ func (c *child) follow(w io.Writer) (Stats, error) {
 	stats, err := c.answer()
 	if copied != nil {
 		err = copied
+	}
+	if c.hung.Load() {
+		err = errHung
 	}
 	state, waited := c.process.Wait()
 	if waited == nil && err == nil && !state.Success() {

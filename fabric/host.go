@@ -106,7 +106,7 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 	}
 	for _, s := range p.Switches {
 		h := add(s.Name, s.Ports)
-		errs = append(errs, h.setRouting(s.Loopbacks, s.Routes, nil), h.setLearned(p, &s))
+		errs = append(errs, h.setRouting(s.Loopbacks, s.Routes.List(), nil), h.setLearned(p, &s))
 		if s.Name == SoftSide {
 			h.sysctls = kernelswitch.SilentSysctls()
 			continue
@@ -117,7 +117,7 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 			errs = append(errs, kernelswitch.CheckBridgePorts(s.Name, len(s.Ports)))
 		} else {
 			h.sysctls, h.router = kernelswitch.RouterSysctls(), true
-			if multipath(s.Routes) {
+			if s.Routes.Choice() {
 				h.sysctls = append(h.sysctls, kernelswitch.MultipathSysctls(s.HashSeed)...)
 			}
 		}

@@ -28,7 +28,7 @@ func (h *host) setLearned(p *plan.Plan, sw *plan.Switch) error {
 	}
 	var all []kernel.Route
 	all, h.routes = h.routes, nil
-	for i, r := range sw.Routes {
+	for i, r := range sw.Routes.List() {
 		if !sw.Learned(r) {
 			h.routes = append(h.routes, all[i])
 		}

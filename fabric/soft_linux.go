@@ -371,6 +371,18 @@ func (f *Fabric) SoftEnded() <-chan struct{} {
 	return f.soft.process.Exited()
 }
 
+// SoftEnd is how the soft switches ended, in words, once SoftEnded is closed.
+func (f *Fabric) SoftEnd() string { return f.soft.process.Ended() }
+
+// SoftSilent is closed when the process of the soft switches lives and does not
+// answer (live.Process.Silent). It is nil without soft switches.
+func (f *Fabric) SoftSilent() <-chan struct{} {
+	if f.soft == nil {
+		return nil
+	}
+	return f.soft.process.Silent()
+}
+
 // Record has the packets at ports of soft switches written into a feed, by the
 // ports' places in the list. A fabric without soft switches has no such ports.
 func (f *Fabric) Record(ports []plan.End, o live.RecordOptions) (*live.Feed, error) {

@@ -92,6 +92,7 @@ type Cmd struct {
 	granted chan struct{} // one token per Stdin frame that may be sent
 	done    chan struct{}
 	exit    nodes.Exit
+	stopped string
 	err     error
 }
 
@@ -184,7 +185,7 @@ func (c *Cmd) finish(payload []byte) error {
 	if err := json.Unmarshal(payload, &exit); err != nil {
 		return err
 	}
-	c.exit = exit.Exit
+	c.exit, c.stopped = exit.Exit, exit.Stopped
 	if exit.Error != "" {
 		return errors.New(exit.Error)
 	}
@@ -239,6 +240,12 @@ func (c *Cmd) Wait() error {
 	<-c.done
 	return c.err
 }
+
+// Stopped is the name of a process of the command's group that a signal such as
+// SIGSTOP had stopped when Signal was first called; "" is none, and always in nodes
+// with a PID namespace or kernel of their own runtime's (docker, vm). It is known
+// when Wait has returned.
+func (c *Cmd) Stopped() string { return c.stopped }
 
 // Kill ends the command without waiting for it.
 func (c *Cmd) Kill() error { return c.Signal(syscall.SIGKILL) }

@@ -104,8 +104,9 @@ type Testbed struct {
 
 	// Of a testbed that this process brought up and has not detached from:
 	startup *os.File
-	exited  chan struct{} // closed when process has ended
-	mu      sync.Mutex    // guards process
+	exited  chan struct{}    // closed when process has ended
+	ended   *os.ProcessState // of process, once exited is closed
+	mu      sync.Mutex       // guards process
 	process *exec.Cmd
 }
 

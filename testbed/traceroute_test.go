@@ -93,7 +93,7 @@ func pathsTo(t *testing.T, p *plan.Plan, from string, to netip.Addr) (paths [][]
 		return [][]string{{}} // the node
 	}
 	var best plan.Route
-	for _, r := range sw.Routes {
+	for r := range sw.Routes.All() {
 		if r.Dst.Contains(to) && (!best.Dst.IsValid() || r.Dst.Bits() > best.Dst.Bits()) {
 			best = r
 		}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/capture/report"
 	"railbed/nodes/cni"
 	"railbed/nodes/vm"
 	"railbed/testbed/doctor"
@@ -144,6 +145,7 @@ func (t *Testbed) startSupervisor(lock *os.File, beside bool) error {
 	go func() {
 		defer close(exited)
 		process.Wait() // its log says how it ended
+		t.ended = process.ProcessState
 	}()
 	return nil
 }
@@ -298,6 +300,37 @@ func (t *Testbed) Close() error {
 		return fmt.Errorf("take down %s: not everything could be removed; railbed gc tries again; its log ends:\n%s", t.dir.Name, logTail(t.dir))
 	}
 	return nil
+}
+
+// Kill kills the supervisor of a testbed that this process brought up, and with it
+// the testbed: one that does not answer does not end by itself. Close is still to be
+// called.
+func (t *Testbed) Kill() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.process == nil {
+		return nil
+	}
+	return t.process.Process.Kill()
+}
+
+// Aborted is why the supervisor of a testbed that this process brought up ended by
+// itself, by the report that it left; "" where it left none. It is called once Done
+// is closed.
+func (t *Testbed) Aborted() string {
+	if t.ended.ExitCode() == supervisor.ExitRemoved {
+		return fmt.Sprintf("the testbed's run directory %s, or the socket in it, was removed while it ran", t.dir.Path)
+	}
+	file, err := os.Open(t.dir.Report())
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	left, err := report.Read(file)
+	if err != nil {
+		return ""
+	}
+	return left.Reason
 }
 
 // Done is closed when the supervisor of a testbed that this process brought up

@@ -216,7 +216,7 @@ func (s *scene) next(sw *plan.Switch, k tcp) *plan.Interface {
 			}
 		}
 	}
-	route := longestPrefix(sw.Routes, k.dst.Addr())
+	route := longestPrefix(sw.Routes.List(), k.dst.Addr())
 	if route == nil {
 		s.t.Fatalf("%s has no route to %s", sw.Name, k.dst)
 	}

@@ -120,7 +120,7 @@ func (k *PathSpread) enlist(tap *Tap) *spreadSwitch {
 		return nil
 	}
 	s := &spreadSwitch{}
-	for _, route := range described.Routes {
+	for route := range described.Routes.All() {
 		if route.Table == 0 {
 			s.routes = append(s.routes, route)
 			s.group(tap.Node, route)
@@ -182,15 +182,24 @@ func (s *spreadSwitch) groupOf(f *Flow) int32 {
 	return s.byFlow[f.Index]
 }
 
-// chooses reports whether a port is one of several equal-cost paths.
-func (k *PathSpread) chooses(t *Tap) bool {
-	if t.NIC || k.capture.Plan == nil || !spec.Match(k.pattern, t.Node) {
-		return false
+// choices are the ports that are one of several equal-cost paths.
+func (k *PathSpread) choices() (names []string) {
+	if k.capture.Plan == nil {
+		return nil
 	}
-	sw := k.capture.Plan.Switch(t.Node)
-	return sw != nil && slices.ContainsFunc(sw.Routes, func(r plan.Route) bool {
-		return r.Table == 0 && len(r.NextHops) > 1 && slices.ContainsFunc(r.NextHops, func(h plan.NextHop) bool { return h.Dev == t.Port })
-	})
+	for i := range k.capture.Plan.Switches {
+		sw := &k.capture.Plan.Switches[i]
+		if !spec.Match(k.pattern, sw.Name) {
+			continue
+		}
+		chosen := sw.Routes.Choices()
+		for _, port := range sw.Ports {
+			if chosen[port.Name] {
+				names = append(names, sw.Name+":"+port.Name)
+			}
+		}
+	}
+	return names
 }
 
 func longestPrefix(routes []plan.Route, addr netip.Addr) *plan.Route {
@@ -271,7 +280,7 @@ func (k *PathSpread) Result() Result {
 	if used > 0 && !math.IsInf(worst, 1) {
 		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair part, wanted %s", worst*100, k.wanted())
 	}
-	k.capture.conclude(&r, Need{Ports: k.capture.portsOf(k.chooses), AnyOrder: true}, found)
+	k.capture.conclude(&r, Need{Ports: k.choices(), AnyOrder: true}, found)
 	return r
 }
 

@@ -109,7 +109,7 @@ func portsTo(sw *plan.Switch, addr netip.Addr) (ports []int) {
 			}
 		}
 	}
-	for _, route := range sw.Routes {
+	for route := range sw.Routes.All() {
 		if !route.Dst.Contains(addr) || route.Dst.Bits() <= best {
 			continue
 		}

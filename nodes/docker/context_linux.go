@@ -8,11 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+
+	"railbed/testbed/input"
 )
 
 // buildContext is a folder as the engine gets it: without what its .dockerignore names.
@@ -25,7 +28,7 @@ const ignoreName = ".dockerignore"
 
 func contextOf(folder string) (*buildContext, error) {
 	c := &buildContext{FS: os.DirFS(folder)}
-	file, err := c.Open(ignoreName)
+	file, err := input.Open(filepath.Join(folder, ignoreName))
 	if errors.Is(err, fs.ErrNotExist) {
 		c.ignored, err = patternmatcher.New(nil)
 		return c, err

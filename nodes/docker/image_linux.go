@@ -19,6 +19,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 
 	"railbed/nodes"
+	"railbed/testbed/input"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
 )
@@ -161,7 +162,7 @@ func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error)
 			Feature: "rootfs " + path, Reason: oneLine(err.Error()), Remedy: "want a tar archive of a root file system, as docker export writes it",
 		}
 	}
-	file, err := os.Open(path)
+	file, err := input.Open(path)
 	if err != nil {
 		return "", wrong(err)
 	}

@@ -9,6 +9,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +28,6 @@ import (
 	"railbed/testbed/printable"
 	"railbed/testbed/rundir"
 	"railbed/testbed/spec"
-	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
 	"railbed/transports/rd/privacy"
 )
@@ -61,7 +61,13 @@ type Options struct {
 	hold func(*evidence)
 	// secret draws the secret of a workload that encrypts, likewise.
 	secret func() privacy.Material
+	// silence is how long a process may not answer before what it is for fails.
+	// Default defaultSilence.
+	silence time.Duration
 }
+
+// defaultSilence is as long as that of workers.
+const defaultSilence = 20 * time.Second
 
 // Update is a piece of news about a run.
 type Update struct {
@@ -72,9 +78,6 @@ type Update struct {
 	// Line is a piece of news worth a line of its own, else empty.
 	Line string
 }
-
-// errSupervisorDied is the cause with which a run ends when its testbed does.
-var errSupervisorDied = errors.New("the testbed's supervisor died; its log is in " + logFile)
 
 // run is one run.
 type run struct {
@@ -99,6 +102,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		r.Progress = func(Update) {}
 	}
 	r.Progress = oneAtATime(r.Progress)
+	r.silence = cmp.Or(r.silence, defaultSilence)
 	// So that a mistake costs no earlier results. Up decides in the end.
 	if dir, err := rundir.Of(o.Plan.Name); err == nil && dir.Running() {
 		return nil, fmt.Errorf("run %s: %w", o.Plan.Name, testbed.ErrRunning)
@@ -222,21 +226,22 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	go func() {
 		select {
 		case <-tb.Done():
-			cancel(errSupervisorDied)
+			cancel(diedOf(tb))
 		case <-ctx.Done():
 		}
 	}()
+	go watchSupervisor(ctx, tb, r.silence, cancel)
 	s := &session{
 		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, inputs: r.inputs,
-		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret,
+		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret, silence: r.silence,
 	}
 	line := newTimeline(r.File, s, r.stepChanged)
 	s.logged = line.logged
 	look := startSampler(ctx, r.Plan, linkReader(tb))
 	look.undilated = undilated(r.File)
 	err := line.run(ctx)
-	if err != nil && ctx.Err() == nil && !answers(tb) {
-		err = errSupervisorDied // whichever step noticed first
+	if err != nil {
+		err = cmp.Or(goneOf(ctx, tb, r.silence), err) // whichever step noticed first
 	}
 	// An interrupted run still keeps what it recorded, within the time that
 	// the supervisor may take for anything.
@@ -397,14 +402,6 @@ func (r *run) reasonOf(err error) string {
 		return fmt.Sprintf("%s: %v", u.Where, err)
 	}
 	return err.Error()
-}
-
-// answers reports whether the supervisor is alive. A step that loses touch with
-// it fails some time before its process is gone.
-func answers(tb *testbed.Testbed) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
-	defer cancel()
-	return tb.Events(ctx, false, func(supervisor.Event) error { return nil }) == nil
 }
 
 func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.report.WriteJSON) }

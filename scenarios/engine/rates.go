@@ -183,6 +183,7 @@ func (s *session) job(index int, name, transport string) worker.Job {
 	return worker.Job{
 		Name: name, Ranks: c.plan.Ranks, Transport: transport, Family: c.Version(), RD: c.RD, RoCE: c.RoCE, Rates: s.rates[index].File, RatesBack: s.rates[index].back, Secret: s.secretOf(c.RD), RoundTrip: c.roundTrip(),
 		BasePort: s.basePort(ordinal), Ordinal: ordinal + 1, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, c.plan.Ranks),
+		Silence: s.silence,
 	}
 }
 

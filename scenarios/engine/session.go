@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -41,6 +42,8 @@ type session struct {
 	inputs
 	// progress is told of a workload's iterations.
 	progress func(Update)
+	// silence is how long a process may not answer before its step fails.
+	silence time.Duration
 	// logged notes a file that a step wrote.
 	logged func(index int, files ...string)
 
@@ -64,7 +67,7 @@ type recording struct {
 func (s *session) capture(ctx context.Context, _ int, c *spec.Capture) error {
 	file, err := s.results.create(c.File)
 	if err != nil {
-		return err
+		return lost(err)
 	}
 	// The recording outlasts the step: only its start ends with ctx.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -156,6 +159,10 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 			if cmd.Signal(syscall.SIGTERM) != nil || !sleep(life, endGrace) {
 				return
 			}
+			// By a signal first: with the connection the word of how it ended is lost.
+			if cmd.Kill() == nil && !sleep(life, endGrace) {
+				return
+			}
 			kill()
 		})
 		err = cmd.Wait()
@@ -165,6 +172,9 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 		err = closeErr
 	}
 	if ctx.Err() != nil {
+		if stopped := cmd.Stopped(); stopped != "" {
+			return &stoppedError{command: e.Command[0], node: node, process: stopped, ended: context.Cause(ctx)}
+		}
 		return context.Cause(ctx)
 	}
 	if errors.Is(err, testbed.ErrNotFound) {
@@ -172,6 +182,19 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 	}
 	return judgeExit(err, node, e, tail.String())
 }
+
+// stoppedError says that a command's process stood still when the command was ended,
+// so that it did not do what the step is for.
+type stoppedError struct {
+	command, node, process string
+	ended                  error // why the command was ended
+}
+
+func (e *stoppedError) Error() string {
+	return fmt.Sprintf("%s in %s did not run to its end: a signal had stopped its process %s (%v)", e.command, e.node, e.process, e.ended)
+}
+
+func (e *stoppedError) Unwrap() error { return e.ended }
 
 // exitNotFound is a shell's exit code for a program that is not there.
 const exitNotFound = 127
@@ -204,16 +227,16 @@ func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
 
 // logPair is where a program's outputs go.
 type logPair struct {
-	out, err *os.File
+	out, err *programLog
 	base     string // the path of both below the results, without its ending
 }
 
 func (s *session) openLogs(node, name string) (pair logPair, err error) {
 	base := "logs/" + node + "/" + name
-	if pair.out, err = s.results.create(base + ".out"); err != nil {
+	if pair.out, err = s.results.createLog(base + ".out"); err != nil {
 		return pair, err
 	}
-	if pair.err, err = s.results.create(base + ".err"); err != nil {
+	if pair.err, err = s.results.createLog(base + ".err"); err != nil {
 		return pair, errors.Join(err, pair.out.Close())
 	}
 	pair.base = base
@@ -224,15 +247,13 @@ func (s *session) openLogs(node, name string) (pair logPair, err error) {
 // printed nothing has no log.
 func (s *session) closeLogs(index int, p logPair) error {
 	var errs []error
-	for ending, file := range map[string]*os.File{".err": p.err, ".out": p.out} {
-		info, err := file.Stat()
-		errs = append(errs, err, file.Close())
+	for ending, file := range map[string]*programLog{".err": p.err, ".out": p.out} {
+		errs = append(errs, file.Close())
 		switch {
-		case err != nil:
-		case info.Size() > 0:
+		case file.size > 0:
 			s.logged(index, p.base+ending)
 		default:
-			errs = append(errs, s.results.discard(p.base+ending))
+			errs = append(errs, lost(s.results.discard(p.base+ending)))
 		}
 	}
 	return errors.Join(errs...)
@@ -240,7 +261,7 @@ func (s *session) closeLogs(index int, p logPair) error {
 
 // teeWriter is io.MultiWriter for a file and a tail.
 type teeWriter struct {
-	file *os.File
+	file io.Writer
 	tail *tailWriter
 }
 

@@ -229,7 +229,7 @@ func (t *timeline) runExec(ctx context.Context, i int, e *spec.Exec) bool {
 		err := t.bounded(t.servantCtx, limit, func(ctx context.Context) error {
 			return t.do.exec(ctx, i, e)
 		})
-		if context.Cause(t.servantCtx) == errRunEnded {
+		if context.Cause(t.servantCtx) == errRunEnded && !errors.As(err, new(*stoppedError)) {
 			err = nil
 		}
 		t.end(ctx, i, err)
@@ -398,6 +398,8 @@ func stepVerdict(err error) verdict.Verdict {
 		return verdict.Pass
 	case errors.Is(err, verdict.ErrUnsupported):
 		return verdict.Unsupported
+	case errors.As(err, new(*lostError)):
+		return verdict.Aborted
 	case errors.As(err, &failed), errors.As(err, &ended), errors.As(err, &daemon):
 		return verdict.Fail
 	}

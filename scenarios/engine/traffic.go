@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"railbed/capture/report"
 	"railbed/fabric/clock"
@@ -47,16 +47,18 @@ func (s *session) traffic(ctx context.Context, index int, t *spec.Traffic) error
 			ordinal++
 		}
 	}
-	crew := &crew{session: s, index: index, name: t.Name}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	crew := &crew{session: s, index: index, name: t.Name, fail: fail, closing: make(chan struct{})}
 	if err := crew.fill(ctx, t, from, uint16(ordinal)); err != nil {
-		return errors.Join(err, crew.close())
+		return errors.Join(err, crew.close(false))
 	}
 	err := crew.work(ctx)
 	crew.noteHeldUp(s.dilation().Wait(time.Duration(t.For)))
 	if err == nil && !sleep(ctx, s.dilation().Wait(settle)) {
 		err = context.Cause(ctx)
 	}
-	return errors.Join(err, crew.close())
+	return errors.Join(err, crew.close(err == nil))
 }
 
 // dilation is the testbed's.
@@ -81,6 +83,12 @@ type crew struct {
 	index          int
 	name           string
 	sinks, sources []*hand
+	// fail ends the step, with the reason.
+	fail context.CancelCauseFunc
+	// closing is closed when sinks may end, and watchers waits for the goroutines
+	// that watch the processes.
+	closing  chan struct{}
+	watchers sync.WaitGroup
 }
 
 // hand is one process.
@@ -92,7 +100,14 @@ type hand struct {
 	start *starter
 	tail  *tailWriter
 	node  string
+	part  string // as traffic.Order.Part has it
 	said  *readyWriter
+	ended chan struct{} // closed when the process has ended
+	err   error         // how; read once ended is closed
+	// unheard counts looks since the process's last beat, and silent says that it
+	// did not beat for too long.
+	unheard atomic.Int32
+	silent  atomic.Bool
 }
 
 // fill starts a process in each node, the sinks first.
@@ -215,28 +230,95 @@ func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order
 	}
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
 	h := &hand{
-		cmd: c.session.testbed.Node(node.Name).Part(life, traffic.Part, arg), kill: kill, logs: logs,
-		ready: make(chan struct{}), start: newStarter(), tail: &tailWriter{limit: errorTail}, node: node.Name,
+		cmd: c.session.testbed.Node(node.Name).Part(life, traffic.Part, arg), kill: kill, logs: logs, part: order.Part(),
+		ready: make(chan struct{}), start: newStarter(), tail: &tailWriter{limit: errorTail}, node: node.Name, ended: make(chan struct{}),
 	}
 	h.said = &readyWriter{file: logs.out, ready: h.ready, all: tailWriter{limit: errorTail}}
 	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = h.start, h.said, teeWriter{logs.err, h.tail}
+	beats := h.cmd.Channel()
 	*list = append(*list, h)
 	if err := h.cmd.Start(); err != nil {
+		close(h.ended)
 		return fmt.Errorf("start traffic in %s: %w", node.Name, err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- h.cmd.Wait() }()
+	c.watch(h, beats)
 	select {
 	case <-h.ready:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case err := <-ended:
+	case <-h.ended:
 		if text := h.tail.String(); text != "" {
 			return errors.New(text)
 		}
-		return fmt.Errorf("traffic in %s ended before it began: %w", node.Name, err)
+		return fmt.Errorf("traffic in %s ended before it began: %w", node.Name, h.err)
 	}
+}
+
+// silenceParts is how many times within the session's silence it is looked whether
+// a process has beaten.
+const silenceParts = 10
+
+// watch notes the end of a process, and fails the step when a sink ends before
+// close or when a process has not beaten for the session's silence. Looks are
+// counted and not time: a railbed that is held up itself accuses no process.
+func (c *crew) watch(h *hand, beats io.Reader) {
+	c.watchers.Go(func() {
+		h.err = h.cmd.Wait()
+		close(h.ended)
+		select {
+		case <-c.closing:
+			return
+		default:
+		}
+		switch {
+		case h.part == traffic.SinkPart:
+			c.fail(fmt.Errorf("the sink in %s ended while it was needed: %w", h.node, h.end()))
+		case h.err != nil:
+			c.fail(h.end())
+		}
+	})
+	c.watchers.Go(func() {
+		buffer := make([]byte, 64)
+		for {
+			if _, err := beats.Read(buffer); err != nil {
+				return
+			}
+			h.unheard.Store(0)
+		}
+	})
+	c.watchers.Go(func() {
+		ticker := time.NewTicker(c.session.silence / silenceParts)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-h.ended:
+				return
+			case <-ticker.C:
+			}
+			if h.unheard.Add(1) > silenceParts {
+				h.silent.Store(true)
+				c.fail(h.end())
+				h.kill()
+				return
+			}
+		}
+	})
+}
+
+// end is how a process ended, or that it is silent; nil is as it should. Of one that
+// is not silent it is called after its end.
+func (h *hand) end() error {
+	if h.silent.Load() {
+		return fmt.Errorf("the %s in %s does not answer: its process is stopped, or gets no processor", h.part, h.node)
+	}
+	switch text := h.tail.String(); {
+	case h.err != nil && text != "":
+		return fmt.Errorf("%w: %s", h.err, text)
+	case h.err == nil && h.part == traffic.SinkPart:
+		return errors.New("exit code 0")
+	}
+	return h.err
 }
 
 // work lets the sources go and waits for them.
@@ -244,36 +326,34 @@ func (c *crew) work(ctx context.Context) error {
 	for _, h := range c.sources {
 		h.start.release()
 	}
-	group, ctx := errgroup.WithContext(ctx)
 	for _, h := range c.sources {
-		group.Go(func() error {
-			stop := context.AfterFunc(ctx, h.kill)
-			err := h.cmd.Wait()
-			stop()
-			switch text := h.tail.String(); {
-			case ctx.Err() != nil:
-				return context.Cause(ctx)
-			case err != nil && text != "":
-				return fmt.Errorf("%w: %s", err, text)
-			}
-			return err
-		})
+		select {
+		case <-h.ended:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	return group.Wait()
+	return context.Cause(ctx)
 }
 
-// close ends what still runs and closes the logs.
-func (c *crew) close() error {
+// close ends what still runs and closes the logs. Sinks of a step that went well
+// end well, too: one that did not was not there when it was needed.
+func (c *crew) close(well bool) error {
 	var errs []error
+	close(c.closing)
 	for _, h := range slices.Concat(c.sources, c.sinks) {
 		h.start.release()
-		if h.cmd.Signal(syscall.SIGTERM) == nil {
-			timer := time.AfterFunc(endGrace, h.kill)
-			_ = h.cmd.Wait() // a sink counts for people only, and a source has been waited for
-			timer.Stop()
+		_ = h.cmd.Signal(syscall.SIGTERM) // it may have ended, or never begun
+		if !well {
+			time.AfterFunc(endGrace, h.kill)
+		}
+	}
+	c.watchers.Wait()
+	for _, h := range slices.Concat(c.sources, c.sinks) {
+		if well && h.err != nil {
+			errs = append(errs, fmt.Errorf("the %s in %s did not last until the end of the step: %w", h.part, h.node, h.end()))
 		}
 		h.kill()
-		_ = h.cmd.Wait()
 		errs = append(errs, c.session.closeLogs(c.index, h.logs))
 	}
 	return errors.Join(errs...)

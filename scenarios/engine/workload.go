@@ -34,7 +34,15 @@ func Parts() reexec.Parts {
 			}
 			return worker.Main(channel, os.Stderr)
 		},
-		traffic.Part: func(args []string) int { return traffic.Main(args, os.Stdin, os.Stdout, os.Stderr) },
+		traffic.Part: func(args []string) int {
+			channel, err := worker.Inherited()
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "railbed traffic:", err)
+				return 1
+			}
+			go traffic.Beat(channel)
+			return traffic.Main(args, os.Stdin, os.Stdout, os.Stderr)
+		},
 	}
 	maps.Copy(parts, stacks.Parts())
 	return parts

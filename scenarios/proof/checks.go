@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"railbed/fabric/softswitch"
-	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 )
 
@@ -77,9 +76,7 @@ func (l *prover) ends(path, from, to string) {
 
 func (l *prover) pathSpread(path string, k *spec.PathSpread) {
 	choice := l.which(func(p *port) bool {
-		return p.sw != nil && spec.Match(k.Switch, p.node) && slices.ContainsFunc(p.sw.Routes, func(r plan.Route) bool {
-			return r.Table == 0 && len(r.NextHops) > 1 && slices.ContainsFunc(r.NextHops, func(h plan.NextHop) bool { return h.Dev == p.name })
-		})
+		return p.sw != nil && spec.Match(k.Switch, p.node) && p.sw.Routes.Choices()[p.name]
 	})
 	if len(choice) == 0 {
 		l.never(path+".switch", "want a switch with several paths of equal cost", "no switch %q has equal-cost paths", k.Switch)

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -71,10 +73,20 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	a := newApp(stdin, stdout, stderr)
+	printed := &checkedWriter{to: stdout}
+	a := newApp(stdin, printed, stderr)
 	root := newRootCommand(a)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	code := a.exitCode(root.ExecuteContext(ctx))
+	if printed.err != nil {
+		a.complain("railbed: the output is not complete: ", printed.err)
+		code = cmp.Or(code, verdict.ExitFail)
+	}
+	return code
+}
+
+// exitCode prints how a command ended, unless it ended well, and returns its code.
+func (a *app) exitCode(err error) int {
 	if err == nil {
 		return verdict.ExitPass
 	}
@@ -119,6 +131,25 @@ func (a *app) complain(who string, err error) { fmt.Fprintln(a.stderr, who+print
 // show prints a line to stdout.
 func (a *app) show(format string, args ...any) {
 	fmt.Fprintln(a.stdout, printable.Line(fmt.Sprintf(format, args...)))
+}
+
+// checkedWriter notes the first write to standard output that failed: most of what
+// prints has no use for it, and a command whose output is lost has not ended well.
+type checkedWriter struct {
+	to  io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+// Write implements io.Writer.
+func (w *checkedWriter) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.err = cmp.Or(w.err, err)
+	}
+	return n, err
 }
 
 func newRootCommand(a *app) *cobra.Command {

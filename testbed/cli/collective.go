@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 
 	"railbed/fabric/clock"
 	"railbed/fabric/units"
+	"railbed/testbed/input"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/workloads/collective/element"
@@ -202,6 +202,9 @@ func setKind(job *worker.Job, name string) error {
 	return nil
 }
 
+// mostFile bounds a file of an algorithm in bytes.
+const mostFile = 64 << 20
+
 // readAlgorithm takes the job's algorithm from a file, where that has one.
 func (o *collectiveOptions) readAlgorithm(job *worker.Job) error {
 	if (o.algorithm == spec.MSCCL) != (o.file != "") {
@@ -210,7 +213,7 @@ func (o *collectiveOptions) readAlgorithm(job *worker.Job) error {
 	if o.file == "" {
 		return nil
 	}
-	text, err := os.ReadFile(o.file)
+	text, err := input.ReadFile(o.file, mostFile)
 	if err != nil {
 		return err
 	}

@@ -309,8 +309,8 @@ func newGcCommand(a *app) *cobra.Command {
 		Short: "Remove what dead testbeds left behind, their logs included",
 		Long: fmt.Sprintf(`Remove what testbeds whose supervisor died left behind: their run directories, and
 names, cgroups and containers that they recorded as their own, and containers with
-Railbed's labels whose run directory is no more. Everything else the kernel has
-removed already. Live testbeds and what Railbed did not make are never touched.
+Railbed's labels whose run directory is no more, as well as names in /run/netns that
+lead to a testbed which is no more. Everything else the kernel has removed already. Live testbeds and what Railbed did not make are never touched.
 
 Every up, down, run, ls and inspect does this as well, but keeps the log and the
 report of what died, the latest %d for %d days (railbed ls says where). Gc removes

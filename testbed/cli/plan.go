@@ -167,7 +167,7 @@ func (a *app) printRDMA(devices []plan.NodeRDMA) {
 func (a *app) printPlanSwitches(p *plan.Plan) {
 	rows := a.newTable("switch", "kind", "role", "tier", "group", "addresses", "ports", "routes")
 	for _, s := range p.Switches {
-		rows.AppendRow(table.Row{s.Name, s.Kind, s.Role, s.Tier, s.Group, addresses(s.Loopbacks), len(s.Ports), len(s.Routes)})
+		rows.AppendRow(table.Row{s.Name, s.Kind, s.Role, s.Tier, s.Group, addresses(s.Loopbacks), len(s.Ports), s.Routes.Len()})
 	}
 	rows.Render()
 	fmt.Fprintln(a.stdout)

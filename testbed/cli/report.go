@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"railbed/capture/report"
+	"railbed/testbed/input"
 	"railbed/testbed/verdict"
 )
 
@@ -39,7 +40,7 @@ testbed that died; railbed ls lists these.`,
 }
 
 func readReport(dir string) (*report.Report, error) {
-	file, err := os.Open(filepath.Join(dir, report.JSONFile))
+	file, err := input.Open(filepath.Join(dir, report.JSONFile))
 	if err != nil {
 		return nil, fmt.Errorf("%s holds no results of railbed run: %w", dir, err)
 	}

@@ -33,8 +33,9 @@ file with steps and no checks passes when its steps do; one with neither is
 INCONCLUSIVE.
 
 The results are report.json, junit.xml, report.html, plan.json, supervisor.log,
-the captures, and under logs/NODE/ what programs printed. DIR is made; one that
-exists must be empty or of an earlier run, whose files are replaced.
+the captures, and under logs/NODE/ what programs printed, of each log the first 16 MiB
+and the last 64 KiB. DIR is made; one that exists must be empty or of an earlier run,
+whose files are replaced.
 
 Exit code: 0 PASS, 1 FAIL or ABORTED, 2 bad input, 3 UNSUPPORTED here,
 4 OVERLOADED, 5 INCONCLUSIVE. What fails while the emulator does not keep up proves
@@ -98,10 +99,10 @@ func (a *app) run(ctx context.Context, o engine.Options) error {
 	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, engine.ErrResults) || errors.As(err, new(spec.Problems)) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	if err != nil {
-		return err
+	if made != nil && !made.Finished.IsZero() {
+		err = errors.Join(err, a.printReport(made, o.Out)) // also where the results have no place
 	}
-	if err := a.printReport(made, o.Out); err != nil {
+	if err != nil {
 		return err
 	}
 	return ended(made)

@@ -65,6 +65,9 @@ func openTestbed(ctx context.Context, name string) (*testbed.Testbed, error) {
 
 // isTerminal reports whether a person reads w.
 func isTerminal(w any) bool {
+	if printed, ok := w.(*checkedWriter); ok {
+		w = printed.to
+	}
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -13,6 +13,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/fabric/units"
+	"railbed/testbed/input"
 	"railbed/testbed/plan"
 	"railbed/testbed/printable"
 	"railbed/testbed/verdict"
@@ -114,7 +115,7 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	}
 	var in io.Reader = a.stdin
 	if name != "-" {
-		file, err := os.Open(name)
+		file, err := input.Open(name)
 		if err != nil {
 			return &exitError{Code: verdict.ExitUsage, Err: err}
 		}
@@ -174,7 +175,7 @@ func readKeys(name string) (*privacy.KeyLog, error) {
 	if name == "" {
 		return nil, nil
 	}
-	file, err := os.Open(name)
+	file, err := input.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +209,7 @@ func (a *app) verifyPlan(flags verifyFlags) (p *plan.Plan, changed func(link str
 
 // readJSON reads a file that must hold one document without unknown fields.
 func readJSON(name string, into any) error {
-	file, err := os.Open(name)
+	file, err := input.Open(name)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
@@ -285,14 +286,7 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 
 // hasEqualCost reports whether any switch has a choice of paths.
 func hasEqualCost(p *plan.Plan) bool {
-	for _, s := range p.Switches {
-		for _, r := range s.Routes {
-			if len(r.NextHops) > 1 {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Switches, func(s plan.Switch) bool { return s.Routes.Choice() })
 }
 
 func (a *app) printVerify(name string, r verifyReport) {

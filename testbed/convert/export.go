@@ -238,7 +238,7 @@ func (e *exporter) nodes() (mapping, error) {
 		all = append(all, entry{sw.Name, mapping{
 			{"kind", kindLinux}, {"image", e.image}, {"network-mode", "none"},
 			{"sysctls", mapping{{"net.ipv4.ip_forward", "1"}, {"net.ipv6.conf.all.forwarding", "1"}, {"net.ipv4.fib_multipath_hash_policy", "1"}}},
-			{"exec", []string{setupOf(sw.Loopbacks, sw.Ports, sw.Routes, nil)}}, {"labels", labels},
+			{"exec", []string{setupOf(sw.Loopbacks, sw.Ports, sw.Routes.List(), nil)}}, {"labels", labels},
 		}})
 	}
 	return all, nil

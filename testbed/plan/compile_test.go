@@ -126,7 +126,7 @@ func checkInvariants(t testing.TB, p *Plan) {
 	}
 	for i, s := range p.Switches {
 		device(s.Name, s.Loopbacks, s.Ports)
-		checkTables(t, s.Name, s.Ports, s.Routes)
+		checkTables(t, s.Name, s.Ports, s.Routes.List())
 		if isSoft := s.Kind == spec.Soft; (s.Soft != nil) != isSoft || (s.ID == uint32(i+1)) != isSoft || isSoft && p.PacketMemory == 0 {
 			t.Fatalf("switch %s of kind %s: %+v", s.Name, s.Kind, s.Soft)
 		} else if isSoft {
@@ -262,8 +262,8 @@ func TestRoutesGrowWithSwitches(t *testing.T) {
 				own = hosts
 			}
 			// Per family: groups' loopbacks, switches' loopbacks and leaves' links.
-			if most := 2 * (own + leaves + (leaves + spines) + leaves); len(s.Routes) > most {
-				t.Errorf("%d hosts: %s has %d routes, want at most %d", len(p.Nodes), s.Name, len(s.Routes), most)
+			if most := 2 * (own + leaves + (leaves + spines) + leaves); s.Routes.Len() > most {
+				t.Errorf("%d hosts: %s has %d routes, want at most %d", len(p.Nodes), s.Name, s.Routes.Len(), most)
 			}
 		}
 		if n := len(p.Nodes[0].Routes); n != 6 {

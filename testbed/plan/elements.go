@@ -79,6 +79,7 @@ func (c *compiler) addSwitches() {
 				planned.HashSeed = c.hashSeed("") // no switch has this name
 			}
 		}
+		planned.Ports = make([]Interface, 0, len(sw.Ports))
 		for _, name := range sw.Ports {
 			ordinal++
 			planned.Ports = append(planned.Ports, Interface{Name: name, MAC: macOf(ordinal)})
@@ -89,7 +90,7 @@ func (c *compiler) addSwitches() {
 
 // addLinks adds the links and tells the interfaces at their ends.
 func (c *compiler) addLinks() {
-	ifaces := map[topology.End]int{}
+	ifaces := make(map[topology.End]int, 2*len(c.graph.Links))
 	for _, host := range c.graph.Hosts {
 		for i, name := range host.Ports {
 			ifaces[topology.End{Node: host.Name, Port: name}] = i
@@ -114,11 +115,12 @@ func (c *compiler) addLinks() {
 	for i, host := range c.graph.Hosts {
 		c.attached[i] = make([]int, len(host.Ports))
 	}
-	between := map[[2]string]int{}
+	between := make(map[[2]string]int, 2*len(c.graph.Links))
 	for _, l := range c.graph.Links {
 		between[[2]string{l.A.Node, l.B.Node}]++
 		between[[2]string{l.B.Node, l.A.Node}]++
 	}
+	c.plan.Links, c.wires = make([]Link, 0, len(c.graph.Links)), make([]wire, 0, len(c.graph.Links))
 	for i, l := range c.graph.Links {
 		a, b := resolve(l.A), resolve(l.B)
 		c.wires = append(c.wires, wire{a, b})

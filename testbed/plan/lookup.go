@@ -40,24 +40,30 @@ func (p *Plan) withoutPlaces() *Plan {
 
 // Node returns the node of a name, or nil.
 func (p *Plan) Node(name string) *Node {
-	if i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Name == name }); i >= 0 {
-		return &p.Nodes[i]
+	for i := range p.Nodes {
+		if p.Nodes[i].Name == name {
+			return &p.Nodes[i]
+		}
 	}
 	return nil
 }
 
 // Switch returns the switch of a name, or nil.
 func (p *Plan) Switch(name string) *Switch {
-	if i := slices.IndexFunc(p.Switches, func(s Switch) bool { return s.Name == name }); i >= 0 {
-		return &p.Switches[i]
+	for i := range p.Switches {
+		if p.Switches[i].Name == name {
+			return &p.Switches[i]
+		}
 	}
 	return nil
 }
 
 // Link returns the link of a name, or nil.
 func (p *Plan) Link(name string) *Link {
-	if i := slices.IndexFunc(p.Links, func(l Link) bool { return l.Name == name }); i >= 0 {
-		return &p.Links[i]
+	for i := range p.Links {
+		if p.Links[i].Name == name {
+			return &p.Links[i]
+		}
 	}
 	return nil
 }

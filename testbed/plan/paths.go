@@ -41,8 +41,10 @@ func (c *compiler) search(targets []int) []int {
 }
 
 // towards returns the ports of a switch that start a shortest path.
-func (c *compiler) towards(sw int, distance []int) []int {
-	var ports []int
+func (c *compiler) towards(sw int, distance []int) []int { return c.appendTowards(nil, sw, distance) }
+
+// appendTowards appends them.
+func (c *compiler) appendTowards(ports []int, sw int, distance []int) []int {
 	for i, p := range c.ports[sw] {
 		if p.peer.isSwitch && distance[sw] > 0 && distance[p.peer.index] == distance[sw]-1 {
 			ports = append(ports, i)

@@ -191,7 +191,7 @@ type Switch struct {
 	// HashSeed seeds the ECMP hash where the host lets it be set.
 	HashSeed uint32      `json:"hash_seed"`
 	Ports    []Interface `json:"ports"`
-	Routes   []Route     `json:"routes,omitempty"`
+	Routes   RouteTable  `json:"routes,omitzero"`
 	// Loopbacks are the router's own addresses, for ICMP errors.
 	Loopbacks []netip.Prefix `json:"loopbacks,omitempty"`
 	// Routing is the router's daemons, nil where its routes are set.

@@ -94,9 +94,12 @@ func sortedSet(values []int) []int {
 
 // keyOf makes a list of numbers usable as a key of a map.
 func keyOf(values []int) string {
-	key := make([]byte, 0, 2*len(values))
+	return string(appendKey(make([]byte, 0, 2*len(values)), values))
+}
+
+func appendKey(key []byte, values []int) []byte {
 	for _, v := range values {
 		key = binary.AppendUvarint(key, uint64(v))
 	}
-	return string(key)
+	return key
 }

@@ -12,6 +12,10 @@ type region struct {
 	// at are the switches that deliver it; distance is theirs, see distances.
 	at       []int
 	distance []int
+	// way numbers the distances: regions behind the same switches have the same.
+	way int
+	// nodes are those whose loopbacks the region holds, in the order of addresses.
+	nodes []int
 }
 
 // entry is a route to a block over a set of the device's interfaces.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -44,8 +45,11 @@ func (c *compiler) addressRouted(loopbacks, links *pool) {
 		return
 	}
 	r.setAddresses()
+	ways := r.orderRegions()
+	var m tableMaker
 	for i := range c.plan.Switches {
-		r.routeSwitch(i)
+		m.reset(ways)
+		r.routeSwitch(i, &m)
 	}
 	for i := range c.plan.Nodes {
 		r.routeNode(i)
@@ -62,13 +66,13 @@ func (r *routed) takeLoopbacks() {
 		for i, node := range g.nodes {
 			r.nodeLoopback[node] = b.start + 1 + uint64(i)
 		}
-		r.regions = append(r.regions, region{r.loopbacks, b, g.switches, r.distances(g.switches)})
+		r.regions = append(r.regions, region{pool: r.loopbacks, block: b, at: g.switches, distance: r.distances(g.switches), nodes: g.nodes})
 	}
 	first := r.loopbacks.alloc(len(r.plan.Switches) + 1)
 	for i := range r.plan.Switches {
 		offset := first.start + 1 + uint64(i)
 		r.switchLoopback[i] = offset
-		r.regions = append(r.regions, region{r.loopbacks, block{offset, 1}, []int{i}, r.distances([]int{i})})
+		r.regions = append(r.regions, region{pool: r.loopbacks, block: block{offset, 1}, at: []int{i}, distance: r.distances([]int{i})})
 	}
 }
 
@@ -91,7 +95,7 @@ func (r *routed) takeLinks() {
 		for i, link := range hosts {
 			offset[link] = b.start + 2*uint64(i)
 		}
-		r.regions = append(r.regions, region{r.links, b, []int{sw}, r.distances([]int{sw})})
+		r.regions = append(r.regions, region{pool: r.links, block: b, at: []int{sw}, distance: r.distances([]int{sw})})
 	}
 	for i, w := range r.wires {
 		if w.a.isSwitch {
@@ -133,37 +137,60 @@ func (c *compiler) addHost(name string, addrs []netip.Prefix) {
 	}
 }
 
+// orderRegions puts the regions in the order of pools and addresses, and numbers their
+// distances. It returns how many different ones there are.
+func (r *routed) orderRegions() (ways int) {
+	slices.SortFunc(r.regions, func(a, b region) int {
+		return cmp.Or(slices.Index(r.order, a.pool)-slices.Index(r.order, b.pool), cmp.Compare(a.block.start, b.block.start))
+	})
+	known := map[*int]int{}
+	for i := range r.regions {
+		reg := &r.regions[i]
+		way, found := known[&reg.distance[0]]
+		if !found {
+			way = len(known)
+			known[&reg.distance[0]] = way
+		}
+		reg.way = way
+	}
+	return len(known)
+}
+
 // routeSwitch gives a router one route to each region over all its shortest
 // paths, and one to each of its own nodes.
-func (r *routed) routeSwitch(i int) {
+func (r *routed) routeSwitch(i int, m *tableMaker) {
 	sw := &r.plan.Switches[i]
-	var entries []entry
-	for _, reg := range r.regions {
-		if reg.distance[i] > 0 {
-			entries = append(entries, entry{reg.pool, reg.block, r.towards(i, reg.distance)})
-		}
-	}
 	own := map[int][]int{}
-	var nodes []int
 	for p, port := range r.ports[i] {
 		if node := port.peer.index; !port.peer.isSwitch {
-			if own[node] == nil {
-				nodes = append(nodes, node)
-			}
 			own[node] = append(own[node], p)
 		}
 	}
-	for _, node := range nodes {
-		entries = append(entries, entry{r.loopbacks, block{r.nodeLoopback[node], 1}, own[node]})
+	for k := range r.regions {
+		reg := &r.regions[k]
+		pool := uint8(slices.Index(r.order, reg.pool))
+		switch distance := reg.distance[i]; {
+		case distance > 0:
+			if m.set[reg.way] < 0 {
+				m.ports = r.appendTowards(m.ports[:0], i, reg.distance)
+				m.set[reg.way] = int32(m.setOf(m.ports))
+			}
+			m.add(routedBlock{start: uint32(reg.block.start), bits: uint8(reg.block.hostBits()), pool: pool, set: uint32(m.set[reg.way])})
+		case distance == 0:
+			for _, node := range reg.nodes { // its own, then
+				m.add(routedBlock{start: uint32(r.nodeLoopback[node]), pool: pool, set: m.setOf(own[node])})
+			}
+		}
 	}
 	gateway := func(p int) ([2]netip.Addr, int) {
 		peer := r.iface(r.ports[i][p].peer)
 		return [2]netip.Addr{peer.Addrs[0].Addr(), peer.Addrs[1].Addr()}, max(1, r.plan.Links[r.ports[i][p].link].Weight)
 	}
-	src := func(entry) [2]netip.Addr {
-		return [2]netip.Addr{sw.Loopbacks[0].Addr(), sw.Loopbacks[1].Addr()}
+	shape := &routeShape{pools: r.order, src: [2]netip.Addr{sw.Loopbacks[0].Addr(), sw.Loopbacks[1].Addr()}}
+	for _, ports := range m.sets {
+		shape.sets = append(shape.sets, [2][]NextHop{nextHops(ports, sw.Ports, gateway, 0), nextHops(ports, sw.Ports, gateway, 1)})
 	}
-	sw.Routes = routes(aggregate(entries, r.order), sw.Ports, gateway, 0, src)
+	sw.Routes = RouteTable{blocks: slices.Clone(m.blocks), shape: shape}
 }
 
 // routeNode gives a node a default route and one to all loopbacks over all its

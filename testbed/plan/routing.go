@@ -140,7 +140,7 @@ func (c *compiler) addRouting() {
 				routing.Networks = append(routing.Networks, addr.Masked())
 			}
 		}
-		for _, route := range sw.Routes {
+		for route := range sw.Routes.All() {
 			if !sw.Learned(route) {
 				routing.Networks = append(routing.Networks, route.Dst)
 			}

@@ -24,11 +24,11 @@ func TestRouting(t *testing.T) {
 			t.Errorf("%s has the number %d, %s", sw.Name, sw.Routing.ASN, other)
 		}
 		asns[sw.Routing.ASN] = sw.Name
-		if len(sw.Routes) != len(static.Switches[i].Routes) {
-			t.Errorf("%s has %d routes, and %d without daemons", sw.Name, len(sw.Routes), len(static.Switches[i].Routes))
+		if sw.Routes.Len() != static.Switches[i].Routes.Len() {
+			t.Errorf("%s has %d routes, and %d without daemons", sw.Name, sw.Routes.Len(), static.Switches[i].Routes.Len())
 		}
 		learned := 0
-		for _, r := range sw.Routes {
+		for r := range sw.Routes.All() {
 			if static.Switches[i].Learned(r) {
 				t.Errorf("%s learns %s without a daemon", sw.Name, r.Dst)
 			}
@@ -37,7 +37,7 @@ func TestRouting(t *testing.T) {
 			}
 		}
 		// Of a leaf, its two nodes' are its own, of both families.
-		if own := len(sw.Routes) - learned; own != map[bool]int{true: 4}[strings.HasPrefix(sw.Name, "leaf")] {
+		if own := sw.Routes.Len() - learned; own != map[bool]int{true: 4}[strings.HasPrefix(sw.Name, "leaf")] {
 			t.Errorf("%s has %d routes of its own", sw.Name, own)
 		}
 		// Its own addresses, and of each of a leaf's nodes the loopback and the link.

@@ -98,8 +98,8 @@ func TestWeights(t *testing.T) {
 		p := mustCompile(t, testbed)
 		checkRoutes(t, p)
 		weights := map[string]int{}
-		for _, s := range append(p.Switches, Switch{Name: "a", Routes: p.Node("a").Routes}) {
-			for _, r := range s.Routes {
+		for _, s := range append(p.Switches, Switch{Name: "a", Routes: NewRouteTable(p.Node("a").Routes)}) {
+			for r := range s.Routes.All() {
 				for _, h := range r.NextHops {
 					if len(r.NextHops) > 1 {
 						weights[fmt.Sprintf("%s %s", s.Name, h.Dev)] = h.Weight

@@ -107,14 +107,18 @@ func scheduler(s *spec.Scheduler) Scheduler {
 // toNode reports whether a switch's port is linked to a node.
 func (c *compiler) toNode(port *Interface) bool {
 	name, _, _ := strings.Cut(port.Peer, ":")
-	return c.plan.Node(name) != nil
+	_, isNode := c.nodeAt[name]
+	return isNode
 }
 
 // divideBuffer sets the thresholds of a switch's ports and what is left of its
 // buffer.
 func (c *compiler) divideBuffer(i int) {
 	sw, s := &c.plan.Switches[i], &c.settings[i]
-	links := make([]Hop, len(sw.Ports))
+	var links []Hop
+	if s.PFC != nil || s.GFC != nil {
+		links = make([]Hop, len(sw.Ports))
+	}
 	for p := range links {
 		links[p] = c.hopOf(i, p)
 	}

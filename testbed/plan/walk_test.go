@@ -46,7 +46,7 @@ func newWalker(p *Plan) *walker {
 	}
 	for i := range p.Switches {
 		s := &p.Switches[i]
-		w.add(&device{name: s.Name, ifaces: s.Ports}, s.Loopbacks, s.Routes)
+		w.add(&device{name: s.Name, ifaces: s.Ports}, s.Loopbacks, s.Routes.List())
 	}
 	return w
 }

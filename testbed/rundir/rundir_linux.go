@@ -196,10 +196,40 @@ func flockRoot(root string, how int) (release func() error, err error) {
 // itself, which stays, with the record, when something could not be removed.
 // The caller holds the directory's lock.
 func (d Dir) Remove() error {
-	record, err := d.published()
+	record, err := d.Published()
 	if err != nil {
 		return err
 	}
+	return d.RemoveRecorded(record)
+}
+
+// Owned reports whether the directory is there and has the lock that the caller
+// holds: somebody may have removed it, and claimed its name again.
+func (d Dir) Owned(lock uintptr) bool {
+	var held, there unix.Stat_t
+	return unix.Fstat(int(lock), &held) == nil && unix.Stat(filepath.Join(d.Path, lockName), &there) == nil &&
+		held.Dev == there.Dev && held.Ino == there.Ino
+}
+
+// RemoveLost removes the links and cgroups of a testbed whose directory somebody has
+// removed, by the record that the supervisor has kept. The containers are left to
+// SweepGone: the name may be another testbed's by now.
+func (d Dir) RemoveLost(record Published) error {
+	record.Containers = ""
+	_, failures := d.removeSlowly(record, 0)
+	release, err := lockRoot(filepath.Dir(d.Path))
+	if errors.Is(err, fs.ErrNotExist) {
+		release, err = func() error { return nil }, nil // with the directory of all testbeds
+	}
+	if err != nil {
+		return errors.Join(failures, err)
+	}
+	_, err = record.unlinkLocked()
+	return errors.Join(failures, err, release())
+}
+
+// RemoveRecorded is Remove by a record that the caller has.
+func (d Dir) RemoveRecorded(record Published) error {
 	if _, err := d.removeSlowly(record, Patience); err != nil {
 		return err
 	}
@@ -311,7 +341,8 @@ func (d Dir) record(record Published) error {
 	return nil
 }
 
-func (d Dir) published() (Published, error) {
+// Published is what the testbed has recorded.
+func (d Dir) Published() (Published, error) {
 	var record Published
 	text, err := os.ReadFile(filepath.Join(d.Path, publishedName))
 	if errors.Is(err, fs.ErrNotExist) {

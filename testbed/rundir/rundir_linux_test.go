@@ -2,11 +2,15 @@ package rundir_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"railbed/testbed/hosttest"
 	"railbed/testbed/rundir"
 )
 
@@ -171,5 +175,58 @@ func TestForeignRootIsRefused(t *testing.T) {
 	}
 	if root, err := rundir.Root(); err == nil {
 		t.Errorf("%s with mode 0777 is taken", root)
+	}
+}
+
+// Names whose testbed has neither a process nor a directory are removed, those of
+// others stay.
+func TestDanglingNamesAreSwept(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	ownRoot(t)
+	if err := os.MkdirAll(rundir.NamesDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	live, _ := claim(t, "rundir-live")
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	target := func(pid int) string { return fmt.Sprintf("/proc/%d/fd/3", pid) }
+	names := map[string]string{ // by the name, what it links to
+		"rundir-gone-h0":    target(gone.Process.Pid),
+		live.Name + "-h0":   target(gone.Process.Pid),
+		"rundir-foreign-h0": "/nowhere/fd/3",
+		"rundir-here-h0":    target(os.Getpid()),
+	}
+	for name, to := range names {
+		path := filepath.Join(rundir.NamesDir, name)
+		if err := os.Symlink(to, path); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.Remove(path) })
+	}
+	held, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close() // so that descriptor 3 of this process is open
+	for _, dry := range []bool{true, false} {
+		swept, err := rundir.Sweep(rundir.SweepOptions{DryRun: dry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := false
+		for _, s := range swept {
+			told = told || slices.Contains(s.Removed, filepath.Join(rundir.NamesDir, "rundir-gone-h0"))
+		}
+		if !told {
+			t.Errorf("a sweep (dry: %v) tells %+v, want the name that dangles", dry, swept)
+		}
+		for name := range names {
+			_, err := os.Lstat(filepath.Join(rundir.NamesDir, name))
+			if want := dry || name != "rundir-gone-h0"; want != (err == nil) {
+				t.Errorf("after a sweep (dry: %v) %s is there: %v, want %v", dry, name, err == nil, want)
+			}
+		}
 	}
 }

@@ -56,6 +56,15 @@ func Sweep(o SweepOptions) ([]Swept, error) {
 	if err != nil {
 		return nil, err
 	}
+	all, err := o.sweepDirs(root)
+	if err != nil {
+		return all, err
+	}
+	return o.sweepNames(root, all)
+}
+
+// sweepDirs sweeps the run directories.
+func (o SweepOptions) sweepDirs(root string) ([]Swept, error) {
 	dirs, err := o.dead(root)
 	if err != nil || dirs == nil {
 		return nil, err
@@ -195,7 +204,7 @@ func (d Dir) takeLocked() (*remains, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.record, err = d.published(); err == nil {
+	if r.record, err = d.Published(); err == nil {
 		r.unlinked, err = r.record.unlinkLocked()
 	}
 	if err != nil {
@@ -253,7 +262,7 @@ func (d Dir) removeSlowly(record Published, wait time.Duration) (removed []strin
 
 // remains are what a sweep would remove.
 func (d Dir) remains(wait time.Duration) []string {
-	record, _ := d.published()
+	record, _ := d.Published()
 	var remains []string
 	for _, link := range record.Links {
 		if link.ours() {

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+
+	"railbed/testbed/input"
 )
 
 const (
@@ -60,8 +60,11 @@ func (e *LargeError) Error() string {
 // ReadRegular reads a regular file of at most so many bytes. A device or a FIFO is an error,
 // so that neither hangs nor fills memory. The errors do not name the file.
 func ReadRegular(path string, most int64) ([]byte, error) {
-	// Without O_NONBLOCK the open of a FIFO waits for a writer.
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := input.Open(path)
+	var kind *input.KindError
+	if errors.As(err, &kind) {
+		return nil, fmt.Errorf("is %s, %w", kind.Kind, errNotRegular)
+	}
 	if err != nil {
 		return nil, unreadableFile{err}
 	}
@@ -69,9 +72,6 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, unreadableFile{err}
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("is %s, %w", kindOf(info.Mode()), errNotRegular)
 	}
 	if info.Size() > most {
 		return nil, &LargeError{info.Size(), most}
@@ -115,19 +115,6 @@ func reason(err error) string {
 		return path.Err.Error()
 	}
 	return err.Error()
-}
-
-func kindOf(mode fs.FileMode) string {
-	switch {
-	case mode.IsDir():
-		return "a directory"
-	case mode&fs.ModeNamedPipe != 0:
-		return "a FIFO"
-	case mode&fs.ModeSocket != 0:
-		return "a socket"
-	default:
-		return "a device"
-	}
 }
 
 // fileProblem is about a file as a whole, so it stands at its start.

@@ -11,10 +11,13 @@ import (
 	"railbed/testbed/verdict"
 )
 
+// supervisorDied is the reason in the report of a supervisor that could not write one.
+const supervisorDied = "the testbed's supervisor died; its log is in supervisor.log"
+
 // writeAborted writes the report that stays when this process dies without
-// taking the testbed down: it cannot write one then. A testbed that ends as it
+// taking the testbed down, with the reason: it mostly cannot write one then. A testbed that ends as it
 // should takes the report along with its run directory.
-func (s *supervisor) writeAborted() error {
+func (s *supervisor) writeAborted(reason string) error {
 	p, file := s.running()
 	var system unix.Utsname
 	if err := unix.Uname(&system); err != nil {
@@ -22,7 +25,7 @@ func (s *supervisor) writeAborted() error {
 	}
 	r := &report.Report{
 		Format: report.Format, Verdict: verdict.Aborted,
-		Reason: "the testbed's supervisor died; its log is in supervisor.log",
+		Reason: reason,
 		Name:   p.Name, File: file, PlanHash: p.Hash(), Seed: p.Seed, Started: s.created,
 		Versions: report.Versions{Go: runtime.Version()},
 		Host: report.Host{

@@ -103,7 +103,7 @@ func (s *supervisor) converge(ctx context.Context, request ConvergeRequest) (*Co
 	if hash := want.Hash(); request.Plan != nil && hash != running.Hash() {
 		s.events.add("testbed.plan", want.Name, hash)
 	}
-	return result, s.writeAborted()
+	return result, s.writeAborted(supervisorDied)
 }
 
 // links are the names for ip-netns(8) that are the testbed's.

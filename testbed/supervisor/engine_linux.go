@@ -49,7 +49,7 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 		return err
 	}
 	// Recorded before there is anything to sweep.
-	if _, err := s.dir.Publish(rundir.Published{Containers: s.engine.Host()}); err != nil {
+	if _, err := s.record(rundir.Published{Containers: s.engine.Host()}); err != nil {
 		return err
 	}
 	total := 0

@@ -73,9 +73,9 @@ func (s *supervisor) serveExec(c *frameConn) {
 	}
 	command := strings.Join(request.Args, " ")
 	s.events.add("process.start", request.Node, fmt.Sprintf("%d %s", process.Pid(), command))
-	exit, err := s.relay(c, process, pipes)
+	exit, stopped, err := s.relay(c, process, pipes)
 	s.events.add("process.exit", request.Node, fmt.Sprintf("%d code %d", process.Pid(), exit.Code))
-	answer := ExecExit{Exit: exit}
+	answer := ExecExit{Exit: exit, Stopped: stopped}
 	if err != nil {
 		answer.Error = err.Error()
 	}
@@ -95,18 +95,22 @@ func (s *supervisor) nodeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// relay carries bytes both ways until the command has ended.
-func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (nodes.Exit, error) {
+// relay carries bytes both ways until the command has ended. Stopped is
+// ExecExit's.
+func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (exit nodes.Exit, stopped string, err error) {
 	if err := c.WriteJSON(frame.Started, ExecStarted{PID: process.Pid()}); err != nil {
 		terminate(process)
-		return process.Wait()
+		exit, err = process.Wait()
+		return exit, "", err
 	}
 	unread := newWindow(frame.ChannelAhead)
+	var looked sync.Once
+	look := func() { looked.Do(func() { stopped = stoppedMember(process) }) }
 	go func() {
 		// Reading ends with the client, or when the connection is closed
 		// after the Exit frame; then the command has ended already, and what
 		// it left running is meant to.
-		if err := fromClient(c, process, pipes, unread); err != nil && !unread.isOpen() {
+		if err := fromClient(c, process, pipes, unread, look); err != nil && !unread.isOpen() {
 			terminate(process)
 		}
 	}()
@@ -119,11 +123,12 @@ func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (n
 			outputs.Go(func() { toClient(c, output.file, output.kind, unread) })
 		}
 	}
-	exit, err := process.Wait()
+	exit, err = process.Wait()
 	unread.open() // what is left is little, and nobody may be there to read it
 	pipes.setReadDeadline(time.Now().Add(drainTime))
 	outputs.Wait()
-	return exit, err
+	looked.Do(func() {}) // from here on stopped is not written
+	return exit, stopped, err
 }
 
 // window bounds how many frames are sent that the receiver has not taken.
@@ -220,8 +225,9 @@ func drain(c *frameConn, from *os.File, kind frame.Type, buffer []byte) {
 	}
 }
 
-// fromClient handles the client's frames until it goes away.
-func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *window) error {
+// fromClient handles the client's frames until it goes away. It calls look before a
+// signal is passed on.
+func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *window, look func()) error {
 	input, messages := make(chan []byte, frame.StdinAhead), make(chan []byte, channelAhead)
 	defer close(input)
 	defer close(messages)
@@ -266,6 +272,7 @@ func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *windo
 		case frame.Signal:
 			var request SignalRequest
 			if err = json.Unmarshal(payload, &request); err == nil {
+				look()
 				err = process.Signal(syscall.Signal(request.Signal))
 			}
 		default:

@@ -30,6 +30,10 @@ const (
 	Command     = "railbed"
 )
 
+// ExitRemoved is the exit code of a supervisor that ended because somebody had removed
+// its run directory or the socket in it, by which alone it can be reached.
+const ExitRemoved = 11
+
 // ExitLeftovers is the exit code of a supervisor that could not take everything
 // down; its run directory and log stay.
 const ExitLeftovers = 10
@@ -180,6 +184,9 @@ type SignalRequest struct {
 type ExecExit struct {
 	nodes.Exit
 	Error string `json:"error,omitempty"`
+	// Stopped is the name of a process of the command that a signal had stopped when
+	// the client sent the command its first signal; "" is none.
+	Stopped string `json:"stopped,omitempty"`
 }
 
 // Failure is the payload of a Failure frame and of an HTTP error.

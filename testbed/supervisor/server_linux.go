@@ -62,7 +62,7 @@ func (s *supervisor) listen() (*server, error) {
 	// The hash of a large plan takes its time, and nobody waits for it.
 	go func() {
 		defer close(sv.reported)
-		if err := s.writeAborted(); err != nil {
+		if err := s.writeAborted(supervisorDied); err != nil {
 			s.log.Warn("a crash will leave a short report", "error", err)
 		}
 	}()

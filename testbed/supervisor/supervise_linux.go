@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -23,6 +24,7 @@ import (
 	"railbed/fabric"
 	"railbed/fabric/kernel"
 	"railbed/fabric/link"
+	"railbed/fabric/softswitch/live"
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
 	"railbed/nodes/cni"
@@ -46,9 +48,6 @@ const (
 // allocated then stays, so that looking for garbage finds little.
 const garbageWhileBuilding = 400
 
-// publishDir is where ip-netns(8) looks for names.
-const publishDir = "/run/netns"
-
 // supervisor is the testbed while it exists.
 type supervisor struct {
 	start   Start
@@ -70,6 +69,8 @@ type supervisor struct {
 	fabric     *fabric.Fabric
 	reactions  *reactions      // of routers with daemons; nil without
 	taken      map[string]bool // published names that were somebody else's
+	// recorded is what was recorded in the run directory, which may be lost.
+	recorded rundir.Published
 
 	// adoption is the plan that the testbed has become since it came up.
 	adoption adoption
@@ -90,6 +91,7 @@ var (
 	errClientGone = errors.New("the client went away before it was answered")
 	errDown       = errors.New("taken down")
 	errSignalled  = errors.New("signalled to end")
+	errDirRemoved = errors.New("the run directory or its socket was removed, by which alone the testbed can be reached")
 )
 
 // Main is the supervisor's main function. It returns when the testbed is gone.
@@ -126,6 +128,8 @@ func Main([]string) int {
 	switch {
 	case s.leftovers != nil:
 		return ExitLeftovers
+	case errors.Is(context.Cause(ctx), errDirRemoved):
+		return ExitRemoved
 	case err != nil:
 		return verdict.ExitFail
 	}
@@ -154,6 +158,7 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	}
 	s.events.add("testbed.up", s.plan.Name, fmt.Sprintf("%d nodes, %d switches, %d links",
 		len(s.plan.Nodes), len(s.plan.Switches), len(s.plan.Links)))
+	go s.watchDir()
 	s.startup.ready()
 	if len(s.plan.CNINodes()) > 0 {
 		s.sessions.Go(s.watchContainers)
@@ -162,15 +167,26 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	select {
 	case <-ctx.Done():
 	case <-s.fabric.SoftEnded():
-		if ctx.Err() == nil {
-			// A testbed without links is over. Ending like a crash leaves the log,
-			// with the process's last words, and a report that says so.
-			s.log.Error("the process of the soft switches ended by itself")
-			os.Exit(verdict.ExitFail)
-		}
+		s.crash(ctx, "the process of the soft switches ended by itself: "+s.fabric.SoftEnd())
+	case <-s.fabric.SoftSilent():
+		s.crash(ctx, fmt.Sprintf("the process of the soft switches did not answer for %v: it was stopped, or got no processor", live.Silence))
 	}
 	s.events.add("testbed.down", s.plan.Name, context.Cause(ctx).Error())
 	return server.close()
+}
+
+// crash ends a testbed that has no links any more, unless it ends already. Ending
+// like a crash leaves the log, with the switches' last words, and a report that
+// gives the reason.
+func (s *supervisor) crash(ctx context.Context, reason string) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.log.Error(reason)
+	if err := s.writeAborted(reason + "; the testbed's log is in supervisor.log"); err != nil {
+		s.log.Error("testbed crashed", "error", err)
+	}
+	os.Exit(verdict.ExitFail)
 }
 
 // isolate leaves the host's mount tree and puts a /proc of the own PID
@@ -334,13 +350,45 @@ func (s *supervisor) publish(groups []*cgroup.Group) error {
 			Path: s.publishedPath(name), Target: s.namespacePath(namespace),
 		})
 	}
-	taken, err := s.dir.Publish(record)
+	taken, err := s.record(record)
 	for _, path := range taken {
 		s.taken[path] = true
 		s.log.Warn("name for ip-netns is taken and stays as it is", "path", path)
 	}
 	return err
 }
+
+// record records what the testbed makes outside its run directory, and makes its
+// links.
+func (s *supervisor) record(record rundir.Published) (taken []string, err error) {
+	taken, err = s.dir.Publish(record)
+	if err == nil {
+		s.recorded, err = s.dir.Published()
+	}
+	return taken, err
+}
+
+// watchDir ends the testbed when somebody removes its run directory or the socket in
+// it: no command could reach the testbed or take it down any more.
+func (s *supervisor) watchDir() {
+	ticker := time.NewTicker(dirLook)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.ending.Done():
+			return
+		case <-ticker.C:
+		}
+		_, err := os.Lstat(s.dir.Socket())
+		if !s.dir.Owned(lockFd) || errors.Is(err, fs.ErrNotExist) {
+			s.stop(errDirRemoved)
+			return
+		}
+	}
+}
+
+// dirLook is how often the supervisor looks for its run directory.
+const dirLook = time.Second
 
 // hasStack reports whether there is something to see in a namespace. What there is for
 // the soft switches, and for a container that has a namespace elsewhere, are interfaces
@@ -351,7 +399,7 @@ func (s *supervisor) hasStack(name string) bool {
 }
 
 func (s *supervisor) publishedPath(name string) string {
-	return filepath.Join(publishDir, s.plan.Name+"-"+name)
+	return filepath.Join(rundir.NamesDir, s.plan.Name+"-"+name)
 }
 
 func (s *supervisor) namespacePath(namespace *kernel.Namespace) string {
@@ -379,7 +427,10 @@ func (s *supervisor) close() error {
 	if failures != nil {
 		return failures // the directory stays, with the record and the log
 	}
-	return s.dir.Remove()
+	if !s.dir.Owned(lockFd) {
+		return s.dir.RemoveLost(s.recorded)
+	}
+	return s.dir.RemoveRecorded(s.recorded)
 }
 
 // watchClient ends the testbed when the client goes away without Detach.

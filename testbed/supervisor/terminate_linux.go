@@ -62,17 +62,46 @@ func groupMembers(group int) []int {
 	return members
 }
 
-// inGroup reads the process group from /proc/PID/stat, whose second field, in
-// brackets, may hold anything (proc_pid_stat(5)).
+// inGroup reports whether a process is of a group and no zombie.
 func inGroup(pid, group int) bool {
+	_, state, of, err := processStat(pid)
+	return err == nil && of == group && state != 'Z' && state != 'X'
+}
+
+// processStat reads a process's name, state and process group from /proc/PID/stat,
+// whose second field, in brackets, may hold anything (proc_pid_stat(5)).
+func processStat(pid int) (name string, state rune, group int, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return false // it has ended
+		return "", 0, 0, err // it has ended
 	}
-	var state rune
-	var parent, of int
-	_, err = fmt.Sscanf(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " %c %d %d", &state, &parent, &of)
-	return err == nil && of == group && state != 'Z' && state != 'X'
+	from, to := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	var parent int
+	_, err = fmt.Sscanf(string(stat[to+1:]), " %c %d %d", &state, &parent, &group)
+	return string(stat[from+1 : to]), state, group, err
+}
+
+// stoppedMember is the name of a process of a command's group that a signal has
+// stopped; "" where none is, or where the command is no process of the supervisor's
+// PID namespace.
+func stoppedMember(process nodes.Process) string {
+	if _, elsewhere := process.(nodes.GroupKiller); elsewhere {
+		return ""
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return ""
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if name, state, group, err := processStat(pid); err == nil && group == process.Pid() && state == 'T' {
+			return name
+		}
+	}
+	return ""
 }
 
 // killMember kills a process of the group; the descriptor keeps it from being

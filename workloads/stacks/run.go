@@ -128,7 +128,7 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	var said bytes.Buffer
+	var said tail
 	last.end = func() { end(errLastWord) }
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(cmd.Stdout, last), io.MultiWriter(cmd.Stderr, &said)
 	if last.aside != nil {
@@ -149,7 +149,10 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 	case context.Cause(ctx) == errLastWord:
 		return last.printed.Bytes(), nil
 	}
-	return last.printed.Bytes(), failure(err, slices.Concat(last.printed.Bytes(), said.Bytes()))
+	if last.cut {
+		err = errors.Join(err, fmt.Errorf("%s in %s printed more than %d bytes, want at most that", args[0], node, mostPrinted))
+	}
+	return last.printed.Bytes(), failure(err, slices.Concat(last.printed.Bytes(), said.kept))
 }
 
 // serverGrace is how long who failed may be ahead of the end of the server that it used.
@@ -166,11 +169,29 @@ type lastWord struct {
 	end     func()
 	timed   bool
 	aside   *aside // of what is printed on standard error, if not nil
+	cut     bool   // more than mostPrinted was printed
+}
+
+// mostPrinted bounds the table that a program prints, in bytes.
+const mostPrinted = 16 << 20
+
+// tail keeps the end of what is written, as much as errors show.
+type tail struct{ kept []byte }
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if extra := len(t.kept) - errorTail; extra > 0 {
+		t.kept = append(t.kept[:0], t.kept[extra:]...)
+	}
+	return len(p), nil
 }
 
 // Write implements io.Writer.
 func (l *lastWord) Write(p []byte) (int, error) {
-	l.printed.Write(p)
+	if l.cut = l.cut || l.printed.Len()+len(p) > mostPrinted; !l.cut {
+		l.printed.Write(p)
+	}
 	if l.grace > 0 && !l.timed && bytes.HasSuffix(l.printed.Bytes(), l.word) {
 		l.timed = true
 		time.AfterFunc(l.grace, l.end)
@@ -215,7 +236,7 @@ func (r *run) serve(node string, port int, args ...string) error {
 	if err != nil {
 		return err
 	}
-	var said bytes.Buffer
+	var said tail
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(cmd.Stdout, &said), io.MultiWriter(cmd.Stderr, &said)
 	if err := cmd.Start(); err != nil {
 		return failure(err, nil)
@@ -251,7 +272,7 @@ func (r *run) serve(node string, port int, args ...string) error {
 	case err := <-ended:
 		cancel()
 		<-listening
-		return fmt.Errorf("%s in %s ended before it listened: %w", args[0], node, failure(err, said.Bytes()))
+		return fmt.Errorf("%s in %s ended before it listened: %w", args[0], node, failure(err, said.kept))
 	}
 }
 

@@ -1,6 +1,7 @@
 package stacks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -135,5 +136,20 @@ func TestServersThatEnd(t *testing.T) {
 		if result, err := Run(ctx, tb, job); err == nil || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: got %+v, %v; want %q", test.signal, result, err, test.want)
 		}
+	}
+}
+
+// What a program prints without end is not kept without end.
+func TestPrintedIsBounded(t *testing.T) {
+	last, said, chunk := &lastWord{}, &tail{}, bytes.Repeat([]byte("x"), 1<<20)
+	for range mostPrinted/len(chunk) + 1 {
+		for _, w := range []io.Writer{last, said} {
+			if n, err := w.Write(chunk); n != len(chunk) || err != nil {
+				t.Fatalf("wrote %d, %v", n, err)
+			}
+		}
+	}
+	if last.printed.Len() > mostPrinted || !last.cut || len(said.kept) != errorTail {
+		t.Errorf("%d bytes printed (cut: %v), the last %d kept; want at most %d, cut, and %d", last.printed.Len(), last.cut, len(said.kept), mostPrinted, errorTail)
 	}
 }

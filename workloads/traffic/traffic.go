@@ -5,7 +5,8 @@
 // A process plays one of three parts, told by its argument: a sink takes
 // datagrams until it is ended, a source sends them at a rate, a pauser sends PFC
 // frames. The packets are the evidence; what the processes print is for people,
-// but for the time in which the host held a source up.
+// but for the time in which the host held a source up. Beside that, Beat tells the
+// step that a process runs.
 package traffic
 
 import (
@@ -31,6 +32,20 @@ type Order struct {
 	Sink   *Sink   `json:"sink,omitempty"`
 	Source *Source `json:"source,omitempty"`
 	Pauser *Pauser `json:"pauser,omitempty"`
+}
+
+// SinkPart is what Order.Part calls a sink.
+const SinkPart = "sink"
+
+// Part names the part that the process plays: sink, source or pauser.
+func (o Order) Part() string {
+	switch {
+	case o.Sink != nil:
+		return SinkPart
+	case o.Source != nil:
+		return "source"
+	}
+	return "pauser"
 }
 
 // Sink takes datagrams at a port.

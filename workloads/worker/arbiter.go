@@ -1,10 +1,13 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"railbed/fabric/clock"
@@ -30,8 +33,12 @@ const (
 	maxArbiters = 128
 )
 
-// errArbiter is why a job ends whose arbiter did.
-var errArbiter = errors.New("the job's arbiter ended")
+var (
+	// errArbiter is why a job ends whose arbiter did.
+	errArbiter = errors.New("the job's arbiter failed")
+	// errSilentArbiter is the failure of an arbiter that lives, for the kernel, and does nothing.
+	errSilentArbiter = errors.New("it does not answer: its process is stopped, or gets no processor")
+)
 
 // arbitrated says that the job needs an arbiter.
 func (j Job) arbitrated() bool { return j.RD != nil && j.RD.Control == spec.ControlArbiter }
@@ -76,7 +83,7 @@ func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context
 		select {
 		case <-quit:
 		default:
-			cancel(errors.Join(errArbiter, err))
+			cancel(fmt.Errorf("%w: it ended: %w", errArbiter, cmp.Or(err, io.EOF)))
 		}
 		ended <- err
 	}()
@@ -108,7 +115,40 @@ func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context
 	if err != nil {
 		return ctx, nil, errors.Join(fmt.Errorf("start arbiter: %w", err), stop())
 	}
+	go watchArbiter(channel, c.job.Silence, quit, cancel)
 	return within, stop, nil
+}
+
+// watchArbiter asks an arbiter that is ready whether it lives, and ends the job when
+// it does not answer for so long, as the coordinator's watch does.
+func watchArbiter(channel io.ReadWriter, silence time.Duration, quit <-chan struct{}, fail context.CancelCauseFunc) {
+	var unheard atomic.Int32
+	go func() {
+		in := frame.NewReader(channel)
+		for {
+			if _, err := readMessage(in); err != nil {
+				return // its end is told otherwise
+			}
+			unheard.Store(0)
+		}
+	}()
+	out := frame.NewWriter(channel)
+	ticker := time.NewTicker(silence / silenceParts)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-quit:
+			return
+		}
+		if unheard.Add(1) > silenceParts {
+			fail(fmt.Errorf("%w: %w", errArbiter, errSilentArbiter))
+			return
+		}
+		if out.Write(frame.Message, question) != nil {
+			return
+		}
+	}
 }
 
 // arbiterGrace is how long an arbiter whose channel was closed has to end.

@@ -230,13 +230,14 @@ func TestPolarisedFabric(t *testing.T) {
 func TestWeights(t *testing.T) {
 	p := spines(t, 3)
 	weigh := func(sw *plan.Switch) {
-		sw.Routes = slices.Clone(sw.Routes)
-		for i := range sw.Routes {
-			sw.Routes[i].NextHops = slices.Clone(sw.Routes[i].NextHops)
-			for k := range sw.Routes[i].NextHops {
-				sw.Routes[i].NextHops[k].Weight = []int{5, 1, 2}[k%3]
+		routes := sw.Routes.List()
+		for i := range routes {
+			routes[i].NextHops = slices.Clone(routes[i].NextHops)
+			for k := range routes[i].NextHops {
+				routes[i].NextHops[k].Weight = []int{5, 1, 2}[k%3]
 			}
 		}
+		sw.Routes = plan.NewRouteTable(routes)
 	}
 	for _, balance := range []string{spec.Flow, spec.Spray, spec.Flowlet} {
 		l := newLeaf(t, p, balance, depths{}, weigh)
@@ -426,7 +427,7 @@ func TestShorterPrefixWhenDown(t *testing.T) {
 	loopback := p.Node("b").Loopbacks[0]
 	var direct plan.Route
 	detour := plan.Route{Dst: defaultRoute}
-	for _, route := range sw.Routes {
+	for route := range sw.Routes.All() {
 		if route.Dst.Contains(loopback.Addr()) {
 			direct = route
 		}
@@ -434,7 +435,7 @@ func TestShorterPrefixWhenDown(t *testing.T) {
 			detour.NextHops = route.NextHops
 		}
 	}
-	sw.Routes = append(slices.Clone(sw.Routes), detour)
+	sw.Routes = plan.NewRouteTable(append(sw.Routes.List(), detour))
 	pool := newPool(t)
 	s, err := New(p, &sw, pool, depths{})
 	if err != nil {

@@ -181,7 +181,7 @@ func newRoutes(sw *plan.Switch) (*routes, error) {
 	for i, port := range sw.Ports {
 		r.ports[port.Name] = i
 	}
-	for _, route := range sw.Routes {
+	for route := range sw.Routes.All() {
 		r.addRoute(route)
 	}
 	for i, port := range sw.Ports {

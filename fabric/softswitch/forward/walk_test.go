@@ -169,7 +169,7 @@ func (w *walk) planned(name string, dst netip.Addr) []string {
 	}
 	var best []string
 	bits := -1
-	for _, route := range sw.Routes {
+	for route := range sw.Routes.All() {
 		if route.Dst.Contains(dst) && route.Dst.Bits() > bits {
 			bits, best = route.Dst.Bits(), nil
 			for _, hop := range route.NextHops {

@@ -67,6 +67,7 @@ type request struct {
 	ReplacePort *replacePort `json:"replace_port,omitempty"`
 	ForeignGone bool         `json:"foreign_gone,omitempty"`
 	Watch       *watch       `json:"watch,omitempty"`
+	Alive       bool         `json:"alive,omitempty"` // asks for an answer and no more
 }
 
 type setLink struct {
@@ -100,6 +101,7 @@ type Process struct {
 	writer  *frame.Writer
 	process *exec.Cmd
 	exited  chan struct{}
+	silent  chan struct{}
 	// descriptors is the socket for descriptors.
 	descriptors *os.File
 	occupancy   *os.File
@@ -167,7 +169,7 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 	for node := range w.Witnesses {
 		order.Witnesses = append(order.Witnesses, startWitness{w.NICs[node], w.Indexes[node]})
 	}
-	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), errors: &bytes.Buffer{}, descriptors: descriptors, occupancy: waiting}
+	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), silent: make(chan struct{}), errors: &bytes.Buffer{}, descriptors: descriptors, occupancy: waiting}
 	s.process = &exec.Cmd{
 		Path: reexec.Self, Args: reexec.Argv(part), Dir: "/", Env: os.Environ(), ExtraFiles: files, Stderr: io.MultiWriter(s.errors, os.Stderr),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -198,6 +200,7 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("start soft switches: %w", answerErr), err, s.Close())
 	}
 	s.epoch = started.Epoch
+	go s.watch()
 	return s, nil
 }
 
@@ -266,6 +269,54 @@ func (s *Process) Occupancy() *os.File { return s.occupancy }
 // Exited is closed when the process has ended, which it does by itself only when
 // something is wrong.
 func (s *Process) Exited() <-chan struct{} { return s.exited }
+
+// Ended is how the process ended, in words. It is called once Exited is closed.
+func (s *Process) Ended() string { return s.process.ProcessState.String() }
+
+const (
+	// Silence is how long the process may take for an answer, and silenceLooks how
+	// often it is looked meanwhile. Looks are counted and not time: a supervisor that
+	// is held up itself accuses no process.
+	Silence      = 10 * time.Second
+	silenceLooks = 50
+)
+
+// Silent is closed when the process lives, for the kernel, and has not answered for
+// Silence: a signal has stopped it, or it gets no processor.
+func (s *Process) Silent() <-chan struct{} { return s.silent }
+
+// watch asks the process whether it lives until it has ended.
+func (s *Process) watch() {
+	ticker := time.NewTicker(Silence / silenceLooks)
+	defer ticker.Stop()
+	answered := make(chan error, 1)
+	for looks, asking := 0, false; ; {
+		select {
+		case <-s.exited:
+			return
+		case err := <-answered:
+			if err != nil {
+				return // it has ended, or is about to
+			}
+			looks, asking = 0, false
+		case <-ticker.C:
+			if looks++; looks > silenceLooks {
+				close(s.silent)
+				return
+			}
+			if !asking && looks >= silenceLooks/silenceQuestions {
+				asking = true
+				go func() {
+					_, err := s.ask(request{Alive: true})
+					answered <- err
+				}()
+			}
+		}
+	}
+}
+
+// silenceQuestions is how often within Silence the process is asked.
+const silenceQuestions = 10
 
 // endPatience is how long the process may take to end when it is told.
 const endPatience = 2 * time.Second
@@ -405,6 +456,8 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			l.do(func() { err = l.engine.SetLink(r.SetLink.Name, r.SetLink.AToB, r.SetLink.BToA) })
 		case r.LinkState != nil:
 			l.do(func() { err = l.engine.SetLinkState(r.LinkState.Name, r.LinkState.Up) })
+		case r.Alive:
+			l.do(func() {}) // the thread that moves frames answers
 		case r.State:
 			a.State, err = l.state()
 		case r.OpenTaps != nil:

@@ -101,7 +101,7 @@ func (s *scene) addSwitches(at map[string]int) {
 		at[sw.Name] = len(s.boxes)
 		s.boxes = append(s.boxes, box{
 			tier: sw.Tier, name: sw.Name, note: sw.Group, colour: colour, at: sw.At,
-			title: titleOf(sw.Name, fmt.Sprintf("%s, %s, %d ports, %d routes", sw.Role, kindOf(&sw), len(sw.Ports), len(sw.Routes)), features(&sw), sw.Group),
+			title: titleOf(sw.Name, fmt.Sprintf("%s, %s, %d ports, %d routes", sw.Role, kindOf(&sw), len(sw.Ports), sw.Routes.Len()), features(&sw), sw.Group),
 		})
 	}
 }

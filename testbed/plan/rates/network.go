@@ -40,7 +40,7 @@ func newNetwork(p *plan.Plan, pairs []Pair, o Options) (*network, error) {
 				table = append(table, plan.Route{Dst: addr.Masked(), NextHops: []plan.NextHop{{Dev: port.Name}}})
 			}
 		}
-		for _, r := range s.Routes {
+		for r := range s.Routes.All() {
 			if r.Table == 0 {
 				table = append(table, r)
 			}

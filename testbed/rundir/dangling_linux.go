@@ -1,0 +1,93 @@
+package rundir
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// NamesDir is where ip-netns(8) looks for names.
+const NamesDir = "/run/netns"
+
+// nameTarget is what a testbed's name links to: a descriptor of its supervisor.
+// ip-netns(8) and runtimes of containers make mounts instead.
+var nameTarget = regexp.MustCompile(`^/proc/[0-9]+/fd/[0-9]+$`)
+
+// hostPIDs is the kernel's first PID namespace (PROC_PID_INIT_INO): from another one,
+// as in a container that shares /run/netns, names of the host's testbeds dangle.
+const hostPIDs = "pid:[4026531836]"
+
+// dangling are the names in a directory that link to a descriptor which is no more:
+// those of a testbed that died after its run directory, and with it the record of its
+// names, was removed. Names of testbeds that run are left out: their supervisors may be
+// in another PID namespace.
+func dangling(dir string) (found []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || len(entries) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := List()
+	if err != nil {
+		return nil, err
+	}
+	dirs = slices.DeleteFunc(dirs, func(d Dir) bool { return !d.Running() })
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		target, err := os.Readlink(path)
+		if err != nil || !nameTarget.MatchString(target) {
+			continue
+		}
+		if slices.ContainsFunc(dirs, func(d Dir) bool { return strings.HasPrefix(entry.Name(), d.Name+"-") }) {
+			continue
+		}
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			found = append(found, path)
+		}
+	}
+	return found, nil
+}
+
+// sweepNames adds dangling names to what was swept. Who publishes names holds the root
+// lock, which is taken only where there is something to remove.
+func (o SweepOptions) sweepNames(root string, all []Swept) ([]Swept, error) {
+	if own, err := os.Readlink("/proc/self/ns/pid"); os.Getuid() != 0 || err != nil || own != hostPIDs {
+		return all, nil // names are root's, and processes of the host are seen there alone
+	}
+	names, err := dangling(NamesDir)
+	for _, swept := range all {
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(swept.Removed, name) })
+	}
+	if len(names) == 0 || err != nil {
+		return all, err
+	}
+	if !o.DryRun {
+		how := unix.LOCK_EX
+		if o.Try {
+			how |= unix.LOCK_NB
+		}
+		release, err := flockRoot(root, how)
+		if err != nil {
+			return all, nil // whoever has the lock sweeps
+		}
+		defer release()
+		if names, err = dangling(NamesDir); err != nil {
+			return all, err
+		}
+		for _, name := range names {
+			err = errors.Join(err, os.Remove(name))
+		}
+		if err != nil {
+			return all, err
+		}
+	}
+	return append(all, Swept{Name: "names", Removed: names}), nil
+}
