@@ -70,7 +70,7 @@ fabric:
   switch: {kind: soft, pfc: {priorities: [3]}}
   links: {default: {rate: 100mbit}}
 steps:
-  - traffic: {name: storm, from: [h0], pause: {priorities: [3]}, for: 3s}
+  - traffic: {name: storm, from: [h0], pause: {priorities: [3], quanta: 2000}, for: 3s}
 `
 )
 
@@ -135,6 +135,7 @@ var processRows = []surrounding{
 	{what: "starve the source", file: sending, process: `"source"`, do: starve, verdicts: []verdict.Verdict{verdict.Overloaded}, reason: "traffic load: the host held h0 up", within: 20 * time.Second},
 	{what: "kill the pauser", file: pausing, process: `"pauser"`, do: kill, verdicts: failing, reason: "railbed:traffic in h0: signal 9 (killed)", within: 10 * time.Second},
 	{what: "stop the pauser", file: pausing, process: `"pauser"`, do: stop, verdicts: failing, reason: "the pauser in h0 does not answer: its process is stopped, or gets no processor", within: 20 * time.Second},
+	{what: "starve the pauser", file: pausing, process: `"pauser"`, do: starve, verdicts: []verdict.Verdict{verdict.Overloaded}, reason: "traffic storm: the host held h0 up", within: 20 * time.Second},
 	{what: "kill a command in the background", file: sending, process: "sleep 3600", do: kill, verdicts: failing, reason: "sleep in h1: signal 9 (killed)", within: 10 * time.Second},
 	{what: "stop a command in the background", file: sending, process: "sleep 3600", do: stop, verdicts: failing, reason: "sleep in h1 did not run to its end: a signal had stopped its process sleep", within: 20 * time.Second},
 	{what: "kill a node's first process", file: sending, process: "railbed:init h1", do: kill, verdicts: failing, reason: "in h1: signal 9 (killed)", within: 10 * time.Second},

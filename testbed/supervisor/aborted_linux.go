@@ -42,6 +42,8 @@ func (s *supervisor) writeAborted(reason string) error {
 	if err := r.WriteJSON(&text); err != nil {
 		return err
 	}
+	s.reporting.Lock() // what has changed meanwhile writes one, too
+	defer s.reporting.Unlock()
 	if err := s.dir.WriteReport(text.Bytes()); err != nil {
 		return fmt.Errorf("write the report for a crash: %w", err)
 	}

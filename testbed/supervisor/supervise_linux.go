@@ -69,6 +69,7 @@ type supervisor struct {
 	fabric     *fabric.Fabric
 	reactions  *reactions      // of routers with daemons; nil without
 	taken      map[string]bool // published names that were somebody else's
+	reporting  sync.Mutex      // held while the report for a crash is written
 	// recorded is what was recorded in the run directory, which may be lost.
 	recorded rundir.Published
 

@@ -38,17 +38,19 @@ func (s *Pauser) run(in io.Reader, out io.Writer) error {
 	if err := begin(in, out); err != nil {
 		return err
 	}
-	count := 0
+	count, held := 0, time.Duration(0)
 	for start := time.Now(); time.Since(start) < s.For; count++ {
 		if err := send(); err != nil {
 			return fmt.Errorf("send PFC frame: %w", err)
 		}
-		time.Sleep(min(s.Every, s.For-time.Since(start)))
+		began, wait := time.Now(), min(s.Every, s.For-time.Since(start))
+		time.Sleep(wait)
+		held += max(0, time.Since(began)-wait-s.Every) // a pause lasts for two of these
 	}
 	fields.Quanta = [wire.PFCPriorities]uint16{}
 	if err := send(); err != nil {
 		return fmt.Errorf("send PFC frame: %w", err)
 	}
-	_, err = fmt.Fprintf(out, "%d PFC frames\n", count+1)
+	_, err = fmt.Fprintf(out, "%d PFC frames\n%s%v\n", count+1, heldUp, held)
 	return err
 }

@@ -83,7 +83,7 @@ type Pauser struct {
 // MinPayload has room for what tells datagrams apart.
 const MinPayload = 16
 
-// heldUp begins the last line of a source.
+// heldUp begins the last line of a source or pauser.
 const heldUp = "held up by the host: "
 
 // HeldUp finds in what a source printed for how long the host held it up, so that
