@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/msccl"
@@ -69,11 +68,6 @@ func besideFile(o *Options, name string) string {
 		return name
 	}
 	return filepath.Join(filepath.Dir(o.Path), name)
-}
-
-// across says that of a workload it is known what ranks send to those of other nodes.
-func across(w *spec.Workload, p *plan.Plan) bool {
-	return w.Algorithm == spec.Hierarchical || w.Algorithm == spec.MSCCL || w.Algorithm == spec.Auto && worker.HasRails(p.Ranks)
 }
 
 // inPlaceToo says that a workload of several sizes measures each in place, too.
