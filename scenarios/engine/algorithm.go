@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/msccl"
@@ -56,11 +55,6 @@ func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {
 		return nil, err
 	}
 	return s, worker.Job{Kind: w.Collective(), Type: element.Type(w.Type), Root: w.Root, Ranks: o.Plan.Ranks, Sweep: &worker.Sweep{Sizes: all}, Schedule: s}.CheckSchedule()
-}
-
-// across says that of a workload it is known what ranks send to those of other nodes.
-func across(w *spec.Workload, p *plan.Plan) bool {
-	return w.Algorithm == spec.Hierarchical || w.Algorithm == spec.MSCCL || w.Algorithm == spec.Auto && worker.HasRails(p.Ranks)
 }
 
 // inPlaceToo says that a workload of several sizes measures each in place, too.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/capture/verify"
 	"railbed/testbed/hosttest"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
@@ -65,7 +66,7 @@ func bytesOfAll(ranks int) string {
 
 // TestBytesOfCollectives holds the bytes of each kind of collective, over each transport and
 // among numbers of ranks that are no powers of two, against what its steps send, to the byte; and
-// that a byte more, or of a barrier a message more, is not what the packets say.
+// that a byte less, or of a barrier a message less, is not what the packets say.
 func TestBytesOfCollectives(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	for _, ranks := range []int{3, 5, 6} {
@@ -83,17 +84,26 @@ func TestBytesOfCollectives(t *testing.T) {
 		for i := range held.workloads {
 			all := held.workloads[i].traffic.Ranks
 			rank := &all[i%ranks]
-			if rank.Empty != nil {
-				rank.Empty.Messages++
-			} else {
-				rank.Expected++
-			}
+			wantOther(rank)
 		}
 		for i, c := range rejudge(t, o, held) {
 			if o.File.Checks[i].Packets != nil && c.Verdict != verdict.Fail {
 				t.Errorf("with another formula: %s: %s %s", c.Name, c.Verdict, c.Summary)
 			}
 		}
+	}
+}
+
+// wantOther has a rank send a byte or a message more than wanted. That it sent less would prove
+// nothing where a busy host lost packets before the tap.
+func wantOther(rank *verify.Rank) {
+	switch {
+	case rank.Empty != nil:
+		rank.Empty.Messages--
+	case rank.Expected > 0:
+		rank.Expected--
+	default: // it sends nothing, and so nothing is lost
+		rank.Expected++
 	}
 }
 

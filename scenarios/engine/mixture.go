@@ -27,7 +27,6 @@ func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Pla
 	if w.Channels == 0 {
 		f.traffic.Pattern = verify.AllToAll
 	}
-	f.traffic.Across = true
 	for from := range r.Ranks {
 		for to := range r.Ranks {
 			if dispatch, combine := config.Bytes(&load, from, to); from != to {

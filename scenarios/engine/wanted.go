@@ -7,9 +7,10 @@ import (
 	"railbed/workloads/worker"
 )
 
-// setWanted sets what each rank of a workload is to send the others, of which that within a node is left
-// out where the workload is judged by what goes across.
+// setWanted sets what each rank of a workload is to send to ranks of other nodes. What stays within a
+// node passes no tap.
 func setWanted(t *verify.Workload, wanted *worker.Wanted) {
+	t.Across = true
 	payload := false
 	messages := make([][]uint64, len(t.Ranks))
 	for i := range t.Ranks {
@@ -19,7 +20,7 @@ func setWanted(t *verify.Workload, wanted *worker.Wanted) {
 			rank.ExpectedTo, messages[i] = make([]units.Bytes, len(t.Ranks)), make([]uint64, len(t.Ranks))
 		}
 		for to := range rank.ExpectedTo {
-			if t.Across && rank.Node == t.Ranks[to].Node {
+			if rank.Node == t.Ranks[to].Node {
 				continue
 			}
 			amount := wanted.To[i][to]

@@ -146,7 +146,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 			Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(),
 			LeftOut: report.LeftOut{Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size)},
 		},
-		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern, Across: across(w, p)},
+		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern},
 	}
 	done.unchecked = measured.Unchecked
 	if t := r.Learning; t != nil {

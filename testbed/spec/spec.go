@@ -422,7 +422,8 @@ type BytesPerRank struct {
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 	// Formula is that of the workload's algorithm and kind. What is wanted is counted in the
 	// algorithm's steps, to the byte, also where ranks cannot share the size evenly. Headers and
-	// replies of a transport do not count. Where ranks share the size evenly, each sends of it
+	// replies of a transport do not count, nor does what ranks of one node send to each other,
+	// which passes no link. Where ranks share the size evenly, each sends of it
 	// 2(n-1)/n with ring-all-reduce; (n-1)/n with ring-all-gather, ring-reduce-scatter and
 	// all-to-all, or there, with a skew, all but its own part; 1/2 for each neighbour in
 	// each of two trees with tree-all-reduce; 2(p-1)/p among p ranks, the greatest power
