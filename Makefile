@@ -13,6 +13,8 @@ RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 # machine, and a rate that is measured beside another test means nothing. Those whose
 # tests ask nothing of the host measure nothing either.
 TESTFLAGS ?= -count=1 -shuffle=on -timeout=25m
+# make check takes what passed before from Go's cache, unless this says otherwise.
+CHECKFLAGS ?=
 # These run whole testbeds on their own executable. With the race detector in it
 # it is several times slower, what is emulated late is no result, and every
 # process takes a second to end. The others have one goroutine, nothing that could
@@ -30,13 +32,23 @@ PORTABLE := ./fabric/units ./fabric/topology ./testbed/spec ./testbed/plan/... .
 	./capture/layers ./capture/report ./capture/verify ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
-.PHONY: build quickstart test test-root test-user interop setup-test bench bench-once lint generate ci clean help
+.PHONY: build quickstart check flakes test test-root test-user interop setup-test bench bench-once lint generate ci clean help
 
 build: ## bin/railbed, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/railbed .
 
 quickstart: ## build and run scenarios/quickstart.yaml into out/quickstart
 	@scripts/quickstart
+
+check: ## build, vet, and every test that needs no host, in a minute; CHECKFLAGS=-count=1 runs also what passed before
+	@began=$$(date +%s); took() { echo "make check: $$1 after $$(($$(date +%s) - began)) s"; }; trap 'took failed >&2' ERR; \
+	$(GO) build ./...; \
+	$(GO) vet ./...; \
+	$(GO) test -short -vet=off -timeout=5m $(CHECKFLAGS) ./... | { grep -vE '^ok |\[no test files\]$$' || true; }; \
+	trap - ERR; took passed
+
+flakes: ## RUNS=100 times WHAT=check, or test, beside two busy loops; counts the runs that fail, and keeps their output in out/flakes
+	@scripts/flakes $(or $(RUNS),100) $(or $(WHAT),check)
 
 setup-test: ## as root, install what the tests use; else print the line
 	@scripts/setup-test
