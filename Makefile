@@ -13,11 +13,15 @@ RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 # machine, and a rate that is measured beside another test means nothing. Those whose
 # tests ask nothing of the host measure nothing either.
 TESTFLAGS ?= -count=1 -shuffle=on -timeout=25m
+# make check takes what passed before from Go's cache, unless this says otherwise.
+CHECKFLAGS ?=
 # These run whole testbeds on their own executable. With the race detector in it
 # it is several times slower, what is emulated late is no result, and every
-# process takes a second to end. The others have one goroutine, nothing that could
-# race, and thousands of schedules.
-TIMED := ^railbed/(nodes/vm|scenarios/engine|testbed|testbed/cli|capture/verify|transports/roce/interop|fabric/softswitch|fabric/softswitch/aggregate|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena|workloads/collective)$$
+# process takes a second to end.
+TIMED := ^railbed/(nodes/vm|scenarios/engine|testbed|testbed/cli|capture/verify|transports/roce/interop)$$
+# These have one goroutine, nothing that could race, and thousands of schedules in virtual time: they
+# measure nothing, so that two of them run at once.
+COMPUTED := ^railbed/(fabric/softswitch|fabric/softswitch/aggregate|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena|workloads/collective)$$
 
 # What an ordinary user has is tried as nobody where root runs the tests: what asks the
 # host for something, but for what guests do and for arithmetic, and a part of the library.
@@ -30,13 +34,23 @@ PORTABLE := ./fabric/units ./fabric/topology ./testbed/spec ./testbed/plan/... .
 	./capture/layers ./capture/report ./capture/verify ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
-.PHONY: build quickstart test test-root test-user interop setup-test bench bench-once lint generate ci clean help
+.PHONY: build quickstart check flakes test test-root test-user interop setup-test bench bench-once lint generate ci clean help
 
 build: ## bin/railbed, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/railbed .
 
 quickstart: ## build and run scenarios/quickstart.yaml into out/quickstart
 	@scripts/quickstart
+
+check: ## build, vet, and every test that needs no host, in a minute; CHECKFLAGS=-count=1 runs also what passed before
+	@began=$$(date +%s); took() { echo "make check: $$1 after $$(($$(date +%s) - began)) s"; }; trap 'took failed >&2' ERR; \
+	$(GO) build ./...; \
+	$(GO) vet ./...; \
+	$(GO) test -short -vet=off -timeout=5m $(CHECKFLAGS) ./... | { grep -vE '^ok |\[no test files\]$$' || true; }; \
+	trap - ERR; took passed
+
+flakes: ## RUNS=100 times WHAT=check, or test, beside two busy loops; counts the runs that fail, and keeps their output in out/flakes
+	@scripts/flakes $(or $(RUNS),100) $(or $(WHAT),check)
 
 setup-test: ## as root, install what the tests use; else print the line
 	@scripts/setup-test
@@ -51,10 +65,11 @@ test-root: # as whoever runs make
 	$(GO) build $(RACE) ./...
 	@status=0; all=$$($(GO) list ./... | sort); \
 	host=$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/testbed\/hosttest[] ]/ {print $$1}' | sort); \
-	timed=$$(grep -E '$(TIMED)' <<<"$$all"); \
-	raced=$$(comm -23 <(echo "$$all") <(echo "$$timed")); \
+	timed=$$(grep -E '$(TIMED)' <<<"$$all"); computed=$$(grep -E '$(COMPUTED)' <<<"$$all"); \
+	raced=$$(grep -vE '$(TIMED)|$(COMPUTED)' <<<"$$all"); \
 	$(GO) test $(RACE) $(TESTFLAGS) -p=2 $$(comm -23 <(echo "$$raced") <(echo "$$host")) || status=1; \
 	$(GO) test $(RACE) $(TESTFLAGS) -p=1 $$(comm -12 <(echo "$$raced") <(echo "$$host")) || status=1; \
+	$(GO) test $(TESTFLAGS) -p=2 $$computed || status=1; \
 	$(GO) test $(TESTFLAGS) -p=1 $$timed || status=1; \
 	exit $$status
 

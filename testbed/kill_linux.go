@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -75,7 +76,8 @@ func testbedOf(pid int) string {
 
 // Supervisor names the process of a testbed's supervisor for as long as it is
 // open, also when it does not answer any more.
-type Supervisor struct{ pidfd int }
+// Kill is safe beside Close and after it.
+type Supervisor struct{ process *os.Process }
 
 // FindSupervisor asks the kernel which process serves a testbed. One that is
 // still coming up, or going down, serves nothing and is not found.
@@ -93,17 +95,16 @@ func FindSupervisor(name string) (*Supervisor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find supervisor of %s: %w", name, err)
 	}
-	pidfd, err := unix.PidfdOpen(server.PID, 0)
+	process, err := os.FindProcess(server.PID) // which holds it by a pidfd
 	if err != nil {
 		return nil, fmt.Errorf("find supervisor of %s: %w", name, err)
 	}
 	// While the lock is held the listener lives, and the number was still its own
 	// when the descriptor was opened.
 	if !dir.Running() {
-		unix.Close(pidfd)
-		return nil, fmt.Errorf("find supervisor of %s: %w", name, ErrNotRunning)
+		return nil, errors.Join(fmt.Errorf("find supervisor of %s: %w", name, ErrNotRunning), process.Release())
 	}
-	return &Supervisor{pidfd: pidfd}, nil
+	return &Supervisor{process: process}, nil
 }
 
 // dialTimeout matters for a supervisor that does not accept any more, when more
@@ -113,11 +114,11 @@ const dialTimeout = time.Second
 // Kill kills the supervisor and with it the testbed. One that has ended is no
 // error.
 func (s *Supervisor) Kill() error {
-	if err := unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
+	if err := s.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill supervisor: %w", err)
 	}
 	return nil
 }
 
 // Close gives the name up.
-func (s *Supervisor) Close() error { return unix.Close(s.pidfd) }
+func (s *Supervisor) Close() error { return s.process.Release() }

@@ -82,11 +82,12 @@ func TestStreamAgainstMap(t *testing.T) {
 			initial = 0xFFFFF000 // wraps
 		}
 		s := new(stream)
-		seen := map[int]bool{}
+		const segments, step = 400, 3000
+		var seen [segments * step]bool
 		var fresh, repeated uint64
 		s.add(initial, 0, true)
 		highest := 0
-		for range 400 {
+		for range segments {
 			from := max(0, highest+random.IntN(4000)-2500)
 			length := random.IntN(1500)
 			s.add(initial+1+uint32(from), length, false)

@@ -386,3 +386,67 @@ func TestInAUserNamespace(t *testing.T) {
 		TestSysctls(t)
 	}
 }
+
+// TestNamespaceBesideClose: whoever enters a namespace while it is closed enters it or fails, and
+// never another one that was opened under its number.
+func TestNamespaceBesideClose(t *testing.T) {
+	p := newPair(t)
+	var home string
+	look := func(where *string) func() error {
+		return func() (err error) {
+			*where, err = os.Readlink("/proc/thread-self/ns/net")
+			return err
+		}
+	}
+	if err := p.near.Do(look(&home)); err != nil {
+		t.Fatal(err)
+	}
+	copyOf := func(ns *Namespace) *Namespace {
+		file, err := ns.Dup()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		made, err := NamespaceOf(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	for round := range 200 {
+		ns := copyOf(p.near)
+		entered, visited := make(chan struct{}), make(chan error)
+		for range 2 {
+			go func() {
+				var here string
+				err := ns.Do(look(&here))
+				entered <- struct{}{}
+				for err == nil && here == home {
+					err = ns.Do(look(&here))
+				}
+				if err == nil {
+					err = fmt.Errorf("entered %s, want %s", here, home)
+				} else if errors.Is(err, errClosed) {
+					err = nil
+				}
+				visited <- err
+			}()
+		}
+		<-entered
+		<-entered
+		if err := ns.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var others []*Namespace
+		for range 3 {
+			others = append(others, copyOf(p.far))
+		}
+		err := errors.Join(<-visited, <-visited)
+		for _, other := range others {
+			other.Close()
+		}
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -15,10 +16,15 @@ import (
 
 // Namespace is a network namespace held by an open descriptor and by nothing
 // else: no mount, no process. It is gone when the descriptor is closed and the
-// last process in it has ended. It is safe for concurrent use until Close.
+// last process in it has ended. Do, Dup and Become are safe for concurrent use, also beside
+// Close and after it: they fail then, and never use a number that is another file's.
 type Namespace struct {
+	mu     sync.RWMutex // guards handle; held for reading while the descriptor is used
 	handle netns.NsHandle
 }
+
+// errClosed is what a closed namespace answers.
+var errClosed = errors.New("the network namespace is closed")
 
 // NewNamespace makes a network namespace.
 func NewNamespace() (*Namespace, error) {
@@ -71,14 +77,28 @@ func NamespaceOf(file *os.File) (*Namespace, error) {
 	return &Namespace{handle: netns.NsHandle(fd)}, nil
 }
 
-// Fd is the namespace's descriptor. It is valid until Close.
-func (n *Namespace) Fd() int { return int(n.handle) }
+// Fd is the namespace's descriptor. It is valid until Close, which must not run beside its use.
+func (n *Namespace) Fd() int {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return int(n.handle)
+}
+
+// use runs fn with the descriptor, which stays open meanwhile.
+func (n *Namespace) use(fn func(netns.NsHandle) error) error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if !n.handle.IsOpen() {
+		return errClosed
+	}
+	return fn(n.handle)
+}
 
 // Do runs fn on an OS thread inside the namespace. Sockets and files that fn
 // opens stay in the namespace; goroutines that it starts do not.
 func (n *Namespace) Do(fn func() error) error {
 	return onThread(func() error {
-		if err := netns.Set(n.handle); err != nil {
+		if err := n.use(netns.Set); err != nil {
 			return fmt.Errorf("enter network namespace: %w", err)
 		}
 		return fn()
@@ -87,6 +107,8 @@ func (n *Namespace) Do(fn func() error) error {
 
 // Close drops the descriptor. A second Close does nothing.
 func (n *Namespace) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if !n.handle.IsOpen() {
 		return nil
 	}
@@ -132,7 +154,10 @@ func ownNamespace() (netns.NsHandle, error) {
 // Become makes this namespace another one, under the same descriptor: whoever has
 // this one, or its path, has that one from then on.
 func (n *Namespace) Become(other *Namespace) error {
-	if err := unix.Dup3(int(other.handle), int(n.handle), unix.O_CLOEXEC); err != nil {
+	err := n.use(func(own netns.NsHandle) error {
+		return other.use(func(theirs netns.NsHandle) error { return unix.Dup3(int(theirs), int(own), unix.O_CLOEXEC) })
+	})
+	if err != nil {
 		return fmt.Errorf("put a network namespace in the place of another: %w", err)
 	}
 	return nil
@@ -140,7 +165,11 @@ func (n *Namespace) Become(other *Namespace) error {
 
 // Dup is an open file of the namespace, for handing to another process.
 func (n *Namespace) Dup() (*os.File, error) {
-	fd, err := dupCloexec(int(n.handle))
+	var fd int
+	err := n.use(func(own netns.NsHandle) (err error) {
+		fd, err = dupCloexec(int(own))
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("duplicate namespace descriptor: %w", err)
 	}

@@ -26,6 +26,7 @@ type terminal struct {
 	outer, screen, inner *os.File
 	shown                chan struct{} // closed when nothing more is to be shown
 	over                 chan struct{}
+	sized                chan struct{} // closed when the size is passed on no more
 }
 
 // openTerminal opens one that goes on where outer, which stays the caller's, ends.
@@ -40,7 +41,7 @@ func openTerminal(outer *os.File) (t *terminal, err error) {
 	if err := unix.SetNonblock(fd, true); err != nil { // Close then ends a Read
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	t = &terminal{outer: os.NewFile(uintptr(fd), "terminal"), shown: make(chan struct{}), over: make(chan struct{})}
+	t = &terminal{outer: os.NewFile(uintptr(fd), "terminal"), shown: make(chan struct{}), over: make(chan struct{}), sized: make(chan struct{})}
 	if t.screen, t.inner, err = pty.Open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open terminal: %w", err), t.outer.Close())
 	}
@@ -63,6 +64,7 @@ func (t *terminal) carry() {
 	}()
 	go func() { _, _ = io.Copy(t.screen, t.outer) }()
 	go func() {
+		defer close(t.sized)
 		tick := time.NewTicker(sizeTick)
 		defer tick.Stop()
 		for {
@@ -83,5 +85,6 @@ func (t *terminal) end() {
 	case <-time.After(lastWords):
 	}
 	close(t.over)
+	<-t.sized // it uses the descriptors by number, and beside closeAll would set another terminal's size
 	closeAll([]*os.File{t.outer, t.screen})
 }

@@ -69,7 +69,7 @@ func TestCNIPodman(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	podman := exec.Command("podman", "--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "runroot"), "--tmpdir", filepath.Join(dir, "tmp"), "--storage-driver", "vfs",
+	podman := hosttest.WithOwnRun(nil, "podman", "--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "runroot"), "--tmpdir", filepath.Join(dir, "tmp"), "--storage-driver", "vfs",
 		// Raising limits takes a capability that not every root has.
 		"run", "--rm", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "--network", "railbed-"+name, "--rootfs", rootfs,
 		"/bin/busybox", "sh", "-c", "busybox ip address show eth0 && busybox ping -c1 -W5 10.0.0.1")
@@ -96,7 +96,7 @@ func TestCnitool(t *testing.T) {
 	}
 	mine, plugins := newContainer(t, "mine"), installed(t)
 	for _, operation := range []string{"add", "check", "del", "del"} {
-		cnitool := exec.Command("go", "tool", "cnitool", operation, "railbed-"+name, mine.path)
+		cnitool := hosttest.WithOwnRun(nil, "go", "tool", "cnitool", operation, "railbed-"+name, mine.path)
 		cnitool.Env = append(os.Environ(), "CNI_PATH="+plugins, "NETCONFPATH="+networks)
 		if output, err := cnitool.CombinedOutput(); err != nil {
 			t.Fatalf("cnitool %s: %v\n%s", operation, err, output)

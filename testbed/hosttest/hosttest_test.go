@@ -42,6 +42,19 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 
 func TestNeedSaysWhyInOneLine(t *testing.T) {
+	if testing.Short() {
+		var r recorder
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			Need(&r, Root)
+		}()
+		<-ended
+		if !strings.Contains(r.skipped, "-short") || !strings.Contains(r.skipped, string(Root)) {
+			t.Errorf("under -short a test that needs root says %q", r.skipped)
+		}
+		return
+	}
 	for _, required := range []bool{false, true} {
 		if required {
 			t.Setenv(requireEnv, "no-such-thing")
@@ -145,6 +158,7 @@ func TestInUserNS(t *testing.T) {
 
 // The features that this machine's package list is known to give are found.
 func TestProbesAgreeWithThePath(t *testing.T) {
+	Need(t) // which takes its time
 	for feature, name := range map[Feature]string{
 		Ping: "ping", Tshark: "tshark", Tcpdump: "tcpdump", Python: "python3", Mininet: "mn", OpenMPI: "mpirun", UCX: "ucx_info", Redis: "redis-server",
 	} {

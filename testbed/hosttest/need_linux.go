@@ -125,9 +125,13 @@ var probed = func() map[Feature]func() error {
 
 // Need skips the test unless the host has every feature, each found out by
 // trying it once per process, or fails it where RAILBED_REQUIRE names the
-// feature. It is safe for concurrent use.
+// feature. Under -short no test that needs the host runs, whatever it has: make check
+// is what needs none. It is safe for concurrent use.
 func Need(t testing.TB, features ...Feature) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip(fmt.Sprintf("left out by -short: it needs the host: %v", features))
+	}
 	for _, feature := range features {
 		err := Probe(feature)
 		if err == nil {

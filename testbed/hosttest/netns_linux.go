@@ -47,3 +47,26 @@ func inSecond(t *testing.T, namespace uintptr, where string) bool {
 	second(t, where, output, err)
 	return false
 }
+
+// ownRun makes a /run, a /var/lib and a /dev/shm that end with the namespace of mounts, but for Railbed's
+// own folder, in which both sides meet. It tells mount(8) to note nothing in /run/mount.
+const ownRun = `set -e
+mkdir -p -m 700 /run/railbed
+mount -n -t tmpfs none /dev/shm
+mkdir /dev/shm/railbed
+mount -n --bind /run/railbed /dev/shm/railbed
+mount -n -t tmpfs none /run
+mkdir -m 700 /run/railbed
+mount -n --move /dev/shm/railbed /run/railbed
+rmdir /dev/shm/railbed
+mount -n -t tmpfs none /var/lib
+exec "$@"`
+
+// WithOwnRun is a command for the host's root that runs in a new namespace of mounts, made by unshare(1)
+// with these options, where what it writes to /run, /var/lib and /dev/shm ends with it. Container runtimes
+// leave things there when they are first used on a host: Podman mounts /run/netns on itself and keeps a lock
+// in /dev/shm, libcni keeps results in /var/lib/cni, and a killed containerd its sockets in /run.
+func WithOwnRun(unshare []string, command ...string) *exec.Cmd {
+	args := append([]string{"--mount"}, unshare...)
+	return exec.Command("unshare", append(append(args, "sh", "-c", ownRun, "sh"), command...)...)
+}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -212,6 +213,52 @@ func TestWaiterKnowsItsTimer(t *testing.T) {
 		w.Arm(c, c.Now().Add(time.Microsecond))
 		if !<-looked {
 			t.Fatalf("round %d: the timer went off, and the waiter knows of none", round)
+		}
+	}
+}
+
+// TestWakeBesideClose: Wake may come at any moment of Close and after it, and writes to no
+// descriptor that was opened meanwhile under the number of the waiter's.
+func TestWakeBesideClose(t *testing.T) {
+	const wakers, rounds = 3, 300
+	for round := range rounds {
+		w, err := NewWaiter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ready, ended sync.WaitGroup
+		var closed atomic.Bool
+		for range wakers {
+			ready.Add(1)
+			ended.Go(func() {
+				for ready.Done(); !closed.Load(); {
+					w.Wake()
+					runtime.Gosched() // or on few cores each round takes a time slice
+				}
+				w.Wake()
+			})
+		}
+		ready.Wait()
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var others [3]int // as many as the waiter had, so that they have its numbers
+		for i := range others {
+			if others[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closed.Store(true)
+		ended.Wait()
+		for _, fd := range others {
+			var count [8]byte
+			if _, err := unix.Read(fd, count[:]); err != unix.EAGAIN {
+				t.Errorf("round %d: descriptor %d was written to: read %v, %v", round, fd, count, err)
+			}
+			unix.Close(fd)
+		}
+		if t.Failed() {
+			return
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -41,7 +42,8 @@ type Waiter struct {
 	known       bool
 	alarm       int // an eventfd
 	woken       atomic.Bool
-	timer       int // a timerfd
+	waking      sync.RWMutex // Wake writes to the alarm while it reads the lock; Close closes it
+	timer       int          // a timerfd
 	timerAt     unix.ItimerSpec
 	began       time.Time
 	goesOff     atomic.Int64 // after began, the earliest that the timer does; never
@@ -175,15 +177,23 @@ func (w *Waiter) Wait() {
 	}
 }
 
-// Wake ends a Wait, or the next one. It may be called by anybody until Close.
+// Wake ends a Wait, or the next one. It is safe for concurrent use, also beside Close and after it,
+// when it does nothing: the alarm's number may be another file's by then.
 func (w *Waiter) Wake() {
+	w.waking.RLock()
+	defer w.waking.RUnlock()
+	if w.alarm < 0 {
+		return
+	}
 	w.woken.Store(true)
 	one := [8]byte{1}
 	_, _ = unix.Write(w.alarm, one[:]) // a full counter wakes as well
 }
 
-// Close gives the waiter's own descriptors back.
+// Close gives the waiter's own descriptors back. Wait and Arm must have returned, and not be called again.
 func (w *Waiter) Close() error {
+	w.waking.Lock()
+	defer w.waking.Unlock()
 	var errs []error
 	if w.file != nil {
 		errs = append(errs, w.file.Close())

@@ -162,6 +162,7 @@ func (s *socket) close() error {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	s.waiter, s.paths, s.hears = nil, nil, -1
+	// The waiter stays: a caller that posted beside the end of the worker may still wake it.
+	s.paths, s.hears = nil, -1
 	return errors.Join(errs...)
 }

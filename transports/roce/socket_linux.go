@@ -208,6 +208,7 @@ func (s *socket) close() error {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	s.waiter, s.ring, s.raw, s.quiet, s.claim = nil, nil, -1, -1, -1
+	// The waiter stays: a caller that changed something beside the worker's end may still wake it.
+	s.ring, s.raw, s.quiet, s.claim = nil, -1, -1, -1
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"railbed/transports"
@@ -277,6 +278,35 @@ func testCloseOfReceiver(r *rig) {
 		for _, b := range senders {
 			b.Close()
 		}
+	}
+}
+
+// testCloseBesidePosts closes endpoints while other goroutines post to them.
+func testCloseBesidePosts(r *rig) {
+	const rounds, posters = 10, 2
+	b := r.open()
+	for range rounds {
+		a := r.open()
+		ab := a.add(b)
+		b.add(a)
+		var posting sync.WaitGroup
+		for range posters {
+			posting.Go(func() {
+				var err error
+				for err == nil {
+					_, err = a.Post(context.Background(), []transports.Request{{Op: transports.OpWriteImm, Peer: ab}})
+					runtime.Gosched()
+				}
+				if !errors.Is(err, transports.ErrClosed) {
+					r.Errorf("post beside close: %v, want ErrClosed", err)
+				}
+			})
+		}
+		time.Sleep(time.Millisecond)
+		if err := a.Close(); err != nil {
+			r.Errorf("close beside posts: %v", err)
+		}
+		posting.Wait()
 	}
 }
 

@@ -69,6 +69,7 @@ var cases = []testCase{
 	{"unreachable-peer", testUnreachablePeer},
 	{"close", testClose},
 	{"close-of-a-receiver", testCloseOfReceiver},
+	{"close-beside-posts", testCloseBesidePosts},
 	{"nothing-left", testNothingLeft},
 }
 

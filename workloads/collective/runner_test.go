@@ -100,8 +100,12 @@ func everyAlgorithm(f func(kind schedule.Kind, algorithm string)) {
 func TestRunners(t *testing.T) {
 	const seed = 6
 	random := rand.New(rand.NewPCG(seed, 1))
+	counts := []int{1, 2, 3, 7}
+	if testing.Short() {
+		counts = counts[1:3]
+	}
 	everyAlgorithm(func(kind schedule.Kind, algorithm string) {
-		for _, ranks := range []int{1, 2, 3, 7} {
+		for _, ranks := range counts {
 			for i, count := range []int{0, ranks - 1, 1023, 9_000*ranks + 5} {
 				for k, op := range element.Ops() {
 					if k > 0 && (!kind.Combines() || i < 3) {

@@ -118,6 +118,7 @@ func TestEndOfAProcessOfAnyKind(t *testing.T) {
 		{Messages, RD, "does not answer", syscall.SIGSTOP},
 	} {
 		t.Run(c.kind+"/"+c.want, func(t *testing.T) {
+			t.Parallel() // each waits for seconds
 			j := kinds[c.kind](t, c.transport)
 			j.Silence, j.Timeout = 2*time.Second, time.Minute
 			l := processes{started: func(node string, p *realProcess) {

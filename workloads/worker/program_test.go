@@ -17,12 +17,16 @@ var scheduledKinds = []string{AllReduce, AllGather, ReduceScatter, Broadcast, Re
 // TestScheduledJobs holds that every element comes right by every algorithm, in place and
 // out of place, over tcp and rd in turn, and payload against the formulas.
 func TestScheduledJobs(t *testing.T) {
+	counts := []int{1, 3, 4, 5}
+	if testing.Short() {
+		counts = counts[1:3]
+	}
 	for _, kind := range scheduledKinds {
 		for a, algorithm := range spec.Algorithms(kind) {
 			if algorithm == MSCCL || algorithm == InNetwork {
 				continue // TestJobsOfFiles; a switch is in scenarios
 			}
-			for i, ranks := range []int{1, 3, 4, 5} {
+			for i, ranks := range counts {
 				for k, size := range []units.Bytes{4, 1<<16 + 4, units.Bytes(ranks) << 14} {
 					j := job(ranks, size)
 					j.Kind, j.Algorithm, j.Transport = kind, algorithm, []string{TCP, RD}[(a+i+k)%2]

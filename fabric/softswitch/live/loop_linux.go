@@ -177,9 +177,9 @@ func (l *loop) do(fn func()) bool {
 		return false
 	}
 	l.commands = append(l.commands, func() { fn(); close(done) })
-	l.mu.Unlock()
 	one := [8]byte{1}
 	_, _ = unix.Write(l.bell, one[:]) // full only when it rings anyway
+	l.mu.Unlock()                     // from here on the thread may end, and the bell's number be another file's
 	<-done
 	return true
 }

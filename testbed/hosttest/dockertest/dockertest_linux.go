@@ -98,7 +98,7 @@ func cgroup(dir string) string { return "railbed-" + filepath.Base(dir) }
 
 // Run starts the engine, or starts it again, and waits until it answers.
 func (e *Engine) Run() error {
-	e.command = exec.Command("unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}, e.args...)...)
+	e.command = hosttest.WithOwnRun([]string{"--pid", "--fork", "--kill-child", "--mount-proc"}, e.args...)
 	e.output.Reset()
 	e.command.Stdout, e.command.Stderr = &e.output, &e.output
 	e.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
