@@ -173,6 +173,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			_, err := verify.New(&spec.PacketsCheck{That: value}, verify.Sources{})
 			return err
 		},
+		"DropsCheck.reason": known(func(value string) bool { return slices.Contains(softswitch.Recorded(), value) }),
 		"RoCECheck.rule": func(value string) error {
 			_, err := verify.New(&spec.PacketsCheck{RoCE: &spec.RoCECheck{Rule: value}}, verify.Sources{})
 			return err
