@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,9 +25,10 @@ const runDir = "/run/frr"
 
 // Router is the daemons of one router. They end with its node.
 type Router struct {
-	name  string
-	node  nodes.Node
-	ended chan End
+	name    string
+	node    nodes.Node
+	routing *plan.Routing
+	ended   chan End
 }
 
 // End is how a daemon ended.
@@ -51,7 +53,7 @@ func (e End) How() string {
 
 // Start starts the daemons of a router in its node. ctx bounds the start.
 func Start(ctx context.Context, node nodes.Node, sw *plan.Switch) (*Router, error) {
-	r := &Router{name: sw.Name, node: node, ended: make(chan End, len(sw.Routing.Daemons()))}
+	r := &Router{name: sw.Name, node: node, routing: sw.Routing, ended: make(chan End, len(sw.Routing.Daemons()))}
 	// The daemons leave folders for last words in /var/tmp, by their process ids, which are
 	// the node's: those of other nodes would be theirs, and some would stay on the host.
 	prepare := "mount -t tmpfs -o size=16m,mode=1777 tmpfs /var/tmp && umask 027 && mkdir -p " + runDir + " && chown frr:frr " + runDir
@@ -69,6 +71,33 @@ func Start(ctx context.Context, node nodes.Node, sw *plan.Switch) (*Router, erro
 		}
 	}
 	return r, nil
+}
+
+// Name is the router's name in the plan.
+func (r *Router) Name() string { return r.name }
+
+// SlowSessions counts the BFD sessions that would not notice a dead neighbour in the plan's time, or 0 without
+// BFD. A session comes up at one packet a second and negotiates the asked interval afterwards (RFC 5880, 6.8.3).
+func (r *Router) SlowSessions(ctx context.Context) (int, error) {
+	if r.routing.BFD == 0 {
+		return 0, nil
+	}
+	// bfdd prints one field a line. While bfdd starts, vtysh fails and all sessions count as slow.
+	script := fmt.Sprintf(`vtysh -d bfdd -c "show bfd peers json" 2>/dev/null |
+awk '/"status": *"up"/ {up = 1} /"status": *"[^u]/ {up = 0} /"remote-transmit-interval": *%d,/ {fast += up} END {print fast + 0}'`,
+		r.routing.BFD.Milliseconds())
+	said, process, err := r.start(ctx, []string{"sh", "-c", script}, nil)
+	if err != nil {
+		return 0, fmt.Errorf("ask bfdd of %s: %w", r.name, err)
+	}
+	if _, err := process.Wait(); err != nil {
+		return 0, fmt.Errorf("ask bfdd of %s: %w", r.name, err)
+	}
+	fast, err := strconv.Atoi(said())
+	if err != nil {
+		return 0, fmt.Errorf("ask bfdd of %s: %w", r.name, err)
+	}
+	return max(0, len(r.routing.Peers)-fast), nil
 }
 
 // shell runs a script in the node until its end.

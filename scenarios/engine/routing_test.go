@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -76,6 +77,35 @@ steps:
 		}
 		if got != test.want && (test.want == "" || !strings.HasSuffix(got, test.want)) {
 			t.Errorf("%v: %q, want %q", test.ended, got, test.want)
+		}
+	}
+}
+
+// TestSessionsAreFastFromTheStart: bring-up ends when every BFD session detects a dead neighbour in the
+// file's time, so that the first step may cut a link whose carrier stays.
+func TestSessionsAreFastFromTheStart(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.FRR)
+	o := options(t, `
+fabric: {topology: leaf-spine, params: {leaves: 2, spines: 3, hosts-per-leaf: 1}, switch: {kind: router}, routing: {daemon: frr, bfd: 150ms}}
+steps:
+  - exec: {name: asked, nodes: ["leaf*"], command: [vtysh, -d, bfdd, -c, show bfd peers json]}
+`)
+	want(t, runAll(t, t.Context(), o), verdict.Pass)
+	for _, leaf := range []string{"leaf1", "leaf2"} {
+		var peers []struct {
+			Status   string
+			Interval int `json:"remote-transmit-interval"`
+		}
+		if err := json.Unmarshal([]byte(readOut(t, o, "logs/"+leaf+"/asked.out")), &peers); err != nil {
+			t.Fatal(err)
+		}
+		if len(peers) != 3 {
+			t.Errorf("%s has %d sessions, want 3", leaf, len(peers))
+		}
+		for _, peer := range peers {
+			if peer.Status != "up" || peer.Interval != 150 {
+				t.Errorf("a session of %s is %+v, want up, 150 ms", leaf, peer)
+			}
 		}
 	}
 }

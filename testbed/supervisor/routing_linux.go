@@ -23,7 +23,8 @@ const (
 )
 
 // startRouting starts the daemons of routers, each router's in a node of its own
-// over the router's network, and waits until they have found the plan's routes.
+// over the router's network, and waits until they have found the plan's routes and
+// their BFD sessions detect failures as fast as the plan says.
 func (s *supervisor) startRouting(ctx context.Context) error {
 	var routers []*frr.Router
 	var names []string
@@ -69,7 +70,10 @@ func (s *supervisor) startRouting(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.awaitRoutes(ctx, ended)
+	if err := s.awaitRoutes(ctx, ended); err != nil {
+		return err
+	}
+	return s.awaitSessions(ctx, routers, ended)
 }
 
 // watchRouter tells of a daemon that ends before the testbed does.
@@ -120,32 +124,66 @@ func (s *supervisor) watchRoutes(name string) error {
 
 // awaitRoutes waits until the routers have the plan's routes.
 func (s *supervisor) awaitRoutes(ctx context.Context, ended <-chan error) error {
+	most := 0
+	took, err := s.awaitRouters(ctx, ended, func() (int, string, error) {
+		count, first, err := s.fabric.Unlearned(ctx)
+		most = max(most, count)
+		s.startup.progress("routers find routes", most-count, most)
+		return count, "routes are missing: " + first, err
+	})
+	if err != nil {
+		return err
+	}
+	s.log.Info("routers have all routes", "took", took)
+	s.events.add("routing.converged", "", took.String())
+	s.reactions.converged(took)
+	return nil
+}
+
+// awaitSessions waits until every BFD session of the routers is up and as fast as the plan says. A link
+// that fails before that is noticed by BGP's hold time alone.
+func (s *supervisor) awaitSessions(ctx context.Context, routers []*frr.Router, ended <-chan error) error {
+	_, err := s.awaitRouters(ctx, ended, func() (int, string, error) {
+		slow := make([]int, len(routers))
+		asking, ctx := errgroup.WithContext(ctx)
+		for i, r := range routers {
+			asking.Go(func() (err error) {
+				slow[i], err = r.SlowSessions(ctx)
+				return err
+			})
+		}
+		err, sum, last := asking.Wait(), 0, ""
+		for i, n := range slow {
+			if sum += n; n > 0 {
+				last = routers[i].Name()
+			}
+		}
+		return sum, "BFD sessions are not up at the file's interval, some of " + last, err
+	})
+	return err
+}
+
+// awaitRouters asks until nothing is missing any more, and returns how long that took. missing returns
+// how many things are missing, and words that follow the number.
+func (s *supervisor) awaitRouters(ctx context.Context, ended <-chan error, missing func() (int, string, error)) (time.Duration, error) {
 	began := time.Now()
 	tick := time.NewTicker(convergencePoll)
 	defer tick.Stop()
-	most := 0
 	for {
-		count, first, err := s.fabric.Unlearned(ctx)
-		if err != nil {
-			return err
-		}
-		if count == 0 {
-			took := time.Since(began).Round(time.Millisecond)
-			s.log.Info("routers have all routes", "took", took)
-			s.events.add("routing.converged", "", took.String())
-			s.reactions.converged(took)
-			return nil
-		}
-		most = max(most, count)
-		s.startup.progress("routers find routes", most-count, most)
-		if time.Since(began) > convergence {
-			return fmt.Errorf("wait for routers: after %s %d routes are missing: %s", convergence, count, first)
+		count, words, err := missing()
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("wait for routers: %w", err)
+		case count == 0:
+			return time.Since(began).Round(time.Millisecond), nil
+		case time.Since(began) > convergence:
+			return 0, fmt.Errorf("wait for routers: after %s %d %s", convergence, count, words)
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(errors.New("wait for routers"), context.Cause(ctx))
+			return 0, errors.Join(errors.New("wait for routers"), context.Cause(ctx))
 		case err := <-ended:
-			return fmt.Errorf("wait for routers: %w", err)
+			return 0, fmt.Errorf("wait for routers: %w", err)
 		case <-tick.C:
 		}
 	}
