@@ -1,42 +1,6 @@
 package plan
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"slices"
-
-	"railbed/testbed/spec"
-)
-
-// Hash identifies what the plan decides: it is the SHA-256 of the plan's JSON
-// in hex. The JSON is canonical, because the plan has no maps but those of
-// strings, which encoding/json sorts.
-func (p *Plan) Hash() string {
-	text, err := json.Marshal(p.withoutPlaces())
-	if err != nil {
-		// No field of a plan can fail to encode: its only custom encoders are
-		// those of units and netip, which return no errors.
-		panic("hash plan: " + err.Error())
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
-
-// withoutPlaces is the plan wherever in its file things are said.
-func (p *Plan) withoutPlaces() *Plan {
-	q := *p
-	q.Containers, q.Sysctls, q.Requires = nil, nil, slices.Clone(p.Requires)
-	for i := range q.Requires {
-		q.Requires[i].Where = ""
-	}
-	if p.Management != nil {
-		m := *p.Management
-		m.Where = nil
-		q.Management = &m
-	}
-	return &q
-}
+import "railbed/testbed/spec"
 
 // Node returns the node of a name, or nil.
 func (p *Plan) Node(name string) *Node {

@@ -52,10 +52,15 @@ func (p *pool) addr6(offset uint64) netip.Addr {
 // addrs are an offset's addresses, IPv4 first, each with the prefix of a subnet
 // of 2^hostBits addresses.
 func (p *pool) addrs(offset uint64, hostBits int) []netip.Prefix {
-	return []netip.Prefix{
-		netip.PrefixFrom(p.addr4(offset), 32-hostBits),
-		netip.PrefixFrom(p.addr6(offset), 128-hostBits),
+	return []netip.Prefix{p.prefix(0, offset, hostBits), p.prefix(1, offset, hostBits)}
+}
+
+// prefix is one of addrs: family 0 is IPv4, 1 is IPv6.
+func (p *pool) prefix(family int, offset uint64, hostBits int) netip.Prefix {
+	if family == 0 {
+		return netip.PrefixFrom(p.addr4(offset), 32-hostBits)
 	}
+	return netip.PrefixFrom(p.addr6(offset), 128-hostBits)
 }
 
 // room is how many offsets a prefix has, at most 2^63.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"encoding/json"
 	"iter"
 	"net/netip"
@@ -52,7 +53,7 @@ func (t RouteTable) All() iter.Seq[Route] {
 		}
 		for family := range 2 {
 			for _, b := range t.blocks {
-				dst := t.shape.pools[b.pool].addrs(uint64(b.start), int(b.bits))[family]
+				dst := t.shape.pools[b.pool].prefix(family, uint64(b.start), int(b.bits))
 				if !yield(Route{Dst: dst, Src: t.shape.src[family], NextHops: t.shape.sets[b.set][family]}) {
 					return
 				}
@@ -98,8 +99,29 @@ func (t RouteTable) Equal(other RouteTable) bool {
 	})
 }
 
-// MarshalJSON implements json.Marshaler.
-func (t RouteTable) MarshalJSON() ([]byte, error) { return json.Marshal(t.List()) }
+// MarshalJSON implements json.Marshaler. What the blocks of a set share is encoded once.
+func (t RouteTable) MarshalJSON() ([]byte, error) {
+	if len(t.blocks) == 0 {
+		return json.Marshal(t.List())
+	}
+	shared := map[*NextHop][]byte{}
+	text := []byte{'['}
+	for route := range t.All() {
+		set := &route.NextHops[0] // a block has a next hop
+		if shared[set] == nil {
+			alone, err := json.Marshal(Route{Table: route.Table, Src: route.Src, NextHops: route.NextHops})
+			if err != nil {
+				return nil, err
+			}
+			shared[set] = bytes.TrimPrefix(alone, []byte(`{"dst":""`))
+		}
+		text = append(text, `{"dst":"`...)
+		text, _ = route.Dst.AppendText(text) // a block's prefix is valid
+		text = append(append(append(text, '"'), shared[set]...), ',')
+	}
+	text[len(text)-1] = ']'
+	return text, nil
+}
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *RouteTable) UnmarshalJSON(text []byte) error {

@@ -1,0 +1,102 @@
+package plan
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"slices"
+)
+
+// Hash identifies what the plan decides: the SHA-256, in hex, of the plan's JSON without the routes of switches,
+// followed by the digest of each switch's routes. The JSON is canonical, because the plan has no maps but
+// those of strings, which encoding/json sorts. The JSON of six million routes would take gigabytes.
+func (p *Plan) Hash() string {
+	q := p.withoutPlaces()
+	q.Switches = slices.Clone(q.Switches)
+	for i := range q.Switches {
+		q.Switches[i].Routes = RouteTable{}
+	}
+	text, err := json.Marshal(q)
+	if err != nil {
+		// No field of a plan can fail to encode: its only custom encoders are
+		// those of units and netip, which return no errors.
+		panic("hash plan: " + err.Error())
+	}
+	sum := sha256.New()
+	out := bufio.NewWriterSize(sum, 64<<10)
+	out.Write(text) // a hash takes everything
+	for i := range p.Switches {
+		p.Switches[i].Routes.writeDigest(out)
+	}
+	out.Flush()
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// writeDigest writes the routes in a short form that is the same for a table of blocks and for the list that is
+// read from its JSON. Each set of next hops is written where it first occurs, and is a number afterwards.
+func (t RouteTable) writeDigest(out io.Writer) {
+	numbers := map[string]uint64{}
+	shared := map[*NextHop]uint64{} // of the sets of blocks
+	line := binary.AppendUvarint(nil, uint64(t.Len()))
+	for route := range t.All() {
+		dst := route.Dst.Addr()
+		line = append(line, byte(dst.BitLen()/8))
+		line, _ = dst.AppendBinary(line) // no error is possible
+		line = append(line, byte(route.Dst.Bits()))
+		var first *NextHop
+		if t.shape != nil && len(route.NextHops) > 0 {
+			first = &route.NextHops[0]
+		}
+		number, known := shared[first]
+		if !known || first == nil {
+			set := appendSet(nil, &route)
+			number, known = numbers[string(set)]
+			if !known {
+				number = uint64(len(numbers))
+				numbers[string(set)] = number
+				line = append(binary.AppendUvarint(line, number), set...)
+			}
+			if first != nil {
+				shared[first] = number
+			}
+		}
+		if known {
+			line = binary.AppendUvarint(line, number)
+		}
+		_, _ = out.Write(line)
+		line = line[:0]
+	}
+	_, _ = out.Write(line)
+}
+
+// appendSet appends what routes share: table, source and next hops.
+func appendSet(text []byte, r *Route) []byte {
+	word := func(s string) { text = append(binary.AppendUvarint(text, uint64(len(s))), s...) }
+	text = binary.AppendVarint(text, int64(r.Table))
+	word(r.Src.String())
+	text = binary.AppendUvarint(text, uint64(len(r.NextHops)))
+	for _, hop := range r.NextHops {
+		word(hop.Via.String())
+		word(hop.Dev)
+		text = binary.AppendVarint(text, int64(hop.Weight))
+	}
+	return text
+}
+
+// withoutPlaces is the plan wherever in its file things are said.
+func (p *Plan) withoutPlaces() *Plan {
+	q := *p
+	q.Containers, q.Sysctls, q.Requires = nil, nil, slices.Clone(p.Requires)
+	for i := range q.Requires {
+		q.Requires[i].Where = ""
+	}
+	if p.Management != nil {
+		m := *p.Management
+		m.Where = nil
+		q.Management = &m
+	}
+	return &q
+}
