@@ -47,8 +47,8 @@ func NewAttachment(p *plan.Plan, n *plan.Node, nic int, defaultRoute bool) *Atta
 const (
 	mostAttachedNICs   = 64
 	mostAttachedRoutes = 1 << 14
-	// shortestAttached is the shortest prefix of a route that is no default route, in bits:
-	// a few shorter ones are a default route.
+	// shortestAttached is the shortest prefix of an address, or of a route that is no default route,
+	// in bits: a few shorter ones are a default route. The kernel makes a route to an address's prefix.
 	shortestAttached = 8
 )
 
@@ -72,6 +72,9 @@ func (a *Attachment) Check(defaultRoute bool) error {
 	for _, prefix := range slices.Concat(a.Interface().Addrs, a.Node.Loopbacks) {
 		if !ordinary(prefix) {
 			return wrong("address %s; want one of an interface", prefix)
+		}
+		if prefix.Bits() < shortestAttached {
+			return wrong("address %s; want a prefix of at least %d bits", prefix, shortestAttached)
 		}
 	}
 	for _, rule := range a.Node.Rules {
