@@ -117,8 +117,8 @@ func TestHostileFiles(t *testing.T) {
 		"links": "name: x\ntopology:\n  nodes: {a: {kind: linux, image: b, " + text + ": 1}}\n  links: [{endpoints: [" + text + ", " + text + "]}]\n",
 	} {
 		path := file(t, name+hostile, []byte(content))
-		for _, command := range []string{"validate", "plan", "graph", "import", "up", "run", "export", "verify", "report"} {
-			commands = append(commands, []string{command, path})
+		for _, command := range []string{"validate", "plan", "graph", "import containerlab", "up", "run", "export containerlab", "export compose", "verify", "report"} {
+			commands = append(commands, append(strings.Fields(command), path))
 		}
 		for _, flag := range []string{"--plan", "--testbed-file", "--workload", "--keys"} {
 			commands = append(commands, []string{"verify", capture, flag, path})

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,8 +24,8 @@ const hostPIDs = "pid:[4026531836]"
 
 // dangling are the names in a directory that link to a descriptor which is no more:
 // those of a testbed that died after its run directory, and with it the record of its
-// names, was removed. Names of testbeds that run are left out: their supervisors may be
-// in another PID namespace.
+// names, was removed. Names that a running testbed recorded are left out: its supervisor may
+// be in another PID namespace.
 func dangling(dir string) (found []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || len(entries) == 0 {
@@ -39,14 +38,23 @@ func dangling(dir string) (found []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dirs = slices.DeleteFunc(dirs, func(d Dir) bool { return !d.Running() })
+	recorded := map[string]bool{}
+	for _, d := range dirs {
+		if !d.Running() {
+			continue
+		}
+		record, err := d.Published()
+		if err != nil {
+			return nil, err
+		}
+		for _, link := range record.Links {
+			recorded[link.Path] = true
+		}
+	}
 	for _, entry := range entries {
 		path := filepath.Join(dir, entry.Name())
 		target, err := os.Readlink(path)
-		if err != nil || !nameTarget.MatchString(target) {
-			continue
-		}
-		if slices.ContainsFunc(dirs, func(d Dir) bool { return strings.HasPrefix(entry.Name(), d.Name+"-") }) {
+		if err != nil || recorded[path] || !nameTarget.MatchString(target) {
 			continue
 		}
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

@@ -193,17 +193,27 @@ func TestDanglingNamesAreSwept(t *testing.T) {
 	}
 	target := func(pid int) string { return fmt.Sprintf("/proc/%d/fd/3", pid) }
 	names := map[string]string{ // by the name, what it links to
-		"rundir-gone-h0":    target(gone.Process.Pid),
-		live.Name + "-h0":   target(gone.Process.Pid),
+		"rundir-gone-h0":  target(gone.Process.Pid),
+		live.Name + "-h0": target(gone.Process.Pid), // recorded
+		// Of a dead testbed "rundir-live-b", whose name begins as one that runs.
+		live.Name + "-b-h0": target(gone.Process.Pid),
 		"rundir-foreign-h0": "/nowhere/fd/3",
 		"rundir-here-h0":    target(os.Getpid()),
 	}
+	if _, err := live.Publish(rundir.Published{Links: []rundir.Link{{
+		Path: filepath.Join(rundir.NamesDir, live.Name+"-h0"), Target: names[live.Name+"-h0"],
+	}}}); err != nil {
+		t.Fatal(err)
+	}
 	for name, to := range names {
 		path := filepath.Join(rundir.NamesDir, name)
+		t.Cleanup(func() { os.Remove(path) })
+		if name == live.Name+"-h0" {
+			continue
+		}
 		if err := os.Symlink(to, path); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { os.Remove(path) })
 	}
 	held, err := os.Open("/dev/null")
 	if err != nil {
@@ -224,7 +234,7 @@ func TestDanglingNamesAreSwept(t *testing.T) {
 		}
 		for name := range names {
 			_, err := os.Lstat(filepath.Join(rundir.NamesDir, name))
-			if want := dry || name != "rundir-gone-h0"; want != (err == nil) {
+			if want := dry || name != "rundir-gone-h0" && name != live.Name+"-b-h0"; want != (err == nil) {
 				t.Errorf("after a sweep (dry: %v) %s is there: %v, want %v", dry, name, err == nil, want)
 			}
 		}
