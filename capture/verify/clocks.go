@@ -12,8 +12,14 @@ import (
 // within the time that queues explain, the ends have different clocks.
 type clocks struct {
 	capture *Capture
-	seen    map[uint64]passed    // by id
+	seen    map[sighted]passed
 	links   map[[2]int]*crossing // by the taps at the two ends
+}
+
+// sighted is a packet on a link. A tap whose clock is behind shows a packet before the links ahead of it do.
+type sighted struct {
+	id   uint64
+	link string
 }
 
 // passed is the first sighting of a packet on a link.
@@ -40,7 +46,7 @@ const (
 )
 
 func newClocks(c *Capture) *clocks {
-	return &clocks{capture: c, seen: map[uint64]passed{}, links: map[[2]int]*crossing{}}
+	return &clocks{capture: c, seen: map[sighted]passed{}, links: map[[2]int]*crossing{}}
 }
 
 // take looks at a packet.
@@ -50,15 +56,16 @@ func (k *clocks) take(p *Packet) {
 		return
 	}
 	now := passed{p.Time, p.Tap, p.Direction == In}
-	first, known := k.seen[p.ID]
-	if !known || first.tap.Link != p.Tap.Link || first.tap == p.Tap || first.in == now.in {
+	key := sighted{p.ID, p.Tap.Link}
+	first, known := k.seen[key]
+	if !known || first.tap == p.Tap || first.in == now.in {
 		if len(k.seen) >= clockSeen {
 			clear(k.seen)
 		}
-		k.seen[p.ID] = now
+		k.seen[key] = now
 		return
 	}
-	delete(k.seen, p.ID)
+	delete(k.seen, key)
 	if now.in {
 		k.crossed(first.tap, p.Tap, p.Time-first.at)
 	} else {

@@ -461,7 +461,7 @@ func (s *switchState) judgeAll(f *finding, c *Capture) {
 		*lines = append(*lines, fmt.Sprintf("%s: %d packets left without having entered", s.name, s.bare))
 	}
 	if s.extra > 0 {
-		f.absent = append(f.absent, fmt.Sprintf("%s: %d packets left too often", s.name, s.extra))
+		*lines = append(*lines, fmt.Sprintf("%s: %d packets left too often", s.name, s.extra))
 	}
 	switch {
 	case len(f.absent) > problems:

@@ -220,9 +220,11 @@ func (c *Capture) span(taps []*Tap, need Need) (lines []string) {
 
 // silent names ports that do not record what is needed.
 func (c *Capture) silent(taps []*Tap, need Need) []string {
-	var unknown, mute []string
+	var unknown, mute, down []string
 	for _, tap := range taps {
 		switch {
+		case c.counts != nil && need.Records == RecordsDrops && c.wasDown(tap):
+			down = append(down, tap.Name)
 		case c.counts != nil && need.Records == RecordsDrops && c.Plan != nil && c.softAt(tap) == nil:
 			// its queue's counter is the record
 		case c.Plan == nil && !tap.annotates:
@@ -238,7 +240,19 @@ func (c *Capture) silent(taps []*Tap, need Need) []string {
 	if len(unknown) > 0 {
 		lines = append(lines, fmt.Sprintf("without a plan it is not known whether %s record drops, marks, trims, pauses or depths", enumerate(unknown)))
 	}
+	if len(down) > 0 {
+		lines = append(lines, fmt.Sprintf("the link was down for a time at %s, and kernel switches do not count what they drop then", enumerate(down)))
+	}
 	return lines
+}
+
+// wasDown reports whether a tap is at a port of a kernel switch whose link was down for a time.
+func (c *Capture) wasDown(tap *Tap) bool {
+	if c.interrupted == nil || c.Plan == nil || c.softAt(tap) != nil {
+		return false
+	}
+	port, nic := c.port(tap.Node, tap.Port)
+	return port != nil && !nic && c.interrupted(port.Link)
 }
 
 // records reports whether a tap's port records what it does with packets: those of
@@ -283,6 +297,9 @@ func (c *Capture) stripped(taps []*Tap) (lines []string) {
 	for _, tap := range taps {
 		seen, noted := tap.seen, tap.noted
 		noted.Limited, noted.ClockStepped = 0, 0
+		if tap.Counted && !tap.counts {
+			lines = append(lines, fmt.Sprintf("tap %s: the comment with its counts was removed", tap.Name))
+		}
 		if tap.counts && seen != noted {
 			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d comments of packets (%d drops, %d marks, %d trims, %d pauses) and counts %d (%d, %d, %d, %d)", tap.Name,
 				seen.Annotated, seen.Drops, seen.Marks, seen.Trims, seen.Pauses, noted.Annotated, noted.Drops, noted.Marks, noted.Trims, noted.Pauses))

@@ -166,7 +166,12 @@ func TestKernelSwitches(t *testing.T) {
 	judgeScene(t, play(some), drops("", "", ">= 1"), pass, "403 packets were dropped")
 	judgeScene(t, play(some), drops("tail", "", "== 0"), unclear, "neither flow nor reason is known")
 	judgeScene(t, play(some), drops("", "h0", "== 0"), unclear, "neither flow nor reason is known")
+	judgeScene(t, play(some), drops("tail", "", ">= 1"), unclear, "0 packets were dropped for reason tail")
+	judgeScene(t, play(some), drops("", "h0", ">= 1"), unclear, "neither flow nor reason is known")
 	judgeScene(t, play(nil), drops("", "", "== 0"), unclear, "other ports record no drops")
+	down := play(none)
+	down.interrupted = func(link string) bool { return strings.Contains(link, "h1") }
+	judgeScene(t, down, drops("", "", "== 0"), unclear, "the link was down for a time at leaf1:p1,")
 	const mute = "other ports record no drops, marks, trims, pauses or depths"
 	judgeScene(t, play(none), NewPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil), unclear, mute)
 	judgeScene(t, play(none), NewDeadlock(false), unclear, mute)

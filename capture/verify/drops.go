@@ -71,7 +71,8 @@ func (k *Drops) Result() Result {
 		f.hold("packets dropped", k.count, float64(dropped), fmt.Sprint(dropped))
 	default:
 		f.hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
-		f.rests = true
+		f.rests, f.unclear, f.absent = true, f.absent, nil
+		dropped = k.dropped
 		f.unclear = append(f.unclear, fmt.Sprintf("queues of the kernel dropped %d packets besides, of which neither flow nor reason is known", counted))
 	}
 	if counted > 0 {

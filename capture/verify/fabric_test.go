@@ -61,6 +61,7 @@ type scene struct {
 	// counts of the taps, and what the writing leaves out.
 	drops       map[string]uint64
 	queues      map[string]uint64 // what the kernel's queues counted as dropped, by port
+	interrupted func(link string) bool
 	limited     map[string]uint64
 	untapped    map[string]bool
 	noCounts    bool
@@ -277,7 +278,9 @@ func (s *scene) of(id uint64, tap string, out bool) sighting {
 }
 
 // options are what is known of the scene beside its capture.
-func (s *scene) options() Options { return Options{Plan: s.plan, Drops: s.queues} }
+func (s *scene) options() Options {
+	return Options{Plan: s.plan, Drops: s.queues, Interrupted: s.interrupted}
+}
 
 // write makes the capture, as package capture writes it.
 func (s *scene) write() []byte {

@@ -31,7 +31,8 @@ type PartialSums struct {
 	members  []*member // all of the tree but the root
 	wrong    findings
 	short    findings // wrong, where no packet is missing
-	count    struct{ wrong, short uint64 }
+	late     findings // sums of rounds that were over: wrong, where the switch's taps have one clock
+	count    struct{ wrong, short, late uint64 }
 }
 
 // member is a switch that sends partial sums.
@@ -168,7 +169,8 @@ func (k *PartialSums) sent(m *member, p *Packet) {
 	}
 	s := k.at(m, a)
 	if s == nil {
-		k.wrongly("%s sent a sum of slot %d up whose round %d was over", m.Switch, a.Slot(), a.Round())
+		k.count.late++
+		k.late.exemplify("%s sent a sum of slot %d up whose round %d was over", m.Switch, a.Slot(), a.Round())
 		return
 	}
 	if p.Drop != "" { // from its queue, or when it was on the link, where it was sent before
@@ -216,7 +218,8 @@ func (k *PartialSums) Result() Result {
 	}
 	k.wrong.count(k.count.wrong, "messages that a switch which adds up does not send")
 	k.short.count(k.count.short, "rounds in which not one sum went up when all had come, or again when one asked")
-	f := finding{wrong: k.wrong.all(), absent: k.short.all()}
+	k.late.count(k.count.late, "sums went up in rounds that were over")
+	f := finding{wrong: k.wrong.all(), absent: append(k.short.all(), k.late.all()...)}
 	var partials, again, bytes, below uint64
 	for _, m := range k.members {
 		partials, again, bytes, below = partials+m.partials, again+m.again, bytes+m.bytes, below+m.below

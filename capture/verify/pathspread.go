@@ -259,7 +259,10 @@ func (k *PathSpread) Result() Result {
 		case j.reason != "":
 			found.unclear = append(found.unclear, j.reason)
 		}
-		if line := g.judgeFlows(k.options.Flows); line != "" {
+		switch line, judged := g.judgeFlows(k.options.Flows); {
+		case line != "" && judged == 0:
+			found.unclear = append(found.unclear, line)
+		case line != "":
 			found.absent = append(found.absent, line)
 		}
 	}
@@ -345,9 +348,9 @@ func (g *group) judgePolarised(j judgement, sizes []float64) judgement {
 
 // judgeFlows says how flows break what is asked of their paths, "" if they do
 // not.
-func (g *group) judgeFlows(want string) string {
+func (g *group) judgeFlows(want string) (line string, judged int) {
 	if want == "" {
-		return ""
+		return "", 0
 	}
 	paths, packets := map[int]int{}, map[int]uint64{}
 	for _, flows := range g.count {
@@ -356,7 +359,7 @@ func (g *group) judgeFlows(want string) string {
 			packets[flow] += n
 		}
 	}
-	bad, judged := 0, 0
+	bad := 0
 	for flow, n := range paths {
 		if want == EveryPath && packets[flow] < uint64(enoughPackets*len(g.ports)) {
 			continue
@@ -368,13 +371,13 @@ func (g *group) judgeFlows(want string) string {
 	}
 	switch {
 	case bad > 0 && want == OnePath:
-		return fmt.Sprintf("%s: %d of %d flows used more than one path", g.node, bad, judged)
+		return fmt.Sprintf("%s: %d of %d flows used more than one path", g.node, bad, judged), judged
 	case bad > 0:
-		return fmt.Sprintf("%s: %d of %d flows did not use every one of %d paths", g.node, bad, judged, len(g.ports))
+		return fmt.Sprintf("%s: %d of %d flows did not use every one of %d paths", g.node, bad, judged, len(g.ports)), judged
 	case judged == 0:
-		return fmt.Sprintf("%s: no flow has packets enough to use every path", g.node)
+		return fmt.Sprintf("%s: no flow has packets enough to use every path", g.node), judged
 	}
-	return ""
+	return "", judged
 }
 
 // enough compares a share with the wanted one; without one, anything will do.

@@ -70,6 +70,9 @@ func (l *RailLocal) Result() Result {
 			}
 		}
 	}
+	if l.capture.Plan == nil {
+		f.unclear = append(f.unclear, "without a plan the links between switches are not known")
+	}
 	if len(ports) == 0 {
 		f.unclear = append(f.unclear, "there is no link between switches")
 	}
@@ -82,7 +85,7 @@ func (l *RailLocal) Result() Result {
 		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", l.roles.ambiguous))
 	}
 	r.Measured["packets"], r.Measured["crossed"] = float64(total), float64(crossed)
-	r.Summary = fmt.Sprintf("of %d packets of %d ranks %d passed one of %d ports between switches", total, len(l.sent), crossed, len(ports))
+	r.Summary = fmt.Sprintf("%d packets of %d ranks left; they were seen %d times at %d ports between switches", total, len(l.sent), crossed, len(ports))
 	l.capture.conclude(&r, need, f)
 	return r
 }

@@ -140,7 +140,8 @@ func (k *RankNIC) port(tap *Tap) *portInfo {
 func (k *RankNIC) Result() Result {
 	r := Result{Name: "rank-nic " + k.roles.workload.Name, Measured: map[string]float64{}}
 	need, f := k.roles.need(k.capture), finding{}
-	need.Ports, need.AnyOrder = k.capture.portsOf(k.ofRanks), true
+	// Without a plan the ranks' NICs are needed all the same: no tap says which ports there are.
+	need.Ports, need.AnyOrder = append(slices.DeleteFunc(need.Ports, func(name string) bool { return k.capture.tapNamed(name) != nil }), k.capture.portsOf(k.ofRanks)...), true
 	var total, astray uint64
 	for where, count := range k.elsewhere {
 		verb := "received"

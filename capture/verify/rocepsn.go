@@ -108,6 +108,9 @@ func (k *RoCEPSN) Result() Result {
 		k.suspect(&f, gaps.lines...)
 	}
 	f.hold("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again))
+	if k.foreign() && k.bound != nil && k.bound.Upper() && k.capture.Railbed && len(k.capture.portsOf(func(t *Tap) bool { return t.NIC })) == 0 {
+		f.unclear = append(f.unclear, "no NIC was recorded: what was lost before these taps and sent again looks like sent once")
+	}
 	f.rests = true // that PSNs follow each other
 	if len(f.wrong) > 0 {
 		f.wrong = append(f.wrong, k.found.examples...)

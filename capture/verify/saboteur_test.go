@@ -168,6 +168,12 @@ var sabotages = []sabotage{
 	}},
 	{name: "counts missing", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) { c.counts = nil }},
 	{name: "comments of packets removed", do: func(c *tape, _ *Options, _ *rand.Rand) { c.strip() }},
+	{name: "comments of packets and taps removed", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+		c.strip()
+		for i := range c.counts {
+			c.counts[i].Comments = nil
+		}
+	}},
 	{name: "all comments removed", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
 		c.strip()
 		c.section.Comments = nil

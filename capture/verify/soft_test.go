@@ -438,6 +438,13 @@ func TestSpreadOfFlows(t *testing.T) {
 			judgeScene(t, s, NewPathSpread("leaf1", units.Ratio{}, c.options), c.want, c.says)
 		})
 	}
+	s := newScene(t)
+	for n := range 10 { // fewer than tell
+		from, to := &s.plan.Ranks[0], &s.plan.Ranks[2]
+		s.send(from.Node, from.NIC, tcp{src: netip.AddrPortFrom(from.Addr4, 7000), dst: netip.AddrPortFrom(to.Addr4, 7001), seq: uint32(n), payload: 100, flow: n})
+	}
+	s.now += 1_000_000
+	judgeScene(t, s, NewPathSpread("leaf1", units.Ratio{}, SpreadOptions{Flows: EveryPath}), unclear, "no flow has packets enough")
 }
 
 // TestTrimmedPacketsAreConserved: the head that leaves stands for the packet that

@@ -133,6 +133,8 @@ type Capture struct {
 	// counts are the packets that queues of kernel switches counted as dropped, by
 	// port; nil when nobody counted.
 	counts map[string]uint64
+	// interrupted is Options.Interrupted.
+	interrupted func(link string) bool
 	// foreignPlan says why the capture cannot be of the plan, "" where it can.
 	foreignPlan string
 	// bare says that Railbed's comments were removed from the section.
@@ -174,6 +176,9 @@ type Options struct {
 	// Drops are the packets that queues of kernel switches counted as dropped in that
 	// time, by port as "node:port". Nil where nobody counted.
 	Drops map[string]uint64
+	// Interrupted reports whether a link was down for a time. A kernel switch counts no packet for a port
+	// without carrier. Nil is no link.
+	Interrupted func(link string) bool
 }
 
 // Run reads a capture and returns a result for each check, in their order. A capture
@@ -186,7 +191,7 @@ func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result
 		return nil, Summary{}, fmt.Errorf("verify: %w", err)
 	}
 	c := &Capture{
-		Plan: o.Plan, keys: o.Keys, names: o.Taps, from: o.From, to: o.To, counts: o.Drops,
+		Plan: o.Plan, keys: o.Keys, names: o.Taps, from: o.From, to: o.To, counts: o.Drops, interrupted: o.Interrupted,
 		Railbed: reader.Section().Application == "railbed", Dilation: 1,
 	}
 	c.clocks = newClocks(c)

@@ -202,7 +202,7 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer in.Close()
-	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops}
+	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Interrupted: file.ChangesState}
 	options.From, options.To = e.span(file, "")
 	results, _, err := verify.Run(ctx, &countingReader{r: in, read: read}, options, packets...)
 	return results, err

@@ -273,6 +273,17 @@ func (t *Testbed) ChangesRate(link string) bool {
 	})
 }
 
+// ChangesState reports whether a step takes a link down.
+func (t *Testbed) ChangesState(link string) bool {
+	return slices.ContainsFunc(t.Steps, func(s Step) bool {
+		if s.Link == nil || s.Link.State == "" {
+			return false
+		}
+		pattern, _ := s.Link.Target()
+		return Match(pattern, link)
+	})
+}
+
 func (c *checker) link(at string, l *LinkChange) {
 	link, _ := l.Target()
 	if l.Where != "" {
