@@ -367,3 +367,14 @@ func enumerate(names []string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// union is both lists, each name once.
+func union(a, b []string) []string {
+	all := slices.Clone(a)
+	for _, name := range b {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}

@@ -25,6 +25,11 @@ type QueueDepth struct {
 	where   *Tap
 	when    int64
 	byQueue [8]int64
+	// nics is ofNICs for so many taps. Unless only NICs are selected, queues are those of switches.
+	nics bool
+	taps int
+	// undropped are the packets that were not dropped.
+	undropped uint64
 }
 
 // depthSub is the resolution of the histogram: 2^depthSub parts of each power of
@@ -42,13 +47,29 @@ func NewQueueDepth(s Selection, priority int, most, p99 *spec.Bound) *QueueDepth
 // Begin implements Check.
 func (k *QueueDepth) Begin(c *Capture) { k.begin(c) }
 
+// ofNICs reports whether only NICs are selected.
+func (k *QueueDepth) ofNICs() bool {
+	if n := len(k.capture.Taps); n != k.taps { // without a plan the taps say which ports there are
+		k.taps, k.nics = n, len(k.switchPorts()) == 0
+	}
+	return k.nics
+}
+
+// switchPorts are the selected ports of switches.
+func (k *QueueDepth) switchPorts() []string {
+	return k.capture.portsOf(func(t *Tap) bool { return !t.NIC && k.tap(t) })
+}
+
 // Packet implements Check.
 func (k *QueueDepth) Packet(p *Packet) { k.Event(p) }
 
 // Event implements Watcher.
 func (k *QueueDepth) Event(p *Packet) {
-	if p.Depth < 0 || p.control() || p.Verdict == "trim" || p.Direction == In || k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) || !k.of(p) {
+	if p.Depth < 0 || p.control() || p.Verdict == "trim" || p.Direction == In || k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) || !k.of(p) || p.Tap.NIC && !k.ofNICs() {
 		return
+	}
+	if p.Drop == "" {
+		k.undropped++
 	}
 	k.total++
 	k.counts[depthBucket(uint64(p.Depth))]++
@@ -98,15 +119,18 @@ func (k *QueueDepth) Result() Result {
 	} else {
 		r.Details = append(r.Details, fmt.Sprintf("the longest was at %s at %s", k.where.Name, clockTime(k.when)))
 	}
+	if k.total > 0 && k.undropped == 0 {
+		f.rests = true
+		f.unclear = append(f.unclear, "only dropped packets say how long the queue was")
+	}
 	for q, depth := range k.byQueue {
 		if depth > 0 {
 			r.Details = append(r.Details, fmt.Sprintf("priority %d: at most %s", q, units.Bytes(depth)))
 		}
 	}
 	r.Summary = fmt.Sprintf("at most %s waited; 99 of 100 packets found %s, half of them %s", units.Bytes(k.longest), units.Bytes(p99), units.Bytes(p50))
-	// Queues are those of switches, unless none is meant.
-	need := Need{Ports: k.capture.portsOf(func(t *Tap) bool { return !t.NIC && k.tap(t) }), Records: RecordsQueues, AnyOrder: true}
-	if len(need.Ports) == 0 {
+	need := Need{Ports: k.switchPorts(), Records: RecordsQueues, AnyOrder: true}
+	if k.ofNICs() {
 		need.Ports = k.ports()
 	}
 	k.capture.conclude(&r, need, f)

@@ -75,7 +75,7 @@ type window struct {
 	most    int    // packets
 	last    *chunk // that packets are added to
 	spare   []*chunk
-	exact   bool // times and ids tell packets apart, so that equal ones are one
+	exact   bool // times and ids tell all packets apart, so that equal ones are one
 	out     pcapng.Packet
 
 	sorted, repeated uint64
@@ -105,7 +105,7 @@ func (w *window) add(raw *pcapng.Packet) {
 	if w.len() > 0 && w.packets[at-1].Time > raw.Time {
 		at = w.front + sort.Search(w.len(), func(i int) bool { return w.packets[w.front+i].Time > raw.Time })
 	}
-	if w.exact {
+	if w.exact || raw.Has&pcapng.HasID != 0 {
 		for i := at - 1; i >= w.front && w.packets[i].Time == raw.Time; i-- {
 			if same(&w.packets[i].Packet, raw) {
 				w.repeated++

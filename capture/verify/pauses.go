@@ -86,7 +86,7 @@ func (k *Pauses) Packet(p *Packet) {
 		if p.Direction == Out && !p.Tap.NIC && !p.control() && p.Queue >= 0 && p.Queue < 8 && p.Due < k.obeyed[p.Tap.Index][p.Queue]-clockSlack {
 			k.disobeyed[p.Tap.Index]++
 		}
-	case p.Direction == Out && k.at(p.Tap):
+	case p.Direction == Out && (k.at(p.Tap) || k.inOrder(p.Tap)):
 		k.ask(p)
 	case p.Direction == In:
 		for q := range 8 {
@@ -144,6 +144,9 @@ func (k *Pauses) Result() Result {
 	var begun, frames uint64
 	var longest int64
 	for _, tap := range k.asked() {
+		if !k.at(tap) {
+			continue
+		}
 		a := &k.asking[tap.Index]
 		held := a.total(k.capture.End) / int64(k.capture.Dilation)
 		begun, frames, longest = begun+a.begun, frames+a.frames, max(longest, held)
@@ -154,8 +157,10 @@ func (k *Pauses) Result() Result {
 	f.hold("pauses", k.count, float64(begun), fmt.Sprint(begun))
 	f.holdEither("time paused", k.paused, float64(longest), time.Duration(longest).String())
 	f.absent = append(f.absent, k.judgeOrder()...)
+	need := Need{Ports: union(k.ports(), k.capture.portsOf(k.inOrder)), Records: RecordsQueues, Clocks: true}
 	for i, n := range k.disobeyed {
 		if n > 0 { // the frame that ended the pause may be missing
+			need.Ports = union(need.Ports, []string{k.capture.Taps[i].Name})
 			f.absent = append(f.absent, fmt.Sprintf("%s sent %d packets of a priority that was paused", k.capture.Taps[i].Name, n))
 		}
 	}
@@ -164,8 +169,13 @@ func (k *Pauses) Result() Result {
 	}
 	r.Measured["pauses"], r.Measured["frames"], r.Measured["longest-ms"] = float64(begun), float64(frames), float64(longest)/1e6
 	r.Summary = fmt.Sprintf("%d pauses by %d PFC frames; the port that asked for most asked for %v", begun, frames, time.Duration(longest))
-	k.capture.conclude(&r, Need{Ports: k.ports(), Records: RecordsQueues, Clocks: true}, f)
+	k.capture.conclude(&r, need, f)
 	return r
+}
+
+// inOrder reports whether a tap is of the list of ports that ask one after the other.
+func (k *Pauses) inOrder(tap *Tap) bool {
+	return slices.ContainsFunc(k.order, func(pattern string) bool { return (Selection{At: pattern}).tap(tap) })
 }
 
 // asked are the taps that asked for a pause, in the order of their first.

@@ -141,7 +141,7 @@ func (k *RankNIC) Result() Result {
 	r := Result{Name: "rank-nic " + k.roles.workload.Name, Measured: map[string]float64{}}
 	need, f := k.roles.need(k.capture), finding{}
 	// Without a plan the ranks' NICs are needed all the same: no tap says which ports there are.
-	need.Ports, need.AnyOrder = append(slices.DeleteFunc(need.Ports, func(name string) bool { return k.capture.tapNamed(name) != nil }), k.capture.portsOf(k.ofRanks)...), true
+	need.Ports, need.AnyOrder = union(k.capture.portsOf(k.ofRanks), need.Ports), true
 	var total, astray uint64
 	for where, count := range k.elsewhere {
 		verb := "received"

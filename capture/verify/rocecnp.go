@@ -175,8 +175,8 @@ func (k *RoCECNP) Result() Result {
 		"ecn-capable": float64(k.capable), "marked": float64(k.marked), "cnps": float64(k.cnps), "heard": float64(k.heard), "unheard": float64(k.unheard),
 		"waiting": float64(k.pending), "not-applicable": float64(dumb),
 	}
-	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets came with a mark: %d had a CNP within %v, %d had none, %d came to receivers that send none; %d CNPs",
-		k.marked, k.capable, k.heard, k.shown(), k.unheard, dumb, k.cnps)
+	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets came with a mark: %d had a CNP within %v, %d had none, %d waited for one at the end, %d came to receivers that send none; %d CNPs",
+		k.marked, k.capable, k.heard, k.shown(), k.unheard, k.pending, dumb, k.cnps)
 	k.capture.conclude(&r, k.need(), finding{absent: f.absent, unclear: append(f.unclear, unclear...)})
 	return r
 }

@@ -115,6 +115,15 @@ func (s *scene) lose(comment string) {
 	}
 }
 
+// nicOverruns has the emulated NIC of h0 drop a packet for want of room, and leaf1 tell how short its queue was.
+func nicOverruns(s *scene) {
+	id := s.packet("h0:eth0", true)
+	at := s.of(id, "h0:eth0", true)
+	s.remove(func(k sighting) bool { return k.id == id && k.time > at.time })
+	at.time, at.comment = at.time+10, "railbed verdict=drop reason=nic-overrun depth=261800"
+	s.insert(at)
+}
+
 // lostBy is a scene of which taps lost a packet each.
 func lostBy(of func(*scene), taps ...string) func(*scene) {
 	return func(s *scene) {
@@ -312,6 +321,9 @@ func TestFabricChecks(t *testing.T) {
 		{"trims of nobody", silence, trims, unclear, "no packet left a switch"},
 
 		{"paused in order", (*scene).chain, pauses(">= 2", ">= 500us", "spine1:*", "leaf1:*"), pass, ""},
+		{"paused in order by ports outside at", (*scene).chain, func(t *testing.T) Check {
+			return NewPauses(Selection{At: "leaf2:p0"}, 3, bounded(t, "== 0", spec.CountBound), nil, []string{"spine1:*", "leaf1:*"})
+		}, pass, "0 pauses"},
 		{"paused in another order", (*scene).chain, pauses("", "", "leaf1:*", "spine1:*"), fail, "before leaf1:* did"},
 		{"paused by somebody else", (*scene).chain, pauses("", "", "spine2:*"), fail, "spine2:* asked for no pause"},
 		{"paused for too long", (*scene).chain, pauses("", "<= 400us"), fail, "time paused: 512µs, want <= 400us"},
@@ -354,6 +366,10 @@ func TestFabricChecks(t *testing.T) {
 			return NewQueueDepth(Selection{}, 3, nil, bounded(t, "<= 30KB", spec.BytesBound))
 		}, unclear, "99 of 100 packets found"},
 		{"a long queue elsewhere", cut, depth(3, "<= 30KB"), pass, ""},
+		{"a NIC's queue", nicOverruns, depth(-1, "<= 30KB"), pass, ""},
+		{"drops alone at a NIC", nicOverruns, func(t *testing.T) Check {
+			return NewQueueDepth(Selection{At: "h0:*"}, -1, bounded(t, "<= 300KB", spec.BytesBound), nil)
+		}, unclear, "only dropped packets say"},
 		{"queues that nobody tells of", func(s *scene) {
 			s.change(func(k sighting) bool { return k.comment != "" }, func(k *sighting) { k.comment = "" })
 		}, depth(-1, "<= 1KB"), unclear, "no packet says"},
