@@ -21,7 +21,7 @@ type journeys struct {
 	base    int64
 	classes map[uint64]class // equal packets under way, by identity
 	drops   map[uint64]drops // records of drops that explain no packet yet
-	ahead   map[uint64]int   // packets that arrived before they left, if matched; else nil
+	ahead   map[uint64]early // packets that arrived before they left, if matched; else nil
 	// early are the packets that left in the capture's first moments. Others that arrive
 	// then may have left before it began.
 	early map[uint64]bool
@@ -54,6 +54,12 @@ type journey struct {
 	apart, over bool
 }
 
+// early is how many equal packets arrived and had not left, and when the latest did.
+type early struct {
+	count int
+	at    int64
+}
+
 // class is equal packets under way: the numbers of the first and the last, and how many
 // there were since none was under way.
 type class struct {
@@ -72,7 +78,7 @@ type drops struct {
 func newJourneys(c *Capture, ahead bool, mourn func(uint64, journey)) *journeys {
 	s := &journeys{capture: c, linger: lingers(c), base: 1, classes: map[uint64]class{}, drops: map[uint64]drops{}, reasons: map[string]uint64{}, mourn: mourn}
 	if ahead {
-		s.ahead, s.early = map[uint64]int{}, map[uint64]bool{}
+		s.ahead, s.early = map[uint64]early{}, map[uint64]bool{}
 	}
 	return s
 }
@@ -82,9 +88,18 @@ func (s *journeys) left() uint64 { return s.arrived + s.lost + s.underWay + s.un
 
 // start takes a packet that leaves. One that had arrived already is matched at once.
 func (s *journeys) start(j journey) (arrivedBefore bool) {
-	if len(s.ahead) > 0 && s.ahead[j.id] > 0 {
-		if s.ahead[j.id]--; s.ahead[j.id] == 0 {
+	// What arrived longer ago than stamps differ is no packet that leaves now: a copy, or one that was not seen to leave.
+	before, arrived := s.ahead[j.id]
+	if arrived && j.left-before.at > int64(stampSlack) {
+		s.strays += uint64(before.count)
+		delete(s.ahead, j.id)
+		arrived = false
+	}
+	if arrived {
+		if before.count--; before.count == 0 {
 			delete(s.ahead, j.id)
+		} else {
+			s.ahead[j.id] = before
 		}
 		s.acausal++
 		if !j.apart {
@@ -162,15 +177,15 @@ func (s *journeys) arrive(id uint64, now int64) (j journey, known bool) {
 			s.short = true
 			s.settle()
 		}
-		s.ahead[id]++
+		s.ahead[id] = early{s.ahead[id].count + 1, now}
 	}
 	return j, known && !j.apart
 }
 
 // settle counts what arrived and has not left.
 func (s *journeys) settle() {
-	for _, n := range s.ahead {
-		s.strays += uint64(n)
+	for _, of := range s.ahead {
+		s.strays += uint64(of.count)
 	}
 	clear(s.ahead)
 }

@@ -171,3 +171,25 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 		}
 	}
 }
+
+// Copies of equal datagrams that arrived before do not stand for those that a cut link drops.
+func TestOutageBehindCopies(t *testing.T) {
+	longest := bounded(t, "<= 20ms", spec.DurationBound)
+	s := softScene(t, softFile)
+	s.sightings, s.now = nil, start
+	src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
+	for n := range 100 {
+		s.now = start + int64(n)*1_000_000
+		s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000), dst: netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 17000), datagram: make([]byte, 100)})
+		arrived := s.of(s.ids, dst.Name+":eth0", false)
+		switch {
+		case n < 40:
+			arrived.time += 1000
+			s.insert(arrived)
+		case n < 70:
+			id := s.ids
+			s.remove(func(k sighting) bool { return k.id == id && k.tap == dst.Name+":eth0" })
+		}
+	}
+	judgeScene(t, s, NewOutage(Selection{}, longest), fail, "want <= 20ms")
+}
