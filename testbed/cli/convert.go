@@ -3,12 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"railbed/testbed/convert"
+	"railbed/testbed/input"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
@@ -187,7 +187,7 @@ func (a *app) printConversion(text []byte, left spec.Problems, flags conversionF
 		}
 	}
 	if flags.out != "" && failed == nil {
-		failed = os.WriteFile(flags.out, text, 0o644)
+		failed = input.WriteFile(flags.out, text, 0o644)
 	}
 	switch {
 	case a.output == "json":

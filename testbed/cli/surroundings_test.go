@@ -76,6 +76,7 @@ func TestFilesThatAreNone(t *testing.T) {
 		{"validate", fifo}, {"plan", fifo}, {"run", fifo}, {"up", fifo}, {"graph", fifo}, {"report", dir},
 		{"verify", fifo, "--mtu", "1500"}, {"verify", file, "--plan", fifo}, {"verify", file, "--testbed-file", fifo}, {"verify", file, "--mtu", "1500", "--keys", fifo},
 		{"verify", file, "--testbed-file", file, "--workload", fifo}, {"import", "containerlab", fifo}, {"export", "containerlab", fifo},
+		{"export", "containerlab", file, "--out", fifo}, {"export", "compose", file, "--out", dir},
 		{"verify", "/dev/zero", "--mtu", "1500"}, {"validate", "/dev/zero"}, {"verify", dir, "--mtu", "1500"},
 	}
 	for name, step := range names {
