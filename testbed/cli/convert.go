@@ -188,6 +188,9 @@ func (a *app) printConversion(text []byte, left spec.Problems, flags conversionF
 	}
 	if flags.out != "" && failed == nil {
 		failed = input.WriteFile(flags.out, text, 0o644)
+		if kind := (*input.KindError)(nil); errors.As(failed, &kind) {
+			failed = &exitError{Code: verdict.ExitUsage, Err: failed}
+		}
 	}
 	switch {
 	case a.output == "json":
