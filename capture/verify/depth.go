@@ -25,7 +25,8 @@ type QueueDepth struct {
 	where   *Tap
 	when    int64
 	byQueue [8]int64
-	// nics is ofNICs for so many taps. Unless only NICs are selected, queues are those of switches.
+	// nics caches the answer of ofNICs for the first taps of the capture. A selection that has ports of
+	// switches leaves NICs out.
 	nics bool
 	taps int
 	// undropped are the packets that were not dropped.

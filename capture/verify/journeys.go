@@ -19,9 +19,9 @@ type journeys struct {
 	under   []journey
 	front   int
 	base    int64
-	classes map[uint64]class // equal packets under way, by identity
-	drops   map[uint64]drops // records of drops that explain no packet yet
-	ahead   map[uint64]early // packets that arrived before they left, if matched; else nil
+	classes map[uint64]class     // equal packets under way, by identity
+	drops   map[uint64]drops     // records of drops that explain no packet yet
+	ahead   map[uint64]strangers // packets that arrived before they left, if matched; else nil
 	// early are the packets that left in the capture's first moments. Others that arrive
 	// then may have left before it began.
 	early map[uint64]bool
@@ -54,8 +54,8 @@ type journey struct {
 	apart, over bool
 }
 
-// early is how many equal packets arrived and had not left, and when the latest did.
-type early struct {
+// strangers are equal packets that arrived and were not seen to leave: how many, and when the latest arrived.
+type strangers struct {
 	count int
 	at    int64
 }
@@ -78,7 +78,7 @@ type drops struct {
 func newJourneys(c *Capture, ahead bool, mourn func(uint64, journey)) *journeys {
 	s := &journeys{capture: c, linger: lingers(c), base: 1, classes: map[uint64]class{}, drops: map[uint64]drops{}, reasons: map[string]uint64{}, mourn: mourn}
 	if ahead {
-		s.ahead, s.early = map[uint64]early{}, map[uint64]bool{}
+		s.ahead, s.early = map[uint64]strangers{}, map[uint64]bool{}
 	}
 	return s
 }
@@ -88,7 +88,8 @@ func (s *journeys) left() uint64 { return s.arrived + s.lost + s.underWay + s.un
 
 // start takes a packet that leaves. One that had arrived already is matched at once.
 func (s *journeys) start(j journey) (arrivedBefore bool) {
-	// What arrived longer ago than stamps differ is no packet that leaves now: a copy, or one that was not seen to leave.
+	// An arrival earlier by more than the clocks of two taps differ is not of this packet: it was a copy, or of a
+	// packet that no tap saw leave.
 	before, arrived := s.ahead[j.id]
 	if arrived && j.left-before.at > int64(stampSlack) {
 		s.strays += uint64(before.count)
@@ -177,7 +178,7 @@ func (s *journeys) arrive(id uint64, now int64) (j journey, known bool) {
 			s.short = true
 			s.settle()
 		}
-		s.ahead[id] = early{s.ahead[id].count + 1, now}
+		s.ahead[id] = strangers{s.ahead[id].count + 1, now}
 	}
 	return j, known && !j.apart
 }

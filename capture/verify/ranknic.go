@@ -140,7 +140,7 @@ func (k *RankNIC) port(tap *Tap) *portInfo {
 func (k *RankNIC) Result() Result {
 	r := Result{Name: "rank-nic " + k.roles.workload.Name, Measured: map[string]float64{}}
 	need, f := k.roles.need(k.capture), finding{}
-	// Without a plan the ranks' NICs are needed all the same: no tap says which ports there are.
+	// The check needs the ranks' NICs even if there is no plan that names them.
 	need.Ports, need.AnyOrder = union(k.capture.portsOf(k.ofRanks), need.Ports), true
 	var total, astray uint64
 	for where, count := range k.elsewhere {

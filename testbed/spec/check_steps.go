@@ -273,7 +273,7 @@ func (t *Testbed) ChangesRate(link string) bool {
 	})
 }
 
-// ChangesState reports whether a step takes a link down.
+// ChangesState reports whether a step takes a link down or up, so that the link is down for a time.
 func (t *Testbed) ChangesState(link string) bool {
 	return slices.ContainsFunc(t.Steps, func(s Step) bool {
 		if s.Link == nil || s.Link.State == "" {
