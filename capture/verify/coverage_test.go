@@ -91,6 +91,60 @@ func TestDropsOfEqualPackets(t *testing.T) {
 	}
 }
 
+// A copy of an equal packet does not stand for one whose drop is recorded, whether it
+// arrives before the drop or after it.
+func TestCopiesOfEqualPackets(t *testing.T) {
+	for _, after := range []int64{-1000, 1000} {
+		s := equalDatagrams(t, 40)
+		lost := s.ids - 30
+		drop := s.of(lost, "leaf1:p0", false)
+		s.remove(func(k sighting) bool { return k.id == lost && k.time > drop.time })
+		drop.tap, drop.out, drop.time, drop.comment = s.uplinks("leaf1")[0], true, drop.time+1_000_000, "railbed verdict=drop reason=loss depth=0 late=0ns"
+		s.ids++
+		again := s.of(lost-1, "h2:eth0", false)
+		again.id, again.time = s.ids, drop.time+after
+		s.insert(drop, again)
+		judgeScene(t, s, NewLossless(Selection{}, -1), fail, "40 packets left: 39 arrived, 1 were lost, 0 found no room in the emulated NIC, 0 were refused by their node, 0 were under way at the end; 1 arrived that had not left")
+	}
+}
+
+// A packet that is sent again is in order, where ids tell it from the lost one, and perhaps
+// where they do not.
+func TestOrderOfEqualPackets(t *testing.T) {
+	for _, c := range []struct {
+		kernel bool
+		share  string
+		want   verdict.Verdict
+		says   string
+	}{
+		{false, "== 0%", pass, "0 of 35 packets arrived out of order"},
+		{false, ">= 1%", fail, "0 of 35 packets arrived out of order"},
+		{true, "== 0%", unclear, "packets equal others, and so up to"},
+		{true, "<= 100%", pass, "0 of 35 packets arrived out of order"},
+	} {
+		s := equalDatagrams(t, 0)
+		src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
+		send := func(what byte) {
+			s.send(src.Name, "eth0", tcp{
+				src: netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000), dst: netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 7777), datagram: []byte{what},
+			})
+		}
+		for n := range byte(35) {
+			if send(n); n%7 == 3 {
+				id := s.ids
+				s.remove(func(k sighting) bool { return k.tap == "h2:eth0" && k.id == id })
+			}
+			if n%7 == 6 {
+				send(n - 3) // the one that was lost
+			}
+		}
+		if c.kernel {
+			s.plan.Switches[0].Soft = nil
+		}
+		judgeScene(t, s, NewReordering(Selection{}, bounded(t, c.share, spec.ShareBound)), c.want, c.says)
+	}
+}
+
 // Only the NIC of the destination is where a packet arrives, and it arrives once.
 func TestArrivals(t *testing.T) {
 	at := func(tap string) func(*scene) {

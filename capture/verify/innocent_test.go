@@ -104,10 +104,11 @@ func TestJourneysThroughSlowQueues(t *testing.T) {
 	}
 	const ms = int64(time.Millisecond)
 	j := newJourneys(&Capture{Plan: soft.plan, Dilation: 1}, false, nil)
+	packet := func(id, at int64) *Packet { return &Packet{ID: uint64(id), Length: int(id), Time: at} }
 	for id := range int64(31) {
-		j.start(journey{id: uint64(id), left: id * 100 * ms})
+		j.start(packet(id, id*100*ms), journey{})
 	}
-	if _, known := j.arrive(0, 3000*ms); !known || j.lost > 0 {
+	if _, known := j.arrive(packet(0, 3000*ms)); !known || j.lost > 0 {
 		t.Errorf("after 3 s of %v: known %t, %d lost", time.Duration(j.linger), known, j.lost)
 	}
 	j.finish(60_000 * ms)

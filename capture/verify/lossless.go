@@ -84,12 +84,12 @@ func (k *Lossless) Packet(p *Packet) {
 	case !p.Tap.NIC:
 	case p.Direction == Out:
 		if _, to := k.nodes[p.Flow.Dst.Addr()]; to {
-			k.travel.start(journey{id: p.Identity(), left: p.Time, apart: !k.ofPriority(p)})
+			k.travel.start(p, journey{apart: !k.ofPriority(p)})
 		}
 	case p.Direction != In:
 	case k.destination(p):
 		if _, from := k.nodes[p.Flow.Src.Addr()]; from {
-			k.travel.arrive(p.Identity(), p.Time)
+			k.travel.arrive(p)
 		}
 	case !p.Foreign && !p.Group:
 		k.astray++
@@ -100,22 +100,22 @@ func (k *Lossless) Packet(p *Packet) {
 func (k *Lossless) drop(p *Packet) {
 	switch p.Drop {
 	case nicOverrun:
-		if k.travel.forget(p.Identity()) {
+		if k.travel.forget(p) {
 			k.overrun++
 		}
 	case refused:
-		if k.travel.forget(p.Identity()) {
+		if k.travel.forget(p) {
 			k.refused++
 		}
 	default:
-		k.travel.note(p.Identity(), p.Tap.Name+" "+p.Drop)
+		k.travel.note(p)
 	}
 }
 
 // exemplify keeps the first packets that were lost as examples.
-func (k *Lossless) exemplify(id uint64, j journey) {
+func (k *Lossless) exemplify(j journey) {
 	if len(k.examples) < 5 {
-		k.examples = append(k.examples, fmt.Sprintf("packet %#x of %s: %s", id, clockTime(j.left), j.reason))
+		k.examples = append(k.examples, fmt.Sprintf("packet %#x of %s: %s", j.id, clockTime(j.left), j.reason))
 	}
 }
 

@@ -59,7 +59,7 @@ func (k *Outage) Packet(p *Packet) {
 			f.waits, f.since = true, p.Time
 		}
 		f.left = p.Time
-		if k.travel.start(journey{id: p.Identity(), left: p.Time}) {
+		if k.travel.start(p, journey{}) {
 			f.arrived++
 			f.waits = false
 		}
@@ -67,7 +67,7 @@ func (k *Outage) Packet(p *Packet) {
 		if !k.destination(p) {
 			return
 		}
-		if _, known := k.travel.arrive(p.Identity(), p.Time); known {
+		if _, known := k.travel.arrive(p); known {
 			f.arrived++
 			f.until(p.Time)
 			f.waits = false

@@ -19,11 +19,15 @@ type Reordering struct {
 	pairs  map[rdPair]*flowOrder
 
 	late uint64
+	// equal are arrivals that are late or not, as the packets that equal them.
+	equal uint64
 }
 
 // flowOrder is what is known of one flow.
 type flowOrder struct {
-	left, latest  uint64 // ordinals
+	left uint64 // ordinal
+	// latest and most bound the largest ordinal that arrived.
+	latest, most  uint64
 	arrived, late uint64
 }
 
@@ -47,21 +51,24 @@ func (k *Reordering) Packet(p *Packet) {
 	switch p.Direction {
 	case Out:
 		f.left++
-		k.travel.start(journey{id: p.Identity(), left: p.Time, ordinal: f.left})
+		k.travel.start(p, journey{ordinal: f.left})
 	case In:
 		if !k.destination(p) {
 			return
 		}
-		j, known := k.travel.arrive(p.Identity(), p.Time)
+		j, known := k.travel.arrive(p)
 		if !known {
 			return
 		}
 		f.arrived++
-		if j.ordinal < f.latest {
+		switch {
+		case j.latest < f.latest:
 			f.late++
 			k.late++
+		case j.earliest < f.most:
+			k.equal++
 		}
-		f.latest = max(f.latest, j.ordinal)
+		f.latest, f.most = max(f.latest, j.earliest), max(f.most, j.latest)
 	}
 }
 
@@ -110,6 +117,9 @@ func (k *Reordering) Result() Result {
 	} else {
 		share = float64(k.late) / float64(k.travel.arrived)
 		found.holdEither("packets out of order", k.share, share, percent(share))
+		if most := float64(k.late+k.equal) / float64(k.travel.arrived); k.share != nil && k.share.Holds(share) != k.share.Holds(most) {
+			found = finding{unclear: []string{fmt.Sprintf("%d packets equal others, and so up to %s may be out of order", k.equal, percent(most))}}
+		}
 	}
 	if k.travel.short {
 		found.unclear = append(found.unclear, "more packets at once than are remembered")

@@ -40,10 +40,10 @@ func (k *Trims) Begin(c *Capture) {
 func (k *Trims) Packet(p *Packet) {
 	switch {
 	case p.Drop != "":
-		k.travel.note(p.Identity(), p.Tap.Name+" "+p.Drop)
+		k.travel.note(p)
 	case p.Tap.NIC && p.Direction == In:
 		if p.Flow != nil && k.destination(p) {
-			k.travel.arrive(p.Identity(), p.Time)
+			k.travel.arrive(p)
 		}
 	case !k.at(p.Tap) || p.Direction != Out || p.Tap.NIC || p.IP == 0 || !k.of(p):
 	case p.Verdict == "trim":
@@ -59,7 +59,7 @@ func (k *Trims) cut(p *Packet) {
 	if len(k.where) < maxDetails*10 {
 		k.where[dropPlace{p.Tap.Index, p.Reason}]++
 	}
-	k.travel.start(journey{id: p.Identity(), left: p.Time})
+	k.travel.start(p, journey{})
 	if k.capture.Plan == nil {
 		return
 	}
