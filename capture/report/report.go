@@ -289,6 +289,8 @@ type Fidelity struct {
 	// HeldUp are sources of traffic that the host did not run when they should
 	// have sent.
 	HeldUp []HeldUp `json:"held_up,omitempty"`
+	// Overruns are ranks that lost packets because the host did not let them read.
+	Overruns []Overrun `json:"overruns,omitempty"`
 	// Timing is how exactly soft switches kept time; absent without them.
 	Timing *Timing `json:"timing,omitempty"`
 }
@@ -298,6 +300,14 @@ type HeldUp struct {
 	Traffic string  `json:"traffic"` // the step
 	Node    string  `json:"node"`
 	Share   float64 `json:"share"`
+}
+
+// Overrun is how many packets came to a rank of a workload that had no room for them.
+type Overrun struct {
+	Workload string `json:"workload"` // the step
+	Rank     int    `json:"rank"`
+	Node     string `json:"node"`
+	Packets  uint64 `json:"packets"`
 }
 
 // Undilated is something that keeps real time in a dilated run.

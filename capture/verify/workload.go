@@ -64,6 +64,8 @@ type Rank struct {
 	// QueuePairs are those of a rank of roce: what goes to its address and to others
 	// is not of the workload.
 	QueuePairs *QueuePairs `json:"queue_pairs,omitempty"`
+	// Overruns are packets that came to a rank of roce and that it had no room for.
+	Overruns uint64 `json:"overruns,omitempty"`
 	// Flows are the rank's outgoing flows, payload and replies. They are
 	// needed where ranks share an address; otherwise an empty list means
 	// every flow from Addr to another rank's service, or from the own one.

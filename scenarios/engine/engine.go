@@ -248,7 +248,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer done()
 	captures, captureErr := s.stopCaptures()
-	look.heldUp = s.sourcesHeldUp()
+	look.heldUp, look.overruns = s.sourcesHeldUp(), overruns(s.finished())
 	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, steps: line.report(), keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops(), clock: line.clock}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	for _, w := range r.evidence.workloads {

@@ -42,8 +42,10 @@ type sampler struct {
 	undilated []report.Undilated
 	// heldUp are the sources that had no CPU.
 	heldUp []report.HeldUp
-	read   func(context.Context) (observed, error)
-	cpu    *cpuMeter
+	// overruns are the ranks that had no CPU when packets came.
+	overruns []report.Overrun
+	read     func(context.Context) (observed, error)
+	cpu      *cpuMeter
 
 	stop    context.CancelFunc
 	done    chan struct{}
@@ -117,7 +119,7 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	s.sample(ctx)
 	f := &report.Fidelity{Links: s.rates(), Samples: s.samples, Timing: softTiming(s.plan, s.began, s.first, s.last)}
 	lateLinks(f.Links, s.plan, s.last)
-	f.Undilated, f.HeldUp = s.undilated, s.heldUp
+	f.Undilated, f.HeldUp, f.Overruns = s.undilated, s.heldUp, s.overruns
 	f.Pressure, f.PressureSource, f.Steal = s.cpu.finish()
 	judgeFidelity(f, captures)
 	return f
@@ -372,6 +374,9 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 			against(level(h.Share, heldUpOverloaded), "traffic %s: the host held %s up for %.0f%% of its time, in which it sent nothing (limit %.0f%%)",
 				h.Traffic, h.Node, h.Share*100, heldUpDegraded*100)
 		}
+	}
+	for _, o := range f.Overruns {
+		against(overloaded, "workload %s: rank %d at %s had no room for %d packets: the host did not let it read them", o.Workload, o.Rank, o.Node, o.Packets)
 	}
 	if f.Pressure > verify.PressureDegraded {
 		against(degraded, "tasks waited for a CPU in %.0f%% of the time (limit %.0f%%)", f.Pressure*100, verify.PressureDegraded*100)

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"railbed/capture/report"
+	"railbed/capture/verify"
 	"railbed/testbed/hosttest"
 )
 
@@ -17,6 +19,17 @@ func TestHeldUpSourcesByNumbers(t *testing.T) {
 		if f.Verdict != want || (want != report.Faithful) != strings.Contains(strings.Join(f.Reasons, "\n"), "traffic load: the host held h1 up for") {
 			t.Errorf("%v of the time: %s %q, want %s", share, f.Verdict, f.Reasons, want)
 		}
+	}
+}
+
+// A rank that had no room for packets, because the host did not let it read, makes others
+// send again: that is not what the fabric did.
+func TestOverrunsByNumbers(t *testing.T) {
+	over := finished{Workload: report.Workload{Name: "experts"}, traffic: verify.Workload{Ranks: []verify.Rank{{Rank: 0, Node: "h0"}, {Rank: 1, Node: "h1", Overruns: 40}}}}
+	f := &report.Fidelity{Overruns: overruns([]finished{over})}
+	judgeFidelity(f, nil)
+	if f.Verdict != report.Overloaded || !slices.Equal(f.Reasons, []string{"workload experts: rank 1 at h1 had no room for 40 packets: the host did not let it read them"}) {
+		t.Errorf("%s %q", f.Verdict, f.Reasons)
 	}
 }
 

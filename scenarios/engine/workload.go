@@ -212,12 +212,24 @@ func judgedRank(transport string, rank *worker.RankResult) verify.Rank {
 		Reported: &rank.Stream.Sent, Life: rank.Life,
 	}
 	if q := rank.QueuePairs; q != nil {
-		judged.QueuePairs = &verify.QueuePairs{First: q.First, Count: q.Count}
+		judged.QueuePairs, judged.Overruns = &verify.QueuePairs{First: q.First, Count: q.Count}, q.Overruns
 	}
 	for _, flow := range rank.Flows {
 		judged.Flows = append(judged.Flows, verify.FlowAddr{Src: flow.Local, Dst: flow.Remote})
 	}
 	return judged
+}
+
+// overruns are the ranks of all workloads that had no room for packets.
+func overruns(workloads []finished) (all []report.Overrun) {
+	for _, w := range workloads {
+		for _, rank := range w.traffic.Ranks {
+			if rank.Overruns > 0 {
+				all = append(all, report.Overrun{Workload: w.Name, Rank: rank.Rank, Node: rank.Node, Packets: rank.Overruns})
+			}
+		}
+	}
+	return all
 }
 
 // sweepChecks is how many operations of each size and mode are checked where a workload

@@ -101,6 +101,34 @@ func (c *cutting) seen() (all [][]byte) {
 	}
 }
 
+// What finds the ring full is counted.
+func TestOverruns(t *testing.T) {
+	if !hosttest.InNetns(t) {
+		return
+	}
+	c := newCutting(t, "127.0.0.1")
+	sent, came := 0, 0
+	for range 600 {
+		sent += c.message(16 * 1024)
+		if err := c.from.send(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		list, err := c.to.receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 0 {
+			break
+		}
+		came += len(list)
+	}
+	if lost := int(c.to.ring.lost()); lost == 0 || came == 0 || lost > sent-came {
+		t.Errorf("%d of %d packets came, and %d had no room", came, sent, lost)
+	}
+}
+
 // TestCut: packets of a message go as few, and arrive as they were: whole where the
 // kernel passes them on as they went, one by one where it cuts them, and then each of
 // them is a packet of RoCEv2 with the ICRC of its own header of IP. What was changed on

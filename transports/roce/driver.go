@@ -170,7 +170,7 @@ func (d *driver) region(rkey uint32) *queuepair.Region {
 func (d *driver) count() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := Counters{Counters: d.past, BadICRC: d.socket.badICRC.Load()}
+	all := Counters{Counters: d.past, BadICRC: d.socket.badICRC.Load(), Overruns: d.socket.ring.lost()}
 	for _, l := range d.lines {
 		all.Add(l.qp.Counters())
 	}

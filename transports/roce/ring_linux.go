@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -47,6 +48,9 @@ type ring struct {
 	used   int // of them
 	header datagram.Header
 	vector unix.Iovec
+	// overruns are packets that were lost because nobody had read those before them.
+	overruns atomic.Uint64
+	closing  sync.Mutex // against lost
 }
 
 // openRing opens a ring for packets of so many bytes to the address that the filter
@@ -143,7 +147,9 @@ func (r *ring) take() (data []byte, whole bool, err error) {
 			if data, err = r.receive(); data != nil || err != nil {
 				return data, true, err
 			}
-		case slot.Snaplen == slot.Len: // else the socket was full, too, and it is lost
+		case slot.Snaplen < slot.Len: // the socket was full, too
+			r.overruns.Add(1)
+		default:
 			// Only what has not been on a wire lacks its checksum.
 			return r.memory[at+uint32(slot.Net):][:slot.Len:slot.Len], status&unix.TP_STATUS_CSUMNOTREADY != 0, nil
 		}
@@ -185,6 +191,16 @@ func (r *ring) free() {
 	r.used = 0
 }
 
+// lost is how many packets found no room. Anyone may call it at any time.
+func (r *ring) lost() uint64 {
+	r.closing.Lock()
+	defer r.closing.Unlock()
+	if stats, err := unix.GetsockoptTpacketStats(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		r.overruns.Add(uint64(stats.Drops)) // reading resets them
+	}
+	return r.overruns.Load()
+}
+
 // forgive takes the error from the socket that it has since its interface was down:
 // until then a wait for it ends at once.
 func (r *ring) forgive() {
@@ -194,6 +210,9 @@ func (r *ring) forgive() {
 }
 
 func (r *ring) close() error {
+	r.lost()
+	r.closing.Lock()
+	defer r.closing.Unlock()
 	var errs []error
 	if r.memory != nil {
 		errs = append(errs, unix.Munmap(r.memory)) // before the socket that it is of

@@ -104,11 +104,11 @@ type Endpoint struct {
 	done   []transports.Completion // to be reported
 }
 
-// Counters are what an endpoint's queue pairs did, and how many packets came whose
-// ICRC was wrong.
+// Counters are what an endpoint's queue pairs did, how many packets came whose ICRC was
+// wrong, and how many found its memory full, because the host let it read too late.
 type Counters struct {
 	queuepair.Counters
-	BadICRC uint64
+	BadICRC, Overruns uint64
 }
 
 // stranger asks for a connection.

@@ -76,6 +76,7 @@ type QueuePairs struct {
 	CNPs     uint64 `json:"cnps"`   // that it sent
 	Slowed   uint64 `json:"slowed"` // CNPs that it got
 	BadICRC  uint64 `json:"bad_icrc"`
+	Overruns uint64 `json:"overruns"` // packets that came and that it had no room for: the host let it read too late
 }
 
 // RankResult is one rank's own account, to be compared with the packets.

@@ -61,7 +61,7 @@ func (e roceEndpoint) account(map[transports.Peer]int) *workerFinished {
 	return &workerFinished{
 		Stream: collective.Traffic{Sent: c.SentBytes, Received: c.ReceivedBytes},
 		QueuePairs: &QueuePairs{
-			First: uint32(first), Count: count, PathMTU: e.PathMTU(), Packets: c.Sent, Resent: c.Resent, Naks: c.Naks, RNRNaks: c.RNRNaks, Timeouts: c.Timeouts, CNPs: c.CNPsSent, Slowed: c.CNPsReceived, BadICRC: c.BadICRC,
+			First: uint32(first), Count: count, PathMTU: e.PathMTU(), Packets: c.Sent, Resent: c.Resent, Naks: c.Naks, RNRNaks: c.RNRNaks, Timeouts: c.Timeouts, CNPs: c.CNPsSent, Slowed: c.CNPsReceived, BadICRC: c.BadICRC, Overruns: c.Overruns,
 		},
 	}
 }
