@@ -407,12 +407,15 @@ func (k *Conservation) Result() Result {
 		}
 	}
 	var f finding
-	var forwarded, missing, odd uint64
+	var forwarded, missing, odd, counted uint64
 	for _, s := range k.switches {
 		s.reconcile()
 		s.judgeAll(&f, k.capture)
 		forwarded += s.forwarded
-		missing += s.missing - min(s.missing, s.trimmed)
+		untrimmed := s.missing - min(s.missing, s.trimmed)
+		missing += untrimmed
+		queues, _ := s.counted(k.capture)
+		counted += min(queues, untrimmed)
 		odd += s.extra + s.bare
 		r.Details = append(r.Details, s.line())
 	}
@@ -428,6 +431,9 @@ func (k *Conservation) Result() Result {
 	r.Measured["forwarded"], r.Measured["missing"], r.Measured["extra"] = float64(forwarded), float64(missing), float64(odd)
 	r.Summary = fmt.Sprintf("%d packets crossed %d switches, %d entered and never left, %d left without having entered or too often",
 		forwarded, len(k.switches), missing, odd)
+	if counted > 0 {
+		r.Summary += fmt.Sprintf("; queues of kernel switches counted %d of the missing as dropped", counted)
+	}
 	ports := k.capture.portsOf(func(t *Tap) bool { return !t.NIC && spec.Match(k.pattern, t.Node) })
 	k.capture.conclude(&r, Need{Ports: ports, AnyOrder: true}, f)
 	return r

@@ -239,6 +239,8 @@ func TestKernelSwitches(t *testing.T) {
 	judgeScene(t, gone, NewConservation("*"), unclear, "how many its queues dropped is not known")
 	gone.queues = none
 	judgeScene(t, gone, NewConservation("*"), fail, "1 packets entered and never left")
+	gone.queues = map[string]uint64{"leaf1:p1": 1}
+	judgeScene(t, gone, NewConservation("*"), pass, "queues of kernel switches counted 1 of the missing as dropped")
 }
 
 // What proves a bound is enough, wherever else nothing was recorded; what was lost there

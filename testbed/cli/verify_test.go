@@ -12,6 +12,7 @@ import (
 	"railbed/capture/verify"
 	"railbed/testbed/spec"
 	"railbed/testbed/verdict"
+	"railbed/transports/wire"
 )
 
 // writeCapture makes a capture of one frame of the given length at the first of some taps,
@@ -28,7 +29,8 @@ func writeCapture(t *testing.T, tap string, length int, comments ...string) stri
 			t.Fatal(err)
 		}
 	}
-	packet := pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: length}
+	packet := pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: length, Has: pcapng.HasFlags, Flags: pcapng.Outbound}
+	copy(packet.Data[12:], []byte{8, 0, 0x45, byte(wire.CE), 0, 46, 12: 10, 13: 0, 14: 0, 15: 1}) // of IPv4
 	for _, comment := range comments {
 		packet.Comments = append(packet.Comments, []byte(comment))
 	}
@@ -161,6 +163,7 @@ func TestVerifyKnowsTheChecksOfFiles(t *testing.T) {
 func TestVerifyNamedChecks(t *testing.T) {
 	whole := writeCapture(t, "leaf1:p0", 100)
 	dropped := writeCapture(t, "leaf1:p0", 2000, "railbed verdict=drop reason=tail depth=9000")
+	marked := writeCapture(t, "leaf1:p0", 100, "railbed verdict=mark reason=ecn depth=9000")
 	file := filepath.Join(t.TempDir(), "x.yaml")
 	workload := filepath.Join(t.TempDir(), "ar.json")
 	for name, text := range map[string]string{
@@ -180,6 +183,7 @@ func TestVerifyNamedChecks(t *testing.T) {
 		"none dropped":         {[]string{whole, "--check", none}, verdict.ExitInconclusive, "without a plan it is not known whether leaf1:p0 record drops"},
 		"one dropped":          {[]string{dropped, "--check", none}, verdict.ExitFail, "packets dropped: 1, want == 0"},
 		"as was wanted":        {[]string{dropped, "--check", some}, verdict.ExitPass, "1 packets were dropped for reason tail"},
+		"as time was":          {[]string{marked, "--check", `marks: {count: ">= 1"}`}, verdict.ExitPass, "note: marks rest on time"},
 		"two of them":          {[]string{dropped, "--check", some, "--check", none}, verdict.ExitFail, "FAIL"},
 		"only what is named":   {[]string{dropped, "--check", some}, verdict.ExitPass, "PASS"},
 		"beside the MTU":       {[]string{dropped, "--check", some, "--mtu", "1500"}, verdict.ExitFail, "over the MTU of 1500"},
