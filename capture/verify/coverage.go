@@ -287,24 +287,7 @@ func (c *Capture) softAt(tap *Tap) *plan.Switch {
 
 // numbered reports whether soft switches gave every packet its id. Kernel switches count
 // equal packets, and count on where one was lost.
-func (c *Capture) numbered() bool {
-	if c.Plan == nil || !c.Railbed {
-		return false
-	}
-	for _, sw := range c.Plan.Switches {
-		if sw.Soft == nil {
-			return false
-		}
-	}
-	for _, node := range c.Plan.Nodes {
-		for _, nic := range node.NICs {
-			if peer, _ := splitPort(nic.Peer); c.Plan.Switch(peer) == nil {
-				return false
-			}
-		}
-	}
-	return true
-}
+func (c *Capture) numbered() bool { return c.Railbed && c.Plan != nil && c.Plan.Soft() }
 
 // stripped says where comments were removed. They hold records of drops, without which
 // a dropped packet looks like one that was sent, and the testbed's plan and dilation.

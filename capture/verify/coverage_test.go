@@ -139,7 +139,7 @@ func TestOrderOfEqualPackets(t *testing.T) {
 			}
 		}
 		if c.kernel {
-			s.plan.Switches[0].Soft = nil
+			s.plan.Switches[0].Kind = spec.Router
 		}
 		judgeScene(t, s, NewReordering(Selection{}, bounded(t, c.share, spec.ShareBound)), c.want, c.says)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"railbed/capture/report"
@@ -139,19 +138,15 @@ func (s *sampler) rates() []report.LinkRate {
 	return rates
 }
 
-// drops are the packets that queues of kernel switches dropped, by port. Soft switches
-// record theirs.
+// drops are the packets that queues of a fabric of the kernel's dropped, of switches and
+// nodes, by port. Soft switches, and the NICs in front of them, record theirs.
 func (s *sampler) drops() map[string]uint64 {
 	drops := map[string]uint64{}
-	if s.plan == nil {
+	if s.plan == nil || s.plan.Soft() {
 		return drops
 	}
 	for i := range s.meters {
-		m := &s.meters[i]
-		node, _, _ := strings.Cut(m.rate.From, ":")
-		if sw := s.plan.Switch(node); sw != nil && sw.Soft == nil {
-			drops[m.rate.From] += m.rate.Dropped
-		}
+		drops[s.meters[i].rate.From] += s.meters[i].rate.Dropped
 	}
 	return drops
 }

@@ -15,6 +15,7 @@ import (
 	"railbed/fabric"
 	"railbed/fabric/kernel"
 	"railbed/testbed/plan"
+	"railbed/testbed/spec"
 )
 
 // state is a link h0--s0 of 1 Gbit/s whose first direction has sent bytes and
@@ -158,13 +159,14 @@ func TestSamplerSlowsDownWhereLookingIsDear(t *testing.T) {
 func TestDropsAreCountedBySender(t *testing.T) {
 	before, after := state(0, 0), state(10, 0)
 	before.BToA.Shaper.Drops, after.BToA.Shaper.Drops = 3, 10
-	for soft, want := range map[*plan.SoftSwitch]uint64{nil: 7, {}: 0} { // soft switches record theirs
-		s := &sampler{plan: &plan.Plan{Switches: []plan.Switch{{Name: "s0", Soft: soft}}}}
+	before.AToB.Shaper.Drops, after.AToB.Shaper.Drops = 1, 8
+	for kind, want := range map[string]uint64{spec.Bridge: 7, spec.Soft: 0} { // soft switches record theirs, and those of NICs
+		s := &sampler{plan: &plan.Plan{Switches: []plan.Switch{{Name: "s0", Kind: kind}}}}
 		s.add(time.Unix(1, 0), 0, []fabric.LinkState{before})
 		s.add(time.Unix(2, 0), 0, []fabric.LinkState{after})
 		drops := s.drops()
-		if port := s.meters[1].rate.From; drops[port] != want || len(drops) > 1 {
-			t.Errorf("drops %v, want %d of %s", drops, want, port)
+		if nic, port := s.meters[0].rate.From, s.meters[1].rate.From; drops[port] != want || drops[nic] != want {
+			t.Errorf("drops %v, want %d of %s and %s", drops, want, nic, port)
 		}
 	}
 }
