@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"railbed/fabric/softswitch"
+	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 )
 
@@ -36,10 +37,13 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 		l.queueDepth(path, c.QueueDepth)
 	case c.Lossless != nil:
 		l.ends(path, c.Lossless.From, c.Lossless.To)
+		l.lossless(path, l.crossed(c.Lossless.From, c.Lossless.To), "")
 	case c.Reordering != nil:
 		l.ends(path, c.Reordering.From, c.Reordering.To)
+		l.reordering(path+".share", c.Reordering)
 	case c.Outage != nil:
 		l.ends(path, c.Outage.From, c.Outage.To)
+		l.datagrams(path)
 	case c.RailLocal != "":
 		between := l.which(func(p *port) bool {
 			link := l.plan.Link(p.at.Link)
@@ -111,10 +115,22 @@ func (l *prover) marks(path string, k *spec.MarksCheck) {
 func (l *prover) drops(path string, k *spec.DropsCheck) {
 	at := l.which(func(p *port) bool { return p.matches(k.At) })
 	l.seen(path, at, limits(k.Count, spec.CountBound))
-	if !l.plan.Soft() || k.Reason == "" || k.Reason == softswitch.Refused.String() || !demands(k.Count, spec.CountBound) {
+	if l.plan.Soft() && none(k.Count, spec.CountBound) {
+		crossed := l.crossed(k.From, k.To)
+		elsewhere := func(p *port) bool { return !slices.Contains(crossed, p) }
+		l.lossless(path+".count", slices.DeleteFunc(at, elsewhere), k.Reason)
+	}
+	if !demands(k.Count, spec.CountBound) {
 		return
 	}
-	if !l.can(at, func(f softswitch.Foreseen) bool {
+	if !l.plan.Soft() {
+		if k.Reason != "" || k.From != "" || k.To != "" {
+			l.never(path, "want soft switches, or neither reason, from nor to",
+				"queues of the kernel count drops without their reasons and flows")
+		}
+		return
+	}
+	if k.Reason == "" || k.Reason == softswitch.Refused.String() || l.can(at, func(f softswitch.Foreseen) bool {
 		for why := range f.Drops {
 			if why.String() == k.Reason {
 				return true
@@ -122,7 +138,33 @@ func (l *prover) drops(path string, k *spec.DropsCheck) {
 		}
 		return false
 	}) {
+		return
+	}
+	if k.Reason == softswitch.LinkDown.String() { // commands can take links down, too
+		l.hardly(path+".reason", "want a step with link: {state: down}, or flap of a link",
+			"no step takes a link there down")
+	} else {
 		l.never(path+".reason", "want another reason, or settings of switches and links by which it happens", "no port there can drop a packet for reason %s", k.Reason)
+	}
+}
+
+// reordering holds that packets can overtake others, or that no setting makes them do so.
+func (l *prover) reordering(path string, k *spec.ReorderingCheck) {
+	reorders := func(_ *port, now plan.Direction) bool { return !now.Reorder.IsZero() }
+	if none(k.Share, spec.ShareBound) {
+		l.disturbed(path, l.crossed(k.From, k.To), reorders, "reorders",
+			"want a link without reorder, or a check of other packets")
+	}
+	changes := slices.ContainsFunc(l.file.Steps, func(s spec.Step) bool { return s.Link != nil })
+	if !demands(k.Share, spec.ShareBound) || !l.plan.Soft() || l.programs || changes || len(l.over("rd")) > 0 {
+		return
+	}
+	if !l.can(l.ports, trimming) && !slices.ContainsFunc(l.ports, func(p *port) bool {
+		return p.sw != nil && !slices.Contains([]string{spec.Flow, spec.Polarised}, p.sw.Soft.LoadBalance) ||
+			slices.ContainsFunc(l.settings(p), func(now plan.Direction) bool { return reorders(p, now) })
+	}) {
+		l.hardly(path, "want reorder of a link, or load-balance: spray",
+			"packets of a flow take one path, on which none overtakes another")
 	}
 }
 

@@ -2,15 +2,17 @@
 // prove, before anything runs.
 //
 // It looks at the file and the plan alone. A check that can never pass is an error; one that
-// probably ends INCONCLUSIVE is a warning.
+// will probably not pass is a warning.
 package proof
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"railbed/fabric/softswitch"
+	"railbed/fabric/units"
 	"railbed/testbed/plan"
 	"railbed/testbed/spec"
 )
@@ -25,6 +27,8 @@ type port struct {
 }
 
 func (p *port) String() string { return p.node + ":" + p.name }
+
+func (p *port) end() plan.End { return plan.End{Node: p.node, Port: p.name} }
 
 // prover is one look at a file.
 type prover struct {
@@ -157,31 +161,117 @@ func demands(text string, kind spec.BoundKind) bool {
 	return text != "" && err == nil && !b.Holds(0)
 }
 
+// none reports whether a bound holds of nothing alone, as "== 0" does.
+func none(text string, kind spec.BoundKind) bool {
+	b, err := spec.ParseBound(text, kind)
+	return text != "" && err == nil && b.Upper() && b.Limit == 0
+}
+
 // limits reports whether a bound holds of nothing, so that what was not seen matters.
 func limits(text string, kind spec.BoundKind) bool {
 	b, err := spec.ParseBound(text, kind)
 	return text != "" && err == nil && b.Holds(0)
 }
 
-// foreseen are the reasons for which a port can do something, over all settings that steps give
-// its link.
-func (l *prover) foreseen(p *port) []softswitch.Foreseen {
+// settings are what the link does to what a port sends: at first, and after each step that
+// changes it. Without a link there are none.
+func (l *prover) settings(p *port) (all []plan.Direction) {
 	link := l.plan.Link(p.at.Link)
 	if link == nil {
 		return nil
 	}
-	end, now, words := plan.End{Node: p.node, Port: p.name}, link.AToB, "a-to-b"
-	if end == link.B {
+	now, words := link.AToB, "a-to-b"
+	if p.end() == link.B {
 		now, words = link.BToA, "b-to-a"
 	}
-	found := []softswitch.Foreseen{softswitch.Foresee(l.plan, end, now)}
+	all = append(all, now)
 	for _, step := range l.file.Steps {
-		if step.Link == nil || step.Link.Set == nil {
+		if step.Link == nil {
 			continue
 		}
-		if name, direction := step.Link.Target(); spec.Match(name, link.Name) && (direction == "" || direction == words) {
-			found = append(found, softswitch.Foresee(l.plan, end, now.Change(link.MTU, *step.Link.Set)))
+		name, direction := step.Link.Target()
+		if !spec.Match(name, link.Name) || direction != "" && direction != words {
+			continue
 		}
+		if step.Link.Set != nil {
+			now = now.Change(link.MTU, *step.Link.Set)
+		}
+		made := now
+		if direction != "" && step.Link.State == "down" {
+			made.Loss = units.Ratio{Num: 1, Den: 1} // as Fabric.SetDirectionState does
+		}
+		all = append(all, made)
+	}
+	return all
+}
+
+// foresee are the reasons for which a port can do something under a setting of its link.
+func (l *prover) foresee(p *port, now plan.Direction) softswitch.Foreseen {
+	can := softswitch.Foresee(l.plan, p.end(), now)
+	if now.Flap.Every == 0 && !l.file.TakesDown(p.at.Link) {
+		delete(can.Drops, softswitch.LinkDown)
+	}
+	return can
+}
+
+// foreseen are the reasons for which a port can do something, over all settings that steps give
+// its link.
+func (l *prover) foreseen(p *port) (found []softswitch.Foreseen) {
+	for _, now := range l.settings(p) {
+		found = append(found, l.foresee(p, now))
 	}
 	return found
+}
+
+// crossed are the ports that send what crosses from one group of nodes to another. A port of a link
+// between switches counts only where the groups are all nodes: which flows cross the link is not known.
+func (l *prover) crossed(from, to string) []*port {
+	from, to = cmp.Or(from, "*"), cmp.Or(to, "*")
+	others := func(pattern, node string) bool {
+		return slices.ContainsFunc(l.plan.Nodes, func(n plan.Node) bool {
+			return n.Name != node && spec.Match(pattern, n.Name)
+		})
+	}
+	return l.which(func(p *port) bool {
+		peer, _, _ := strings.Cut(p.at.Peer, ":")
+		switch {
+		case p.nic:
+			return spec.Match(from, p.node) && others(to, p.node)
+		case l.plan.Switch(peer) == nil:
+			return spec.Match(to, peer) && others(from, peer)
+		}
+		return from == "*" && to == "*"
+	})
+}
+
+// disturbed warns of a check that wants nothing of what a setting of a link does.
+func (l *prover) disturbed(
+	path string, ports []*port, by func(*port, plan.Direction) bool, does, want string,
+) {
+	for _, p := range ports {
+		// Of several settings the last one counts: an earlier one may hold while nothing is sent.
+		if all := l.settings(p); len(all) > 0 && by(p, all[len(all)-1]) {
+			l.hardly(path, want, "%s %s packets that %s sends, by its settings", p.at.Link, does, p)
+			return
+		}
+	}
+}
+
+// lossReasons are the reasons of drops that follow from settings of links alone.
+var lossReasons = []softswitch.Reason{softswitch.Loss, softswitch.Burst, softswitch.Nth, softswitch.LinkDown}
+
+// lossless warns of a check that wants no loss for a reason, where a link loses packets by its
+// settings. An empty reason is any.
+func (l *prover) lossless(path string, ports []*port, reason string) {
+	l.disturbed(path, ports, func(p *port, now plan.Direction) bool {
+		drops := l.foresee(p, now).Drops
+		// After all of a link is down, packets may take another path.
+		if now.Flap.Every == 0 {
+			delete(drops, softswitch.LinkDown)
+		}
+		return slices.ContainsFunc(lossReasons, func(why softswitch.Reason) bool {
+			_, can := drops[why]
+			return can && (reason == "" || reason == why.String())
+		})
+	}, "loses", "want a link that loses nothing, or a check of other packets")
 }

@@ -33,6 +33,12 @@ const (
 	opened  = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: rd, rd: {encrypt: true, key-log: true}}"
 )
 
+// lossy is file with a setting of the direction from leaf1 to spine2.
+func lossy(settings, link, check string) string {
+	links := "{mtu: 1500}, leaf1--spine2: {a-to-b: {" + link + "}}"
+	return strings.Replace(file(settings, check, all, sends), "{mtu: 1500}", links, 1)
+}
+
 func look(t *testing.T, text string) (never, hardly string) {
 	t.Helper()
 	testbed, err := spec.Decode("f", []byte(text))
@@ -100,6 +106,36 @@ func TestLook(t *testing.T) {
 		"encrypted without keys":         {file(soft, "that: every rd message is placed exactly once", whole, sealed), "f:7:19: all reliable datagrams are encrypted, and no step writes keys", ""},
 		"encrypted and cut":              {file(soft, "that: every rd message is placed exactly once", all, opened), "f:7:19: encrypted datagrams are read whole, and the capture at f:4:3 keeps 576B of each; want snaplen: 1514B there", ""},
 		"encrypted with keys":            {file(soft, "that: every rd message is placed exactly once", whole, opened), "", ""},
+		"lossless over a loss":           {lossy(soft, "loss: 1%", "lossless: {}"), "", "f:7:13: leaf1--spine2 loses packets that leaf1:p3 sends, by its settings; want a link that loses nothing"},
+		"lossless over a kernel's loss":  {lossy("kind: router", "loss: 1%", "lossless: {}"), "", "f:7:13: leaf1--spine2 loses packets"},
+		"lossless over bursts":           {lossy(soft, "gilbert-elliott: {enter: 1%, leave: 10%}", "lossless: {}"), "", "f:7:13: leaf1--spine2 loses packets"},
+		"lossless over a list":           {lossy(soft, "drop-list: [3]", "lossless: {}"), "", "f:7:13: leaf1--spine2 loses packets"},
+		"lossless over a flap":           {lossy(soft, "flap: {every: 100ms, for: 10ms}", "lossless: {}"), "", "f:7:13: leaf1--spine2 loses packets"},
+		"lossless beside a loss":         {lossy(soft, "loss: 1%", "lossless: {from: h0}"), "", ""},
+		"lossless over a later loss":     {file(soft, "lossless: {to: h3}", all, sends, "link: {where: 'h3--*', set: {loss: 1%}, for: 1s}"), "", "f:8:13: h3--leaf2 loses packets that leaf2:p1 sends"},
+		"lossless from elsewhere":        {file(soft, "lossless: {from: h1, to: h0}", all, sends, "link: {where: 'h3--*', set: {loss: 1%}}"), "", ""},
+		"lossless after a loss":          {file(soft, "lossless: {}", "link: {where: 'h3--*', set: {loss: 1%}}", "link: {where: 'h3--*', set: {loss: 0%}}", all, sends), "", ""},
+		"lossless over a cut":            {file(soft, "lossless: {}", all, sends, "link: {where: 'h3--* a-to-b', state: down}"), "", "f:8:13: h3--leaf2 loses packets that h3:eth0 sends"},
+		"lossless around a link":         {file(soft, "lossless: {}", all, sends, "link: {where: leaf1--spine1, state: down}"), "", ""},
+		"no drops of a loss":             {lossy(soft, "loss: 1%", "drops: {at: switches, count: '== 0'}"), "", "f:7:42: leaf1--spine2 loses packets"},
+		"no drops at others":             {lossy(soft, "loss: 1%", "drops: {at: 'spine*', count: '== 0'}"), "", ""},
+		"no drops for others":            {lossy(soft, "loss: 1%", "drops: {reason: tail, count: '== 0'}"), "", ""},
+		"few drops of a loss":            {lossy(soft, "loss: 1%", "drops: {count: '<= 100'}"), "", ""},
+		"drops of no cut link":           {file(soft, "drops: {reason: link-down, count: '>= 1'}", all, sends), "", "f:7:29: no step takes a link there down; want a step with link: {state: down}"},
+		"drops of another cut link":      {file(soft, "drops: {at: leaf2, reason: link-down, count: '>= 1'}", all, sends, "link: {where: h0--leaf1, state: down}"), "", "f:8:40: no step takes a link there down"},
+		"drops of a cut link":            {file(soft, "drops: {reason: link-down, count: '>= 1'}", all, sends, "link: {where: h0--leaf1, state: down}"), "", ""},
+		"drops of a flap":                {lossy(soft, "flap: {every: 100ms, for: 10ms}", "drops: {at: leaf1, reason: link-down, count: '>= 1'}"), "", ""},
+		"drops of a cut direction":       {file(soft, "drops: {at: h0, reason: loss, count: '>= 1'}", all, sends, "link: {where: h0--leaf1 a-to-b, state: down}"), "", ""},
+		"drops of the other direction":   {file(soft, "drops: {at: h0, reason: loss, count: '>= 1'}", all, sends, "link: {where: h0--leaf1 b-to-a, state: down}"), "f:8:37: no port there can drop a packet for reason loss", ""},
+		"reasons of routers":             {lossy("kind: router", "loss: 1%", "drops: {reason: loss, count: '>= 1'}"), "f:7:13: queues of the kernel count drops without their reasons and flows", ""},
+		"drops of routers":               {lossy("kind: router", "loss: 1%", "drops: {count: '>= 1'}"), "", ""},
+		"order over a reordering link":   {lossy(soft, "reorder: 1%", "reordering: {share: '== 0%'}"), "", "f:7:33: leaf1--spine2 reorders packets that leaf1:p3 sends"},
+		"order that nothing breaks":      {file(soft, "reordering: {share: '>= 1%'}", all, sends), "", "f:7:33: packets of a flow take one path"},
+		"order of a spray":               {file(soft+", load-balance: spray", "reordering: {share: '>= 1%'}", all, sends), "", ""},
+		"order of a reordering link":     {lossy(soft, "reorder: 1%", "reordering: {share: '>= 1%'}"), "", ""},
+		"an outage of no datagrams":      {file(soft, "outage: {longest: '<= 1s'}", all, overTCP), "f:7:13: outage is of datagrams, and no step sends any", ""},
+		"an outage of datagrams":         {file(soft, "outage: {longest: '<= 1s'}", all, overRD), "", ""},
+		"nothing again over a loss":      {file(soft, "roce: {rule: psn, again: '== 0'}", all, roce, "link: {where: 'h3--*', set: {drop-every: 9}}"), "", "f:8:38: h3--leaf2 loses packets that h3:eth0 sends"},
 		"a capture behind":               {file(soft, "rank-nic: w", overTCP, all), "f:7:23: workload w of step 1 has ended before the capture at f:5:3 begins", ""},
 		"a capture in the middle":        {file(soft, "rank-nic: w", "workload: {name: w, kind: all-reduce, size: 64KiB, background: true}", all), "", "f:7:23: workload w begins before the capture at f:5:3"},
 	} {

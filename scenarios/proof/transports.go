@@ -49,6 +49,15 @@ func (l *prover) speaks(path, transport string) {
 	}
 }
 
+// datagrams holds that some step sends datagrams. Programs may.
+func (l *prover) datagrams(path string) {
+	sends := func(s spec.Step) bool { return s.Traffic != nil && s.Traffic.Pause == nil }
+	if len(l.over("tcp")) == len(l.carriers()) && !slices.ContainsFunc(l.file.Steps, sends) {
+		l.neverUnlessPrograms(path, "want a step of traffic, or transport: rd",
+			"%s is of datagrams, and no step sends any", key(path))
+	}
+}
+
 // encrypted holds that reliable datagrams can be read.
 func (l *prover) encrypted(path string) {
 	all := l.over("rd")
@@ -112,6 +121,10 @@ func (l *prover) roce(path string, k *spec.RoCECheck) {
 			l.neverUnlessPrograms(path+".rule", "want roce: {congestion: dcqcn} of a step", "no step over roce answers marks")
 		} else if !l.can(l.ports, func(f softswitch.Foreseen) bool { return len(f.Marks) > 0 }) {
 			l.neverUnlessPrograms(path+".rule", "want fabric: {switch: {ecn: true}} of soft switches", "no switch can mark a packet")
+		}
+	case spec.RoCERulePSN:
+		if none(k.Again, spec.CountBound) {
+			l.lossless(path+".again", l.crossed("", ""), "")
 		}
 	case spec.RoCERuleICRC:
 		l.icrc(path, steps)

@@ -284,6 +284,17 @@ func (t *Testbed) ChangesState(link string) bool {
 	})
 }
 
+// TakesDown reports whether a step takes all of a link down.
+func (t *Testbed) TakesDown(link string) bool {
+	return slices.ContainsFunc(t.Steps, func(s Step) bool {
+		if s.Link == nil || s.Link.State != "down" {
+			return false
+		}
+		pattern, direction := s.Link.Target()
+		return direction == "" && Match(pattern, link)
+	})
+}
+
 func (c *checker) link(at string, l *LinkChange) {
 	link, _ := l.Target()
 	if l.Where != "" {
