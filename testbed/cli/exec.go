@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 
 	"railbed/capture"
 	"railbed/testbed"
+	"railbed/testbed/input"
 	"railbed/testbed/supervisor"
 	"railbed/testbed/verdict"
 )
@@ -323,16 +323,17 @@ func (l *lateFile) Write(p []byte) (int, error) {
 	return l.file.Write(p)
 }
 
-func (l *lateFile) open() (err error) {
-	l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		l.file, err = os.Create(l.path)
-		return err
-	}
+func (l *lateFile) open() error {
+	uid, gid := testbed.InvokingUser()
+	file, made, err := input.Create(l.path, 0, 0o644, uid)
 	if err != nil {
 		return err
 	}
-	return l.file.Chown(testbed.InvokingUser())
+	l.file = file
+	if made {
+		err = file.Chown(uid, gid)
+	}
+	return err
 }
 
 // Close closes the file, if there is one.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -49,12 +50,59 @@ func WriteFile(path string, text []byte, perm fs.FileMode) error {
 		return &KindError{Path: path, Kind: kindOf(info.Mode())}
 	}
 	// What takes the name's place in between has no reader, and does not make the open wait.
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, perm)
+	file, _, err := Create(path, syscall.O_NONBLOCK, perm)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(text)
 	return errors.Join(err, file.Close())
+}
+
+// Create opens a file for writing, with more flags of open(2), and empties it. It reports whether
+// the file is new. In a directory that everybody can write to, as /tmp, it follows no symbolic
+// link, and an existing file must be of this user or of the owners and have no other name: another
+// user could have put it there.
+func Create(path string, flags int, perm fs.FileMode, owners ...int) (file *os.File, made bool, err error) {
+	flags |= os.O_WRONLY
+	file, err = os.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, perm)
+	if !errors.Is(err, fs.ErrExist) {
+		return file, err == nil, err
+	}
+	dir := filepath.Dir(path)
+	above, err := os.Stat(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	if above.Mode().Perm()&0o002 == 0 {
+		file, err = os.OpenFile(path, flags|os.O_CREATE|os.O_TRUNC, perm)
+		return file, false, err
+	}
+	refused := func(what string) error {
+		return fmt.Errorf("%s %s in %s, where everybody can put files; want another name or directory", path, what, dir)
+	}
+	file, err = os.OpenFile(path, flags|syscall.O_NOFOLLOW, perm)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, false, refused("is a symbolic link")
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		stat := info.Sys().(*syscall.Stat_t)
+		switch owners = append(owners, os.Geteuid()); {
+		case !slices.Contains(owners, int(stat.Uid)):
+			err = refused(fmt.Sprintf("belongs to user %d", stat.Uid))
+		case stat.Nlink > 1:
+			err = refused(fmt.Sprintf("has %d names", stat.Nlink))
+		case info.Mode().IsRegular():
+			err = file.Truncate(0)
+		}
+	}
+	if err != nil {
+		return nil, false, errors.Join(err, file.Close())
+	}
+	return file, false, nil
 }
 
 // inherited reports whether a name is of a descriptor of this process.

@@ -55,3 +55,57 @@ func TestReadFileIsBounded(t *testing.T) {
 		t.Errorf("5 bytes, at most 4: %v", err)
 	}
 }
+
+// TestCreateInSharedDirectories: what another user put into a directory that everybody can write to
+// is refused and stays as it is.
+func TestCreateInSharedDirectories(t *testing.T) {
+	dir := t.TempDir()
+	victim, shared := filepath.Join(dir, "victim"), filepath.Join(dir, "shared")
+	link, name, foreign := filepath.Join(shared, "link"), filepath.Join(shared, "name"), filepath.Join(shared, "foreign")
+	for _, err := range []error{
+		os.WriteFile(victim, []byte("precious"), 0o644), os.Mkdir(shared, 0o700), os.Symlink(victim, link),
+		os.Link(victim, name), os.WriteFile(foreign, []byte("precious"), 0o666),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := map[string]string{link: "is a symbolic link", name: "has 2 names"}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(foreign, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+		refused[foreign] = "belongs to user 65534"
+	}
+	for _, mode := range []os.FileMode{0o777, 0o777 | os.ModeSticky} {
+		if err := os.Chmod(shared, mode); err != nil {
+			t.Fatal(err)
+		}
+		for path, why := range refused {
+			if err := WriteFile(path, []byte("new"), 0o644); err == nil || !strings.Contains(err.Error(), why) {
+				t.Errorf("%v: write %s: %v, want that it %s", mode, filepath.Base(path), err, why)
+			}
+			if text, err := os.ReadFile(path); err != nil || string(text) != "precious" {
+				t.Errorf("%v: %s has %q, %v", mode, filepath.Base(path), text, err)
+			}
+		}
+		own := filepath.Join(shared, "own")
+		for _, text := range []string{"longer", "new"} {
+			if err := WriteFile(own, []byte(text), 0o644); err != nil {
+				t.Error(err)
+			}
+			if got, err := os.ReadFile(own); err != nil || string(got) != text {
+				t.Errorf("%v: own file has %q, %v; want %q", mode, got, err, text)
+			}
+		}
+	}
+	if err := os.Chmod(shared, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(link, []byte("new"), 0o644); err != nil {
+		t.Errorf("a link in a directory of one's own: %v", err)
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "new" {
+		t.Errorf("it leads to %q, %v", text, err)
+	}
+}
