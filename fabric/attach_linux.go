@@ -256,7 +256,8 @@ func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) 
 	interfaces[a.Interface().Name] = name
 	main := a.free(a.main(interfaces), name, links, routes)
 	if !there {
-		if err := refuseTaken(main, links, routes, interfaces); err != nil {
+		err := errors.Join(refuseTaken(main, links, routes, interfaces), a.refuseAddresses(ns, links))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -345,6 +346,44 @@ func refuseTaken(main []plan.Route, links []kernel.Link, routes []kernel.Route, 
 			errs = append(errs, fmt.Errorf("add route %s: the namespace has one to there by %s; give the testbed other addresses, by the key addressing", r.Dst, other.Name))
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// refuseAddresses refuses addresses that an interface of the namespace has. On the loopback the
+// node's own may be there already: from its other NICs, or an Attach whose caller was killed.
+func (a *Attachment) refuseAddresses(ns *kernel.Namespace, links []kernel.Link) error {
+	var there []kernel.Address
+	err := ns.Do(func() error {
+		conn, err := kernel.Open()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		there, err = conn.Addresses()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	refuse := func(prefixes []netip.Prefix, besides int) {
+		for _, prefix := range prefixes {
+			for _, have := range there {
+				if have.Prefix.Addr() != prefix.Addr() || have.Index == besides {
+					continue
+				}
+				at := slices.IndexFunc(links, func(l kernel.Link) bool { return l.Index == have.Index })
+				if at < 0 {
+					continue // gone since
+				}
+				errs = append(errs, fmt.Errorf(
+					"add address %s: the namespace has it on %s; give the testbed other addresses, by the key addressing",
+					prefix, links[at].Name))
+			}
+		}
+	}
+	refuse(a.Interface().Addrs, 0)
+	refuse(a.Node.Loopbacks, loopbackIndex)
 	return errors.Join(errs...)
 }
 

@@ -69,7 +69,12 @@ func (a *Attachment) Check(defaultRoute bool) error {
 	if n := len(a.Node.Routes) + len(a.Reach) + len(a.Node.Rules) + len(a.Interface().Neighbors); n > mostAttachedRoutes {
 		return wrong("%d routes, rules and neighbours, limit %d", n, mostAttachedRoutes)
 	}
+	seen := map[netip.Addr]bool{}
 	for _, prefix := range slices.Concat(a.Interface().Addrs, a.Node.Loopbacks) {
+		if seen[prefix.Addr()] {
+			return wrong("address %s twice; want each address once", prefix)
+		}
+		seen[prefix.Addr()] = true
 		if !ordinary(prefix) {
 			return wrong("address %s; want one of an interface", prefix)
 		}

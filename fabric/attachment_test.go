@@ -44,9 +44,15 @@ func TestAttachmentsAreBounded(t *testing.T) {
 		"rule from 0.0.0.0/0": func(a *fabric.Attachment) {
 			a.Node.Rules = append(a.Node.Rules, plan.Rule{From: netip.MustParsePrefix("0.0.0.0/0"), Table: 1})
 		},
-		"address 127.0.0.1/8":                  func(a *fabric.Attachment) { a.Node.Loopbacks = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")} },
-		"address 10.0.0.1/2":                   func(a *fabric.Attachment) { a.Node.Loopbacks = []netip.Prefix{netip.MustParsePrefix("10.0.0.1/2")} },
-		"address 2000::1/3":                    func(a *fabric.Attachment) { a.Node.Loopbacks = []netip.Prefix{netip.MustParsePrefix("2000::1/3")} },
+		"address 127.0.0.1/8": func(a *fabric.Attachment) { a.Node.Loopbacks = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")} },
+		"address 10.0.0.1/2":  func(a *fabric.Attachment) { a.Node.Loopbacks = []netip.Prefix{netip.MustParsePrefix("10.0.0.1/2")} },
+		"address 2000::1/3":   func(a *fabric.Attachment) { a.Node.Loopbacks = []netip.Prefix{netip.MustParsePrefix("2000::1/3")} },
+		"address 10.0.0.4/32 twice": func(a *fabric.Attachment) {
+			a.Node.Loopbacks = []netip.Prefix{netip.MustParsePrefix("10.0.0.4/32"), netip.MustParsePrefix("10.0.0.4/32")}
+		},
+		"/24 twice": func(a *fabric.Attachment) {
+			a.Node.Loopbacks = []netip.Prefix{netip.PrefixFrom(a.Addresses()[0], 24)}
+		},
 		"NIC 1 of 1":                           func(a *fabric.Attachment) { a.NIC = 1 },
 		"NIC -1 of 1":                          func(a *fabric.Attachment) { a.NIC = -1 },
 		"with 0 next hops":                     func(a *fabric.Attachment) { a.Node.Routes = append(a.Node.Routes, plan.Route{}) },

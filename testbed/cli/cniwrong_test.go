@@ -77,6 +77,15 @@ func TestCNIDrift(t *testing.T) {
 	a.must(t, "ip", "route", "add", "10.0.0.0/16", "dev", "eth9")
 	_, err = r.AddNetworkList(t.Context(), r.list, r.of(a))
 	wants(t, err, types.ErrInternal, "add route 10.0.0.0/16: the namespace has one to there by eth9; give the testbed other addresses, by the key addressing")
+	a.must(t, "ip", "route", "del", "10.0.0.0/16", "dev", "eth9")
+	for _, taken := range []struct{ address, dev string }{{"10.128.0.7/32", "eth9"}, {"10.128.0.7/32", "lo"}, {"10.0.0.6/32", "eth9"}} {
+		a.must(t, "ip", "address", "add", taken.address, "dev", taken.dev)
+		_, err = r.AddNetworkList(t.Context(), r.list, r.of(a))
+		address, _, _ := strings.Cut(taken.address, "/")
+		wants(t, err, types.ErrInternal, "add address "+address+"/")
+		wants(t, err, types.ErrInternal, "the namespace has it on "+taken.dev+"; give the testbed other addresses, by the key addressing")
+		a.must(t, "ip", "address", "del", taken.address, "dev", taken.dev)
+	}
 	if got := attached(t, name); len(got) != 0 {
 		t.Errorf("an ADD that failed leaves %v", got)
 	}
