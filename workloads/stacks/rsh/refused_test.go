@@ -282,3 +282,49 @@ nodes: {h1: {runtime: vm, memory: 320MiB}}
 		t.Errorf("in a guest: exit code %d: %s", code, said)
 	}
 }
+
+// Guests and containers of an MPI step start commands in each other, in containers as the user of
+// their image, and in nodes of the step alone.
+func TestGuestsAndContainersOfAStep(t *testing.T) {
+	hosttest.Need(t, hosttest.VM, hosttest.Tap)
+	engine := dockertest.Start(t)
+	root := dockertest.Root(t, "sh", "bash", "id", "cat")
+	if _, err := engine.Docker("import", "--change", "USER 1000", root, "local/user"); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`
+name: rsh-guests-%d
+fabric: {topology: single-switch, params: {hosts: 3}}
+nodes:
+  h0: {runtime: vm, memory: 320MiB}
+  "h[12]": {runtime: docker, image: local/user, idle: true}
+`, os.Getpid())
+	tb, err := testbed.Up(t.Context(), plantest.Compile(t, text), testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tb.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	server, err := rsh.Serve(t.Context(), tb, []string{"h0", "h1"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for _, test := range []struct {
+		from, to, want string
+		code           int
+	}{
+		{"h0", "h1", "1000\n", 0},
+		{"h1", "h0", "0\n", 0},
+		{"h0", "h2", "\"h2\" is not of this job", 255},
+		{"h1", "h2", "\"h2\" is not of this job", 255},
+	} {
+		said, code := agentSays(t, tb, test.from, test.to, "id -u")
+		if code != test.code || !strings.Contains(said, test.want) {
+			t.Errorf("from %s in %s: exit code %d: %s; want %d: %s", test.from, test.to, code, said, test.code, test.want)
+		}
+	}
+}
