@@ -273,7 +273,8 @@ const SharedCgroup = "railbed"
 // it is made.
 type Published struct {
 	Links []Link `json:"links,omitempty"`
-	// MadeDir is set when the directory of the links was made for them.
+	// MadeDir is set when the directory of the links was made for them, or for those of another
+	// testbed, which may end first. The last testbed removes it.
 	MadeDir string `json:"made_dir,omitempty"`
 	// Containers is the engine that has containers of the testbed, as DOCKER_HOST
 	// names it; "" is none.
@@ -302,9 +303,13 @@ func (d Dir) Publish(record Published) (taken []string, err error) {
 		return nil, err
 	}
 	defer release()
+	made, err := madeDirs()
+	if err != nil {
+		return nil, err
+	}
 	for _, link := range record.Links {
 		if parent := filepath.Dir(link.Path); record.MadeDir == "" {
-			if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) || made[parent] {
 				record.MadeDir = parent
 			}
 		}
@@ -328,6 +333,23 @@ func (d Dir) Publish(record Published) (taken []string, err error) {
 		}
 	}
 	return taken, nil
+}
+
+// madeDirs are the directories that testbeds made for their links.
+func madeDirs() (map[string]bool, error) {
+	dirs, err := List()
+	if err != nil {
+		return nil, err
+	}
+	made := map[string]bool{}
+	for _, dir := range dirs {
+		record, err := dir.Published()
+		if err != nil {
+			return nil, err
+		}
+		made[record.MadeDir] = true
+	}
+	return made, nil
 }
 
 func (d Dir) record(record Published) error {

@@ -135,6 +135,32 @@ func TestMadeDirIsRemovedWhenEmpty(t *testing.T) {
 	}
 }
 
+// TestMadeDirIsRemovedByTheLast: a testbed that outlives the one that made the directory removes it.
+func TestMadeDirIsRemovedByTheLast(t *testing.T) {
+	ownRoot(t)
+	names := filepath.Join(t.TempDir(), "names")
+	first, firstLock := claim(t, "rundir-first")
+	last, lastLock := claim(t, "rundir-last")
+	for _, dir := range []rundir.Dir{first, last} {
+		link := rundir.Link{Path: filepath.Join(names, dir.Name), Target: "/nowhere"}
+		if _, err := dir.Publish(rundir.Published{Links: []rundir.Link{link}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, lock := range []*os.File{firstLock, lastLock} {
+		if _, err := os.Lstat(names); err != nil {
+			t.Error(err)
+		}
+		lock.Close() // as when its process is killed
+		if _, err := rundir.Sweep(rundir.SweepOptions{Forget: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(names); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory of the links outlives the last testbed: %v", err)
+	}
+}
+
 // TestTornRecord is a crash while the record was written.
 func TestTornRecord(t *testing.T) {
 	ownRoot(t)
