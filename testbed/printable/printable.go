@@ -111,6 +111,12 @@ func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.begun) == 0 && isPlain(p) {
+		if _, err := w.to.Write(p); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
 	all := append(w.begun, p...)
 	whole := len(all)
 	for i := 1; i < utf8.UTFMax && i <= len(all); i++ {
@@ -127,4 +133,14 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	w.begun = append([]byte(nil), all[whole:]...)
 	return len(p), nil
+}
+
+// isPlain reports whether a text is of printable ASCII, line breaks and tabs, as most long texts are.
+func isPlain(text []byte) bool {
+	for _, c := range text {
+		if (c < ' ' || c > '~') && c != '\n' && c != '\t' {
+			return false
+		}
+	}
+	return true
 }
