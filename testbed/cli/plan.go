@@ -62,7 +62,7 @@ are known: messages go one by one, and a sum over the whole run does not say who
 				return a.printRates(p, o, headroom)
 			}
 			if a.output == "json" {
-				return a.printJSON(p)
+				return p.WriteJSON(a.stdout)
 			}
 			a.printPlan(p)
 			return nil

@@ -52,6 +52,26 @@ func TestPlanCommand(t *testing.T) {
 	}
 }
 
+// largestWrite is how much was written at once.
+type largestWrite int
+
+func (l *largestWrite) Write(p []byte) (int, error) {
+	*l = max(*l, largestWrite(len(p)))
+	return len(p), nil
+}
+
+// TestPlanCommandStreams: no JSON of a plan is in memory as a whole.
+func TestPlanCommandStreams(t *testing.T) {
+	const file = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 16, spines: 16, hosts-per-leaf: 1}}\n"
+	var largest largestWrite
+	if code := cli.Main([]string{"plan", "-o", "json", "-"}, strings.NewReader(file), &largest, t.Output()); code != 0 {
+		t.Fatalf("code %d", code)
+	}
+	if largest > 64<<10 {
+		t.Errorf("%d bytes at once, want at most 64 KiB", largest)
+	}
+}
+
 // TestValidateCommand: one line for each good file, problems with places for
 // each bad one, and code 2 if there is any.
 func TestValidateCommand(t *testing.T) {

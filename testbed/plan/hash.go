@@ -39,35 +39,27 @@ func (p *Plan) Hash() string {
 // read from its JSON. Each set of next hops is written where it first occurs, and is a number afterwards.
 func (t RouteTable) writeDigest(out io.Writer) {
 	numbers := map[string]uint64{}
-	shared := map[*NextHop]uint64{} // of the sets of blocks
+	var set []byte // of the route, where it occurs for the first time
+	number := func(r *Route) uint64 {
+		set = appendSet(set[:0], r)
+		number, known := numbers[string(set)]
+		if known {
+			set = set[:0]
+		} else {
+			number = uint64(len(numbers))
+			numbers[string(set)] = number
+		}
+		return number
+	}
 	line := binary.AppendUvarint(nil, uint64(t.Len()))
-	for route := range t.All() {
+	for route, number := range withShared(t, number) {
 		dst := route.Dst.Addr()
 		line = append(line, byte(dst.BitLen()/8))
 		line, _ = dst.AppendBinary(line) // no error is possible
 		line = append(line, byte(route.Dst.Bits()))
-		var first *NextHop
-		if t.shape != nil && len(route.NextHops) > 0 {
-			first = &route.NextHops[0]
-		}
-		number, known := shared[first]
-		if !known || first == nil {
-			set := appendSet(nil, &route)
-			number, known = numbers[string(set)]
-			if !known {
-				number = uint64(len(numbers))
-				numbers[string(set)] = number
-				line = append(binary.AppendUvarint(line, number), set...)
-			}
-			if first != nil {
-				shared[first] = number
-			}
-		}
-		if known {
-			line = binary.AppendUvarint(line, number)
-		}
+		line = append(binary.AppendUvarint(line, number), set...)
 		_, _ = out.Write(line)
-		line = line[:0]
+		line, set = line[:0], set[:0]
 	}
 	_, _ = out.Write(line)
 }

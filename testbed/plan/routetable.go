@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"bytes"
-	"encoding/json"
 	"iter"
 	"net/netip"
 	"slices"
@@ -62,6 +60,30 @@ func (t RouteTable) All() iter.Seq[Route] {
 	}
 }
 
+// withShared are the routes, each with what share returns for its table, source and next hops. Share is
+// called once for all routes of blocks with one set of next hops, and for each route of a list.
+func withShared[T any](t RouteTable, share func(*Route) T) iter.Seq2[Route, T] {
+	return func(yield func(Route, T) bool) {
+		known := map[*NextHop]T{} // by the first next hop
+		for route := range t.All() {
+			var first *NextHop
+			if t.shape != nil && len(route.NextHops) > 0 {
+				first = &route.NextHops[0]
+			}
+			shared, found := known[first]
+			if !found {
+				shared = share(&route)
+			}
+			if !found && first != nil {
+				known[first] = shared
+			}
+			if !yield(route, shared) {
+				return
+			}
+		}
+	}
+}
+
 // List is All as a list of its own.
 func (t RouteTable) List() []Route { return slices.AppendSeq(make([]Route, 0, t.Len()), t.All()) }
 
@@ -97,36 +119,6 @@ func (t RouteTable) Equal(other RouteTable) bool {
 	return slices.EqualFunc(t.List(), other.List(), func(a, b Route) bool {
 		return a.Dst == b.Dst && a.Table == b.Table && a.Src == b.Src && slices.Equal(a.NextHops, b.NextHops)
 	})
-}
-
-// MarshalJSON implements json.Marshaler. What the blocks of a set share is encoded once.
-func (t RouteTable) MarshalJSON() ([]byte, error) {
-	if len(t.blocks) == 0 {
-		return json.Marshal(t.List())
-	}
-	shared := map[*NextHop][]byte{}
-	text := []byte{'['}
-	for route := range t.All() {
-		set := &route.NextHops[0] // a block has a next hop
-		if shared[set] == nil {
-			alone, err := json.Marshal(Route{Table: route.Table, Src: route.Src, NextHops: route.NextHops})
-			if err != nil {
-				return nil, err
-			}
-			shared[set] = bytes.TrimPrefix(alone, []byte(`{"dst":""`))
-		}
-		text = append(text, `{"dst":"`...)
-		text, _ = route.Dst.AppendText(text) // a block's prefix is valid
-		text = append(append(append(text, '"'), shared[set]...), ',')
-	}
-	text[len(text)-1] = ']'
-	return text, nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *RouteTable) UnmarshalJSON(text []byte) error {
-	*t = RouteTable{}
-	return json.Unmarshal(text, &t.list)
 }
 
 // tableMaker makes the routes of one switch after the other. Its memory is used again.
