@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,13 +140,13 @@ func (r Rate) SerialisationTime(n Bytes) time.Duration {
 	if r == 0 {
 		return 0
 	}
-	bits := new(big.Int).Mul(new(big.Int).SetUint64(uint64(n)), big.NewInt(8*int64(time.Second)))
-	bits.Add(bits, new(big.Int).SetUint64(uint64(r)-1))
-	bits.Div(bits, new(big.Int).SetUint64(uint64(r)))
-	if !bits.IsInt64() {
+	high, low := bits.Mul64(uint64(n), 8*uint64(time.Second))
+	low, carry := bits.Add64(low, uint64(r)-1, 0) // to round up
+	if high += carry; high >= uint64(r) {
 		return math.MaxInt64
 	}
-	return time.Duration(bits.Int64())
+	whole, _ := bits.Div64(high, low, uint64(r))
+	return time.Duration(min(whole, math.MaxInt64))
 }
 
 // ParseBytes parses "1500B", "40KB", "16MiB". A bare number is refused: units

@@ -142,9 +142,16 @@ func TestSerialisationTime(t *testing.T) {
 		{1, 1, 8 * time.Second},
 		{1e9, 0, 0},
 		{1, math.MaxUint64, math.MaxInt64},
+		{8e9, math.MaxInt64, math.MaxInt64},
+		{8e9 - 1, math.MaxInt64, math.MaxInt64},
+		{math.MaxUint64, math.MaxUint64, 8 * time.Second},
+		{math.MaxUint64, 1, 1},
 	} {
 		if got := c.rate.SerialisationTime(c.bytes); got != c.want {
 			t.Errorf("%v of %v: got %v, want %v", c.bytes, c.rate, got, c.want)
+		}
+		if made := testing.AllocsPerRun(10, func() { c.rate.SerialisationTime(c.bytes) }); made != 0 {
+			t.Errorf("%v of %v: %v allocations, want none", c.bytes, c.rate, made)
 		}
 	}
 }
