@@ -1,11 +1,9 @@
 package plan
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"io"
 	"slices"
 )
@@ -19,19 +17,17 @@ func (p *Plan) Hash() string {
 	for i := range q.Switches {
 		q.Switches[i].Routes = RouteTable{}
 	}
-	text, err := json.Marshal(q)
-	if err != nil {
+	sum := sha256.New()
+	j := newJSONWriter(sum)
+	if err := j.plan(q); err != nil {
 		// No field of a plan can fail to encode: its only custom encoders are
 		// those of units and netip, which return no errors.
 		panic("hash plan: " + err.Error())
 	}
-	sum := sha256.New()
-	out := bufio.NewWriterSize(sum, 64<<10)
-	out.Write(text) // a hash takes everything
 	for i := range p.Switches {
-		p.Switches[i].Routes.writeDigest(out)
+		p.Switches[i].Routes.writeDigest(j.out)
 	}
-	out.Flush()
+	j.out.Flush()
 	return hex.EncodeToString(sum.Sum(nil))
 }
 

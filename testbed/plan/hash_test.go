@@ -13,8 +13,8 @@ func TestHashOfMillionsOfRoutes(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	hash := p.Hash()
 	runtime.ReadMemStats(&after)
-	if took := after.TotalAlloc - before.TotalAlloc; took > 128<<20 {
-		t.Errorf("the hash took %d MiB, want at most 128", took>>20)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 56<<20 {
+		t.Errorf("the hash took %d MiB, want at most 56", took>>20)
 	}
 	last := &p.Switches[len(p.Switches)-1]
 	list := last.Routes.List()

@@ -6,56 +6,82 @@ import (
 	"encoding/json"
 	"io"
 	"net/netip"
-	"slices"
 )
 
 // WriteJSON writes the plan as JSON, indented by two spaces: the bytes of a json.Encoder that escapes no
 // HTML. An Encoder holds the whole document several times, and that of 65,000 links has 770 MB. WriteJSON
 // holds one node, link or switch, and of a switch's routes each set of next hops.
 func (p *Plan) WriteJSON(w io.Writer) error {
-	j := &jsonWriter{out: bufio.NewWriterSize(w, 64<<10)}
-	j.encoder = json.NewEncoder(&j.text)
+	j := newJSONWriter(w)
 	j.encoder.SetEscapeHTML(false)
-	frame := *p
-	frame.Nodes, frame.Switches, frame.Links = example(p.Nodes), example(p.Switches), example(p.Links)
-	err := j.object("", &frame,
-		listOf(j, "nodes", p.Nodes, func(prefix string, n *Node) error { return j.object(prefix, n) }),
-		listOf(j, "switches", p.Switches, j.writeSwitch),
-		listOf(j, "links", p.Links, func(prefix string, l *Link) error { return j.object(prefix, l) }))
-	if err != nil {
+	j.indent, j.line, j.colon = "  ", "\n", ": "
+	if err := j.plan(p); err != nil {
 		return err
 	}
 	_ = j.out.WriteByte('\n') // Flush returns its error
 	return j.out.Flush()
 }
 
-// jsonWriter writes indented JSON in parts.
+// jsonWriter writes JSON in parts.
 type jsonWriter struct {
 	out     *bufio.Writer
 	encoder *json.Encoder // to text
 	text    bytes.Buffer
+	// indent is that of each level, line goes before each element, colon behind each key.
+	indent, line, colon string
+}
+
+// newJSONWriter writes without spaces, the bytes of json.Marshal.
+func newJSONWriter(w io.Writer) *jsonWriter {
+	j := &jsonWriter{out: bufio.NewWriterSize(w, 64<<10), colon: ":"}
+	j.encoder = json.NewEncoder(&j.text)
+	return j
+}
+
+func (j *jsonWriter) plan(p *Plan) error {
+	frame := *p
+	frame.Nodes, frame.Switches, frame.Links = hollow(p.Nodes), hollow(p.Switches), hollow(p.Links)
+	return j.object("", &frame,
+		listOf(j, "nodes", p.Nodes, func(prefix string, n *Node) error { return j.object(prefix, n) }),
+		listOf(j, "switches", p.Switches, j.planSwitch),
+		listOf(j, "links", p.Links, func(prefix string, l *Link) error { return j.object(prefix, l) }))
+}
+
+func (j *jsonWriter) planSwitch(prefix string, s *Switch) error {
+	if s.Routes.IsZero() {
+		return j.object(prefix, s)
+	}
+	frame := *s
+	frame.Routes = RouteTable{list: make([]Route, 1)}
+	return j.object(prefix, &frame, jsonList{"routes", s.Routes.Len(), frame.Routes, func(prefix string) error {
+		encode := func(r Route) ([]byte, error) { return j.encode(prefix, &r) }
+		return s.Routes.writeJSON(j.out, ","+j.line+prefix, encode)
+	}})
 }
 
 // encode is the JSON of a value, whose lines have a prefix but for the first. The next call overwrites it.
 func (j *jsonWriter) encode(prefix string, v any) ([]byte, error) {
 	j.text.Reset()
-	j.encoder.SetIndent(prefix, "  ")
+	j.encoder.SetIndent(prefix, j.indent)
 	err := j.encoder.Encode(v)
 	return bytes.TrimSuffix(j.text.Bytes(), []byte("\n")), err
 }
 
-// jsonList is a list in a JSON object. Its function writes the elements, with commas between them. Their
-// lines have the prefix but for the first.
+// jsonList is a list in a JSON object.
 type jsonList struct {
 	key   string
+	count int
+	// instead has the place of the list in the object, unless the list is empty.
+	instead any
+	// write writes the elements, with commas between them. Their lines have the prefix but for the first.
 	write func(prefix string) error
 }
 
 func listOf[T any](j *jsonWriter, key string, elements []T, write func(string, *T) error) jsonList {
-	return jsonList{key, func(prefix string) error {
+	return jsonList{key, len(elements), nil, func(prefix string) error {
 		for i := range elements {
 			if i > 0 {
-				_, _ = j.out.WriteString(",\n" + prefix) // the next write returns its error
+				_, _ = j.out.WriteString("," + j.line + prefix) // the next write returns its error
 			}
 			if err := write(prefix, &elements[i]); err != nil {
 				return err
@@ -65,14 +91,15 @@ func listOf[T any](j *jsonWriter, key string, elements []T, write func(string, *
 	}}
 }
 
-// example is a list with one zero element, unless the list has none.
-func example[T any](list []T) []T {
-	list = slices.Clone(list[:min(1, len(list))])
-	clear(list)
+// hollow is nil in place of elements.
+func hollow[T any](list []T) []T {
+	if len(list) > 0 {
+		return nil
+	}
 	return list
 }
 
-// object writes an object. The lists are in the order of its fields; those that have elements have one in v.
+// object writes an object with its lists, which are in the order of its fields.
 func (j *jsonWriter) object(prefix string, v any, lists ...jsonList) error {
 	text, err := j.encode(prefix, v)
 	if err != nil {
@@ -81,29 +108,27 @@ func (j *jsonWriter) object(prefix string, v any, lists ...jsonList) error {
 	if len(lists) > 0 {
 		text = bytes.Clone(text)
 	}
-	field, element := "\n"+prefix+"  ", "\n"+prefix+"    "
+	field := prefix + j.indent
 	for _, l := range lists {
-		_, list, found := bytes.Cut(text, []byte(field+`"`+l.key+`": [`+element))
-		if !found {
-			continue // it has no elements
+		if l.count == 0 {
+			continue
 		}
-		_, _ = j.out.Write(text[:len(text)-len(list)]) // the next write returns its error
-		if err := l.write(prefix + "    "); err != nil {
+		instead, err := j.encode(field, l.instead)
+		if err != nil {
 			return err
 		}
-		text = list[bytes.Index(list, []byte(field+"]")):]
+		key := `"` + l.key + `"` + j.colon
+		before, after, _ := bytes.Cut(text, append([]byte(key), instead...))
+		_, _ = j.out.Write(before) // the last write returns its error
+		_, _ = j.out.WriteString(key + "[" + j.line + field + j.indent)
+		if err := l.write(field + j.indent); err != nil {
+			return err
+		}
+		_, _ = j.out.WriteString(j.line + field + "]")
+		text = after
 	}
 	_, err = j.out.Write(text)
 	return err
-}
-
-func (j *jsonWriter) writeSwitch(prefix string, s *Switch) error {
-	frame := *s
-	frame.Routes = RouteTable{list: make([]Route, min(1, s.Routes.Len()))}
-	return j.object(prefix, &frame, jsonList{"routes", func(prefix string) error {
-		encode := func(r Route) ([]byte, error) { return j.encode(prefix, &r) }
-		return s.Routes.writeJSON(j.out, ",\n"+prefix, encode)
-	}})
 }
 
 // MarshalJSON implements json.Marshaler.

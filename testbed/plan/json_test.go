@@ -25,8 +25,8 @@ func encoded(t *testing.T, p *Plan) []byte {
 	return text.Bytes()
 }
 
-// TestWriteJSON compares what WriteJSON and encoding/json write: of the golden plans, of tables of blocks and
-// of lists, and of plans without nodes, switches, links or routes.
+// TestWriteJSON compares what WriteJSON and encoding/json write, indented and as it is hashed: of the golden
+// plans, of tables of blocks and of lists, and of plans without nodes, switches, links or routes.
 func TestWriteJSON(t *testing.T) {
 	plans := map[string]*Plan{
 		"nil":   {Name: "t"},
@@ -60,6 +60,14 @@ func TestWriteJSON(t *testing.T) {
 		}
 		if want := encoded(t, p); !bytes.Equal(got.Bytes(), want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, got.Bytes(), want)
+		}
+		got.Reset()
+		j := newJSONWriter(&got)
+		if err := errors.Join(j.plan(p), j.out.Flush()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if want, err := json.Marshal(p); err != nil || !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%s, for its hash: got\n%s\nwant\n%s, error %v", name, got.Bytes(), want, err)
 		}
 	}
 }
