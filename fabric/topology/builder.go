@@ -1,6 +1,9 @@
 package topology
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // builder grows a graph; switches and hosts are known by their index.
 type builder struct {
@@ -46,6 +49,7 @@ func (b *builder) wire(lower, upper int) {
 
 // wireAll joins every lower switch to every upper one.
 func (b *builder) wireAll(lower, upper []int) {
+	b.graph.Links = slices.Grow(b.graph.Links, len(lower)*len(upper))
 	for _, l := range lower {
 		for _, u := range upper {
 			b.wire(l, u)

@@ -196,9 +196,9 @@ func (a *app) printPlanAggregation(p *plan.Plan) {
 func (a *app) printPlanLinks(p *plan.Plan) {
 	rows := a.newTable("link", "ends", "mtu", "a to b", "b to a")
 	for _, l := range p.Links {
-		back := describe(l.BToA)
-		if l.BToA.Equal(l.AToB) {
-			back = "same"
+		back := "same"
+		if !l.BToA.Equal(l.AToB) {
+			back = describe(l.BToA)
 		}
 		rows.AppendRow(table.Row{l.Name, fmt.Sprintf("%s:%s %s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port), l.MTU, describe(l.AToB), back})
 	}

@@ -90,22 +90,13 @@ func (c *compiler) addSwitches() {
 
 // addLinks adds the links and tells the interfaces at their ends.
 func (c *compiler) addLinks() {
-	ifaces := make(map[topology.End]int, 2*len(c.graph.Links))
-	for _, host := range c.graph.Hosts {
-		for i, name := range host.Ports {
-			ifaces[topology.End{Node: host.Name, Port: name}] = i
-		}
-	}
-	for _, sw := range c.graph.Switches {
-		for i, name := range sw.Ports {
-			ifaces[topology.End{Node: sw.Name, Port: name}] = i
-		}
-	}
+	nextNIC, nextPort := make([]int, len(c.graph.Hosts)), make([]int, len(c.graph.Switches))
 	resolve := func(e topology.End) endpoint {
 		if node, isNode := c.nodeAt[e.Node]; isNode {
-			return endpoint{false, node, ifaces[e]}
+			return endpoint{false, node, takePort(c.graph.Hosts[node].Ports, e.Port, &nextNIC[node])}
 		}
-		return endpoint{true, c.switchAt[e.Node], ifaces[e]}
+		sw := c.switchAt[e.Node]
+		return endpoint{true, sw, takePort(c.graph.Switches[sw].Ports, e.Port, &nextPort[sw])}
 	}
 	c.ports = make([][]port, len(c.graph.Switches))
 	for i, sw := range c.graph.Switches {
@@ -115,15 +106,14 @@ func (c *compiler) addLinks() {
 	for i, host := range c.graph.Hosts {
 		c.attached[i] = make([]int, len(host.Ports))
 	}
-	between := make(map[[2]string]int, 2*len(c.graph.Links))
-	for _, l := range c.graph.Links {
-		between[[2]string{l.A.Node, l.B.Node}]++
-		between[[2]string{l.B.Node, l.A.Node}]++
-	}
-	c.plan.Links, c.wires = make([]Link, 0, len(c.graph.Links)), make([]wire, 0, len(c.graph.Links))
+	c.plan.Links, c.wires = make([]Link, 0, len(c.graph.Links)), make([]wire, len(c.graph.Links))
+	between := make(map[[2]int]int, len(c.graph.Links))
 	for i, l := range c.graph.Links {
-		a, b := resolve(l.A), resolve(l.B)
-		c.wires = append(c.wires, wire{a, b})
+		c.wires[i] = wire{resolve(l.A), resolve(l.B)}
+		between[c.wires[i].devices()]++
+	}
+	for i, l := range c.graph.Links {
+		a, b := c.wires[i].a, c.wires[i].b
 		c.ports[b.index][b.iface] = port{i, a}
 		class := spec.HostLink
 		if a.isSwitch {
@@ -133,11 +123,33 @@ func (c *compiler) addLinks() {
 			c.attached[a.index][a.iface] = b.index
 		}
 		name := l.A.Node + "--" + l.B.Node
-		if between[[2]string{l.A.Node, l.B.Node}] > 1 {
+		if between[c.wires[i].devices()] > 1 {
 			name = fmt.Sprintf("%s:%s--%s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port)
 		}
-		c.addLink(Link{Name: name, Class: class, A: End{l.A.Node, l.A.Port}, B: End{l.B.Node, l.B.Port}}, wire{a, b})
+		c.addLink(Link{Name: name, Class: class, A: End{l.A.Node, l.A.Port}, B: End{l.B.Node, l.B.Port}}, c.wires[i])
 	}
+}
+
+// takePort is the index of a port in its device's. Links mostly take the ports of a device in their order.
+func takePort(ports []string, name string, next *int) int {
+	at := *next
+	if at >= len(ports) || ports[at] != name {
+		at = slices.Index(ports, name)
+	}
+	*next = at + 1
+	return at
+}
+
+// devices are the two devices of a link, whichever end is where. Nodes count down from -1.
+func (w wire) devices() [2]int {
+	number := func(e endpoint) int {
+		if e.isSwitch {
+			return e.index
+		}
+		return -1 - e.index
+	}
+	a, b := number(w.a), number(w.b)
+	return [2]int{min(a, b), max(a, b)}
 }
 
 // addLink adds one link with its settings.

@@ -28,7 +28,7 @@ func (c *compiler) search(targets []int) []int {
 			queue = append(queue, t)
 		}
 	}
-	for at := 0; at < len(queue); at++ {
+	for at := 0; at < len(queue) && len(queue) < len(distance); at++ {
 		from := queue[at]
 		for _, p := range c.ports[from] {
 			if p.peer.isSwitch && distance[p.peer.index] == unreachable {

@@ -48,7 +48,7 @@ func (p *Plan) CheckPort(name string) error {
 func (c *compiler) words() *words { return c.plan.words(c.t.Source) }
 
 func (p *Plan) words(source *spec.Source) *words {
-	w := &words{source: source}
+	w := &words{source: source, links: make([]string, 0, len(p.Links)), ports: make([]string, 0, 2*len(p.Links))}
 	for i := range p.Nodes {
 		w.nodes = append(w.nodes, p.Nodes[i].Name)
 	}
