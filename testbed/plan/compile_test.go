@@ -364,3 +364,22 @@ func BenchmarkCompile1024(b *testing.B) {
 		mustCompile(b, testbed)
 	}
 }
+
+// TestPortsInAnyOrder: links find their ports where the file names these out of order.
+func TestPortsInAnyOrder(t *testing.T) {
+	p := mustCompile(t, wired("a b", "s t", "a:eth1 -- s:p2", "b -- s:p0", "a:eth0 -- t", "s:p1 -- t"))
+	for _, l := range p.Links {
+		for _, end := range []End{l.A, l.B} {
+			var ifaces []Interface
+			if node := p.Node(end.Node); node != nil {
+				ifaces = node.NICs
+			} else {
+				ifaces = p.Switch(end.Node).Ports
+			}
+			i := slices.IndexFunc(ifaces, func(i Interface) bool { return i.Name == end.Port })
+			if i < 0 || ifaces[i].Link != l.Name {
+				t.Errorf("%s of link %s: interfaces %+v", end, l.Name, ifaces)
+			}
+		}
+	}
+}
