@@ -5,7 +5,7 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 
 GO ?= go
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
-LDFLAGS := -s -w -X railbed/testbed/cli.version=$(VERSION)
+LDFLAGS := -s -w -X railbed/cli.version=$(VERSION)
 
 # The race detector needs cgo and so a C compiler.
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
@@ -18,19 +18,19 @@ CHECKFLAGS ?=
 # These run whole testbeds on their own executable. With the race detector in it
 # it is several times slower, what is emulated late is no result, and every
 # process takes a second to end.
-TIMED := ^railbed/(nodes/vm|scenarios/engine|testbed|testbed/cli|capture/verify|transports/roce/interop)$$
+TIMED := ^railbed/(nodes/vm|scenarios/runner|testbed|cli|capture/verify|scenarios/interop)$$
 # These have one goroutine, nothing that could race, and thousands of schedules in virtual time: they
 # measure nothing, so that two of them run at once.
 COMPUTED := ^railbed/(fabric/softswitch|fabric/softswitch/aggregate|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena|workloads/collective)$$
 
 # What an ordinary user has is tried as nobody where root runs the tests: what asks the
 # host for something, but for what guests do and for arithmetic, and a part of the library.
-ROOTLESS := ./testbed ./testbed/rundir ./testbed/cli ./testbed/doctor ./testbed/hosttest ./nodes/... ./fabric ./fabric/kernel ./fabric/link ./fabric/port \
+ROOTLESS := ./testbed ./internal/rundir ./cli ./testbed/doctor ./internal/hosttest ./nodes/... ./fabric ./internal/kernel ./fabric/link ./fabric/port \
 	./fabric/softswitch/live ./capture ./scenarios/...
 ROOTLESSFLAGS := -skip '^(TestNetem|TestBytesOfCollectives|TestManyPorts)$$'
 
 # What reads files and recordings needs no Linux.
-PORTABLE := ./fabric/units ./fabric/topology ./testbed/spec ./testbed/plan/... ./capture/pcapng \
+PORTABLE := ./internal/units ./plan/topology ./plan/spec ./plan/... ./capture/pcapng \
 	./capture/layers ./capture/report ./capture/verify ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
@@ -78,7 +78,7 @@ test-user: # root tries what nobody has
 	$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESSFLAGS) -p=1 $(ROOTLESS)
 
 interop: setup-test ## RoCEv2 with the kernel: all cells, and the table of transports/roce/INTEROP.md
-	$(GO) test -count=1 -timeout=30m -v -run TestMatrix ./transports/roce/interop -all -update
+	$(GO) test -count=1 -timeout=30m -v -run TestMatrix ./scenarios/interop -all -update
 
 bench: setup-test build ## benchmarks, with Mininet beside us
 	$(GO) test -run '^$$' -bench . -benchmem -p=1 -timeout=2h ./...

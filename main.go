@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"railbed/testbed/cli"
+	"railbed/cli"
 )
 
 func main() {

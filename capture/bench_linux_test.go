@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/capture/feed"
 	"railbed/capture/pcapng"
+	"railbed/internal/feed"
 )
 
 // BenchmarkTaps floods a router with small datagrams and records its four

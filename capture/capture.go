@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"railbed/capture/pcapng"
-	"railbed/fabric/kernel"
-	"railbed/transports/wire"
+	"railbed/internal/kernel"
+	"railbed/internal/wire"
 )
 
 // Tap is a port whose packets are recorded, both those it sends and those it

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"railbed/capture/feed"
 	"railbed/capture/pcapng"
+	"railbed/internal/feed"
 )
 
 // look reads the clocks. When the real-time clock was set, what was left out because

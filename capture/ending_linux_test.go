@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/capture/feed"
 	"railbed/capture/filter"
 	"railbed/capture/pcapng"
+	"railbed/internal/feed"
 )
 
 // fed is a feed and the taps of a soft switch that come by it.

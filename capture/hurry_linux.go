@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/reexec"
+	"railbed/internal/reexec"
 )
 
 // hurry puts the calling goroutine's thread before everything that the testbed

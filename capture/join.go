@@ -3,8 +3,8 @@ package capture
 import (
 	"time"
 
-	"railbed/capture/feed"
 	"railbed/capture/layers"
+	"railbed/internal/feed"
 )
 
 // joinWindow is how far apart the sightings of a packet by a node's NIC and by its

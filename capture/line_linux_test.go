@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
 )
 
 // within runs a command inside a namespace.

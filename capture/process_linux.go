@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/reexec"
+	"railbed/internal/reexec"
 )
 
 // part is the name by which this executable starts itself as a recorder.

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/reexec"
+	"railbed/internal/hosttest"
+	"railbed/internal/reexec"
 )
 
 // TestManyTaps opens 600 taps and records at each of them, in bounded memory

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"railbed/capture/pcapng"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/reexec"
+	"railbed/internal/hosttest"
+	"railbed/internal/reexec"
 )
 
 func TestMain(m *testing.M) {

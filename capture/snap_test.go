@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Files may ask for what captures take, and no less; and that has room for the

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/net/bpf"
 
-	"railbed/capture/feed"
 	"railbed/capture/pcapng"
+	"railbed/internal/feed"
 )
 
 // note is what a soft switch said of a packet.

@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/kernel"
 	softports "railbed/fabric/port"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/internal/kernel"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Attach makes in somebody else's namespace what Build makes in a node's: the NIC under

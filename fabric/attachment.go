@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // Attachment is a NIC's place in a testbed, and its node's, as whoever owns another

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"railbed/fabric"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // What a testbed may have made in a container's namespace is bounded: all that plans ask

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"railbed/fabric/softswitch/live"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // backlogDrops is how many packets all processors have dropped since the host

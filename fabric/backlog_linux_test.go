@@ -3,9 +3,9 @@ package fabric
 import (
 	"testing"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/softswitch/live"
-	"railbed/testbed/plan"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // TestBacklog reads lines of a kernel 6.1 and counts what an interface dropped, up to

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // sizes are leaf-spine fabrics of 64, 256 and 1,024 nodes.

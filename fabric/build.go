@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/kernelswitch"
 	"railbed/fabric/link"
-	"railbed/testbed/plan"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // Build makes in the namespaces, one per node and switch name, everything that

@@ -12,12 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/link"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/verdict"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 func ping(t testing.TB, ns *kernel.Namespace, args ...string) (string, bool) {

@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"time"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/kernelswitch"
 	"railbed/fabric/link"
+	"railbed/internal/kernel"
 )
 
 // Verify reads back everything that the plan asks of the kernel, as SetLink and

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"syscall"
 
-	"railbed/fabric/kernel"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
+	"railbed/internal/kernel"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/plan"
 )
 
 // cutHandle names the queue of a direction that is cut; the shaping has others.

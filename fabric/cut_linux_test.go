@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // TestDirectionIsCut: what is sent that way is lost and the rest arrives, both

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 )
 
 // differences are what a namespace has and should not, or the other way round.

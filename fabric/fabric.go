@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"railbed/fabric/link"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // Options are how to build. The zero value is a good default.

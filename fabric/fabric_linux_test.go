@@ -9,13 +9,13 @@ import (
 	"sync"
 	"testing"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/link"
 	"railbed/fabric/softswitch/live"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/reexec"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/internal/reexec"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 func TestMain(m *testing.M) {

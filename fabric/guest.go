@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/kernel"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // guestSide is a node that is a virtual machine, or somebody else's container, as its

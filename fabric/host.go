@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/kernel"
 	"railbed/fabric/kernelswitch"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/internal/kernel"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // host is what one namespace of a plan must hold, be it a node or a switch.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	softports "railbed/fabric/port"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // Present has an attachment say what its link does now.

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/plan"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // learned is what the daemons of a router must find.

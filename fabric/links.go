@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/link"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/kernel"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // LinkState is a link as it is asked for and as the kernel has it.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/verdict"
+	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 func linkState(t testing.TB, f *Fabric, name string) LinkState {

@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
-	"railbed/fabric/units"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/hosttest/vmtest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
+	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/vmtest"
+	"railbed/internal/kernel"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // late is how much later than asked a quarter of the packets may arrive: a

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"io/fs"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/plan"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // addRDMA makes the RDMA devices of a host, once its interfaces have their addresses.

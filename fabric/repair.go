@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/plan"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // Repair is one thing that was not as asked for, and is again.

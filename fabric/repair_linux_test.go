@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // conversation is a TCP connection between two nodes that says something when

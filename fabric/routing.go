@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/plan"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // localhost are the addresses that the kernel gives a loopback when it is first

@@ -3,7 +3,7 @@ package fabric
 import (
 	"fmt"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 )
 
 // Positions of an interface's own settings in what the kernel tells about it:

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/kernel"
 	softports "railbed/fabric/port"
 	"railbed/fabric/softswitch/live"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/internal/kernel"
+	"railbed/plan"
 )
 
 // softPart is the soft switches of a fabric.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"railbed/fabric/units"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
+	"railbed/internal/hosttest"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // Soft switches that do not start are an error that says why, and leave nothing

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // SoftSide is the name of the namespace in which the far ends of the NICs lie

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // stream opens a TCP connection between two namespaces.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // Fabrics that damages are made in.

@@ -14,12 +14,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/link"
 	softports "railbed/fabric/port"
 	"railbed/fabric/softswitch/live"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
+	"railbed/internal/kernel"
+	"railbed/internal/verdict"
+	"railbed/plan"
 )
 
 // Way is what Attach made, as the testbed needs it: the port to the NIC, and what its

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 	"railbed/nodes/cgroup"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // ErrClosed is returned by Start after Close.

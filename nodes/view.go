@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // NoResolver is the /etc/resolv.conf of a node without name servers.

@@ -15,11 +15,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/internal/hosttest"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
 	"railbed/transports/aggregation"
-	"railbed/workloads/collective/element"
 )
 
 // sumPart is a part of this test binary that runs in nodes: a worker that sums

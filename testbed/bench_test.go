@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
+	"railbed/plan"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/spec"
 )
 
 // leafSpine is the fabric that bring-up is measured on.

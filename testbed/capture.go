@@ -8,7 +8,7 @@ import (
 	"io"
 
 	"railbed/capture"
-	"railbed/testbed/frame"
+	"railbed/internal/frame"
 	"railbed/testbed/supervisor"
 )
 

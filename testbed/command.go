@@ -11,10 +11,10 @@ import (
 	"sync"
 	"syscall"
 
+	"railbed/internal/frame"
+	"railbed/internal/reexec"
 	"railbed/nodes"
-	"railbed/testbed/frame"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
+	"railbed/plan"
 	"railbed/testbed/supervisor"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"railbed/fabric"
+	"railbed/internal/frame"
 	"railbed/nodes/cni"
-	"railbed/testbed/frame"
 )
 
 // AttachContainer implements cni.Testbed.

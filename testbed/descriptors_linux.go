@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric"
+	"railbed/internal/verdict"
 	"railbed/nodes/cni"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
+	"railbed/plan"
 )
 
 // What the processes of a testbed keep open: the supervisor a namespace for each

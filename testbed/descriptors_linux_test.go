@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // A thousand nodes fit into a limit of 20,000; what does not fit is refused with

@@ -13,15 +13,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/dockertest"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
 	"railbed/nodes/docker"
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/hosttest/dockertest"
-	"railbed/testbed/plan"
-	"railbed/testbed/rundir"
-	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
-	"railbed/testbed/verdict"
 )
 
 // TestContainers has two containers and a netns node on one soft switch.

@@ -7,9 +7,9 @@ import (
 	"os"
 	"strings"
 
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
 )
 
 // A testbed from a few lines of YAML, a real ping across it, and nothing left

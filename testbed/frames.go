@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"railbed/testbed/frame"
+	"railbed/internal/frame"
 	"railbed/testbed/supervisor"
 )
 

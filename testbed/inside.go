@@ -9,9 +9,9 @@ import (
 	"os"
 	"syscall"
 
-	"railbed/testbed/peer"
-	"railbed/testbed/plan"
-	"railbed/testbed/rundir"
+	"railbed/internal/peer"
+	"railbed/internal/rundir"
+	"railbed/plan"
 	"railbed/testbed/supervisor"
 )
 

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
 	"railbed/testbed/supervisor"
 )
 

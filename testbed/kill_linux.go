@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/peer"
-	"railbed/testbed/reexec"
-	"railbed/testbed/rundir"
+	"railbed/internal/peer"
+	"railbed/internal/reexec"
+	"railbed/internal/rundir"
 	"railbed/testbed/supervisor"
 )
 

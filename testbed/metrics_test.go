@@ -14,9 +14,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"railbed/internal/rundir"
 	"railbed/testbed"
-	"railbed/testbed/rundir"
-	"railbed/workloads/probe"
+	"railbed/testbed/probe"
 )
 
 // scrape reads a testbed's /metrics from its socket, as Prometheus would, and

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/spec"
 )
 
 const (

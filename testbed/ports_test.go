@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
 	"railbed/testbed/supervisor"
 )
 

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"railbed/capture/verify"
+	"railbed/internal/hosttest"
+	"railbed/internal/infiniband"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/spec"
 	"railbed/testbed/supervisor"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
 )
 
 const rdmaGuests = `

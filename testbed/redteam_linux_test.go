@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/reexec"
-	"railbed/testbed/rundir"
+	"railbed/internal/hosttest"
+	"railbed/internal/reexec"
+	"railbed/internal/rundir"
 )
 
 // intruderPart is another user of the host, or a program in a node, that tries to get at a

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/frame"
 	"railbed/testbed"
-	"railbed/testbed/frame"
 )
 
 // TestUnreadChannel: a command whose channel nobody reads waits, goes on when

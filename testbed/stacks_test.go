@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
 )
 
 // The stacks of this file choose their transports themselves. Between two

@@ -3,8 +3,8 @@ package testbed
 import (
 	"errors"
 
+	"railbed/internal/rundir"
 	"railbed/nodes/docker"
-	"railbed/testbed/rundir"
 )
 
 // SweepContainers removes containers, and images made for them, whose testbed is dead

@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest/dockertest"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
 	"railbed/nodes/docker"
 	"railbed/testbed"
-	"railbed/testbed/hosttest/dockertest"
-	"railbed/testbed/rundir"
-	"railbed/testbed/verdict"
 )
 
 // TestHangingEngine: an engine that takes connections and says nothing keeps those

@@ -32,16 +32,16 @@ import (
 
 	"railbed/capture"
 	"railbed/fabric/softswitch/live"
+	"railbed/internal/peer"
+	"railbed/internal/reexec"
+	"railbed/internal/rundir"
 	"railbed/nodes"
 	"railbed/nodes/cni"
 	"railbed/nodes/docker"
 	"railbed/nodes/netns"
 	"railbed/nodes/vm"
-	"railbed/testbed/peer"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
-	"railbed/testbed/rundir"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/testbed/supervisor"
 )
 

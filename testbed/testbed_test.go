@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/hosttest"
+	"railbed/internal/reexec"
+	"railbed/internal/rundir"
+	"railbed/internal/units"
+	"railbed/plan/plantest"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/reexec"
-	"railbed/testbed/rundir"
+	"railbed/testbed/probe"
 	"railbed/testbed/supervisor"
-	"railbed/workloads/probe"
 )
 
 // echoPart is a part of this test binary that runs in nodes: it returns on

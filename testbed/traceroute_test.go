@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/internal/hosttest"
+	"railbed/plan"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
 )
 
 // TestTraceroute runs the program over soft switches: the hops of each flow are the

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/capture/report"
+	"railbed/internal/frame"
+	"railbed/internal/reexec"
+	"railbed/internal/rundir"
 	"railbed/nodes/cni"
 	"railbed/nodes/vm"
+	"railbed/plan"
 	"railbed/testbed/doctor"
-	"railbed/testbed/frame"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
-	"railbed/testbed/rundir"
 	"railbed/testbed/supervisor"
 )
 

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/hosttest"
+	"railbed/internal/rundir"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/rundir"
 	"railbed/testbed/supervisor"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // Aggregation is a message of in-network aggregation, as

@@ -12,8 +12,8 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/fabric/softswitch/protocoltest"
-	"railbed/transports/wire"
+	"railbed/internal/protocoltest"
+	"railbed/internal/wire"
 )
 
 // TestDissectorInfo shows what people see of the document's examples.

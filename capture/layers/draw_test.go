@@ -8,7 +8,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // drawDatagram is a datagram of any type, and how many bytes its header has.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // Frame layout that Identity reads, in bytes.

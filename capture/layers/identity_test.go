@@ -9,7 +9,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 func build(t testing.TB, ls ...gopacket.SerializableLayer) []byte {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // INT is a block of in-band telemetry, as fabric/softswitch/PROTOCOL.md has it;

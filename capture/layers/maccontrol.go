@@ -6,7 +6,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // MACControl is a MAC control frame behind its Ethernet header: priority flow

@@ -6,7 +6,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // MAD is a management datagram. Of communication management the message is read that

@@ -8,7 +8,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // madSamples are the messages of a connection and of its end, and what tshark says of

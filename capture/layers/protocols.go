@@ -4,8 +4,8 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 )
 
 // The layers of this package, for gopacket. Importing the package teaches

@@ -15,9 +15,9 @@ import (
 	golayers "github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
-	"railbed/fabric/softswitch/protocoltest"
-	"railbed/testbed/hosttest"
-	"railbed/transports/wire"
+	"railbed/internal/hosttest"
+	"railbed/internal/protocoltest"
+	"railbed/internal/wire"
 )
 
 // unhex reads literal bytes; white space does not count.

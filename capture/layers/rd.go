@@ -7,7 +7,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // rdCheck is where the check of a reliable datagram stands.

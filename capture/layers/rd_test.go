@@ -8,8 +8,8 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/fabric/softswitch/protocoltest"
-	"railbed/transports/wire"
+	"railbed/internal/protocoltest"
+	"railbed/internal/wire"
 )
 
 // rdExampleNames are the examples of transports/rd/PROTOCOL.md.

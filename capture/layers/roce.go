@@ -7,7 +7,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // ICRCState says what is known of the invariant CRC of a packet.

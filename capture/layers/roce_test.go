@@ -12,14 +12,14 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 )
 
-// roceVectors are IP packets that scapy made; see transports/infiniband/testdata.
+// roceVectors are IP packets that scapy made; see internal/infiniband/testdata.
 func roceVectors(t testing.TB) (packets [][]byte) {
 	t.Helper()
-	text, err := os.ReadFile("../../transports/infiniband/testdata/vectors.json")
+	text, err := os.ReadFile("../../internal/infiniband/testdata/vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/google/gopacket/pcapgo"
 
 	"railbed/capture/pcapng"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 //go:embed page.html

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 // The elements of JUnit's XML that Jenkins, GitLab, GitHub actions and Azure

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"railbed/testbed/printable"
+	"railbed/internal/printable"
 )
 
 // severalLines are the fields of a report whose text may have several lines: errors of several

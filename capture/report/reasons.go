@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/testbed/printable"
+	"railbed/internal/printable"
 )
 
 // ByReason prints what was counted by reason and priority as "loss 1 at 0; tail 12

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"railbed/testbed/printable"
-	"railbed/testbed/verdict"
-	"railbed/workloads/collective/perf"
+	"railbed/internal/printable"
+	"railbed/internal/verdict"
+	"railbed/plan/perf"
 )
 
 // Format is the version of report.json. Fields are added to a version; a field

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"railbed/testbed/verdict"
-	"railbed/workloads/collective/perf"
+	"railbed/internal/verdict"
+	"railbed/plan/perf"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -12,10 +12,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"railbed/testbed/printable"
-	"railbed/testbed/verdict"
-	"railbed/workloads/collective/perf"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/printable"
+	"railbed/internal/verdict"
+	"railbed/plan/perf"
+	"railbed/plan/schedule"
 )
 
 // TextOptions are the options of WriteText. The zero value is for a file.

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
 )
 
 // TestAllToAllFormula counts what each rank sends, element by element.

@@ -6,10 +6,10 @@ import (
 	"math"
 	"slices"
 
-	"railbed/fabric/units"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
 )
 
 // A worker's count and the packets are two readings of one number. They may

@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"railbed/capture/pcapng"
-	"railbed/fabric/units"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/verdict"
-	"railbed/transports/wire"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
+	"railbed/plan/plantest"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"time"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Memory of Conservation. Packets are remembered in two generations; the older

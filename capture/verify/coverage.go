@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"railbed/capture/filter"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Need states what a check must have seen before a packet that it did not see

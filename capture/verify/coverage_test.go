@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"railbed/capture/pcapng"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
 )
 
 // equalDatagrams are datagrams over IPv6 without anything that tells them apart, 5 ms

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/fabric/units"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
 )
 
 // Crossing says what programs that choose their transports themselves had to send

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // The bytes of a run crossed its ranks' links, or the check says whose did not.

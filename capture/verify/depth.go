@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
+	"railbed/internal/units"
+	"railbed/plan/spec"
 )
 
 // QueueDepth judges the bytes that waited at the selected ports, as each packet

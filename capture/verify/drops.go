@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // Drops judges how many packets the selected ports dropped. Ports of soft switches

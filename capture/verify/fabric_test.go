@@ -15,10 +15,10 @@ import (
 	golayers "github.com/google/gopacket/layers"
 
 	"railbed/capture/pcapng"
-	"railbed/fabric/units"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
+	"railbed/internal/hosttest"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

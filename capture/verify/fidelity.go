@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 // Levels of fidelity, best first.
@@ -32,7 +32,7 @@ type HostLoad struct {
 }
 
 // Fidelity compares what every link carried with what it was asked to carry, by the
-// rule of package scenarios/engine, which reads counters where this reads packets:
+// rule of package scenarios/runner, which reads counters where this reads packets:
 // over intervals of RateInterval in which the link was busy. Soft switches say what
 // waits. Where the kernel switches, packets do not show whether more was offered,
 // so that only a link that carries too much is found.

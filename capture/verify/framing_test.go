@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/verdict"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
 )
 
 // framed is two ranks over tcp that send each other messages, as transports/tcp does.

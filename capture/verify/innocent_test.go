@@ -11,8 +11,8 @@ import (
 	golayers "github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan/plantest"
+	"railbed/internal/units"
+	"railbed/plan/plantest"
 )
 
 // begin has the capture begin where a packet that left before comes into a switch, behind a part

@@ -3,7 +3,7 @@ package verify
 import (
 	"testing"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // TestNoneWithinANode: what ranks of one node send switches crosses links.

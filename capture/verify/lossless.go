@@ -3,7 +3,7 @@ package verify
 import (
 	"fmt"
 
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // nicOverrun is the reason of drops that are the node's and not the fabric's.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
+	"railbed/plan/plantest"
 )
 
 // TestManyPorts judges a soft switch of layer 2 with more ports than a word has

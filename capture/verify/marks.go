@@ -3,8 +3,8 @@ package verify
 import (
 	"fmt"
 
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // Marks judges how many packets of ECN-capable transports carry Congestion

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
+	"railbed/internal/units"
 )
 
 // TestBytesAgreeWithTshark computes the bytes of each rank with tshark alone,

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/plan/spec"
 )
 
 // Outage judges the longest time in which a flow of datagrams sent and nothing of it

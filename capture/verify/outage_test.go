@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
 )
 
 // TestOutage plays a stream of a datagram each millisecond on two flows and has one of

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/units"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/internal/wire"
 )
 
 const (

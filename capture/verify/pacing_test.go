@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/units"
-	"railbed/testbed/verdict"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/privacy/privacytest"
-	"railbed/transports/wire"
 )
 
 // pacedPacket is one of rank 0 to rank 1, whose schedule has it at a moment: when it

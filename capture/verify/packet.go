@@ -8,8 +8,8 @@ import (
 
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 )
 
 // Direction is which way a packet passed its tap.

@@ -8,9 +8,9 @@ import (
 	"slices"
 
 	"railbed/capture/filter"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
-	"railbed/transports/wire"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // Sums is a workload that switches add up: the job of the plan, by its number, and the life of it

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/verdict"
-	"railbed/transports/wire"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // adding is what the ports of two leaves and a spine saw of a job of four workers.

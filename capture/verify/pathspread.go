@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Numbers of PathSpread.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // Pauses judges priority flow control (IEEE 802.1Q clause 36) from its frames. A

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 // TestRailLocal looks at a ring over two leaves, which are no rail, and at what is left of

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // RankNIC holds that each rank used its NIC: all packets of the workload that

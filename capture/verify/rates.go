@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // Rate is what one direction of a link carried, of what it was asked to.

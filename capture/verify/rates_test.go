@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/verdict"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/plan/plantest"
 )
 
 // TestRateLimits sets a link's asked rate so that what it carried is off by exactly

@@ -1,7 +1,7 @@
 package verify
 
 import (
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // rdKey names what one engine sends to another: the life and engine of who sends,

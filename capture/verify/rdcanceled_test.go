@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/engine"
 	"railbed/transports/rd/path"
-	"railbed/transports/wire"
 )
 
 // speaker is a rank whose packets an engine of rd makes, and not the test.

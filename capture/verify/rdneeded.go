@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // Needed holds that no packet of reliable datagrams is sent again without need.

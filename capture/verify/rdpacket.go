@@ -1,8 +1,8 @@
 package verify
 
 import (
+	"railbed/internal/wire"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/wire"
 )
 
 // RD is the reliable datagram of a packet (transports/rd/PROTOCOL.md). It is

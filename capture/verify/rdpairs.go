@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"railbed/capture/filter"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // rdPair names a sequence space: what one engine of a life sends to one of another.

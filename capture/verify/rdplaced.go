@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // Placed holds that every message of reliable datagrams is placed exactly once.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // Result implements Check.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/testbed/verdict"
-	"railbed/transports/wire"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
 )
 
 // at does something at a time of the scene.

@@ -3,8 +3,8 @@ package verify
 import (
 	"fmt"
 
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // Reordering judges the share of packets that arrived at their node after one of

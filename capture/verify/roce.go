@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"railbed/capture/layers"
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/plan/spec"
 )
 
 // RoCE is the packet of RoCEv2 that a packet carries. Its lengths agree; its ICRC

@@ -11,10 +11,10 @@ import (
 	golayers "github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // roceMTU is the path MTU of the tests.

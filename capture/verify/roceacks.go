@@ -3,8 +3,8 @@ package verify
 import (
 	"fmt"
 
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/plan/spec"
 )
 
 // RoCEAcks holds the rules of a responder's answers (IBTA, 9.7.5):

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
 )
 
 // roceRing is two ranks that write 3,000 bytes to each other, of which one packet goes

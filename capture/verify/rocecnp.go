@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // RoCECNP holds that receivers tell of congestion (IBTA, A17.9.3): for each packet of

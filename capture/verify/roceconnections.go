@@ -3,7 +3,7 @@ package verify
 import (
 	"slices"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // answered is the flow that a packet from a responder speaks of, nil where that is

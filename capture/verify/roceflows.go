@@ -7,7 +7,7 @@ import (
 
 	"railbed/capture/filter"
 	"railbed/capture/layers"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // roceSide is the end at which a connection is looked at.

@@ -3,9 +3,9 @@ package verify
 import (
 	"testing"
 
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
 )
 
 // TestRoCEReadsInAGap: READs that got lost in a row come again. On a connection of which

@@ -3,8 +3,8 @@ package verify
 import (
 	"fmt"
 
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/plan/spec"
 )
 
 // RoCEGoBack holds that requesters repair losses by going back (go-back-N; IBTA,

@@ -5,8 +5,8 @@ import (
 
 	"railbed/capture/filter"
 	"railbed/capture/layers"
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/plan/spec"
 )
 
 // RoCEICRC holds that every packet of RoCEv2 has its invariant CRC right (IBTA, 9.2.8

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
 )
 
 // again sends the last requests again, one packet each.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"railbed/capture/layers"
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/plan/spec"
 )
 
 // RoCEPSN holds that each queue pair numbers its requests one after the other, modulo

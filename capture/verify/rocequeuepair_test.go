@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 	"railbed/transports/roce/dcqcn"
 	"railbed/transports/roce/queuepair"
-	"railbed/transports/wire"
 )
 
 // queuePairs are two ends of a connection as the endpoint has them, on an invented

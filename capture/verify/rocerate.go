@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/plan/spec"
 )
 
 // RoCERate holds that senders slow down when they are told to: in the window after

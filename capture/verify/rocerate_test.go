@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // cnp tells the requester of congestion.

@@ -3,7 +3,7 @@ package verify
 import (
 	"slices"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // roceReads counts what RoCEWrites finds of READs.

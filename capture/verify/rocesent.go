@@ -1,6 +1,6 @@
 package verify
 
-import "railbed/transports/infiniband"
+import "railbed/internal/infiniband"
 
 const (
 	// maxRoCESent is how many packets of one are remembered until they are

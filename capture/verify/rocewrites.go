@@ -3,8 +3,8 @@ package verify
 import (
 	"fmt"
 
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
+	"railbed/plan/spec"
 )
 
 // RoCEWrites holds that the packets of a WRITE are the message that its RETH

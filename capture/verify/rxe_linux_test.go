@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/hosttest/vmtest"
+	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/vmtest"
 )
 
 // rxePrograms is a folder with the programs that TestRecordRXE wants.

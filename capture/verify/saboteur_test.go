@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"railbed/capture/pcapng"
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 // tape is a capture file in parts, to be altered and written again.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Selection says which packets a check is about.

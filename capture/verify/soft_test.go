@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
-	"railbed/transports/wire"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
 )
 
 const softFile = `

@@ -10,18 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/units"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
 )
 
 // everyCheck names the checks of packets that files can ask for, with the rules and
 // sentences that one kind may have.
 func everyCheck() (names []string) {
-	text, err := os.ReadFile("../../testbed/spec/railbed.schema.json")
+	text, err := os.ReadFile("../../plan/spec/railbed.schema.json")
 	var schema struct {
 		Defs map[string]struct {
 			Properties map[string]struct {

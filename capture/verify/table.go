@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // Sources are what checks need beside packets and plan.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
+	"railbed/internal/units"
+	"railbed/plan/spec"
 )
 
 // Whoever adds a check to files forgets neither "railbed run" nor "railbed

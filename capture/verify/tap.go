@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"railbed/capture/pcapng"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // addTaps takes over interfaces that the reader has met since the last call.

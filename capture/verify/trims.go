@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // Trims judges packets that the selected switches cut to their headers: each

@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"railbed/capture/pcapng"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
+	"railbed/plan"
 	"railbed/transports/rd/privacy"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 // TestWithoutAPlan: no tap says which ports there are, so that what was recorded may be a part. A check that

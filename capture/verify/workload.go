@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"railbed/capture/filter"
-	"railbed/fabric/units"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/units"
+	"railbed/internal/wire"
 )
 
 // Transports of a Rank beside TCP: reliable datagrams, reliable connections of RoCEv2, and

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"sync"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 )
 
 // BridgeName is the bridge's interface in its namespace.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // Calibration knows the burst that each shaped rate needs on this host. It

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // UnreachableError says that the host cannot shape to a rate.

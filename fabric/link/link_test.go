@@ -15,11 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"railbed/fabric/kernel"
-	"railbed/fabric/units"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/plan"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }

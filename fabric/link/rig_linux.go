@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
-	"railbed/fabric/units"
+	"railbed/internal/kernel"
+	"railbed/internal/units"
 )
 
 // rig is a shaped veth between two namespaces, with senders that keep the

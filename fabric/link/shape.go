@@ -19,10 +19,10 @@ import (
 	"strings"
 	"time"
 
-	"railbed/fabric/kernel"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
+	"railbed/internal/kernel"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/plan"
 )
 
 // Shaping is what one end of a link does to what it sends.

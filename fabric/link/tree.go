@@ -1,7 +1,7 @@
 package link
 
 import (
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 )
 
 // SameTree reports whether an interface's queueing disciplines are those of the

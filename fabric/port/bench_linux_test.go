@@ -12,7 +12,7 @@ import (
 
 	"railbed/fabric/port"
 	"railbed/fabric/port/porttest"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 )
 
 // forwarder moves frames between two ports in one thread.

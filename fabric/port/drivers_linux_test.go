@@ -6,7 +6,7 @@ import (
 
 	"railbed/fabric/port"
 	"railbed/fabric/port/porttest"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }

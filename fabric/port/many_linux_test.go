@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/port"
 	"railbed/fabric/port/porttest"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
 )
 
 // A hundred and twenty-eight ports are open at once, with the descriptors and

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 // Handle is an open port that nobody uses yet: its description and its

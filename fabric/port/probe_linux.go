@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/verdict"
+	"railbed/internal/kernel"
+	"railbed/internal/verdict"
 )
 
 // probed keeps the answers of Probe.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/verdict"
+	"railbed/internal/kernel"
+	"railbed/internal/verdict"
 )
 
 // tapPort is a tap device that is the node's NIC. A frame is one system call

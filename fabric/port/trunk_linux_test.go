@@ -7,10 +7,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/port"
 	"railbed/fabric/port/porttest"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
 )
 
 // trunkRig is a trunk of some nodes' ports.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 // xdpPort receives as packetPort does and sends through an AF_XDP socket in

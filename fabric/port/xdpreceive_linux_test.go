@@ -12,7 +12,7 @@ import (
 
 	"railbed/fabric/port"
 	"railbed/fabric/port/porttest"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 )
 
 // The commands and constants of linux/bpf.h that this file needs.

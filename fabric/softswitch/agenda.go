@@ -1,8 +1,8 @@
 package softswitch
 
 import (
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
+	"railbed/internal/clock"
 )
 
 // kind says what an event is.

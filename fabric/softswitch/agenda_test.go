@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
+	"railbed/internal/clock"
 )
 
 // TestAgendaIsASortedList: whatever is planned comes in the order of its time,

@@ -10,8 +10,8 @@ import (
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/forward"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // aggregator joins a switch's aggregation table to its ports: what is addressed

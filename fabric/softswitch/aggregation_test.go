@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
 	"railbed/transports/aggregation"
-	"railbed/transports/wire"
 )
 
 // aggregated are workers of a switch's job at the nodes of a rig.

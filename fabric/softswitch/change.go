@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"railbed/fabric/softswitch/medium"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // SetLink changes what a link does to frames that are sent from now on. A

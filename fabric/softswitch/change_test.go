@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // towards is a node's link with its two directions, to the node and from it, of

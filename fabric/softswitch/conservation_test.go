@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/queue"
-	"railbed/testbed/plan"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // randomFabric is the file of some fabric, with whatever can be on at once.

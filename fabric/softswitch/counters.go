@@ -4,7 +4,7 @@ import (
 	"math/bits"
 
 	"railbed/fabric/softswitch/queue"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // Count is packets and their bytes.

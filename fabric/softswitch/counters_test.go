@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/softswitch/queue"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // TestCountersByPriority: what ports count as dropped, marked and trimmed, by

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/queue"
+	"railbed/internal/clock"
 )
 
 // lookEvery is how often the engine looks for deadlocks while anything is

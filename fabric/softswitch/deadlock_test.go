@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // ring is five switches in a ring whose every host sends to the one two switches

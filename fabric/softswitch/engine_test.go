@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // TestOneHop is store and forward, to the nanosecond: two serialisations and two

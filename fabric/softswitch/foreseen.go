@@ -2,8 +2,8 @@ package softswitch
 
 import (
 	"railbed/fabric/softswitch/queue"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Foreseen are the reasons for which a port can drop, mark and trim, each with the

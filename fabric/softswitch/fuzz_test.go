@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/transports/wire"
-	"railbed/workloads/collective/element"
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // FuzzPipeline hands an engine whatever frames a node may send: it never panics,

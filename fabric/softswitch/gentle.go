@@ -1,9 +1,9 @@
 package softswitch
 
 import (
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/queue"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // Gentle Flow Control between ports. The buffer says what changes, once, and

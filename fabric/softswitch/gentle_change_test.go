@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // compiled is what the plan has of GFC at a port.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/units"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/internal/wire"
 )
 
 // What PROTOCOL.md, section 1.1, says of messages at 1 Gbit/s: the shortest interval

@@ -5,10 +5,10 @@ import (
 	"sort"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/queue"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // kept is what a port keeps of its switch's buffer for lossless priorities.

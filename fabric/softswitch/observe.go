@@ -1,11 +1,11 @@
 package softswitch
 
 import (
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/softswitch/queue"
-	"railbed/testbed/plan"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // Kind says what was observed.

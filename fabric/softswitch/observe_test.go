@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/queue"
+	"railbed/internal/clock"
 )
 
 // ledger keeps the bytes of each queue of each port, from what entered and left,

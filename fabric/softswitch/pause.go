@@ -3,10 +3,10 @@ package softswitch
 import (
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/softswitch/queue"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // pauseRequests are what a port asks of the far end.

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/queue"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // pause has a node send a PFC frame at a time.

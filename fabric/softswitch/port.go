@@ -1,13 +1,13 @@
 package softswitch
 
 import (
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/forward"
 	"railbed/fabric/softswitch/medium"
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/softswitch/queue"
-	"railbed/testbed/plan"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // port is a switch's port, or the line side of an emulated NIC.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // TestPriorityTags: a frame whose tag has no VLAN has the tag's priority in the

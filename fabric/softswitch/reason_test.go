@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // A check of drops takes the reasons that captures can have, and no others.

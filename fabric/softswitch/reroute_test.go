@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // TestReroute: when one of two uplinks goes down, flows take the other from that

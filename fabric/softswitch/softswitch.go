@@ -26,14 +26,14 @@ import (
 	"strings"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/forward"
 	"railbed/fabric/softswitch/medium"
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/softswitch/queue"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // DefaultMemory is the packet memory of a testbed that does not say, in bytes.

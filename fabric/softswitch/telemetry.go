@@ -3,9 +3,9 @@ package softswitch
 import (
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // UseWindow is the time over which a port's use is reported in telemetry: the

@@ -3,7 +3,7 @@ package softswitch
 import (
 	"time"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // Tightest is the smallest time that the model tells apart on the links that

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/units"
-	"railbed/testbed/rundir"
-	"railbed/testbed/verdict"
+	"railbed/internal/rundir"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
 )
 
 // root is where both versions are mounted by every distribution.

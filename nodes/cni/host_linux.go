@@ -12,10 +12,10 @@ import (
 	"strings"
 	"syscall"
 
-	"railbed/fabric/kernel"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/internal/kernel"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // CheckHost says what the host has no room for of a plan's network beside the fabric, each

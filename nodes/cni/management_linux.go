@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric"
-	"railbed/fabric/kernel"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
+	"railbed/internal/kernel"
+	"railbed/internal/verdict"
+	"railbed/plan"
 )
 
 // PluginDirs are where the CNI project's plugins are installed.

@@ -16,7 +16,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"railbed/fabric"
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 )
 
 // patience bounds a call: a runtime would wait for ever.

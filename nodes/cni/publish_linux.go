@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // ports are the host's that lead to a management network, and what goes through them.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"railbed/fabric"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Table is who is attached to which node. It is safe for concurrent use.

@@ -21,10 +21,10 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
+	"railbed/internal/reexec"
+	"railbed/internal/verdict"
 	"railbed/nodes"
-	"railbed/testbed/reexec"
-	"railbed/testbed/verdict"
 )
 
 // startTime bounds the start of a container's first process, once the engine says

@@ -15,7 +15,7 @@ import (
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
 
-	"railbed/testbed/input"
+	"railbed/internal/input"
 )
 
 // buildContext is a folder as the engine gets it: without what its .dockerignore names.

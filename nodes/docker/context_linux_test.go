@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"railbed/testbed/input"
+	"railbed/internal/input"
 )
 
 // A FIFO in the place of the list of what is left out does not hold up the build.

@@ -33,10 +33,10 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
 	"railbed/nodes"
-	"railbed/testbed/rundir"
-	"railbed/testbed/verdict"
 )
 
 // Labels of containers that the runtime makes in an engine, and of images. Whoever makes

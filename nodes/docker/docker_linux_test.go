@@ -6,13 +6,13 @@ import (
 	"os"
 	"testing"
 
+	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/dockertest"
+	"railbed/internal/reexec"
 	"railbed/nodes"
 	"railbed/nodes/nodestest"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/hosttest/dockertest"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 func TestMain(m *testing.M) {

@@ -18,10 +18,10 @@ import (
 	containerapi "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 
+	"railbed/internal/input"
+	"railbed/internal/verdict"
 	"railbed/nodes"
-	"railbed/testbed/input"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/plan/spec"
 )
 
 // resolved is an image that is there.

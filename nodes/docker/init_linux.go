@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/reexec"
 	"railbed/nodes"
-	"railbed/testbed/reexec"
 )
 
 // opened are the namespaces that the supervisor gets, in this order.

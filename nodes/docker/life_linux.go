@@ -10,7 +10,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 
 	"railbed/nodes"
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // Kinds of events.

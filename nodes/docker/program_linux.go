@@ -7,8 +7,8 @@ import (
 
 	"github.com/docker/docker/api/types/mount"
 
-	"railbed/nodes/vm/image"
-	"railbed/testbed/reexec"
+	"railbed/internal/reexec"
+	"railbed/internal/vmimage"
 )
 
 // program is this one as containers have it: one file, or where it is linked
@@ -25,7 +25,7 @@ func ownProgram() (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	libraries, err := image.Libraries(self)
+	libraries, err := vmimage.Libraries(self)
 	if err != nil {
 		return program{}, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 	"github.com/docker/go-units"
 
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // usual are the capabilities that programs of a container have: what daemons need

@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/units"
+	"railbed/internal/hosttest/dockertest"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
 	"railbed/nodes"
-	"railbed/testbed/hosttest/dockertest"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // said is what a script in a node printed.

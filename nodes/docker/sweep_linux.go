@@ -14,7 +14,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
 
-	"railbed/testbed/rundir"
+	"railbed/internal/rundir"
 )
 
 // Host is the engine's address; that of nil is "".

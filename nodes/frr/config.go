@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // multipath is how many paths of equal length a route may have; FRRouting is built for

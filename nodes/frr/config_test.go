@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"railbed/testbed/plan/plantest"
+	"railbed/plan/plantest"
 )
 
 // TestConfig compares the configurations of a leaf with what FRRouting 8.4 was seen to

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"railbed/nodes"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // daemonDir is where Debian and FRRouting's own packages put the daemons.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/reexec"
+	"railbed/internal/reexec"
 )
 
 // Of the kernel's files a node may write to those of its own namespaces. The others are the

@@ -8,15 +8,15 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/internal/reexec"
+	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
 	"railbed/nodes/netns"
 	"railbed/nodes/nodestest"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
-	"railbed/testbed/verdict"
+	"railbed/plan"
 )
 
 func TestMain(m *testing.M) {

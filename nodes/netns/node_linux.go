@@ -24,8 +24,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/reexec"
 	"railbed/nodes"
-	"railbed/testbed/reexec"
 )
 
 // initTimeout bounds the node's init; 8 inits at once on 2 busy cores need

@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
 	"railbed/nodes"
 	"railbed/nodes/netns"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // viewNode is a node for the tests of its view of the host.

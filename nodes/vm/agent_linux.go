@@ -17,9 +17,9 @@ import (
 	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/frame"
+	"railbed/internal/reexec"
 	"railbed/nodes"
-	"railbed/testbed/frame"
-	"railbed/testbed/reexec"
 )
 
 // agent is what the guest's first process does for the host. It reaps: all

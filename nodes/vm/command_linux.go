@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"railbed/internal/frame"
 	"railbed/nodes"
-	"railbed/testbed/frame"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric"
+	"railbed/internal/frame"
+	"railbed/internal/vmimage"
 	"railbed/nodes"
-	"railbed/nodes/vm/image"
-	"railbed/testbed/frame"
 )
 
 // Places in the guest before its root is there.
@@ -99,7 +99,7 @@ func load(file *os.File) error {
 	if file == nil {
 		return nil
 	}
-	return image.Load(file)
+	return vmimage.Load(file)
 }
 
 // openPort opens the channel once the host's end is open, too: before that it
@@ -190,7 +190,7 @@ func enterRoot() error {
 	if err := unix.Mount(devDir, rootDir+devDir, "", unix.MS_MOVE, ""); err != nil {
 		return fmt.Errorf("move /dev: %w", err)
 	}
-	return image.Enter(rootDir)
+	return vmimage.Enter(rootDir)
 }
 
 // mountKernel mounts what the kernel gives, and what everybody may write to.

@@ -13,7 +13,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/reexec"
+	"railbed/internal/reexec"
 )
 
 // PrivateEnv names the environment variable with the directories of the testbed's user that guests do not

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/reexec"
+	"railbed/internal/hosttest"
+	"railbed/internal/reexec"
 )
 
 // machine is a host in a folder: the real one's files under an overlay, with links in the place of some

@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/internal/vmimage"
 	"railbed/nodes"
-	"railbed/nodes/vm/image"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // ownDev makes /dev a folder with what QEMU needs, and without KVM, until the test ends.
@@ -77,13 +77,13 @@ func TestWithoutKVM(t *testing.T) {
 	}
 	refused("no device", "no such file or directory")
 
-	writeEmpty(t, image.KVMPath, 0o600)
+	writeEmpty(t, vmimage.KVMPath, 0o600)
 	if otherUser() != 0 {
 		refused("a device of another user", "is for its owner alone")
 	} else {
 		// Whom QEMU is started by owns it here, so that it opens: as what QEMU refuses.
 		refused("a file", "boot a guest with KVM")
 	}
-	bind(t, os.DevNull, image.KVMPath)
+	bind(t, os.DevNull, vmimage.KVMPath)
 	refused("a device that is not KVM's", "boot a guest with KVM", program+" said: ", "failed to initialize kvm")
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/reexec"
+	"railbed/internal/reexec"
 )
 
 // launch is what the process that becomes QEMU is told over descriptor 3, where it

@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/port"
+	"railbed/internal/kernel"
 	"railbed/nodes"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // tapName is the tap of a NIC, beside the NIC. No NIC can be called so.

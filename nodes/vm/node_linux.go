@@ -14,11 +14,11 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"railbed/fabric/units"
+	"railbed/internal/frame"
+	"railbed/internal/reexec"
+	"railbed/internal/units"
+	"railbed/internal/vmimage"
 	"railbed/nodes"
-	"railbed/nodes/vm/image"
-	"railbed/testbed/frame"
-	"railbed/testbed/reexec"
 )
 
 // bootPatience bounds a guest's boot. Without KVM it takes four seconds of an idle
@@ -50,7 +50,7 @@ func (r *Runtime) processor(ctx context.Context, config nodes.Config) (string, e
 // choose boots a guest with KVM if there is one that QEMU's user may use.
 func (r *Runtime) choose(ctx context.Context, config nodes.Config) (string, error) {
 	const patience = 20 * time.Second
-	if err := image.OpenKVM(otherUser() != 0); err != nil {
+	if err := vmimage.OpenKVM(otherUser() != 0); err != nil {
 		return TCG, err
 	}
 	trial := config
@@ -178,7 +178,7 @@ func (r *Runtime) files(modules []string) (kernel, initrd *os.File, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.kernel == nil {
-		found, err := image.FindKernel()
+		found, err := vmimage.FindKernel()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -213,12 +213,12 @@ func (r *Runtime) kept(name string, content func() ([]byte, error)) (*os.File, e
 }
 
 // initramfs is this program and modules.
-func initramfs(k image.Kernel, modules []string) ([]byte, error) {
+func initramfs(k vmimage.Kernel, modules []string) ([]byte, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	var a image.Archive
+	var a vmimage.Archive
 	files, err := a.Modules(moduleDir, k, append(append([]string{}, bootModules...), modules...))
 	if err != nil {
 		return nil, err

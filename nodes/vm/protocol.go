@@ -7,9 +7,9 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 	"railbed/nodes"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // The channel to a guest is a yamux session in which the host opens all streams.

@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/reexec"
+	"railbed/internal/vmimage"
 	"railbed/nodes"
-	"railbed/nodes/vm/image"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
+	"railbed/plan"
 )
 
 // program is QEMU for the one architecture that guests have.
@@ -52,7 +52,7 @@ type qemu struct {
 // of some thirty guests with two, each with a thread of its own (QEMU 7.2), one stood
 // still at boot on a busy host, with a processor that waited for the other for good.
 func arguments(n plan.Node, processor string) []string {
-	accelerator, model := "tcg,thread=single,tb-size=64", image.EmulatedProcessor
+	accelerator, model := "tcg,thread=single,tb-size=64", vmimage.EmulatedProcessor
 	if processor == KVM {
 		accelerator, model = "kvm", "host"
 	}
@@ -212,7 +212,7 @@ func (q *qemu) words() string {
 // identity is whom QEMU becomes, and the groups that let it at KVM.
 func identity(processor string) (user int, groups []int) {
 	user = otherUser()
-	if info, err := os.Stat(image.KVMPath); user != 0 && err == nil && processor == KVM {
+	if info, err := os.Stat(vmimage.KVMPath); user != 0 && err == nil && processor == KVM {
 		groups = append(groups, int(info.Sys().(*syscall.Stat_t).Gid))
 	}
 	return user, groups

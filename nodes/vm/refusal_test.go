@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"testing"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/frame"
+	"railbed/internal/kernel"
+	"railbed/internal/verdict"
 	"railbed/nodes"
-	"railbed/testbed/frame"
-	"railbed/testbed/verdict"
 )
 
 // TestRefusals: what a guest refuses is on the host what it was in the guest.

@@ -50,12 +50,12 @@ import (
 	"os"
 	"sync"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/internal/vmimage"
 	"railbed/nodes"
-	"railbed/nodes/vm/image"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Parts under which the executable is started: Part on the host, where it becomes
@@ -72,7 +72,7 @@ type Runtime struct {
 	Processor string
 
 	mu      sync.Mutex
-	kernel  *image.Kernel
+	kernel  *vmimage.Kernel
 	memory  map[string]*os.File // kernel and initramfs by content, sealed
 	accel   sync.Once
 	chosen  string // of Processor, once accel is done

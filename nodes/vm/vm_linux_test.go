@@ -14,15 +14,15 @@ import (
 
 	"github.com/creack/pty"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/internal/reexec"
+	"railbed/internal/verdict"
+	"railbed/internal/vmimage"
 	"railbed/nodes"
 	"railbed/nodes/nodestest"
-	"railbed/nodes/vm/image"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 func TestMain(m *testing.M) {
@@ -119,7 +119,7 @@ func TestGuest(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	k, err := image.FindKernel()
+	k, err := vmimage.FindKernel()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func checkTerminal(t *testing.T, n nodes.Node) {
 // TestGuestsThatCannotBe: each says why, and nothing of them stays.
 func TestGuestsThatCannotBe(t *testing.T) {
 	r := newRuntime(t)
-	if _, err := makeGuest(t, r, plan.Node{Name: "a", Modules: []string{"no_such"}}); !errors.Is(err, image.ErrNoModule) || !strings.Contains(err.Error(), "load module no_such") {
+	if _, err := makeGuest(t, r, plan.Node{Name: "a", Modules: []string{"no_such"}}); !errors.Is(err, vmimage.ErrNoModule) || !strings.Contains(err.Error(), "load module no_such") {
 		t.Errorf("a module that does not exist: %v", err)
 	}
 	// A guest that needs more than there is.

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"railbed/fabric/softswitch"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // check looks at what a check of packets needs.

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 
 	"railbed/capture/filter"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // IP protocols.

@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"railbed/fabric/softswitch"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // port is a port of the plan, with the link that it is at.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // file is a leaf-spine of switches with settings; its steps begin in line 4 and its check

@@ -5,11 +5,11 @@ import (
 	"slices"
 
 	"railbed/fabric/softswitch"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/units"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // carried is what a step's ranks send by.

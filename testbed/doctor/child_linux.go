@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"railbed/testbed/reexec"
+	"railbed/internal/reexec"
 )
 
 // The parts that this program plays when it is executed again.

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"sync"
 
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 // Result is what a probe found.

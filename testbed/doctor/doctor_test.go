@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/verdict"
+	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

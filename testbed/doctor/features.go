@@ -3,7 +3,7 @@ package doctor
 import (
 	"os"
 
-	"railbed/nodes/vm/image"
+	"railbed/internal/vmimage"
 )
 
 // place is where a feature is tried.
@@ -266,7 +266,7 @@ func hostFeatures() []feature {
 		},
 		{
 			name: "vm-kernel", tried: "look for a kernel with modules that a guest can boot", gates: "virtual machines as nodes (runtime: vm)",
-			remedy: image.Remedy, try: tryVMKernel,
+			remedy: vmimage.Remedy, try: tryVMKernel,
 		},
 		{
 			name: "rdma-rxe", place: inNamespaces, tried: "make a device in a network namespace of its own",

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/nodes/vm/image"
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
+	"railbed/internal/vmimage"
 )
 
 func tryNamespace(name string) func() (string, error) {
@@ -320,10 +320,10 @@ func tryDocker() (string, error) {
 
 func tryKVM() (string, error) {
 	const createVM = 0xae01 // KVM_CREATE_VM of <linux/kvm.h>
-	if err := image.OpenKVM(os.Geteuid() == 0); err != nil {
+	if err := vmimage.OpenKVM(os.Geteuid() == 0); err != nil {
 		return "", err
 	}
-	file, err := os.OpenFile(image.KVMPath, os.O_RDWR, 0)
+	file, err := os.OpenFile(vmimage.KVMPath, os.O_RDWR, 0)
 	if err != nil {
 		return "", err
 	}
@@ -345,7 +345,7 @@ func tryQEMU() (string, error) {
 
 // tryVMKernel says which kernel it is.
 func tryVMKernel() (string, error) {
-	kernel, err := image.FindKernel()
+	kernel, err := vmimage.FindKernel()
 	if err != nil {
 		var lacking *verdict.UnsupportedError
 		if errors.As(err, &lacking) {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 )
 
 // tryRXE makes a device in this namespace. It does not load the module: that would

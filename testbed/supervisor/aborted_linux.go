@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/capture/report"
-	"railbed/testbed/verdict"
+	"railbed/internal/verdict"
 )
 
 // supervisorDied is the reason in the report of a supervisor that could not write one.

@@ -13,8 +13,8 @@ import (
 	"railbed/capture"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
-	"railbed/testbed/frame"
-	"railbed/testbed/plan"
+	"railbed/internal/frame"
+	"railbed/plan"
 )
 
 // serveCapture records for one connection until the client has heard enough.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric"
-	"railbed/fabric/kernel"
+	"railbed/internal/frame"
+	"railbed/internal/kernel"
 	"railbed/nodes/cni"
-	"railbed/testbed/frame"
 )
 
 const (

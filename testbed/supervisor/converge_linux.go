@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 
 	"railbed/fabric"
-	"railbed/testbed/plan"
-	"railbed/testbed/rundir"
+	"railbed/internal/rundir"
+	"railbed/plan"
 )
 
 // adoption is the plan that the testbed has taken over since it came up. It

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/fabric"
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/docker"
-	"railbed/testbed/plan"
-	"railbed/testbed/rundir"
-	"railbed/testbed/verdict"
+	"railbed/plan"
 )
 
 // OwnNamespaces are the network namespaces of a plan that a supervisor makes: all

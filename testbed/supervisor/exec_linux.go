@@ -15,9 +15,9 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/frame"
+	"railbed/internal/reexec"
 	"railbed/nodes"
-	"railbed/testbed/frame"
-	"railbed/testbed/reexec"
 )
 
 const (

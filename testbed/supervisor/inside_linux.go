@@ -7,8 +7,8 @@ import (
 	"os"
 	"sync"
 
-	"railbed/testbed/peer"
-	"railbed/testbed/spec"
+	"railbed/internal/peer"
+	"railbed/plan/spec"
 )
 
 // InsideSocket is where programs in a node start commands in other nodes, as rsh does:

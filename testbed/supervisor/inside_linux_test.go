@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 )
 
 // A program of another user is hung up on, and the next one is heard.

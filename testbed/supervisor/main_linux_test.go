@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -9,7 +9,7 @@ import (
 
 	"railbed/fabric"
 	"railbed/fabric/softswitch"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // metrics is the registry behind /metrics: the supervisor's own process, and

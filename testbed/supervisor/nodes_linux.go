@@ -9,13 +9,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"railbed/internal/reexec"
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
 	"railbed/nodes/cni"
 	"railbed/nodes/netns"
 	"railbed/nodes/vm"
-	"railbed/testbed/reexec"
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // planCgroups finds out where the limits of each node go. A virtual machine's

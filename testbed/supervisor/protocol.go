@@ -13,10 +13,10 @@ import (
 
 	"railbed/fabric"
 	"railbed/fabric/softswitch/live"
+	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/cni"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
+	"railbed/plan"
 )
 
 // Part is the name under which the executable is started as a supervisor.

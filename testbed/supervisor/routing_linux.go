@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 	"railbed/nodes"
 	"railbed/nodes/frr"
 	"railbed/nodes/netns"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // convergence bounds the wait until the routers have all routes, and convergencePoll

@@ -16,10 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"railbed/fabric"
+	"railbed/internal/frame"
 	"railbed/nodes"
 	"railbed/nodes/cni"
-	"railbed/testbed/frame"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // maxBody bounds a request's JSON, in bytes.

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"railbed/testbed/frame"
-	"railbed/testbed/plan"
+	"railbed/internal/frame"
+	"railbed/plan"
 )
 
 // startupChannel is the supervisor's end of the startup channel.

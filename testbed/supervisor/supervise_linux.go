@@ -22,19 +22,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric"
-	"railbed/fabric/kernel"
 	"railbed/fabric/link"
 	"railbed/fabric/softswitch/live"
+	"railbed/internal/kernel"
+	"railbed/internal/reexec"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
 	"railbed/nodes/cni"
 	"railbed/nodes/docker"
 	"railbed/nodes/vm"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
-	"railbed/testbed/rundir"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Descriptors that the client hands to a supervisor.

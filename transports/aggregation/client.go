@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
-	"railbed/workloads/collective/element"
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/internal/wire"
 )
 
 // Client is a worker with a UDP socket. It is not safe for concurrent use.

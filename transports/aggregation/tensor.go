@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 
-	"railbed/transports/wire"
-	"railbed/workloads/collective/element"
+	"railbed/internal/element"
+	"railbed/internal/wire"
 )
 
 // tensor is what is combined, in place: elements in memory, floats which travel as fixed

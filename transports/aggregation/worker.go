@@ -12,10 +12,10 @@ import (
 	"math"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/testbed/plan"
-	"railbed/transports/wire"
-	"railbed/workloads/collective/element"
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // Config is a worker of a job. All but the times is the plan's and the same for

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
-	"railbed/workloads/collective/element"
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/internal/wire"
 )
 
 func newWorker(t testing.TB, slots, elements int) *Worker {

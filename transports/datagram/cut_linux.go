@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // MostCut and MostCutBytes bound what the kernel cuts into datagrams

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // open is a UDP socket at a loopback address, with its port.

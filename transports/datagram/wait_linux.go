@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // Waiter waits for one of some descriptors, for a moment, or to be woken, in Go's

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"railbed/internal/wire"
 	"railbed/transports/rd/engine"
-	"railbed/transports/wire"
 )
 
 // address is what an endpoint's Address says: where its engines hear, and which

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/wire"
 )
 
 // TestMarks holds how each type of packet leaves, as sections 1.1 and 1.2 of the

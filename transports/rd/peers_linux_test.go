@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 	"railbed/transports"
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
 )

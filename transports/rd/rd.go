@@ -23,14 +23,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/completion"
 	"railbed/transports/rd/engine"
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate"
-	"railbed/transports/wire"
 )
 
 const (

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/privacy/privacytest"
 	"railbed/transports/transportstest"
-	"railbed/transports/wire"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/wire"
 	"railbed/transports/datagram"
 	"railbed/transports/rd/engine"
-	"railbed/transports/wire"
 )
 
 // arrivals is memory for what one call receives.

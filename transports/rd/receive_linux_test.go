@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/wire"
 	"railbed/transports/rd/engine"
-	"railbed/transports/wire"
 )
 
 // TestJoined sends packets that the kernel cuts out of one, and on the loopback

@@ -7,10 +7,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/spec"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 	"railbed/transports/datagram"
 	"railbed/transports/rd/engine"
-	"railbed/transports/wire"
 )
 
 // sendBatch is memory for one call of sendmmsg.

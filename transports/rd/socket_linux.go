@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/spec"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 	"railbed/transports/datagram"
-	"railbed/transports/wire"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 )
 
 // versusFor is how long one measurement floods.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 	"railbed/transports"
 	"railbed/transports/datagram"
 	"railbed/transports/rd/engine"

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // address is what an endpoint's Address says: where it listens for connections, and

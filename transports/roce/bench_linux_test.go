@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 	"railbed/transports"
 	"railbed/transports/transportstest"
 )

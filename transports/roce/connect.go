@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"railbed/internal/infiniband"
 	"railbed/transports"
 	"railbed/transports/completion"
-	"railbed/transports/infiniband"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )

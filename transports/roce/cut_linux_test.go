@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/kernel"
-	"railbed/testbed/hosttest"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/hosttest"
+	"railbed/internal/infiniband"
+	"railbed/internal/kernel"
+	"railbed/internal/wire"
 )
 
 // cutting is two sockets at an address of the loopback device, and who sees what goes

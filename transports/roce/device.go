@@ -9,10 +9,10 @@ import (
 	"net/netip"
 	"sync"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 	"railbed/transports"
 	"railbed/transports/completion"
-	"railbed/transports/infiniband"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )

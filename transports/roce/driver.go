@@ -9,9 +9,9 @@ import (
 	"slices"
 	"sync"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 	"railbed/transports"
-	"railbed/transports/infiniband"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 )
 
 // FuzzAddress: an address is read as it was written, and nothing else is one.

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"railbed/testbed/hosttest"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/hosttest"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 )
 
 // datagram sends an IP packet as it is.

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/infiniband"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
-	"railbed/transports/wire"
 )
 
 // Place is how a queue pair is known to the one at its other end.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 	"railbed/transports"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"

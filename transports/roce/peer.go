@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 	"railbed/transports"
-	"railbed/transports/infiniband"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )

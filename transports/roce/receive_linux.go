@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 )
 
 // incoming is memory for what one call receives.

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 	"railbed/transports/datagram"
-	"railbed/transports/infiniband"
 	"railbed/transports/order"
-	"railbed/transports/wire"
 )
 
 const (

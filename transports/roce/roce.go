@@ -26,10 +26,10 @@ import (
 	"net/netip"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 	"railbed/transports"
 	"railbed/transports/completion"
-	"railbed/transports/infiniband"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/dcqcn"
 	"railbed/transports/roce/queuepair"

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
+	"railbed/internal/infiniband"
 	"railbed/transports"
-	"railbed/transports/infiniband"
 	"railbed/transports/roce/queuepair"
 	"railbed/transports/transportstest"
 )

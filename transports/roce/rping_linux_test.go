@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/kernel"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/hosttest/vmtest"
-	"railbed/transports/infiniband"
+	"railbed/internal/clock"
+	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/vmtest"
+	"railbed/internal/infiniband"
+	"railbed/internal/kernel"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )

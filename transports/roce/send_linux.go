@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 	"railbed/transports/datagram"
-	"railbed/transports/infiniband"
-	"railbed/transports/wire"
 )
 
 const (

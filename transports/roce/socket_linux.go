@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/infiniband"
 	"railbed/transports/datagram"
-	"railbed/transports/infiniband"
 )
 
 const (

@@ -7,12 +7,12 @@ import (
 	"net/netip"
 	"slices"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/infiniband"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
-	"railbed/transports/wire"
 )
 
 // newLink makes a link of a peer, without a queue pair.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 	"railbed/transports"
 )
 

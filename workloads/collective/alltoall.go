@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 
+	"railbed/internal/element"
 	"railbed/transports"
-	"railbed/workloads/collective/element"
 )
 
 // Phase is to whom a rank sends at the same time, and from whom it receives then.

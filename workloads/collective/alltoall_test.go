@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"railbed/internal/element"
 	"railbed/transports"
-	"railbed/workloads/collective/element"
 )
 
 // exchanges is all ranks of an all-to-all in one process.

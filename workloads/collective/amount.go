@@ -1,6 +1,6 @@
 package collective
 
-import "railbed/workloads/collective/schedule"
+import "railbed/plan/schedule"
 
 // Amount is what a rank sends another one: bytes of elements, and the messages in which they go.
 // Messages without a byte count, too: a rank sends one to say that others may write to its memory.

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"railbed/internal/element"
+	"railbed/plan/schedule"
 	"railbed/transports"
-	"railbed/workloads/collective/element"
 	"railbed/workloads/collective/msccl"
-	"railbed/workloads/collective/schedule"
 )
 
 // postCounter counts what an endpoint takes to send, by peer.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"railbed/workloads/collective/perf"
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/perf"
+	"railbed/plan/schedule"
 )
 
 // BenchmarkRing is an all-reduce over loopback TCP with all ranks in one

@@ -3,7 +3,7 @@ package collective
 import (
 	"unsafe"
 
-	"railbed/workloads/collective/element"
+	"railbed/internal/element"
 )
 
 // Bytes is the memory of elements, for registering it with an endpoint. The

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"railbed/internal/element"
+	"railbed/plan/schedule"
 	"railbed/transports"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
 )
 
 // eager are algorithms of which no rank can end an operation before the others have begun it.

@@ -1,7 +1,7 @@
 package collective
 
 import (
-	"railbed/fabric/units"
+	"railbed/internal/units"
 	"railbed/transports"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // TestLossyAllReduce runs rings over a transport that leaves bytes out: all ranks

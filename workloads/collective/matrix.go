@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"railbed/workloads/collective/element"
+	"railbed/internal/element"
 )
 
 // Matrix is how many elements each rank sends to each one, by sender and then by

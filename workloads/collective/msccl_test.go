@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/workloads/collective/element"
+	"railbed/internal/element"
+	"railbed/plan/schedule"
 	"railbed/workloads/collective/msccl"
-	"railbed/workloads/collective/schedule"
 )
 
 // TestRunnersOfFiles runs algorithms that come from files, in each mode that they have:

@@ -7,8 +7,8 @@ import (
 	"math"
 	"math/bits"
 
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/element"
+	"railbed/plan/schedule"
 )
 
 // patternLen is the period of a rank's data in elements. It is a prime above

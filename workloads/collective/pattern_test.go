@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/workloads/collective/element"
+	"railbed/internal/element"
 )
 
 func newPattern(t testing.TB, c PatternConfig) *Pattern {

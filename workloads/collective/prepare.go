@@ -1,7 +1,7 @@
 package collective
 
 import (
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/schedule"
 )
 
 // number is that of a step among a rank's.

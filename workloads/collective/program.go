@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/element"
+	"railbed/plan/schedule"
 )
 
 // Program is a schedule for a whole buffer of some length, checked, with the memory that

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 	"railbed/transports"
 )
 

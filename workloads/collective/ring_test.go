@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 	"railbed/transports"
 	"railbed/transports/tcp"
 	"railbed/transports/transportstest"

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/internal/element"
+	"railbed/plan/schedule"
 	"railbed/transports"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
 )
 
 // Memory is what a rank has, and what others need of it.

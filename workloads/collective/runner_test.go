@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"railbed/internal/element"
+	"railbed/plan/schedule"
 	"railbed/transports"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
 )
 
 // newRunners makes all ranks of a program in one process.

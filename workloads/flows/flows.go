@@ -19,7 +19,7 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // Schedule is what ranks send.

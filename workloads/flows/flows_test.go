@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 	"railbed/transports"
 	"railbed/transports/tcp"
 )

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // Sizes is a distribution of the sizes of messages: the shares of messages of at most so

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // Sent is a message that was sent.

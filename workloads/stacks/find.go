@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"railbed/internal/verdict"
 	"railbed/testbed"
-	"railbed/testbed/verdict"
 )
 
 // versionTimeout is for a program that says its version and nothing else.

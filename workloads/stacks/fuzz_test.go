@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // Whatever programs print, it is a table that a report can hold, or an error.

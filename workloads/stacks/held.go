@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 const (

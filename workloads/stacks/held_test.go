@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
+	"railbed/plan"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/spec"
 )
 
 // TestHeldRank: who stands out of accounts, by what the script prints.

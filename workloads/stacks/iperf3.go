@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"railbed/capture/report"
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // iperf3 has a server in the first node for each of the others, which all send to it

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"railbed/capture/report"
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // libfabric is fi_pingpong over whatever provider libfabric chooses for the type of

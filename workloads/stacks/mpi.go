@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/fabric/units"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
 	"railbed/workloads/stacks/rsh"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"railbed/capture/report"
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // perftest is ib_write_bw and the like, over the RDMA devices of nodes that have them:

@@ -4,8 +4,8 @@ import (
 	"io"
 	"testing"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/spec"
+	"railbed/internal/hosttest"
+	"railbed/plan/spec"
 )
 
 // Links that a program of a node planted where a stack puts its files are replaced: nothing

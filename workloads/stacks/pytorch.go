@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"railbed/capture/report"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // python is the distribution's: another one in PATH has not its modules.

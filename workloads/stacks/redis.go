@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"railbed/capture/report"
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // redis has a server in the first node that keeps nothing on disk, and

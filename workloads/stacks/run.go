@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/plan"
 	"railbed/testbed"
-	"railbed/testbed/plan"
-	"railbed/testbed/verdict"
 )
 
 // mark is the variable by which all processes of a run are known, those that made

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
 )
 
 const twoHosts = "name: stacks-%d\nfabric: {topology: single-switch, params: {hosts: 2}}\n"

@@ -23,11 +23,11 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/fabric/units"
+	"railbed/internal/reexec"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
-	"railbed/testbed/spec"
 	"railbed/workloads/stacks/rsh"
 )
 

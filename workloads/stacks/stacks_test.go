@@ -9,12 +9,12 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/fabric/units"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
 	"railbed/nodes"
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/testbed/verdict"
 )
 
 // What iperf3 3.12 prints with -J, the end of it.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 const (

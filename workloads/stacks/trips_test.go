@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // What ss 6.1 prints with -tinHO of a connection, shortened.

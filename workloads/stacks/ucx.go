@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"railbed/capture/report"
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // ucx is ucx_perftest over whatever transports UCX chooses.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // beatFile is where rank programs of our own write the number of the call that they

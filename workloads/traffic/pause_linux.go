@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // run sends PFC frames until the time is over, by a packet socket: the kernel

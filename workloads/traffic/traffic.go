@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // Part is the name by which an executable starts itself as such a process.

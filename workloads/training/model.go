@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"railbed/testbed/spec"
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/schedule"
+	"railbed/plan/spec"
 )
 
 // Groups of a compiled model's operations.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/units"
+	"railbed/plan/schedule"
+	"railbed/plan/spec"
 )
 
 // model is a small one with defaults.

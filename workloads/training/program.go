@@ -21,8 +21,8 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/units"
+	"railbed/plan/schedule"
 )
 
 // AllToAll is the kind of an operation in which each rank sends an equal part of its

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/spec"
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/schedule"
+	"railbed/plan/spec"
 )
 
 // Two ranks compute for 10 and 20, then exchange for 5, of which the first one's next

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/testbed/frame"
+	"railbed/internal/frame"
 )
 
 // errSilent is the end of a worker that lives, for the kernel, and does nothing.

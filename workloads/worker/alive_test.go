@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 	"railbed/workloads/flows"
 )
 

@@ -5,11 +5,11 @@ import (
 	"reflect"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan/rates"
-	"railbed/testbed/spec"
+	"railbed/internal/units"
+	"railbed/plan/perf"
+	"railbed/plan/rates"
+	"railbed/plan/spec"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/perf"
 )
 
 // allToAllJob is a job that is an all-to-all.

@@ -10,12 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/testbed/frame"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/internal/frame"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate/arbiter"
-	"railbed/transports/wire"
 )
 
 const (

@@ -1,10 +1,10 @@
 package worker
 
 import (
-	"railbed/fabric/units"
+	"railbed/internal/element"
+	"railbed/internal/units"
+	"railbed/plan/schedule"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
 	"railbed/workloads/training"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/transports"
 	"railbed/workloads/collective"
 )

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/element"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/schedule"
+	"railbed/plan/spec"
 )
 
 // inChannels gives each rank of a job so many channels at its own place.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/rates"
-	"railbed/testbed/spec"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/rates"
+	"railbed/plan/spec"
 )
 
 // controlledJob is a job over rd that something holds back besides the NICs' rates.

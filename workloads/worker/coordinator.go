@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"railbed/testbed/frame"
+	"railbed/internal/frame"
 	"railbed/workloads/collective"
 )
 

@@ -7,15 +7,15 @@ import (
 	"net/netip"
 	"slices"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
 	"railbed/transports"
 	"railbed/transports/aggregation"
-	"railbed/transports/wire"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/element"
 )
 
 // InNetwork is the algorithm of an all-reduce in which a switch adds up, and InSwitch what

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
+	"railbed/internal/units"
+	"railbed/plan/spec"
 	"railbed/workloads/collective"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 	"railbed/transports"
 	"railbed/workloads/collective"
 	"railbed/workloads/flows"

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/workloads/flows"
 )
 

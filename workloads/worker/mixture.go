@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
+	"railbed/internal/element"
+	"railbed/internal/units"
+	"railbed/plan/moe"
+	"railbed/plan/spec"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/moe"
 )
 
 // MoE is the kind of a Job with Job.MoE.

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
-	"railbed/workloads/moe"
+	"railbed/internal/units"
+	"railbed/plan/moe"
+	"railbed/plan/spec"
 )
 
 func mixtureJob(ranks int, transport string) Job {

@@ -3,9 +3,9 @@ package worker
 import (
 	"context"
 
-	"railbed/fabric/units"
+	"railbed/internal/element"
+	"railbed/internal/units"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/element"
 )
 
 // part is one rank's part in a collective: its data, the operation, and the check of what

@@ -5,10 +5,10 @@ import (
 	"math"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/element"
+	"railbed/internal/units"
+	"railbed/plan/schedule"
+	"railbed/plan/spec"
 )
 
 // scheduledKinds are those that run as programs.

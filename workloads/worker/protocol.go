@@ -7,15 +7,15 @@ import (
 	"net/netip"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/frame"
-	"railbed/testbed/spec"
+	"railbed/internal/element"
+	"railbed/internal/frame"
+	"railbed/internal/units"
+	"railbed/plan/moe"
+	"railbed/plan/schedule"
+	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
 	"railbed/workloads/flows"
-	"railbed/workloads/moe"
 	"railbed/workloads/training"
 )
 

@@ -4,10 +4,10 @@ import (
 	"net/netip"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
+	"railbed/plan/perf"
+	"railbed/plan/schedule"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/perf"
-	"railbed/workloads/collective/schedule"
 	"railbed/workloads/flows"
 	"railbed/workloads/training"
 )

@@ -5,8 +5,8 @@ import (
 	"net"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/plan/spec"
 	"railbed/transports"
 	"railbed/transports/roce"
 	"railbed/transports/roce/dcqcn"

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/element"
+	"railbed/internal/units"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/element"
 )
 
 // Sweep measures several sizes as nccl-tests does. For each size, and in place after out of

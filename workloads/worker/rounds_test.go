@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/element"
+	"railbed/internal/units"
+	"railbed/plan/schedule"
 )
 
 // sweepOf makes a job measure sizes as nccl-tests does.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/element"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/schedule"
 )
 
 // Rails are the ranks of each node, in order: the first ones of all nodes have the same

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/schedule"
 	"railbed/workloads/collective/msccl"
-	"railbed/workloads/collective/schedule"
 )
 
 func readSchedule(t *testing.T, name string) *schedule.Schedule {

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/testbed/spec"
+	"railbed/internal/element"
+	"railbed/plan/sgd"
+	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/sgd"
 )
 
 // Learning is what a job with Job.SGD learnt.

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
+	"railbed/internal/units"
+	"railbed/plan/spec"
 )
 
 // sgdJob trains over a transport by an exchange.

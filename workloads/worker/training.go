@@ -9,11 +9,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/plan/schedule"
 	"railbed/transports"
 	"railbed/workloads/collective"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
 	"railbed/workloads/training"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
+	"railbed/internal/units"
+	"railbed/plan/spec"
 	"railbed/transports"
 	"railbed/workloads/collective"
 	"railbed/workloads/training"

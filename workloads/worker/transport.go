@@ -8,8 +8,9 @@ import (
 	"syscall"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/units"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd"
 	"railbed/transports/rd/path"
@@ -17,7 +18,6 @@ import (
 	"railbed/transports/rd/rate"
 	"railbed/transports/rd/rate/arbiter"
 	"railbed/transports/tcp"
-	"railbed/transports/wire"
 	"railbed/workloads/collective"
 )
 

@@ -3,8 +3,8 @@ package worker
 import (
 	"fmt"
 
+	"railbed/plan/moe"
 	"railbed/workloads/collective"
-	"railbed/workloads/moe"
 	"railbed/workloads/training"
 )
 

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"testing"
 
-	"railbed/fabric/units"
-	"railbed/testbed/spec"
-	"railbed/workloads/collective/element"
-	"railbed/workloads/collective/schedule"
+	"railbed/internal/element"
+	"railbed/internal/units"
+	"railbed/plan/schedule"
+	"railbed/plan/spec"
 	"railbed/workloads/flows"
 	"railbed/workloads/training"
 )

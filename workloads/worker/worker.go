@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"railbed/testbed/frame"
+	"railbed/internal/frame"
 	"railbed/transports"
 	"railbed/workloads/collective"
 )

@@ -17,14 +17,14 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
-	"railbed/testbed/frame"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/element"
+	"railbed/internal/frame"
+	"railbed/internal/hosttest"
+	"railbed/internal/units"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/wire"
-	"railbed/workloads/collective/element"
 )
 
 // asWorker makes the test binary a worker process.

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 )
 
 // A port can be closed while somebody waits for it, twice, and says so when it

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/port"
+	"railbed/internal/kernel"
 )
 
 // A node whose offloads were left on sends packets without checksum and bursts

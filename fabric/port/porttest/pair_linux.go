@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // ThreadTime is a thread's CPU time, or a process's, by the clocks that

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/port"
+	"railbed/internal/kernel"
 )
 
 // TwoVeths are two nodes whose veths end in one namespace.

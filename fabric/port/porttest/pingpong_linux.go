@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/kernel"
 )
 
 // lockThread keeps the goroutine on its thread until the returned function is

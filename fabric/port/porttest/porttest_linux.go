@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/verdict"
+	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
 )
 
 // patience is how long a test waits for what must come.

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/kernel"
 	"railbed/fabric/port"
+	"railbed/internal/kernel"
 )
 
 // Names and indexes of a rig's interfaces.

@@ -1,8 +1,8 @@
 package aggregate
 
 import (
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // answer is what PROTOCOL.md, 3.3, does with what comes from the parent: it is about a set

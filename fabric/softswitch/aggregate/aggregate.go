@@ -20,8 +20,8 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // rejectEvery is the time between two rejects to a worker: at most 100 a second.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // bench is a table with one job of number 7, at epoch 0.

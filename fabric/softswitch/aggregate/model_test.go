@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports/aggregation"
-	"railbed/transports/wire"
 )
 
 var runs = flag.Int("runs", 15_000, "random runs of the model")

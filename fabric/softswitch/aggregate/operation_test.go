@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/transports/wire"
-	"railbed/workloads/collective/element"
+	"railbed/internal/element"
+	"railbed/internal/wire"
 )
 
 // draw is elements of a worker that are combined, in memory: whole numbers of which few enough add up

@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"math"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
-	"railbed/workloads/collective/element"
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/internal/wire"
 )
 
 // update is what PROTOCOL.md, 3.2, does with an update, or a partial sum, that belongs to

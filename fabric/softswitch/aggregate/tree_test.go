@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // newTwoLeaves is two leaves of two workers each below a root: workers are stations 0 to 3, leaf2 is 4,

@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // Trace is amounts by time, bytes or packets, in order.

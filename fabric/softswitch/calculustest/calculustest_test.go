@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // TestBurst: of three packets of 100 bytes, the last two a tenth of a second apart.

@@ -13,7 +13,7 @@ package draw
 import (
 	"math/bits"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // golden is 2^64 divided by the golden ratio, made odd: SplitMix64's step.

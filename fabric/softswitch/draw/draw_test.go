@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 )
 
 // TestSplitMix holds the sequence to SplitMix64's published numbers: the first

@@ -4,11 +4,11 @@ import (
 	"encoding/binary"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // hop is one next hop of a route.

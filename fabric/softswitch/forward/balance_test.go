@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // spines is a leaf with n equal-cost ways to the nodes of another one. Ports 0 to

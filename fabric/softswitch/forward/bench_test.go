@@ -5,10 +5,10 @@ import (
 	"net/netip"
 	"testing"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // BenchmarkLookup looks addresses up that are drawn anew each time, in tables of

@@ -5,11 +5,11 @@ import (
 	"math/bits"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 const (

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // bridged is a plan of bridges.

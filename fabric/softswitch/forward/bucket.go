@@ -3,7 +3,7 @@ package forward
 import (
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // bucket is a token bucket, kept as the time at which it would be full: the

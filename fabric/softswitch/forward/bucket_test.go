@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/calculustest"
+	"railbed/internal/clock"
 )
 
 // TestBucketKeepsItsCurve: of whatever is asked for, a bucket of b tokens and r a second

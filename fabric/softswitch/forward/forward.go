@@ -9,10 +9,10 @@ package forward
 import (
 	"fmt"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Action is what a switch does with a packet.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // generated is the plan of a generator with params as "k=v" words.

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"railbed/fabric/clock"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // FuzzDecide gives any bytes to a router, which knows some addresses, and to a

@@ -1,10 +1,10 @@
 package forward
 
 import (
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // failure is why a packet goes no further, and how its sender is told.

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric"
-	"railbed/fabric/kernel"
 	"railbed/fabric/link"
 	"railbed/fabric/softswitch/forward"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // unlike are frames that Linux treats otherwise, and why we do not.

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"railbed/fabric/softswitch/packet"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // allNodes is ff02::1, and the group address of the link that it has.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/fabric/clock"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/plan/spec"
 )
 
 func newRandom(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }

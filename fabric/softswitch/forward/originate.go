@@ -1,9 +1,9 @@
 package forward
 
 import (
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // Originator is a Table that also finds the way of what the switch itself sends.

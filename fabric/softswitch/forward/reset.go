@@ -1,9 +1,9 @@
 package forward
 
 import (
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // reset tells who speaks TCP to one of the router's addresses that no port is

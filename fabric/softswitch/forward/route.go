@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"railbed/testbed/plan"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // kind is what an address of a prefix is to a router.

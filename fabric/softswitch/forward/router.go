@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // router forwards by address, as a Linux router of this project does it: the

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 func shapes(t *testing.T) map[string]*plan.Plan {

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"railbed/capture/feed"
-	"railbed/fabric/kernel"
 	"railbed/fabric/port"
 	"railbed/fabric/port/porttest"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
-	"railbed/transports/wire"
+	"railbed/internal/feed"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // The switches of the benchmarks: two nodes on one layer-3 switch by links whose

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"railbed/fabric"
-	"railbed/fabric/kernel"
 	"railbed/fabric/link"
 	"railbed/fabric/softswitch/live"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan"
-	"railbed/testbed/plan/plantest"
+	"railbed/internal/hosttest"
+	"railbed/internal/kernel"
+	"railbed/plan"
+	"railbed/plan/plantest"
 )
 
 // twoHosts builds two nodes on one soft switch.

@@ -16,12 +16,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/occupancy"
 	"railbed/fabric/port"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/plan"
 )
 
 const (

@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/reexec"
+	"railbed/internal/hosttest"
+	"railbed/internal/reexec"
 )
 
 func TestMain(m *testing.M) {

@@ -19,10 +19,10 @@ import (
 
 	"railbed/fabric/occupancy"
 	"railbed/fabric/port"
-	"railbed/testbed/frame"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
-	"railbed/testbed/verdict"
+	"railbed/internal/frame"
+	"railbed/internal/reexec"
+	"railbed/internal/verdict"
+	"railbed/plan"
 )
 
 // part is the name by which this executable starts itself as the switches of a

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"railbed/fabric/port/porttest"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 )
 
 // profileEnv has the process of the switches write a profile of its CPU time into a
@@ -58,7 +58,7 @@ var costs = []struct {
 	{"queue", regexp.MustCompile(`/softswitch/queue\.`)},
 	{"link", regexp.MustCompile(`/softswitch/medium\.|/softswitch/draw\.`)},
 	{"events in their order", regexp.MustCompile(`/softswitch\.\(\*(agenda|lane)\)`)},
-	{"recording", regexp.MustCompile(`/capture/feed\.|/live\.\(\*taps?\)`)},
+	{"recording", regexp.MustCompile(`/internal/feed\.|/live\.\(\*taps?\)`)},
 	{"engine besides", regexp.MustCompile(`/softswitch\.`)},
 	{"loop besides", regexp.MustCompile(`/live\.`)},
 }

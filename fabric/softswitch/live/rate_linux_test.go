@@ -8,8 +8,8 @@ import (
 
 	"railbed/fabric/port/porttest"
 	"railbed/fabric/softswitch"
-	"railbed/fabric/units"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
+	"railbed/internal/units"
 )
 
 // BenchmarkRate is the rate of a busy link, as the kernel counts the bytes that

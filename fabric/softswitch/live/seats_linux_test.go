@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"railbed/testbed/reexec"
+	"railbed/internal/reexec"
 )
 
 const ownTablePart = "own-table"

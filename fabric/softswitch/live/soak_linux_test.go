@@ -11,8 +11,8 @@ import (
 
 	"railbed/fabric/port/porttest"
 	"railbed/fabric/softswitch"
-	"railbed/fabric/units"
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
+	"railbed/internal/units"
 )
 
 // The whole way of a frame, from a node's NIC to the other's, with marks, pauses

@@ -9,7 +9,7 @@ import (
 
 	"railbed/fabric/port"
 	"railbed/fabric/port/porttest"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // TestStartSurvivesTheProcess: a process that dies before it has answered, here

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/capture/feed"
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/internal/feed"
+	"railbed/plan"
 )
 
 // maxFeeds is how many captures record soft switches at once.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // trunk is the port of all NICs: its port i is NIC i.

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/clock"
-	"railbed/testbed/plan"
-	"railbed/testbed/reexec"
+	"railbed/internal/clock"
+	"railbed/internal/reexec"
+	"railbed/plan"
 )
 
 // The kernel wakes a thread late: by a few microseconds where another thread

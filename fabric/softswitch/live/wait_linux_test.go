@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch"
+	"railbed/internal/clock"
 )
 
 // TestStampsFollowTheWallClock has frames come before the loop has noticed that the

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // A witness sees frames arrive at a node's NIC, independently of the switch: a

@@ -4,8 +4,8 @@ import (
 	"math/big"
 
 	"railbed/fabric/softswitch/draw"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // bursts is the Gilbert-Elliott chain of one direction (Gilbert 1960, Elliott

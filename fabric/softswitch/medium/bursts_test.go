@@ -4,9 +4,9 @@ import (
 	"math"
 	"testing"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/draw"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/plan"
 )
 
 // TestGilbertElliott holds the chain to its closed formulas (Gilbert 1960,

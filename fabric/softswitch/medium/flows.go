@@ -6,7 +6,7 @@ import (
 
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // Flows gives packets their place in their flow where they leave a node: one

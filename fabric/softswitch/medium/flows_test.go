@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // frame is an IPv4 frame between two hosts.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // jitter is what is added to a direction's delay.

@@ -24,10 +24,10 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/plan"
 )
 
 // Reason says why a packet did not arrive.

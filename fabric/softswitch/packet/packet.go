@@ -8,8 +8,8 @@ package packet
 import (
 	"fmt"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // Packet is one frame.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/calculustest"
 	"railbed/fabric/softswitch/packet"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
 )
 
 // TestPaceKeepsItsCurve: a priority that Gentle Flow Control slows to a rate r sends in no

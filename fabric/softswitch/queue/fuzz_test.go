@@ -3,12 +3,12 @@ package queue
 import (
 	"testing"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // period is that of time-based GFC.

@@ -3,7 +3,7 @@ package queue
 import (
 	"math/bits"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // Gentle Flow Control (Qian, Cheng, Zhang and Ren, Gentle Flow Control: Avoiding

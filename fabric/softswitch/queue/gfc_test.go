@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Stage k holds from Bk on, up to the next one, and is told once.

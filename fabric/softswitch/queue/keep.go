@@ -1,10 +1,10 @@
 package queue
 
 import (
-	"railbed/fabric/clock"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Thresholds are what a port keeps of the buffer for each lossless priority, and when it

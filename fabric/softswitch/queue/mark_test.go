@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 const (

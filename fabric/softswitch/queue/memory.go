@@ -3,11 +3,11 @@ package queue
 import (
 	"fmt"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // maxAlpha bounds the terms of alpha, so that their products with a number of

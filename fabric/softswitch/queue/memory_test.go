@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // With n queues at the threshold T = alpha*(B-Q) of a shared buffer B each holds

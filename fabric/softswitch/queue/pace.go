@@ -4,8 +4,8 @@ import (
 	"math/bits"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/units"
+	"railbed/internal/clock"
+	"railbed/internal/units"
 )
 
 // unknownRate is the rate of a line that has none, in bit/s, where a part of it

@@ -3,9 +3,9 @@ package queue
 import (
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
+	"railbed/internal/clock"
+	"railbed/plan"
 )
 
 // Port is the egress side of one port.

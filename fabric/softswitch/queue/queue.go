@@ -30,7 +30,7 @@ package queue
 import (
 	"math/bits"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // Priorities is the number of queues of a port.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/fabric/units"
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // A ring of three switches with a host each, all links of 1 Gbit/s and 1 us. The

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
+	"railbed/plan"
 )
 
 // scheduler chooses the queue that sends next.

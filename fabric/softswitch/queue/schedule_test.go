@@ -4,9 +4,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/spec"
+	"railbed/internal/clock"
+	"railbed/plan/spec"
 )
 
 // backlogged keeps some queues of a port full of packets of random lengths.

@@ -2,8 +2,8 @@ package queue
 
 import (
 	"railbed/fabric/softswitch/packet"
-	"railbed/testbed/plan"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // Trimming cuts a packet that its queue has no room for to its headers, gives it

@@ -7,7 +7,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"railbed/fabric/softswitch/packet"
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // rdPayload is a reliable datagram of a type with a payload of zeros, behind room for

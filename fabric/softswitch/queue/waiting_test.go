@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
 	"railbed/fabric/softswitch/packet"
+	"railbed/internal/clock"
 )
 
 // serve drives a NIC's queue by a server that takes service for each packet.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/wire"
 )
 
 // told is a receiver that is handed packets of another one's making, and what it

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/wire"
 )
 
 // TestAnswers holds what section 5.1 says is sent to whom it cannot talk with: each

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/wire"
 )
 
 // TestAttacks holds what each kind of forged packet comes to, from a peer that

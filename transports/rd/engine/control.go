@@ -3,7 +3,7 @@ package engine
 import (
 	"net/netip"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // control is a negative answer, a reject or a close that waits to be sent.

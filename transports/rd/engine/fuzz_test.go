@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/wire"
 )
 
 // attack is a world in which somebody knows the lives of a and b and forges

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/path"
-	"railbed/transports/wire"
 )
 
 // trimmedOf is the header that trimming would leave of a packet of a's, made by

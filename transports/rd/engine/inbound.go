@@ -1,9 +1,9 @@
 package engine
 
 import (
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/wire"
 )
 
 // inbound is the sequence space of what a peer's engine sends here.

@@ -3,7 +3,7 @@ package engine
 import (
 	"fmt"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // consistent is what contradicts itself in the engine's state, or passes its

@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // lateness is how late packets come: what tells one that is lost from one that

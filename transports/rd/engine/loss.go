@@ -3,10 +3,10 @@ package engine
 import (
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/rate"
-	"railbed/transports/wire"
 )
 
 const (

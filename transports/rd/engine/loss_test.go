@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/path"
-	"railbed/transports/wire"
 )
 
 // TestReorderingRepeatsNothing holds that packets which only overtake each other

@@ -3,9 +3,9 @@ package engine
 import (
 	"fmt"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/wire"
 )
 
 // outMessage is a request from Post to the end of its last packet.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/wire"
 )
 
 // TestReplayWritesNothing holds that all packets of a run, doubled and come again

@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/rate"
-	"railbed/transports/wire"
 )
 
 // outbound is the sequence space of what goes to a peer: to one of its engines.

@@ -4,9 +4,9 @@ import (
 	"math/bits"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports/rd/rate"
-	"railbed/transports/wire"
 )
 
 // lane is the schedule of one sequence space, by the rules of Pacer. It begins

@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/rate"
-	"railbed/transports/wire"
 )
 
 // TestRatesOfPeers holds that what goes to a peer is never a packet ahead of that

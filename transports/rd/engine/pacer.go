@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // Pacer is a limiter by schedule: a packet may go when its moment has come, and

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/privacy/privacytest"
 	"railbed/transports/rd/rate"
-	"railbed/transports/wire"
 )
 
 // TestPacerKeepsTheRate holds that no packet is ahead of an exact schedule at any

@@ -3,9 +3,9 @@ package engine
 import (
 	"net/netip"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
-	"railbed/transports/wire"
 )
 
 // Packet is a packet to send: a header in its own memory and a payload in the

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports/rd/path"
-	"railbed/transports/wire"
 )
 
 // TestDeadPath holds that data leaves a path of 8 that swallows everything within

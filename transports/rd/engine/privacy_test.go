@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/privacy/privacytest"
-	"railbed/transports/wire"
 )
 
 // encrypt makes nodes from now on encrypt, half of the worlds with headers that

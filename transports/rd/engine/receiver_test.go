@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // begun is a receiver to which the first 512 bytes of a message of 2,048 with a number

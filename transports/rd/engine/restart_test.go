@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/path"
-	"railbed/transports/wire"
 )
 
 // TestRestarts runs random messages between hosts that die and start again at their

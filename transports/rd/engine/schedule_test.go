@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 	"railbed/transports"
 	"railbed/transports/rd/path"
 )

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/rate"
-	"railbed/transports/wire"
 )
 
 // deafened is a sender that knows how long a round trip takes, and whose packets are

@@ -3,8 +3,8 @@ package engine
 import (
 	"flag"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 var traceFrom = flag.Duration("show", 0, "print the packets from this moment on")

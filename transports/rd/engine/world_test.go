@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/wire"
 )
 
 // world is endpoints of one engine each on an invented network in virtual time.

@@ -3,7 +3,7 @@ package path
 import (
 	"testing"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // toil is the work of a packet: a pick, and an acknowledgement of one that was

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/clock"
-	"railbed/testbed/hosttest"
+	"railbed/internal/clock"
+	"railbed/internal/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

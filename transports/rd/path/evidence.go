@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // The rule of evidence, whose reasons stand at States.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 func everyKind(t *testing.T, f func(t *testing.T, kind Kind)) {

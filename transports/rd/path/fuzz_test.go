@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // FuzzFeedback does anything to a chooser. It must give paths that exist and are

@@ -26,7 +26,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // MaxPaths is how many paths a chooser can have, the largest set of entropy

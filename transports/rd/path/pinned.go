@@ -1,6 +1,6 @@
 package path
 
-import "railbed/fabric/clock"
+import "railbed/internal/clock"
 
 // Pinned keeps the packets of one key on one path while that is usable, whatever
 // is marked there. The seed and the key give an order of the paths, and the first

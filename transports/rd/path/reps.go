@@ -3,7 +3,7 @@ package path
 import (
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // maxRing is the largest ring of REPS.

@@ -1,6 +1,6 @@
 package path
 
-import "railbed/fabric/clock"
+import "railbed/internal/clock"
 
 // rotation goes through n paths, each once in a round, in an order that is drawn
 // for each round and stored nowhere: from a path on in steps that have no divisor

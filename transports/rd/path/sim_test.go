@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // golden is 2^64 divided by the golden ratio, made odd: SplitMix64's step.

@@ -3,7 +3,7 @@ package path
 import (
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // State is what a path is good for.

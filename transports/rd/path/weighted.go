@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // MaxWeight is the largest weight of a path.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"railbed/transports/wire"
+	"railbed/internal/wire"
 )
 
 // A key log opens the packets of a recording, as the files do that browsers write

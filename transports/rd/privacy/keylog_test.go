@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/fabric/softswitch/protocoltest"
-	"railbed/transports/wire"
+	"railbed/internal/protocoltest"
+	"railbed/internal/wire"
 )
 
 // exampleLog opens the document's examples.

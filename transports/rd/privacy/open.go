@@ -1,8 +1,8 @@
 package privacy
 
 import (
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // Outcome is what became of an encrypted packet.

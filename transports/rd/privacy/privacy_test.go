@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/fabric/softswitch/protocoltest"
-	"railbed/testbed/hosttest"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/hosttest"
+	"railbed/internal/protocoltest"
+	"railbed/internal/wire"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/wire"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 )
 
 // Limits bound how long a key is used. The zero value is the document's.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // The network of a Policy: inputs, two hidden layers, outputs.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // NSCC is the network signal congestion control of the Ultra Ethernet transport,

@@ -3,7 +3,7 @@ package rate
 import (
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // Phased keeps to rates that a plan gives to one pair in phases, which take turns by

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // controllers are those with a window, over a link of 10 Gbit/s and a round trip of

@@ -3,7 +3,7 @@ package rate
 import (
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // Slots sends what an arbiter granted, not before it said so. What is posted, and

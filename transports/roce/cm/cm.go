@@ -32,8 +32,8 @@ import (
 	"net/netip"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/infiniband"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 )
 
 // Errors of Ended.

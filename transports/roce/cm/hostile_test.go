@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // TestFlood: requests that nobody answers are forgotten when they are not repeated,

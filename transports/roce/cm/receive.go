@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/infiniband"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 )
 
 // Receive takes in a management datagram that came to QP1 from an address. What is

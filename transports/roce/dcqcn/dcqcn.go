@@ -17,7 +17,7 @@ import (
 	"fmt"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 )
 
 // Params are the numbers of both points. Defaults fills in what is zero.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/hosttest/vmtest"
+	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/vmtest"
 )
 
 // besideEnv has the test binary measure this package and rdma_rxe in turn, as the

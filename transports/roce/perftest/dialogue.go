@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 const (

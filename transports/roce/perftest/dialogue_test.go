@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // word is what one end wrote with one call.

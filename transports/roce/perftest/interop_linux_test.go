@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
-	"railbed/testbed/hosttest/vmtest"
-	"railbed/testbed/reexec"
+	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/vmtest"
+	"railbed/internal/reexec"
 )
 
 // runEnv has the test binary run a config, in a network of its own.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"sync"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 	"railbed/transports/roce"
 )
 

@@ -27,7 +27,7 @@ import (
 	"fmt"
 	"time"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // Test is what is measured.

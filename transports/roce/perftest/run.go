@@ -10,7 +10,7 @@ import (
 	"net/netip"
 	"time"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 	"railbed/transports/roce"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/hosttest"
+	"railbed/internal/hosttest"
 	"railbed/transports/roce"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"

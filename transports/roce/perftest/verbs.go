@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"time"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 	"railbed/transports/roce"
 	"railbed/transports/roce/queuepair"
 )

@@ -3,8 +3,8 @@ package queuepair
 import (
 	"slices"
 
-	"railbed/fabric/clock"
-	"railbed/transports/infiniband"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 )
 
 // answer is what is to be sent: an acknowledgement, the answer to a READ or an

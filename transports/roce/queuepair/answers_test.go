@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // respond hands a response to the queue pair, as its requester has it.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // rig is a queue pair of which the test is the peer, with a region in the middle of

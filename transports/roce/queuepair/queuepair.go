@@ -35,8 +35,8 @@ import (
 	"fmt"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/infiniband"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 	"railbed/transports/roce/dcqcn"
 )
 

@@ -3,7 +3,7 @@ package queuepair
 import (
 	"fmt"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // Op is what a request does.

@@ -6,8 +6,8 @@ import (
 	"sort"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/infiniband"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 )
 
 // requester is the half that sends requests. PSNs go round: una is the oldest that

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 )
 
 // responder is the half that carries out the peer's requests.

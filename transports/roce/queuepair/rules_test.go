@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/transports/infiniband"
+	"railbed/internal/infiniband"
 	"railbed/transports/roce/dcqcn"
 )
 

@@ -1,8 +1,8 @@
 package queuepair
 
 import (
-	"railbed/fabric/clock"
-	"railbed/transports/infiniband"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 )
 
 // recovery is what a requester with Config.Selective knows of what came out of

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
-	"railbed/transports/infiniband"
+	"railbed/internal/clock"
+	"railbed/internal/infiniband"
 )
 
 // world is two queue pairs on an invented network in virtual time. Everything in it

@@ -3,7 +3,7 @@ package msccl
 import (
 	"slices"
 
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/schedule"
 )
 
 // algorithm is what a file says.

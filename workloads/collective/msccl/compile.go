@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/schedule"
 )
 
 // compiler makes a schedule of an algorithm.

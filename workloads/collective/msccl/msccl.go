@@ -26,7 +26,7 @@ import (
 	"errors"
 	"fmt"
 
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/schedule"
 )
 
 // MaxSize is the most bytes that a file may have.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/schedule"
 )
 
 func read(t testing.TB, name string) string {

@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
+	"railbed/internal/hosttest"
+	"railbed/internal/reexec"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/reexec"
 	"railbed/workloads/stacks/rsh"
 )
 

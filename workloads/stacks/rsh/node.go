@@ -16,10 +16,10 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"railbed/internal/frame"
+	"railbed/internal/peer"
+	"railbed/internal/reexec"
 	"railbed/nodes"
-	"railbed/testbed/frame"
-	"railbed/testbed/peer"
-	"railbed/testbed/reexec"
 )
 
 // socket is abstract, and so of the node's network namespace: no file is left behind.

@@ -12,12 +12,12 @@ import (
 	"syscall"
 	"testing"
 
-	"railbed/fabric/kernel"
+	"railbed/internal/frame"
+	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/dockertest"
+	"railbed/internal/kernel"
+	"railbed/plan/plantest"
 	"railbed/testbed"
-	"railbed/testbed/frame"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/hosttest/dockertest"
-	"railbed/testbed/plan/plantest"
 	"railbed/workloads/stacks/rsh"
 )
 

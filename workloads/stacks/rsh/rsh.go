@@ -31,11 +31,11 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"railbed/internal/frame"
+	"railbed/internal/reexec"
 	"railbed/nodes"
+	"railbed/plan/spec"
 	"railbed/testbed"
-	"railbed/testbed/frame"
-	"railbed/testbed/reexec"
-	"railbed/testbed/spec"
 )
 
 // Agent is the path of the agent in a node that is served.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
+	"railbed/plan/plantest"
 	"railbed/testbed"
-	"railbed/testbed/hosttest"
-	"railbed/testbed/plan/plantest"
 	"railbed/workloads/stacks/rsh"
 )
 

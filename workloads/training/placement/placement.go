@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/testbed/plan"
-	"railbed/testbed/spec"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Choose takes so many ranks that nobody has, in the order of the job's own ranks. taken says

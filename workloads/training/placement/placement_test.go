@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/spec"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
 )
 
 const leafSpine = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 3, spines: 1, hosts-per-leaf: 4}}\n"

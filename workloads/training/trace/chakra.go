@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/schedule"
 	"railbed/workloads/training"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/workloads/collective/schedule"
+	"railbed/plan/schedule"
 	"railbed/workloads/training"
 )
 

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 	"railbed/workloads/training"
 )
 

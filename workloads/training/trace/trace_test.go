@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/units"
+	"railbed/internal/units"
 	"railbed/workloads/training"
 )
 

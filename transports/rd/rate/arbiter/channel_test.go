@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 	"railbed/transports/rd/privacy"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate"
 )

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/privacy/privacytest"
 	"railbed/transports/rd/rate"

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/testbed/spec"
+	"railbed/plan/spec"
 )
 
 // express gives a socket's packets the class of rd's control packets, so that they

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
 	"railbed/transports/rd/rate"
 	"railbed/transports/rd/rate/arbiter"
 )

@@ -14,12 +14,12 @@ import (
 	"net/netip"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/rd/engine"
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/rate"
-	"railbed/transports/wire"
 )
 
 // Options describe an arena. Hosts and Rate are required.

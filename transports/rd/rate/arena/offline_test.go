@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/testbed/plan/plantest"
-	"railbed/testbed/plan/rates"
+	"railbed/plan/plantest"
+	"railbed/plan/rates"
 	"railbed/transports/rd/rate"
 )
 

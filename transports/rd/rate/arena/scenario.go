@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/clock"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
 	"railbed/transports/rd/rate"
-	"railbed/transports/wire"
 )
 
 // Scenario is a load that ends: an incast, or an all-to-all. Messages is required.

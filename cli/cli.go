@@ -1,0 +1,252 @@
+// Package cli is the railbed command: it parses arguments, calls the packages
+// that do the work, and prints. Results go to stdout, everything else to
+// stderr; -o json prints one JSON document.
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"railbed/internal/printable"
+	"railbed/internal/reexec"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
+	"railbed/scenarios/runner"
+	"railbed/testbed"
+	"railbed/testbed/probe"
+	"railbed/testbed/supervisor"
+)
+
+// app is what every command gets: where to read and print, and the global
+// flags. Commands live one to a file, as func newXCommand(a *app) *cobra.Command.
+type app struct {
+	stdin io.Reader
+	// stdout and stderr pass no control characters.
+	stdout, stderr io.Writer
+	// rawStdout and rawStderr pass every byte. They are for programs of the user that have the terminal,
+	// for recordings, and for what was made printable before it was coloured.
+	rawStdout, rawStderr io.Writer
+	// output is "table" or "json" (global flag -o).
+	output string
+	// trace prints each host change as the ip or tc line that it equals (global flag -x).
+	trace bool
+}
+
+// exitError ends the command with a code of its own; Err may be nil when
+// everything was printed already.
+type exitError struct {
+	Code int
+	Err  error
+}
+
+func (e *exitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.Err }
+
+// Init runs the part of Railbed that this process was started for, if any, and
+// then does not return. It comes first in main.
+func Init() {
+	command := func(args []string) int { return Main(args, os.Stdin, os.Stdout, os.Stderr) }
+	testbed.Init(runner.Parts(), probe.Parts(), reexec.Parts{supervisor.CommandPart: command})
+}
+
+// Main runs the command line and returns the exit code.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) == 0 && os.Getenv(cniCommand) != "" { // as runtimes of containers do
+		return plugin().Main()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	printed := &checkedWriter{to: stdout}
+	a := newApp(stdin, printed, stderr)
+	root := newRootCommand(a)
+	root.SetArgs(args)
+	code := a.exitCode(root.ExecuteContext(ctx))
+	if printed.err != nil {
+		a.complain("railbed: the output is not complete: ", printed.err)
+		code = cmp.Or(code, verdict.ExitFail)
+	}
+	return code
+}
+
+// exitCode prints how a command ended, unless it ended well, and returns its code.
+func (a *app) exitCode(err error) int {
+	if err == nil {
+		return verdict.ExitPass
+	}
+	var exit *exitError
+	if errors.As(err, &exit) {
+		var problems spec.Problems
+		switch {
+		case errors.As(exit.Err, &problems):
+			// Without our name in front, editors find the place on each line.
+			fmt.Fprintln(a.stderr, problems)
+		case exit.Err != nil:
+			a.complain("railbed: ", exit.Err)
+		}
+		return exit.Code
+	}
+	a.complain("railbed: ", err)
+	switch {
+	case errors.Is(err, verdict.ErrUnsupported):
+		return verdict.ExitUnsupported
+	case errors.Is(err, testbed.ErrNoSuchObject):
+		return verdict.ExitUsage
+	}
+	return verdict.ExitFail
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
+	return &app{
+		stdin: stdin, rawStdout: stdout, rawStderr: stderr,
+		stdout: printable.NewWriter(stdout), stderr: printable.NewWriter(stderr),
+	}
+}
+
+// say prints a line to stderr. Further lines, which an error of several problems or of a program's
+// output has, are marked.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintln(a.stderr, printable.Text(fmt.Sprintf(format, args...)))
+}
+
+// complain prints an error to stderr, after who says it.
+func (a *app) complain(who string, err error) { fmt.Fprintln(a.stderr, who+printable.Error(err)) }
+
+// show prints a line to stdout.
+func (a *app) show(format string, args ...any) {
+	fmt.Fprintln(a.stdout, printable.Line(fmt.Sprintf(format, args...)))
+}
+
+// checkedWriter notes the first write to standard output that failed: most of what
+// prints has no use for it, and a command whose output is lost has not ended well.
+type checkedWriter struct {
+	to  io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+// Write implements io.Writer.
+func (w *checkedWriter) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.err = cmp.Or(w.err, err)
+	}
+	return n, err
+}
+
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "railbed",
+		Short: "Emulated AI clusters with real network stacks, and the packets that prove what happened",
+		Long: `Railbed brings up an emulated AI cluster on this machine: nodes with real network
+stacks, joined by links and switches as a YAML file describes them. Run programs
+in the nodes, change links, record every packet; or run a file's steps and checks
+as a test.
+
+Results go to standard output, everything else to standard error. Exit codes:
+0 well, 1 failed, 2 bad input or usage, 3 the host lacks something (railbed doctor
+says what), 4 the emulation was overloaded, 5 nothing was proved or evidence lost.
+Exec and shell exit as the program that they ran.`,
+		Example: `  railbed generate leaf-spine > cluster.yaml     # a file to start from
+  railbed up cluster.yaml                        # the cluster, until railbed down
+  railbed exec h0 -- ping -c3 h7                 # a program in a node
+  railbed run scenarios/quickstart.yaml          # a test: cluster, steps, checks`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	})
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "output `FORMAT`: table, or json for one JSON document on standard output")
+	completeFlag(root, "output", oneOf("table", "json"))
+	root.PersistentFlags().BoolVarP(&a.trace, "trace", "x", false, "with up and run, print each change of the host as the ip or tc command that it equals, on standard error")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.output != "table" && a.output != "json" {
+			return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("output format %q: want table or json", a.output)}
+		}
+		return nil
+	}
+	root.AddCommand(newUpCommand(a), newDownCommand(a), newLsCommand(a), newInspectCommand(a),
+		newExecCommand(a), newShellCommand(a), newRshCommand(a), newLinkCommand(a), newProbeCommand(a), newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
+		newEventsCommand(a), newGcCommand(a), newVersionCommand(a), newCniCommand(a))
+	root.AddCommand(newRunCommand(a), newReportCommand(a))
+	root.AddCommand(newVerifyCommand(a))
+	root.AddCommand(newDoctorCommand(a))
+	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a), newDissectorCommand(a))
+	root.AddCommand(newImportCommand(a), newExportCommand(a))
+	root.InitDefaultHelpCmd()
+	refuseUnknownTopics(root)
+	return root
+}
+
+// refuseUnknownTopics makes help for a command that does not exist the mistake
+// that the command itself would be; cobra's own shows the help of what is above it.
+func refuseUnknownTopics(root *cobra.Command) {
+	help, _, err := root.Find([]string{"help"})
+	if err != nil || help == root {
+		return
+	}
+	help.Run, help.RunE = nil, func(_ *cobra.Command, args []string) error {
+		topic, rest, err := root.Find(args)
+		switch {
+		case err != nil:
+			return usage("%w", err)
+		case len(rest) > 0 && topic.HasAvailableSubCommands():
+			return noSuchCommand(topic, rest)
+		case len(rest) > 0:
+			return usage("%s has no commands of its own, and so no %q", topic.CommandPath(), rest[0])
+		}
+		topic.InitDefaultHelpFlag()
+		return topic.Help()
+	}
+}
+
+// noSuchCommand takes no arguments: what is left of the command line of a
+// command that only has others is the name of one that does not exist.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usage("unknown command %q of %s; did you mean %s?", args[0], cmd.CommandPath(), strings.Join(near, " or "))
+	}
+	return usage("unknown command %q of %s; %s --help lists them", args[0], cmd.CommandPath(), cmd.CommandPath())
+}
+
+// printJSON prints v as indented JSON on stdout.
+func (a *app) printJSON(v any) error {
+	encoder := json.NewEncoder(a.stdout)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}
+
+// printJSONLine prints v as one line of JSON.
+func (a *app) printJSONLine(v any) error {
+	encoder := json.NewEncoder(a.stdout)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}

@@ -1,0 +1,327 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/internal/input"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/perf"
+	"railbed/plan/spec"
+	"railbed/workloads/collective/msccl"
+	"railbed/workloads/worker"
+)
+
+// collectives are the programs of nccl-tests, and what they are here.
+var collectives = []struct{ program, kind string }{
+	{"all_reduce", worker.AllReduce}, {"all_gather", worker.AllGather}, {"reduce_scatter", worker.ReduceScatter},
+	{"broadcast", worker.Broadcast}, {"reduce", worker.Reduce}, {"alltoall", worker.AllToAll},
+	{"barrier", worker.Barrier},
+}
+
+func collectiveNames() []string {
+	var names []string
+	for _, c := range collectives {
+		names = append(names, c.program)
+	}
+	return names
+}
+
+// collectiveOptions are those of the command line.
+type collectiveOptions struct {
+	testbed                      string
+	nodes                        []string
+	transport, algorithm, family string
+	file                         string // of algorithm msccl
+	from, to, step               string
+	sizes                        worker.Range // made of these
+	iterations, warmup, checks   int
+	average, timeout, cycles     int
+	channels                     int
+	datatype, operation, root    string // or all
+	at                           string
+	stamps                       string // 0 or 1
+	others                       []otherOption
+}
+
+// otherOption is an option of nccl-tests that has no meaning here but for its default.
+type otherOption struct {
+	name, short, fallback, why string
+	value                      string
+}
+
+func newCollectiveCommand(a *app) *cobra.Command {
+	o := &collectiveOptions{others: []otherOption{
+		{name: "nthreads", fallback: "1", why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
+		{name: "ngpus", short: "g", fallback: "1", why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
+		{name: "agg_iters", short: "m", fallback: "1", why: "operations are not put together"},
+		{name: "parallel_init", short: "p", fallback: "0", why: "ranks are processes and start at the same time anyway"},
+		{name: "blocking", short: "z", fallback: "0", why: "each operation is waited for"},
+		{name: "stream_null", short: "y", fallback: "0", why: "there are no streams"},
+		{name: "cudagraph", short: "G", fallback: "0", why: "there are no graphs"},
+		{name: "report_cputime", short: "C", fallback: "0", why: "operations are done when their calls return"},
+		{name: "output_file", short: "J", fallback: "", why: "want --output json"},
+		{name: "local_register", short: "R", fallback: "1", why: "buffers are always registered"},
+		{name: "cta_policy", short: "x", fallback: "0", why: "there is no GPU"},
+		{name: "device_implementation", short: "D", fallback: "0", why: "there is no GPU"},
+		{name: "device_cta_count", short: "V", fallback: "16", why: "there is no GPU"},
+		{name: "memory", short: "M", fallback: "0", why: "there is no GPU"},
+		{name: "unalign", short: "u", fallback: "0", why: "buffers begin where pages do"},
+		{name: "per_iter_timing", short: "I", fallback: "0", why: "the operations of a size are timed together"},
+		{name: "per_iter_skip", short: "K", fallback: "0", why: "the operations of a size are timed together"},
+	}}
+	cmd := &cobra.Command{
+		Use:   "collective KIND",
+		Short: "Measure a collective between nodes as nccl-tests does",
+		Long: `Measure a collective on the nodes of a running testbed, with the options and the table
+of nccl-tests: KIND is all_reduce, all_gather, reduce_scatter, broadcast, reduce or
+alltoall, for the program of that name (all_reduce_perf and so on). It is barrier, too,
+of which nccl-tests has none: its size is 0, and #wrong are ranks that ended before all
+had begun.
+
+Each rank of the testbed's file is a process in its node, and messages go over the
+emulated links by the transport that --transport names; the processes are started, meet
+and report over channels of their own. Sizes are those of nccl-tests, and so is what
+stands in the columns: a time is that of all iterations divided by their number, busbw
+scales it to what each link carries, and #wrong is from a look at each element of each
+rank's result in -c further operations with other data. Times are those of the testbed's
+clock. Over tcp, and where no soft switch needs the processors, ranks whose results are
+up to 32 KiB look for messages before they sleep.
+
+Options are those of nccl-tests but for -t, the testbed; -o is the operation, and the
+output's format is --output. As there, -d all, -o all and -r all (or -1) run everything with
+each type, with each operation and from each root, roots within operations within types, and
+mean nothing to a collective that has none. What has no meaning here is refused, except with
+the value that nccl-tests has by default. The exit code is 1 when an element was wrong.`,
+		Example: `  railbed collective all_reduce -b 8 -e 64M -f 2 -n 20 -w 5 -c 1
+  railbed collective reduce -b 1M -d half -o all -r -1 -n 5
+  railbed collective alltoall --nodes 'h[0-3]' --transport roce -b 1M -e 1M --output json
+  railbed collective all_reduce --algorithm msccl --file all-pairs.xml -b 1M -e 16M -f 2`,
+		Args:      exactArgs(1),
+		ValidArgs: collectiveNames(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.collective(cmd, o, args[0])
+		},
+	}
+	o.flags(cmd)
+	// The places of the global -o and -x are those of nccl-tests.
+	cmd.Flags().StringVar(&a.output, "output", "table", "output `FORMAT`: table, or json for one JSON document on standard output")
+	completeFlag(cmd, "output", oneOf("table", "json"))
+	cmd.Flags().BoolVar(&a.trace, "trace", false, "")
+	_ = cmd.Flags().MarkHidden("trace")
+	testbedFlag(cmd, &o.testbed)
+	return cmd
+}
+
+func (o *collectiveOptions) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&o.nodes, "nodes", nil, "`NAMES` or globs of the nodes whose ranks take part (default all)")
+	completeFlag(cmd, "nodes", ofTestbed(&o.testbed, nodeNames))
+	f.StringVar(&o.transport, "transport", worker.TCP, "`TRANSPORT`: tcp, rd or roce")
+	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE))
+	f.StringVar(&o.algorithm, "algorithm", "", "`ALGORITHM`, as in files (default auto, the one that is best for a size and the ranks; of alltoall direct)")
+	completeFlag(cmd, "algorithm", oneOf(algorithms()...))
+	f.StringVar(&o.at, "switch", "", "with --algorithm in-network: add up at the switch of this `NAME` (default the one whose links have the least to do)")
+	f.IntVar(&o.channels, "channels", 0, "`NUMBER` of parts of the data that go at the same time, on the NICs of a node in turn (default one, by the rank's)")
+	f.StringVar(&o.file, "file", "", "`XML` file of algorithm msccl, as MSCCL's tools write it")
+	completeFlag(cmd, "file", filesOf("xml"))
+	f.StringVar(&o.family, "ip", "4", "IP `VERSION`: 4 or 6")
+	completeFlag(cmd, "ip", oneOf("4", "6"))
+	f.StringVarP(&o.from, "minbytes", "b", "32M", "`SIZE` to begin with, in bytes or with K, M or G, which are binary")
+	f.StringVarP(&o.to, "maxbytes", "e", "", "`SIZE` to end with (default that of -b)")
+	f.StringVarP(&o.step, "stepbytes", "i", "1M", "`SIZE` from one size to the next, without -f")
+	f.IntVarP(&o.sizes.Factor, "stepfactor", "f", 1, "`FACTOR` from one size to the next")
+	f.IntVarP(&o.iterations, "iters", "n", 20, "`NUMBER` of operations that are timed, of each size and mode")
+	f.IntVarP(&o.warmup, "warmup_iters", "w", 1, "`NUMBER` of operations before them, of each size and mode")
+	f.IntVarP(&o.checks, "check", "c", 1, "`NUMBER` of operations after them whose results are looked at; 0: none")
+	f.StringVarP(&o.datatype, "datatype", "d", string(element.Float32), "`TYPE` of an element: "+strings.Join(wordsOf(element.Types()), ", ")+" or all")
+	completeFlag(cmd, "datatype", oneOf(append(wordsOf(ncclTypes), all)...))
+	f.StringVarP(&o.operation, "op", "o", string(element.Sum), "`OPERATION` that reduces: "+strings.Join(wordsOf(element.Ops()), ", ")+" or all")
+	completeFlag(cmd, "op", oneOf(append(wordsOf(element.Ops()), all)...))
+	f.StringVarP(&o.root, "root", "r", "0", "`RANK` from which a broadcast comes and to which a reduce goes, or all")
+	completeFlag(cmd, "root", oneOf("0", all))
+	f.IntVarP(&o.cycles, "run_cycles", "N", 1, "`NUMBER` of times that all sizes are gone through")
+	f.StringVarP(&o.stamps, "report_timestamps", "S", "0", "`1`: the time of day stands after each row")
+	completeFlag(cmd, "report_timestamps", oneOf("0", "1"))
+	f.IntVarP(&o.average, "average", "a", 1, "whose time counts, `NUMBER`: 0 rank 0's, 1 the mean, 2 the shortest, 3 the longest")
+	f.IntVarP(&o.timeout, "timeout", "T", 0, "`SECONDS` after which the command gives up (default never)")
+	for i := range o.others {
+		other := &o.others[i]
+		f.StringVarP(&other.value, other.name, other.short, other.fallback, "only as by default: "+other.why)
+		_ = f.MarkHidden(other.name)
+		completeFlag(cmd, other.name, cobra.NoFileCompletions)
+	}
+}
+
+// wordsOf are names as plain words.
+func wordsOf[T ~string](names []T) []string {
+	var words []string
+	for _, name := range names {
+		words = append(words, string(name))
+	}
+	return words
+}
+
+// algorithms are all of all collectives.
+func algorithms() []string {
+	var all []string
+	for _, c := range collectives {
+		all = append(all, spec.Algorithms(c.kind)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// setKind sets a job's kind by its name, and the algorithm where none is asked for.
+func setKind(job *worker.Job, name string) error {
+	for _, c := range collectives {
+		if name == c.program || name == c.program+"_perf" || name == c.kind {
+			job.Name, job.Kind = c.program, c.kind
+		}
+	}
+	if job.Kind == "" {
+		return fmt.Errorf("collective %q: want %s", name, strings.Join(collectiveNames(), ", "))
+	}
+	if all := spec.Algorithms(job.Kind); job.Algorithm == "" {
+		job.Algorithm = all[0]
+		if slices.Contains(all, spec.Auto) {
+			job.Algorithm = spec.Auto
+		}
+	}
+	return nil
+}
+
+// mostFile bounds a file of an algorithm in bytes.
+const mostFile = 64 << 20
+
+// readAlgorithm takes the job's algorithm from a file, where that has one.
+func (o *collectiveOptions) readAlgorithm(job *worker.Job) error {
+	if (o.algorithm == spec.MSCCL) != (o.file != "") {
+		return fmt.Errorf("--algorithm %q with --file %q: want --algorithm %s and a file, or neither", o.algorithm, o.file, spec.MSCCL)
+	}
+	if o.file == "" {
+		return nil
+	}
+	text, err := input.ReadFile(o.file, mostFile)
+	if err != nil {
+		return err
+	}
+	if job.Schedule, err = msccl.Read(o.file, text, job.Root); err != nil {
+		return err
+	}
+	job.InPlace = job.InPlace && !job.Schedule.OutOfPlace
+	return nil
+}
+
+// ranksOf are the ranks of nodes, numbered anew.
+func ranksOf(p *plan.Plan, nodes []string) ([]plan.Rank, error) {
+	var ranks []plan.Rank
+	used := make([]bool, len(nodes))
+	for _, r := range p.Ranks {
+		member := len(nodes) == 0
+		for i, glob := range nodes {
+			match, err := path.Match(glob, r.Node)
+			if err != nil {
+				return nil, fmt.Errorf("--nodes %s: %w", glob, err)
+			}
+			used[i], member = used[i] || match, member || match
+		}
+		if member {
+			r.Rank = len(ranks)
+			ranks = append(ranks, r)
+		}
+	}
+	if i := slices.Index(used, false); i >= 0 {
+		return nil, fmt.Errorf("--nodes %s: no such node with a rank", nodes[i])
+	}
+	return ranks, nil
+}
+
+// parseSizes reads the range of sizes.
+func (o *collectiveOptions) parseSizes() error {
+	to := o.to
+	if to == "" {
+		to = o.from
+	}
+	for _, size := range []struct {
+		option, text string
+		value        *units.Bytes
+	}{{"-b", o.from, &o.sizes.From}, {"-e", to, &o.sizes.To}, {"-i", o.step, &o.sizes.Step}} {
+		var err error
+		if *size.value, err = parseNCCLSize(size.text); err != nil {
+			return fmt.Errorf("%s %s: %w", size.option, size.text, err)
+		}
+	}
+	return nil
+}
+
+// parseNCCLSize reads a size as nccl-tests does: a number, of units of 1,024 bytes, their
+// squares or cubes with K, M or G.
+func parseNCCLSize(text string) (units.Bytes, error) {
+	number, unit := strings.TrimSpace(text), 1.0
+	if i := len(number) - 1; i > 0 {
+		if power := strings.IndexByte("KMG", number[i]&^0x20); power >= 0 {
+			number, unit = number[:i], math.Pow(1024, float64(power+1))
+		}
+	}
+	value, err := strconv.ParseFloat(number, 64)
+	if value *= unit; err != nil || !(value >= 0 && value < 1<<50) {
+		return 0, errors.New("want a number of bytes, or one with K, M or G")
+	}
+	return units.Bytes(value), nil
+}
+
+// ncclPrinter prints the table while rows come.
+type ncclPrinter struct {
+	options *collectiveOptions
+	job     worker.Job // the first one
+	plan    *plan.Plan
+	out     io.Writer
+	table   *perf.Table
+	begun   bool
+}
+
+// progress prints what there is to print. Who cannot be written to is told at the end, by
+// the table's Close.
+func (p *ncclPrinter) progress(done worker.Progress) {
+	if !p.begun {
+		p.begun = true
+		p.head(done.Ranks)
+	}
+	if done.Row != nil {
+		row := done.Row.Virtual(clock.Dilation(p.plan.Dilation))
+		_ = p.table.Row(&row)
+	}
+}
+
+// head prints what stands above the columns.
+func (p *ncclPrinter) head(ranks []worker.RankResult) {
+	o := p.options
+	step, how := o.sizes.Factor, "factor"
+	if step <= 1 {
+		step, how = int(o.sizes.Step), "bytes"
+	}
+	fmt.Fprintf(p.out, "# railbed %s, as nccl-tests\n# Collective test starting: %s\n", version, p.job.Name)
+	fmt.Fprintf(p.out, "# nThread 1 nGpus 1 minBytes %d maxBytes %d step: %d(%s) warmup iters: %d iters: %d agg iters: 1 validation: %d graph: 0 unalign: 0\n#\n",
+		o.sizes.From, o.sizes.To, step, how, o.warmup, o.iterations, o.checks)
+	fmt.Fprintf(p.out, "# Algorithm: %s\n#\n", p.job.Chosen())
+	var devices []perf.Device
+	for _, r := range ranks {
+		node := p.plan.Node(r.Node)
+		index := slices.IndexFunc(node.NICs, func(n plan.Interface) bool { return n.Name == r.NIC })
+		devices = append(devices, perf.Device{Rank: r.Rank, PID: r.PID, Host: r.Node, Index: index, NIC: r.NIC, Detail: fmt.Sprintf("%v over %s", r.Addr, p.job.Transport)})
+	}
+	_ = p.table.Devices(devices)
+	_ = p.table.Header()
+}

@@ -1,0 +1,295 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/capture/report"
+	"railbed/internal/clock"
+	"railbed/internal/element"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/perf"
+	"railbed/plan/schedule"
+	"railbed/plan/spec"
+	"railbed/testbed"
+	"railbed/workloads/worker"
+)
+
+// all is every type, operation or root.
+const all = "all"
+
+// ncclTypes are the types of elements in the order in which nccl-tests goes through its own.
+// That of its operations is element.Ops'.
+var ncclTypes = []element.Type{element.Int32, element.Float16, element.Float32, element.BFloat16}
+
+// chosen is the one that an option names, or all.
+func chosen[T ~string](option, text string, every []T, hint string) ([]T, error) {
+	if text == all {
+		return every, nil
+	}
+	if !slices.Contains(every, T(text)) {
+		return nil, fmt.Errorf("%s %s: want one of %s, or all%s", option, text, strings.Join(wordsOf(every), ", "), hint)
+	}
+	return []T{T(text)}, nil
+}
+
+// roots are those that the option names among so many ranks.
+func (o *collectiveOptions) roots(ranks int) ([]int, error) {
+	root, err := strconv.Atoi(o.root)
+	if o.root == all || err == nil && root == -1 {
+		roots := make([]int, ranks)
+		for i := range roots {
+			roots[i] = i
+		}
+		return roots, nil
+	}
+	if err != nil || root < 0 || root >= ranks {
+		return nil, fmt.Errorf("-r %s: want a rank, 0 to %d, or all", o.root, ranks-1)
+	}
+	return []int{root}, nil
+}
+
+// jobs are what the options ask for on a testbed, one of each type, operation and root, in
+// the order of nccl-tests, or everything that is wrong with them.
+func (o *collectiveOptions) jobs(name string, p *plan.Plan) ([]worker.Job, error) {
+	job, err := o.job(name, p)
+	if job.Kind == "" {
+		return nil, err
+	}
+	problems := []error{err}
+	types, err := chosen("-d", o.datatype, ncclTypes, "")
+	problems = append(problems, err)
+	ops, err := chosen("-o", o.operation, element.Ops(), "; the output's format is --output")
+	problems = append(problems, err)
+	roots := []int{0}
+	if len(job.Ranks) > 0 {
+		roots, err = o.roots(len(job.Ranks))
+		problems = append(problems, err)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	if job.Kind == worker.Barrier {
+		types = element.Types()[:1]
+	}
+	if !schedule.Kind(job.Kind).Combines() {
+		ops = ops[:1]
+	}
+	if job.Kind != worker.Broadcast && job.Kind != worker.Reduce {
+		roots = roots[:1]
+	}
+	var jobs []worker.Job
+	for _, job.Type = range types {
+		for _, job.Op = range ops {
+			for _, job.Root = range roots {
+				one, err := o.shaped(job)
+				if err == nil {
+					err = one.Check()
+				}
+				if err != nil {
+					return nil, err
+				}
+				jobs = append(jobs, one)
+			}
+		}
+	}
+	return jobs, nil
+}
+
+// shaped is a job with all that follows from its type and its root.
+func (o *collectiveOptions) shaped(job worker.Job) (worker.Job, error) {
+	sizes, err := o.sizes.Sizes(job.Kind, len(job.Ranks), job.Type)
+	if err != nil {
+		return job, err
+	}
+	sweep := *job.Sweep
+	sweep.Sizes = slices.Repeat(sizes, o.cycles)
+	job.Sweep = &sweep
+	return job, o.readAlgorithm(&job)
+}
+
+// job is what all jobs have in common that the options ask for on a testbed.
+func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
+	job := worker.Job{
+		Name: name, Algorithm: o.algorithm, Transport: o.transport, Iterations: o.iterations, Warmup: o.warmup,
+		Seed: p.Seed, Dilation: p.Dilation, Timeout: time.Duration(o.timeout) * time.Second,
+	}
+	if err := setKind(&job, name); err != nil {
+		return job, err
+	}
+	problems := o.problems()
+	averages := []worker.Average{worker.FirstRank, worker.MeanRank, worker.Fastest, worker.Slowest}
+	if o.average < 0 || o.average >= len(averages) {
+		return job, errors.Join(append(problems, fmt.Errorf("-a %d: want 0 to %d", o.average, len(averages)-1))...)
+	}
+	if o.timeout == 0 {
+		job.Timeout = 1000 * time.Hour
+	}
+	switch o.family {
+	case "4", "6":
+		job.Family = int(o.family[0] - '0')
+	default:
+		problems = append(problems, fmt.Errorf("--ip %s: want 4 or 6", o.family))
+	}
+	var err error
+	if job.Ranks, err = ranksOf(p, o.nodes); err != nil || len(problems) > 0 {
+		return job, errors.Join(append(problems, err)...)
+	}
+	job.Sends = worker.SendsOf(p, job.Ranks)
+	job.Channels = worker.Channels(p, job.Ranks, max(o.channels, 0))
+	job.ChannelSends = worker.SendsOf(p, job.Channels)
+	if err := o.parseSizes(); err != nil {
+		return job, err
+	}
+	job.Sweep = &worker.Sweep{Checks: o.checks, Average: averages[o.average], BusyPoll: !p.Soft()}
+	job.InPlace = job.Kind != worker.AllToAll && job.Kind != worker.Barrier
+	if o.algorithm == spec.InNetwork {
+		if job.Aggregator, err = worker.FindAggregator(p, job.Ranks, o.at); err == nil && job.Family == 6 {
+			err = p.FitsIPv6(&job.Aggregator.Job)
+		}
+		if o.transport == worker.TCP { // which is the flag's default
+			job.Transport = worker.InSwitch
+		}
+	}
+	return job, err
+}
+
+// problems are the options that are wrong whatever the testbed is.
+func (o *collectiveOptions) problems() (problems []error) {
+	for _, other := range o.others {
+		if other.value != other.fallback && other.value != "" && other.value != "0" {
+			option := "--" + other.name
+			if other.short != "" {
+				option = fmt.Sprintf("-%s (--%s)", other.short, other.name)
+			}
+			problems = append(problems, fmt.Errorf("%s %s: %s", option, other.value, other.why))
+		}
+	}
+	if o.iterations < 1 {
+		problems = append(problems, fmt.Errorf("-n %d: want at least 1", o.iterations))
+	}
+	if o.cycles < 1 {
+		problems = append(problems, fmt.Errorf("-N %d: want at least 1; one without an end is a loop of the shell's", o.cycles))
+	}
+	if o.stamps != "0" && o.stamps != "1" {
+		problems = append(problems, fmt.Errorf("-S %s: want 0 or 1", o.stamps))
+	}
+	if o.channels < 0 {
+		problems = append(problems, fmt.Errorf("--channels %d: want at least 1", o.channels))
+	}
+	if o.at != "" && o.algorithm != spec.InNetwork {
+		problems = append(problems, fmt.Errorf("--switch %s: want --algorithm %s with it", o.at, spec.InNetwork))
+	}
+	return problems
+}
+
+// collective runs and prints.
+func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) error {
+	tb, err := openTestbed(cmd.Context(), o.testbed)
+	if _, number := strconv.Atoi(o.testbed); err != nil && number == nil {
+		return usage("%v; -t is the testbed here, and nccl-tests' threads are --nthreads", err)
+	}
+	if err != nil {
+		return err
+	}
+	p := tb.Plan()
+	jobs, err := o.jobs(name, p)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	out := a.stdout
+	if a.output == "json" {
+		out = io.Discard
+	}
+	first := jobs[0]
+	first.Sweep = &worker.Sweep{Sizes: first.Sweep.Sizes[:len(first.Sweep.Sizes)/o.cycles]}
+	printer := ncclPrinter{options: o, job: first, plan: p, out: out, table: perf.NewTable(out)}
+	if o.stamps == "1" {
+		printer.table.Clock = time.Now
+	}
+	nodes := worker.NewNodes(cmd.Context(), tb, func(string) (io.Writer, io.Writer, error) { return a.stderr, a.stderr, nil })
+	defer nodes.Close()
+	defer first.Aggregator.End()
+	var runs []CollectiveRun
+	for i := range jobs {
+		var run CollectiveRun
+		if aggregator := jobs[i].Aggregator; aggregator != nil {
+			err = aggregator.Begin(cmd.Context(), tb)
+		}
+		if err == nil {
+			run.Result, err = worker.Run(cmd.Context(), jobs[i], nodes, printer.progress)
+		}
+		if errors.Is(err, worker.ErrJob) || errors.Is(err, testbed.ErrInUse) {
+			return &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+		if err != nil {
+			return err
+		}
+		if run.Straggler = run.Result.Straggler(); run.Straggler != nil {
+			row := run.Rows[0]
+			a.say("railbed: %s, type %s, redop %s, root %d: %v", run.Name, row.Type, row.RedOp, row.Root, run.Straggler)
+		}
+		for i := range run.Rows {
+			run.Rows[i] = run.Rows[i].Virtual(clock.Dilation(p.Dilation))
+		}
+		runs = append(runs, run)
+	}
+	if err := printer.table.Close(first.Name); err != nil {
+		return err
+	}
+	made := reportOf(runs, printer.table.Average())
+	if a.output == "json" {
+		if err := a.printJSON(made); err != nil {
+			return err
+		}
+	}
+	if made.Wrong > 0 {
+		return fmt.Errorf("%d elements were wrong", made.Wrong)
+	}
+	return nil
+}
+
+// CollectiveReport is what railbed collective prints with --output json.
+type CollectiveReport struct {
+	// CollectiveRun is the one of one type, operation and root; of several it has the rows of
+	// all, and Runs has the rest.
+	CollectiveRun
+	Average float64         `json:"avg_busbw_gb_s"` // of all rows and modes
+	Wrong   uint64          `json:"wrong"`          // elements, over all ranks and rows
+	Runs    []CollectiveRun `json:"runs,omitempty"`
+}
+
+// CollectiveRun is all sizes of a type, an operation and a root.
+type CollectiveRun struct {
+	*worker.Result
+	// Straggler is the rank for which the others waited, where one stands out.
+	Straggler *report.Straggler `json:"straggler,omitempty"`
+}
+
+// reportOf is what to say of runs with an average.
+func reportOf(runs []CollectiveRun, average float64) CollectiveReport {
+	made := CollectiveReport{CollectiveRun: runs[0], Average: average}
+	if len(runs) > 1 {
+		one := made.Result
+		made.CollectiveRun = CollectiveRun{Result: &worker.Result{
+			Name: one.Name, Kind: one.Kind, Algorithm: one.Algorithm, Transport: one.Transport, Ranks: one.Ranks,
+			Operations: []worker.Operation{}, PerRank: []worker.RankResult{},
+		}}
+		made.Runs = runs
+	}
+	for _, run := range runs {
+		made.Wrong += run.Result.Wrong()
+		if len(runs) > 1 {
+			made.Rows = append(made.Rows, run.Rows...)
+		}
+	}
+	return made
+}

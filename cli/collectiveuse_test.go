@@ -1,0 +1,86 @@
+package cli_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/internal/hosttest"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
+)
+
+// TestCollectivesOfOneSwitch: of two processes that have a switch add up, the second is told who
+// has it, before it has sent anything, and a process that was killed has nothing any more. Nobody
+// has it whose messages the NICs do not carry.
+func TestCollectivesOfOneSwitch(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const name = "cli-collective-use"
+	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, aggregation: {elements: 359}}}\n"))
+	t.Cleanup(func() { must(t, "down", name) })
+	collective := strings.Fields("collective all_reduce -t " + name + " --algorithm in-network -b 1K -n ")
+	long := do(t, append(collective, "1", "--ip", "6")...)
+	if want := "railbed: messages of 359 elements by IPv6 do not fit mtu 1500 of h0:eth0; want ip: 4, or aggregation: {elements: 354}\n"; long.code != verdict.ExitUsage || long.stderr != want {
+		t.Errorf("by IPv6: exit %d, %q, want %d and %q", long.code, long.stderr, verdict.ExitUsage, want)
+	}
+	first := command(append(collective, "1000000")...)
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = first.Process.Kill() // it is dead unless the test failed
+		_ = first.Wait()
+	}()
+	awaitHolder(t, name, first.Process.Pid)
+
+	second := command(append(collective, "1")...)
+	var said bytes.Buffer
+	second.Stderr = &said
+	_ = second.Run() // its code says more
+	want := "railbed: the job of switch leaf1: in use by process " + strconv.Itoa(first.Process.Pid) + "; want this collective after that one's, or another switch\n"
+	if code := second.ProcessState.ExitCode(); code != verdict.ExitUsage || said.String() != want {
+		t.Errorf("beside another one: exit %d, %q, want %d and %q", code, said.String(), verdict.ExitUsage, want)
+	}
+
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		third := do(t, append(collective, "1")...)
+		if third.code == verdict.ExitPass {
+			break
+		}
+		// Its ranks end a moment later, and have their ports until then.
+		if !strings.Contains(third.stderr, "address already in use") || time.Now().After(deadline) {
+			t.Fatalf("after the one that was killed: exit %d, %q", third.code, third.stderr)
+		}
+	}
+}
+
+// awaitHolder waits until a process has a switch's job.
+func awaitHolder(t *testing.T, name string, pid int) {
+	t.Helper()
+	dir, err := rundir.Of(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		locks, err := filepath.Glob(filepath.Join(dir.Path, "aggregation-*.lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(locks) == 1 {
+			if text, err := os.ReadFile(locks[0]); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(pid) {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d has no switch's job: %v", pid, locks)
+		}
+	}
+}

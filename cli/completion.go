@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"railbed/plan"
+	"railbed/testbed"
+)
+
+// completion offers words for what is typed, each with an explanation behind a
+// tab where it has one.
+type completion = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective)
+
+// completeFlag has a completion offer the values of a flag.
+func completeFlag(cmd *cobra.Command, flag string, c completion) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, c); err != nil {
+		panic(err) // the flag does not exist, or has one
+	}
+}
+
+// oneOf offers words, and no files.
+func oneOf(words ...string) completion {
+	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// filesOf offers files with these extensions, and directories on the way.
+func filesOf(extensions ...string) completion {
+	return cobra.FixedCompletions(extensions, cobra.ShellCompDirectiveFilterFileExt)
+}
+
+// Files by what they are.
+var (
+	completeFiles    = filesOf("yaml", "yml")
+	completeCaptures = filesOf("pcapng", "pcap")
+	completeJSON     = filesOf("json")
+	completeAnyFile  = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
+	completeDirs     = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
+)
+
+func completeTestbeds(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	names, err := testbed.Testbeds()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// ofTestbed offers words of the plan of a running testbed. The pointer is to the
+// flag that names it.
+func ofTestbed(name *string, words func(*plan.Plan) []string) completion {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		tb, err := openTestbed(cmd.Context(), *name)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return words(tb.Plan()), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// inTurn completes each argument by its own completion, and those behind by the last.
+func inTurn(of ...completion) completion {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return of[min(len(args), len(of)-1)](cmd, args, typed)
+	}
+}
+
+func nodeNames(p *plan.Plan) (names []string) {
+	for _, n := range p.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// programNames are where programs run: nodes, and routers with daemons.
+func programNames(p *plan.Plan) []string {
+	names := nodeNames(p)
+	for _, sw := range p.Switches {
+		if sw.Routing != nil {
+			names = append(names, sw.Name)
+		}
+	}
+	return names
+}
+
+func linkNames(p *plan.Plan) (names []string) {
+	for _, l := range p.Links {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// tapNames are the words of railbed capture, but for globs.
+func tapNames(p *plan.Plan) []string {
+	names := []string{"all", "nics", "switches"}
+	for _, n := range p.Nodes {
+		names = append(names, n.Name)
+		for _, i := range n.NICs {
+			names = append(names, n.Name+":"+i.Name)
+		}
+	}
+	for _, s := range p.Switches {
+		names = append(names, s.Name)
+		for _, i := range s.Ports {
+			names = append(names, s.Name+":"+i.Name)
+		}
+	}
+	return names
+}

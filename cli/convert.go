@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"railbed/internal/input"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/convert"
+	"railbed/plan/spec"
+)
+
+// conversion is what import and export print with -o json.
+type conversion struct {
+	File string `json:"file"`
+	// LeftOut is what the other format has no word for.
+	LeftOut spec.Problems `json:"left_out,omitempty"`
+}
+
+// conversionFlags are of import and export alike.
+type conversionFlags struct {
+	out    string
+	strict bool
+}
+
+func (f *conversionFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.out, "out", "", "write to this `FILE` and not to standard output")
+	cmd.Flags().BoolVar(&f.strict, "strict", false, "end with code 2, and write nothing, when something is left out or changed")
+	completeFlag(cmd, "out", completeFiles)
+}
+
+func newImportCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import",
+		Short: "Make a testbed file of another tool's",
+		Args:  noSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newImportContainerlabCommand(a))
+	return cmd
+}
+
+func newImportContainerlabCommand(a *app) *cobra.Command {
+	var flags conversionFlags
+	var o convert.Options
+	cmd := &cobra.Command{
+		Use:   "containerlab FILE",
+		Short: "Make a testbed file of a topology of containerlab",
+		Long: `Import prints a testbed file, which has a plan, for a topology of containerlab.
+
+Nodes of kind linux become nodes of runtime docker where they have an image, and what
+they exec becomes steps; bridges become bridges, and nodes of other kinds switches
+that route. With --runtime netns nodes run the host's programs and want no engine. A link between two nodes gets
+a switch of its own, without delay. Links have the rate of testbeds, 1 Gbit/s, until
+the file says another, and the plan gives them their addresses.
+
+Paths of the topology are relative to its folder: binds are rewritten for where --out
+is, or for the current folder, and the variables of env-files are read. Ports that
+nodes publish, and the healthcheck that has to pass, are taken over, too.
+
+What is left out or changed stands on standard error, as file:line:column and why.
+FILE may be - for standard input.`,
+		Example: `  railbed import containerlab lab.clab.yml > lab.yaml
+  railbed import containerlab lab.clab.yml --strict --out lab.yaml
+  railbed import containerlab lab.clab.yml | railbed graph - --format svg > lab.svg`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeFiles,
+		RunE: func(_ *cobra.Command, args []string) error {
+			name, text, err := a.readText(args[0])
+			if err != nil {
+				return &exitError{Code: verdict.ExitUsage, Err: err}
+			}
+			if o.Runtime != spec.Docker && o.Runtime != spec.Netns {
+				return usage("runtime %q: want docker or netns", o.Runtime)
+			}
+			folder := "."
+			if args[0] != "-" {
+				folder = filepath.Dir(args[0])
+			}
+			if o.Folder, err = wayBetween(filepath.Dir(flags.out), folder); err != nil {
+				return err
+			}
+			o.ReadFile = func(path string) ([]byte, error) {
+				if !filepath.IsAbs(path) {
+					path = filepath.Join(folder, path)
+				}
+				return spec.ReadText(path)
+			}
+			testbed, left, err := convert.FromContainerlab(name, text, o)
+			if err != nil {
+				return &exitError{Code: verdict.ExitUsage, Err: err}
+			}
+			made, err := spec.Marshal(testbed)
+			if err != nil {
+				return err
+			}
+			header := fmt.Sprintf("# Made of %s by: railbed import containerlab\n", name)
+			return a.printConversion(append([]byte(header), made...), left, flags)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVar(&o.Runtime, "runtime", spec.Docker, "the `RUNTIME` of nodes with an image: docker, or netns, which leaves the image out")
+	completeFlag(cmd, "runtime", oneOf(spec.Docker, spec.Netns))
+	return cmd
+}
+
+// wayBetween is a folder's path from another one.
+func wayBetween(from, to string) (string, error) {
+	from, err := filepath.Abs(from)
+	if err != nil {
+		return "", err
+	}
+	if to, err = filepath.Abs(to); err != nil {
+		return "", err
+	}
+	return filepath.Rel(from, to)
+}
+
+func newExportCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Make another tool's file of a testbed file",
+		Args:  noSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	image := convert.DefaultImage
+	add := func(use, short, long, example string, export func(*spec.Testbed, *plan.Plan, string) ([]byte, spec.Problems, error)) {
+		var flags conversionFlags
+		command := &cobra.Command{
+			Use: use, Short: short, Long: long, Example: example,
+			Args: exactArgs(1), ValidArgsFunction: completeFiles,
+			RunE: func(_ *cobra.Command, args []string) error {
+				testbed, p, err := a.load(args[0], "")
+				if err != nil {
+					return err
+				}
+				text, left, err := export(testbed, p, image)
+				if err != nil {
+					return err
+				}
+				return a.printConversion(text, left, flags)
+			},
+		}
+		flags.add(command)
+		command.Flags().StringVar(&image, "image", convert.DefaultImage, "the `IMAGE` of nodes that have none; it needs ip and sh")
+		cmd.AddCommand(command)
+	}
+	add("containerlab FILE", "Make a topology of containerlab of a testbed file", `Export prints a topology of containerlab with the testbed's nodes, switches, links,
+addresses and routes. Switches that route become containers whose kernel does;
+bridges are bridges, which containerlab wants on the host beforehand.
+
+Rates, delays and the like stand in labels, which containerlab does not act on and
+"railbed import containerlab" takes back: the plan is the same again. What is left
+out stands on standard error, as file:line:column and why.`, `  railbed export containerlab cluster.yaml > cluster.clab.yml`, convert.ToContainerlab)
+	add("compose FILE", "Make a Compose file of a testbed file", `Export prints a Compose file with the testbed's nodes as services, and networks that
+join those whose NICs reach each other: Compose has no switches and no links. What
+is left out stands on standard error, as file:line:column and why.`, `  railbed export compose cluster.yaml > compose.yaml`, convert.ToCompose)
+	return cmd
+}
+
+// readText reads a file, or standard input for "-", and says what errors call it.
+func (a *app) readText(file string) (string, []byte, error) {
+	if file == "-" {
+		text, err := spec.ReadTextFrom(stdinName, a.stdin)
+		return stdinName, text, err
+	}
+	text, err := spec.ReadText(file)
+	return file, text, err
+}
+
+// printConversion prints what was made, and what is not in it.
+func (a *app) printConversion(text []byte, left spec.Problems, flags conversionFlags) error {
+	var failed error
+	if flags.strict && len(left) > 0 {
+		failed = &exitError{Code: verdict.ExitUsage, Err: errors.New("something is left out, and --strict forbids that")}
+	}
+	if failed != nil {
+		text = nil
+	}
+	if a.output != "json" {
+		for _, p := range left {
+			a.complain("", p)
+		}
+	}
+	if flags.out != "" && failed == nil {
+		failed = input.WriteFile(flags.out, text, 0o644)
+		if kind := (*input.KindError)(nil); errors.As(failed, &kind) {
+			failed = &exitError{Code: verdict.ExitUsage, Err: failed}
+		}
+	}
+	switch {
+	case a.output == "json":
+		return errors.Join(a.printJSON(conversion{string(text), left}), failed)
+	case flags.out != "" || failed != nil:
+		return failed
+	}
+	_, err := a.stdout.Write(text)
+	return err
+}

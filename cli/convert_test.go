@@ -1,0 +1,60 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"railbed/internal/hosttest"
+)
+
+var limits = regexp.MustCompile(`(?m)^ *(cpu|memory|ports): .*\n`)
+
+// TestImportedLabRuns brings two topologies of containerlab up, one of bridges and
+// one that routes, and has their nodes reach each other; and what is exported and
+// imported again has the same plan.
+func TestImportedLabRuns(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	hosttest.Need(t, hosttest.Ping)
+	for _, test := range []struct{ lab, name, from, to string }{
+		{"office", "the-office", "desk-1", "printer"},
+		{"ring", "ring", "a", "b"},
+	} {
+		text, err := os.ReadFile(filepath.Join("..", "convert", "testdata", test.lab+".clab.yml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		lab := filepath.Join(dir, "lab.clab.yml")
+		// An ordinary user has no limits of cpu and memory, and no ports of the host.
+		if err := os.WriteFile(lab, limits.ReplaceAll(text, nil), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		file, clab, again := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "again.clab.yml"), filepath.Join(dir, "again.yaml")
+		made := must(t, "import", "containerlab", lab, "--runtime", "netns", "--out", file)
+		if !strings.Contains(made.stderr, lab+":") {
+			t.Errorf("nothing is said to be left out: %s", made.stderr)
+		}
+		if strict := do(t, "import", "containerlab", lab, "--strict"); strict.code != 2 || strict.stdout != "" {
+			t.Errorf("--strict: exit %d, %q", strict.code, strict.stdout)
+		}
+		if strict := do(t, "import", "containerlab", lab, "--strict", "-o", "json"); strict.code != 2 || !strings.Contains(strict.stdout, `"file": ""`) {
+			t.Errorf("--strict -o json: exit %d, %q", strict.code, strict.stdout)
+		}
+		must(t, "up", file)
+		got := do(t, "exec", test.from, "--testbed", test.name, "--", "ping", "-c1", "-W2", test.to)
+		must(t, "down", test.name)
+		if got.code != 0 {
+			t.Errorf("%s: %s%s", test.lab, got.stdout, got.stderr)
+		}
+		if err := os.WriteFile(clab, []byte(must(t, "export", "containerlab", file).stdout), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		must(t, "import", "containerlab", clab, "--out", again)
+		if first, second := must(t, "plan", file).stdout, must(t, "plan", again).stdout; first != second {
+			t.Errorf("%s: the plan was\n%s\nand is\n%s", test.lab, first, second)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
+	"railbed/testbed"
+)
+
+// forcedTime is how long a command that was interrupted twice may take to write
+// down what it knows, once what it waited for was killed.
+const forcedTime = 3 * time.Second
+
+// onInterrupt says what the command does after the first Ctrl-C (or SIGTERM),
+// which ends its context as well, and calls force at the second: the first asks,
+// the second takes. It holds until stop, which waits for force.
+func (a *app) onInterrupt(first string, force func()) (stop func()) {
+	signals, done, ended := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		defer close(ended)
+		for count := 1; ; count++ {
+			select {
+			case <-done:
+				return
+			case <-signals:
+			}
+			switch count {
+			case 1:
+				a.say("railbed: interrupted: %s; interrupt again to kill it", first)
+			case 2:
+				force()
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+		<-ended
+	}
+}
+
+// killStarted kills what the command has brought up, and ends the command if it
+// does not end by itself then.
+func (a *app) killStarted() {
+	names, err := testbed.KillStarted()
+	if err != nil {
+		a.complain("railbed: ", err)
+	}
+	a.killed(names...)
+	go func() {
+		time.Sleep(forcedTime)
+		a.say("railbed: ended %v after the second interrupt", forcedTime)
+		os.Exit(verdict.ExitFail)
+	}()
+}
+
+// killed tells of testbeds whose supervisors were killed, and removes what the
+// kernel does not.
+func (a *app) killed(names ...string) {
+	for _, name := range names {
+		a.say("railbed: interrupted twice: killed the supervisor of testbed %s", name)
+		if dir, err := rundir.Of(name); err == nil {
+			_ = dir.WaitGone(forcedTime) // the sweep leaves alone what still runs
+		}
+	}
+	if len(names) > 0 {
+		a.sweep(rundir.SweepOptions{Try: true})
+	}
+}

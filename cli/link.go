@@ -1,0 +1,308 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/fabric"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
+	"railbed/testbed"
+	"railbed/testbed/supervisor"
+)
+
+func newLinkCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "link",
+		Short: "Show and change the links of a running testbed",
+		Long: `Show and change the links of a running testbed. A link is named by its ends, as in
+leaf1--spine2 or h0--leaf1; its direction a-to-b leads from the first to the second.
+Railbed up of the testbed's file undoes the changes.`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newLinkShowCommand(a), newLinkSetCommand(a),
+		newLinkStateCommand(a, "up", "Bring a link, or one direction of it, back up",
+			`Bring a link back up, or one direction that was taken down by itself. Without a
+direction everything that link down did to the link is undone; what link set did
+stays.`),
+		newLinkStateCommand(a, "down", "Take a link down, or one direction of it",
+			`Take a link down, as if its cable were pulled: neither end has a carrier, routes
+over it go away, and equal-cost paths carry the traffic.
+
+With a direction only what is sent that way is lost, with what was queued for it.
+Both ends keep their carrier, as with one broken fibre of a pair: no end learns of
+it, and equal-cost paths go on using the link.`))
+	return cmd
+}
+
+func newLinkShowCommand(a *app) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "show [LINK]",
+		Short: "Show links, both directions, with live counters",
+		Long: `Show each direction of every link, or of one: -> is a-to-b, from the first end of
+the link's name to the second.
+
+ASKED is the rate asked for, BURST what the shaper lets pass at once, REACHED the
+share of the rate that it reached on this host when it was measured, QUEUE the
+drop-tail queue in front of the link, OTHER delay, loss and the like. SENT, PACKETS
+and DROPS count since the testbed came up, BACKLOG is what waits now.`,
+		Example:           "  railbed link show\n  railbed link show h0--leaf1 -o json | jq '.[0].a_to_b.shaper'",
+		Args:              rangeArgs(0, 1),
+		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			state, err := tb.Inspect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				link := findLink(state.Links, args[0])
+				if link == nil {
+					return usage("no link %q; railbed link show lists them", args[0])
+				}
+				state.Links = []fabric.LinkState{*link}
+			}
+			if a.output == "json" {
+				return a.printJSON(state.Links)
+			}
+			a.printLinks(state)
+			return nil
+		},
+	}
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+func findLink(links []fabric.LinkState, name string) *fabric.LinkState {
+	for i := range links {
+		if links[i].Name == name {
+			return &links[i]
+		}
+	}
+	return nil
+}
+
+// printLinks prints a line per direction: what was asked, what the shaper got,
+// and what has passed so far.
+func (a *app) printLinks(s *supervisor.State) {
+	t := a.newTable("LINK", "DIRECTION", "STATE", "ASKED", "BURST", "REACHED", "QUEUE", "OTHER", "SENT", "PACKETS", "DROPS", "BACKLOG")
+	for _, link := range s.Links {
+		for _, d := range []struct {
+			arrow  string
+			sender fabric.EndState
+			fabric.DirectionState
+		}{{"->", link.A, link.AToB}, {"<-", link.B, link.BToA}} {
+			state := "up"
+			if !d.Up {
+				state = "down"
+			}
+			burst := "" // where nothing of the kernel's shapes
+			if d.Burst > 0 {
+				burst = d.Burst.String()
+			}
+			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, burst, reached(d.DirectionState), d.Queue,
+				strings.Join(d.Effects(), ", "), units.Bytes(d.sender.Counters.TxBytes), d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
+		}
+	}
+	t.Render()
+}
+
+// reached is the rate that the calibration measured, of the rate asked for.
+func reached(d fabric.DirectionState) string {
+	if d.Achieved == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(d.Achieved)/float64(d.Rate))
+}
+
+func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:               state + " LINK [a-to-b|b-to-a]",
+		Short:             short,
+		Long:              long,
+		Example:           "  railbed link " + state + " leaf1--spine2\n  railbed link " + state + " leaf1--spine2 a-to-b",
+		Args:              rangeArgs(1, 2),
+		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			link, direction, err := linkWhere(args)
+			if err != nil {
+				return err
+			}
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			where := strings.TrimSpace(link + " " + direction)
+			if err := tb.ChangeLink(cmd.Context(), supervisor.LinkRequest{Where: where, State: state}); err != nil {
+				return err
+			}
+			return a.printChanged(cmd.Context(), tb, link)
+		},
+	}
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+// directions are the words for them, in the order of a link's ends.
+var directions = []string{"a-to-b", "b-to-a"}
+
+// linkWhere splits arguments into a link's name and a direction, empty for both.
+// As in files, the two may also be one argument.
+func linkWhere(args []string) (link, direction string, err error) {
+	words := strings.Fields(strings.Join(args, " "))
+	switch {
+	case len(words) == 1:
+		return words[0], "", nil
+	case len(words) == 2 && slices.Contains(directions, words[1]):
+		return words[0], words[1], nil
+	case len(words) == 2:
+		return "", "", usage("direction %q: want a-to-b or b-to-a", words[1])
+	}
+	return "", "", usage("link %q: want its name, and a-to-b or b-to-a for one direction", args)
+}
+
+func newLinkSetCommand(a *app) *cobra.Command {
+	var name, rate, queue, loss, duplicate, corrupt, words string
+	var delay, jitter time.Duration
+	cmd := &cobra.Command{
+		Use:   "set LINK [a-to-b|b-to-a]",
+		Short: "Change a link's rate, queue or impairments while it runs",
+		Long: `Change a link in both directions, or in one. What is not named stays as it is, but
+for reorder-by, which follows the rate unless it was given. What a file could not
+say of the link is refused as there, and nothing changes. Every setting is read
+back from the kernel. Delay, jitter, loss, duplicate and corrupt need netem
+(railbed doctor netem says whether the host has it), or soft switches, whose links
+can do more: --set takes what a file can say of a link.
+What soft switches keep for PFC and Gentle Flow Control follows rate and delay,
+but for what the file gives; where a switch's buffer has no room for it, nothing
+changes.`,
+		Example: `  railbed link set leaf1--spine2 --rate 100mbit
+  railbed link set leaf1--spine2 a-to-b --loss 0.1%
+  railbed link set leaf1--spine2 --set '{drop-list: [5, 6], jitter: 2us, jitter-kind: normal}'`,
+		Args:              rangeArgs(1, 2),
+		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			link, direction, err := linkWhere(args)
+			if err != nil {
+				return err
+			}
+			var sets []spec.Direction
+			if cmd.Flags().Changed("set") {
+				set, err := spec.ParseDirection("--set", words)
+				if err != nil {
+					return usage("%w", err)
+				}
+				sets = append(sets, set)
+			}
+			for _, flag := range []struct{ name, value string }{
+				{"rate", rate}, {"queue", queue}, {"delay", units.Duration(delay).String()}, {"jitter", units.Duration(jitter).String()},
+				{"loss", loss}, {"duplicate", duplicate}, {"corrupt", corrupt},
+			} {
+				if !cmd.Flags().Changed(flag.name) {
+					continue
+				}
+				set, err := parseSetting(flag.name, flag.value)
+				if err != nil {
+					return usage("%w", err)
+				}
+				sets = append(sets, set)
+			}
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			if err := setLink(cmd.Context(), tb, link, direction, sets); err != nil {
+				return err
+			}
+			return a.printChanged(cmd.Context(), tb, link)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&rate, "rate", "", "`RATE` of the link, as in 1gbit")
+	flags.StringVar(&queue, "queue", "", "`SIZE` of the drop-tail queue in front of the link, as in 256KiB")
+	flags.DurationVar(&delay, "delay", 0, "propagation `DELAY`, as in 10us")
+	flags.DurationVar(&jitter, "jitter", 0, "`TIME` by which the delay varies either way, as in 2us")
+	flags.StringVar(&loss, "loss", "", "`SHARE` of the packets that is lost, as in 0.1%")
+	flags.StringVar(&duplicate, "duplicate", "", "`SHARE` of the packets that is sent twice, as in 0.1%")
+	flags.StringVar(&words, "set", "", "`SETTINGS` in the words of files, as in {flap: {every: 1s, for: 10ms}}")
+	flags.StringVar(&corrupt, "corrupt", "", "`SHARE` of the packets in which a bit is flipped, as in 0.1%")
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+// printChanged prints the link as it is after a change, for machines; people
+// hear nothing of what went well.
+func (a *app) printChanged(ctx context.Context, tb *testbed.Testbed, name string) error {
+	if a.output != "json" {
+		return nil
+	}
+	state, err := tb.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	return a.printJSON(findLink(state.Links, name))
+}
+
+// parseSetting reads the value of a flag as a file's of that key, and checks it as
+// a file's.
+func parseSetting(flag, value string) (spec.Direction, error) {
+	set, err := spec.ParseDirection("--"+flag, fmt.Sprintf("{%s: %q}", flag, value))
+	var problems spec.Problems
+	if errors.As(err, &problems) {
+		for i := range problems { // the place is the flag
+			problems[i].Line, problems[i].Path = 0, ""
+		}
+	}
+	return set, err
+}
+
+// setLink sets something on top of the link's present settings, in each direction
+// by itself, so that directions that differ stay different in what is not named.
+// With only, one direction.
+func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, sets []spec.Direction) error {
+	if len(sets) == 0 {
+		return usage("nothing to set on %s: want one of the flags, such as --rate 100mbit or --set '{delay: 5us}'", name)
+	}
+	state, err := tb.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	link := findLink(state.Links, name)
+	if link == nil {
+		return usage("no link %q; railbed link show lists them", name)
+	}
+	there, back := link.AToB.Direction, link.BToA.Direction
+	request := supervisor.LinkRequest{Where: name, Set: &there, Back: &back}
+	switch only {
+	case "a-to-b":
+		request = supervisor.LinkRequest{Where: name + " " + only, Set: &there}
+	case "b-to-a":
+		request = supervisor.LinkRequest{Where: name + " " + only, Set: &back}
+	}
+	for _, wanted := range []*plan.Direction{request.Set, request.Back} {
+		if wanted == nil {
+			continue
+		}
+		*wanted = wanted.Change(link.MTU, sets...)
+		if err := wanted.Check(link.MTU); err != nil {
+			return usage("change %s: %w", request.Where, err)
+		}
+	}
+	if err := tb.ChangeLink(ctx, request); err != nil {
+		return fmt.Errorf("change %s: %w", request.Where, err)
+	}
+	return nil
+}

@@ -1,0 +1,27 @@
+package cli_test
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"railbed/cli"
+	"railbed/internal/hosttest"
+	"railbed/internal/reexec"
+)
+
+// asCommand is the argv[0] with which this test binary is the railbed command.
+const asCommand = "railbed"
+
+func TestMain(m *testing.M) {
+	cli.Init()
+	if os.Args[0] == asCommand || os.Getenv("CNI_COMMAND") != "" { // which is how plugins are called
+		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(hosttest.Main(m))
+}
+
+// command is the railbed command in a process of its own.
+func command(args ...string) *exec.Cmd {
+	return &exec.Cmd{Path: reexec.Self, Args: append([]string{asCommand}, args...), Env: os.Environ()}
+}

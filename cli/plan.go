@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/rates"
+	"railbed/scenarios/runner"
+)
+
+func newPlanCommand(a *app) *cobra.Command {
+	var o rates.Options
+	var headroom string
+	var back bool
+	cmd := &cobra.Command{
+		Use:   "plan FILE",
+		Short: "Print everything that a testbed will be, before anything is made",
+		Long: `Plan compiles a testbed file and prints what was decided: nodes with their NICs
+and addresses, switches, links with what they do to packets, and the NIC of each
+rank. The JSON form also has every route, rule and neighbour, and is what
+"railbed up" applies; nothing is decided later.
+
+The same file gives the same plan, byte for byte. Nothing on the host is looked
+at. FILE may be - for standard input.
+
+With --rates it prints, as JSON, how fast each rank may send to which other one in a
+collective, which "control: offline" of a workload over rd keeps to: by max-min, fair
+shares of all links for all at once, or conflict-free, in phases in which no NIC has
+two peers. Or those of a step of the file that has "control: offline", by what each pair of
+its ranks has to carry where that is known: of a mixture of experts for what goes out or,
+with --back, for what comes back. Pairs of a messages step have even rates, though their sums
+are known: messages go one by one, and a sum over the whole run does not say who sends when.`,
+		Example: `  railbed plan scenarios/quickstart.yaml
+  railbed plan -o json scenarios/quickstart.yaml | jq '.switches[0].routes'
+  railbed generate hpn | railbed plan -
+  railbed plan --rates all-to-all --method conflict-free FILE > rates.json
+  railbed plan --rates demand --back scenarios/collectives/moe-rates.yaml`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, p, err := a.load(args[0], "")
+			if err != nil {
+				return err
+			}
+			ofStep := o.Pattern != "" && !slices.Contains(rates.Patterns(), o.Pattern)
+			if ofStep && (cmd.Flags().Changed("method") || cmd.Flags().Changed("headroom")) || !ofStep && back {
+				return &exitError{Code: verdict.ExitUsage, Err: errors.New("--method and --headroom are of a pattern's rates, and --back of a step's: remove what is not")}
+			}
+			if ofStep {
+				return a.printStepRates(runner.Options{File: file, Plan: p, Path: args[0]}, o.Pattern, back)
+			}
+			if o.Pattern != "" {
+				return a.printRates(p, o, headroom)
+			}
+			if a.output == "json" {
+				return p.WriteJSON(a.stdout)
+			}
+			a.printPlan(p)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&o.Pattern, "rates", "", "print rates for a collective of this `PATTERN`: "+strings.Join(rates.Patterns(), ", ")+"; or of the step with this name")
+	cmd.Flags().BoolVar(&back, "back", false, "of a mixture of experts, print those of what comes back")
+	cmd.Flags().StringVar(&o.Method, "method", rates.MaxMin, "compute them by this `METHOD`: max-min or conflict-free")
+	completeFlag(cmd, "rates", oneOf(rates.Patterns()...))
+	completeFlag(cmd, "method", oneOf(rates.MaxMin, rates.ConflictFree))
+	cmd.Flags().StringVar(&headroom, "headroom", "2%", "leave this `SHARE` of each link to acknowledgements and what is sent again")
+	return cmd
+}
+
+// printRates prints a file of rates.
+func (a *app) printRates(p *plan.Plan, o rates.Options, headroom string) error {
+	share, err := units.ParseRatio(headroom)
+	if err == nil {
+		o.Headroom, o.Exact = share, share.IsZero()
+		var file *rates.File
+		if file, err = rates.Compute(p, o); err == nil {
+			return file.Write(a.stdout)
+		}
+	}
+	return &exitError{Code: verdict.ExitUsage, Err: err}
+}
+
+// printStepRates prints those of a step.
+func (a *app) printStepRates(o runner.Options, name string, back bool) error {
+	file, other, err := runner.Rates(o, name)
+	if err == nil && back {
+		if file = other; file == nil {
+			err = fmt.Errorf("rates for %q: nothing comes back that has its own: remove --back", name)
+		}
+	}
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	return file.Write(a.stdout)
+}
+
+func (a *app) printPlan(p *plan.Plan) {
+	fmt.Fprintf(a.stdout, "testbed %s, seed %d, plan %.12s: %s, %s, %s, %s\n\n", p.Name, p.Seed, p.Hash(),
+		count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"), count(len(p.Ranks), "rank"))
+	a.printPlanNodes(p)
+	a.printGuests(p.Guests())
+	a.printRDMA(p.RDMADevices())
+	a.printPlanSwitches(p)
+	a.printPlanLinks(p)
+	if len(p.Ranks) > 0 {
+		rows := a.newTable("rank", "node", "nic", "ipv4", "ipv6")
+		for _, r := range p.Ranks {
+			rows.AppendRow(table.Row{r.Rank, r.Node, r.NIC, r.Addr4, r.Addr6})
+		}
+		rows.Render()
+	}
+	a.printPlanAggregation(p)
+	for _, r := range p.Requires {
+		fmt.Fprintf(a.stdout, "\nneeds %s: %s (%s)\n", r.Feature, r.Reason, r.Where)
+	}
+}
+
+func (a *app) printPlanNodes(p *plan.Plan) {
+	rows := a.newTable("node", "addresses", "nic", "switch port", "nic addresses", "mac", "mtu")
+	for _, n := range p.Nodes {
+		name, loopbacks := n.Name, addresses(n.Loopbacks)
+		for _, nic := range n.NICs {
+			rows.AppendRow(table.Row{name, loopbacks, nic.Name, nic.Peer, addresses(nic.Addrs), nic.MAC, nic.MTU})
+			name, loopbacks = "", ""
+		}
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+// printGuests prints virtual machines, where there are any.
+func (a *app) printGuests(guests []plan.Guest) {
+	if len(guests) == 0 {
+		return
+	}
+	rows := a.newTable("virtual machine", "processors", "memory", "modules")
+	for _, g := range guests {
+		rows.AppendRow(table.Row{g.Node, g.Processors, g.Memory, strings.Join(g.Modules, " ")})
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+// printRDMA prints nodes' RDMA devices, where there are any.
+func (a *app) printRDMA(devices []plan.NodeRDMA) {
+	if len(devices) == 0 {
+		return
+	}
+	rows := a.newTable("rdma device", "node", "nic", "kind", "path mtu")
+	for _, d := range devices {
+		rows.AppendRow(table.Row{d.Name, d.Node, d.NIC, d.Kind, d.PathMTU})
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+func (a *app) printPlanSwitches(p *plan.Plan) {
+	rows := a.newTable("switch", "kind", "role", "tier", "group", "addresses", "ports", "routes")
+	for _, s := range p.Switches {
+		rows.AppendRow(table.Row{s.Name, s.Kind, s.Role, s.Tier, s.Group, addresses(s.Loopbacks), len(s.Ports), s.Routes.Len()})
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+// printPlanAggregation prints who adds up for whom, where switches do, and which one an all-reduce of
+// all ranks takes.
+func (a *app) printPlanAggregation(p *plan.Plan) {
+	jobs := p.AggregationJobs()
+	if len(jobs) == 0 {
+		return
+	}
+	all, _ := p.AggregationFor(p.Ranks, "")
+	rows := a.newTable("in-network all-reduce of", "tree", "busiest link", "links crossed")
+	for _, job := range jobs {
+		ranks, cost := count(len(job.Workers), "rank"), p.AggregationCost(job)
+		if job == all {
+			ranks = "all ranks"
+		}
+		rows.AppendRow(table.Row{ranks, job.Text(), cost.Busiest, cost.Crossings})
+	}
+	fmt.Fprintln(a.stdout)
+	rows.Render()
+}
+
+func (a *app) printPlanLinks(p *plan.Plan) {
+	rows := a.newTable("link", "ends", "mtu", "a to b", "b to a")
+	for _, l := range p.Links {
+		back := "same"
+		if !l.BToA.Equal(l.AToB) {
+			back = describe(l.BToA)
+		}
+		rows.AppendRow(table.Row{l.Name, fmt.Sprintf("%s:%s %s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port), l.MTU, describe(l.AToB), back})
+	}
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+func addresses(prefixes []netip.Prefix) string {
+	var words []string
+	for _, p := range prefixes {
+		words = append(words, p.Addr().String())
+	}
+	return strings.Join(words, " ")
+}
+
+// describe is what one direction of a link does, in the words of the file.
+func describe(d plan.Direction) string {
+	words := []string{d.Rate.String(), "queue " + d.Queue.String()}
+	return strings.Join(append(words, d.Effects()...), ", ")
+}

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/internal/reexec"
+	"railbed/internal/verdict"
+	"railbed/transports/roce/perftest"
+)
+
+func newRdmaCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rdma",
+		Short: "Measure RDMA as perftest does, without an RDMA device",
+		Long: `Measure RDMA as the perftest programs do, over RoCEv2 that this process speaks itself:
+no RDMA device and no kernel module are needed, only the right to open raw sockets,
+which programs in nodes have. The other end is the same command or the unmodified
+program of perftest (ib_write_bw, ib_write_lat, ib_send_bw, ib_send_lat, ib_read_bw,
+ib_atomic_bw) on a RoCEv2 device; options and tables are theirs, except that -o is
+the output's format and --outs has no short form.
+
+Without a host a command waits for one client. Run it in nodes with railbed exec.`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, one := range []struct {
+		test  perftest.Test
+		what  string
+		extra func(cmd *cobra.Command, o *rdmaOptions)
+	}{
+		{perftest.WriteBW, "the bandwidth of RDMA WRITE, as ib_write_bw does", nil},
+		{perftest.WriteLat, "the latency of RDMA WRITE, as ib_write_lat does", nil},
+		{perftest.SendBW, "the bandwidth of SEND, as ib_send_bw does", nil},
+		{perftest.SendLat, "the latency of SEND, as ib_send_lat does", nil},
+		{perftest.ReadBW, "the bandwidth of RDMA READ, as ib_read_bw does", nil},
+		{perftest.AtomicBW, "the rate of atomic operations, as ib_atomic_bw does", func(cmd *cobra.Command, o *rdmaOptions) {
+			cmd.Flags().StringVarP(&o.atomic, "atomic_type", "A", "FETCH_AND_ADD", "`OPERATION`: FETCH_AND_ADD or CMP_AND_SWAP")
+			completeFlag(cmd, "atomic_type", oneOf("FETCH_AND_ADD", "CMP_AND_SWAP"))
+		}},
+	} {
+		o := &rdmaOptions{config: perftest.Config{Test: one.test}}
+		test := a.newRdmaTest(o, one.what)
+		if one.extra != nil {
+			one.extra(test, o)
+		}
+		cmd.AddCommand(test)
+	}
+	return cmd
+}
+
+// rdmaOptions are options that are not perftest.Config's as they stand.
+type rdmaOptions struct {
+	config           perftest.Config
+	duration, margin int // seconds
+	connection       string
+	atomic           string
+	ignored          struct {
+		frequency, events   bool
+		port, inline, level int
+	}
+}
+
+func (a *app) newRdmaTest(o *rdmaOptions, what string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   o.config.Test.String() + " [HOST]",
+		Short: "Measure " + what,
+		Long: "Measure " + what + `. With a HOST this is the client and connects
+to the server there; both ends want the same options.`,
+		Example: fmt.Sprintf(`  railbed exec h0 -- railbed rdma %[1]v              # the server, then
+  railbed exec h1 -- railbed rdma %[1]v h0           # the client`, o.config.Test),
+		Args:              rangeArgs(0, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return &exitError{Code: verdict.ExitUsage, Err: err}
+			}
+			if len(args) > 0 {
+				o.config.Server = args[0]
+			}
+			out := a.stdout
+			if a.output == "json" {
+				out = io.Discard
+			}
+			if !o.config.Test.Latency() {
+				reexec.Batch()
+			}
+			result, err := perftest.Run(cmd.Context(), o.config, out)
+			switch {
+			case errors.Is(err, perftest.ErrConfig):
+				return &exitError{Code: verdict.ExitUsage, Err: err}
+			case err != nil:
+				return err
+			case a.output == "json":
+				return a.printJSON(result)
+			}
+			return nil
+		},
+	}
+	o.flags(cmd)
+	if !o.config.Test.Latency() {
+		o.bandwidthFlags(cmd)
+	}
+	// The place of the global -x is perftest's.
+	cmd.Flags().BoolVar(&a.trace, "trace", false, "")
+	_ = cmd.Flags().MarkHidden("trace")
+	return cmd
+}
+
+// flags are those of all tests.
+func (o *rdmaOptions) flags(cmd *cobra.Command) {
+	f, c := cmd.Flags(), &o.config
+	f.StringVarP(&c.NIC, "ib-dev", "d", "", "`NIC` whose first address is used (default: the one that the peer is reached from)")
+	completeFlag(cmd, "ib-dev", cobra.NoFileCompletions)
+	f.IntVarP(&c.Port, "port", "p", perftest.DefaultPort, "`NUMBER` of the port, of TCP or of rdma_cm, where the ends meet")
+	f.IntVarP(&c.Size, "size", "s", 0, "`BYTES` of a message (default 65536, of latencies 2, of atomics 8)")
+	f.BoolVarP(&c.All, "all", "a", false, "all sizes from 2 bytes to 8 MiB")
+	f.IntVarP(&c.Iterations, "iters", "n", 0, "`NUMBER` of messages of each size (default 1000, of write-bw 5000)")
+	f.IntVarP(&o.duration, "duration", "D", 0, "`TIME` to run in seconds, in place of a number of messages")
+	f.IntVarP(&o.margin, "margin", "f", 0, "`TIME` in seconds at both ends of a duration that is not measured (default a quarter)")
+	f.IntVarP(&c.TxDepth, "tx-depth", "t", 0, "`NUMBER` of requests under way (default 128, of latencies 1)")
+	f.IntVarP(&c.QueuePairs, "qp", "q", 1, "`NUMBER` of queue pairs")
+	f.IntVarP(&c.MTU, "mtu", "m", 0, "`BYTES` of a packet's payload at most: 256 to 4096 (default what the link carries)")
+	f.IntVarP(&c.QPTimeout, "qp-timeout", "u", 14, "`NUMBER` n: an answer may take 4 us * 2^n")
+	f.IntVarP(&c.TOS, "tos", "T", -1, "`NUMBER`: traffic class of packets, DSCP above two bits of ECN (default DSCP 26)")
+	f.IntVarP(&c.GIDIndex, "gid-index", "x", 0, "`NUMBER`, shown only: the address says it all")
+	f.StringVarP(&o.connection, "connection", "c", "RC", "`SERVICE`: RC")
+	completeFlag(cmd, "connection", oneOf("RC"))
+	f.BoolVarP(&c.CM, "rdma_cm", "R", false, "rdma_cm connects the queue pairs, and -z")
+	f.BoolVarP(&c.ExchangeCM, "com_rdma_cm", "z", false, "the ends speak over a queue pair that rdma_cm connects, and not over TCP")
+	f.BoolVarP(&o.ignored.frequency, "CPU-freq", "F", false, "means nothing here")
+	f.BoolVarP(&o.ignored.events, "events", "e", false, "means nothing here: completions are always waited for")
+	f.IntVarP(&o.ignored.port, "ib-port", "i", 1, "`NUMBER` of the device's port: 1")
+	f.IntVarP(&o.ignored.inline, "inline_size", "I", 0, "`BYTES`, means nothing here")
+	f.IntVarP(&o.ignored.level, "sl", "S", 0, "`NUMBER`, means nothing over Ethernet")
+	if c.Test == perftest.SendBW || c.Test == perftest.SendLat {
+		f.IntVarP(&c.RxDepth, "rx-depth", "r", 512, "`NUMBER` of receives that are posted")
+	}
+	f.BoolVar(&c.Verify, "verify", false, "look whether what came is what railbed rdma sends at the other end, for each size")
+}
+
+// bandwidthFlags are those of the tests of bandwidth.
+func (o *rdmaOptions) bandwidthFlags(cmd *cobra.Command) {
+	f, c := cmd.Flags(), &o.config
+	f.BoolVarP(&c.Bidirectional, "bidirectional", "b", false, "both ends send")
+	f.BoolVar(&c.Gigabits, "report_gbits", false, "Gb/s in place of MiB/s")
+	f.IntVarP(&c.PostList, "post_list", "l", 0, "`NUMBER` of requests that are posted at a time (default as many as there is room for)")
+	f.IntVarP(&c.CQModeration, "cq-mod", "Q", 100, "`NUMBER` of requests after which time is taken for the peak")
+	f.BoolVarP(&c.NoPeak, "noPeak", "N", false, "no peak")
+	if c.Test == perftest.ReadBW || c.Test == perftest.AtomicBW {
+		f.IntVar(&c.Reads, "outs", 16, "`NUMBER` of READs or atomics under way")
+	}
+}
+
+// check refuses what is not there.
+func (o *rdmaOptions) check() error {
+	o.config.Duration, o.config.Margin = time.Duration(o.duration)*time.Second, time.Duration(o.margin)*time.Second
+	o.config.CompareSwap = o.atomic == "CMP_AND_SWAP"
+	switch {
+	case o.connection != "RC":
+		return fmt.Errorf("connection %q: want RC", o.connection)
+	case o.ignored.port != 1:
+		return fmt.Errorf("ib-port %d: want 1; a NIC is chosen with --ib-dev", o.ignored.port)
+	case o.atomic != "" && o.atomic != "FETCH_AND_ADD" && !o.config.CompareSwap:
+		return fmt.Errorf("atomic_type %q: want FETCH_AND_ADD or CMP_AND_SWAP", o.atomic)
+	}
+	return nil
+}

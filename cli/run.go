@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"railbed/capture/report"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/picture"
+	"railbed/plan/spec"
+	"railbed/scenarios/runner"
+	"railbed/testbed"
+)
+
+func newRunCommand(a *app) *cobra.Command {
+	var name, out string
+	cmd := &cobra.Command{
+		Use:   "run FILE",
+		Short: "Run a scenario: bring its testbed up, do its steps, judge its checks",
+		Long: `Run brings up the cluster that FILE describes, does the steps on their timeline,
+takes the cluster down, and judges the checks from what was recorded.
+
+Steps run one after another; one with "at" starts that long after the first and
+begins a sequence of its own beside the others. A background workload is waited
+for at the end; a background command is ended with the run, which is no failure.
+A step that fails ends the run, and what is recorded by then is still judged. A
+file with steps and no checks passes when its steps do; one with neither is
+INCONCLUSIVE.
+
+The results are report.json, junit.xml, report.html, plan.json, supervisor.log,
+the captures, and under logs/NODE/ what programs printed, of each log the first 16 MiB
+and the last 64 KiB. DIR is made; one that exists must be empty or of an earlier run,
+whose files are replaced.
+
+Exit code: 0 PASS, 1 FAIL or ABORTED, 2 bad input, 3 UNSUPPORTED here,
+4 OVERLOADED, 5 INCONCLUSIVE. What fails while the emulator does not keep up proves
+nothing, so that OVERLOADED overrules FAIL. Ctrl-C ends the run as ABORTED, takes everything
+down and still writes the results; a second one kills the testbed first.`,
+		Example: `  railbed run scenarios/quickstart.yaml
+  railbed run scenarios/link-flap.yaml --out results -o json | jq .verdict`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := a.runOptions(args[0], name, out)
+			if err != nil {
+				return err
+			}
+			never, hardly := runner.Provable(o)
+			a.warn(append(never, hardly...)) // what else the file asks can still be proved
+			return a.run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "directory `DIR` for the results (default NAME-results)")
+	cmd.Flags().StringVar(&name, "name", "", "run it under this `NAME` instead of the file's")
+	completeFlag(cmd, "out", completeDirs)
+	return cmd
+}
+
+// runOptions reads the file; what is wrong with it ends with code 2.
+func (a *app) runOptions(path, name, out string) (runner.Options, error) {
+	o := runner.Options{Path: path, Out: out, Version: version, Repeat: []string{"railbed", "run", path}}
+	var err error
+	if o.File, o.Plan, err = a.load(path, name); err != nil {
+		return o, err
+	}
+	if name != "" {
+		o.Repeat = append(o.Repeat, "--name", name)
+	}
+	if out == "" {
+		o.Out = o.File.Name + "-results"
+	}
+	o.Repeat = append(o.Repeat, "--out", o.Out)
+	o.Draw = func(w io.Writer, p *plan.Plan) error { return picture.Draw(w, p, "svg") }
+	return o, nil
+}
+
+func (a *app) run(ctx context.Context, o runner.Options) error {
+	a.sweep(rundir.SweepOptions{Patience: besides})
+	defer a.onInterrupt("taking "+o.Plan.Name+" down and writing the results", a.killStarted)()
+	if a.trace {
+		o.Trace = func(line string) { a.say("%s", line) }
+	}
+	line := newProgressLine(a.rawStderr)
+	o.Progress = func(u runner.Update) {
+		if u.Line == "" {
+			line.show(u.Phase, u.Done, u.Total)
+			return
+		}
+		line.clear()
+		a.say("%s", u.Line)
+	}
+	made, err := runner.Run(ctx, o)
+	line.clear()
+	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, runner.ErrResults) || errors.As(err, new(spec.Problems)) {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if made != nil && !made.Finished.IsZero() {
+		err = errors.Join(err, a.printReport(made, o.Out)) // also where the results have no place
+	}
+	if err != nil {
+		return err
+	}
+	return ended(made)
+}
+
+// printReport prints a report as the tables or as JSON; dir is where its files are.
+func (a *app) printReport(r *report.Report, dir string) error {
+	if a.output == "json" {
+		return r.WriteJSON(a.stdout)
+	}
+	return r.WriteText(a.rawStdout, report.TextOptions{Dir: dir, Color: isTerminal(a.rawStdout)})
+}
+
+// ended turns a verdict into the exit code.
+func ended(r *report.Report) error {
+	if code := r.Verdict.ExitCode(); code != verdict.ExitPass {
+		return &exitError{Code: code}
+	}
+	return nil
+}

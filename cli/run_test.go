@@ -1,0 +1,216 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/internal/hosttest"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
+	"railbed/testbed/doctor"
+)
+
+const pair = "fabric:\n  topology: single-switch\n  params: {hosts: 2}\n  links: {default: {rate: 100mbit}}\n"
+
+// scenario writes a file whose testbed has a name of this process's own.
+func scenario(t *testing.T, text string) (path, name string) {
+	t.Helper()
+	name = fmt.Sprintf("cli-run-%d", os.Getpid())
+	path = filepath.Join(t.TempDir(), "test.yaml")
+	if err := os.WriteFile(path, []byte("name: "+name+"\n"+pair+text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path, name
+}
+
+// railbedCommand runs the command and returns its outputs and exit code.
+func railbedCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := command(args...)
+	var out, err bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &err
+	failed := cmd.Run()
+	var exit *exec.ExitError
+	if failed != nil && !errors.As(failed, &exit) {
+		t.Fatal(failed)
+	}
+	return out.String(), err.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestRunExitCodes(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	cases := []struct {
+		name, text string
+		code       int
+		last       string // of stdout, or in stderr for code 2
+	}{
+		{"pass", "steps:\n  - exec: {nodes: [h0], command: ['true']}\n", verdict.ExitPass, "PASS"},
+		{"fail", "steps:\n  - exec: {nodes: [h0], command: ['false']}\n", verdict.ExitFail, "test.yaml:7:5: step exec false: false in h0: exit code 1"},
+		{"bad file", "steps:\n  - exec: {nodes: [h0], comand: ['false']}\n", verdict.ExitUsage, "comand"},
+		{"nothing proved", "steps:\n  - capture: {at: [all], file: a.pcapng, filter: 'udp port 1'}\nchecks:\n  - packets: {conservation: '*'}\n", verdict.ExitInconclusive, "INCONCLUSIVE"},
+	}
+	if doctor.Has(t.Context(), "netem") != nil {
+		cases = append(cases, struct {
+			name, text string
+			code       int
+			last       string
+		}{"unsupported", "requires: [netem]\n", verdict.ExitUnsupported, "remedy: "})
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			path, _ := scenario(t, c.text)
+			out := filepath.Join(t.TempDir(), "out")
+			stdout, stderr, code := railbedCommand(t, "run", path, "--out", out)
+			lines := strings.Split(strings.TrimSpace(stdout), "\n")
+			text := lines[len(lines)-1]
+			if c.code == verdict.ExitUsage {
+				text = stderr
+			}
+			if code != c.code || !strings.Contains(text, c.last) {
+				t.Errorf("exit code %d, want %d and %q in\n%s\n%s", code, c.code, c.last, stdout, stderr)
+			}
+			if strings.Contains(stdout+stderr, "\x1b") {
+				t.Error("escape codes on what is no terminal")
+			}
+			if c.code == verdict.ExitUsage {
+				if _, err := os.Stat(out); err == nil {
+					t.Error("results of a file that was refused")
+				}
+				return
+			}
+			again, _, code := railbedCommand(t, "report", out)
+			if code != c.code || again != stdout {
+				t.Errorf("report prints with code %d\n%s\nwant what run printed:\n%s", code, again, stdout)
+			}
+		})
+	}
+}
+
+func TestRunPrintsJSON(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	path, name := scenario(t, "steps:\n  - sleep: 10ms\n")
+	stdout, _, code := railbedCommand(t, "run", path, "--out", filepath.Join(t.TempDir(), "out"), "-o", "json", "--name", name+"-b")
+	var r report.Report
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || r.Verdict != verdict.Pass || code != 0 || r.Name != name+"-b" {
+		t.Errorf("code %d, %v: %s", code, err, stdout)
+	}
+	if line := report.ShellLine(r.Repeat); !strings.HasPrefix(line, "railbed run "+path+" --name "+name+"-b --out ") {
+		t.Errorf("repeat by %s", line)
+	}
+}
+
+func TestRunRefusesDirectoriesAndNames(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	path, name := scenario(t, "steps:\n  - sleep: 10ms\n")
+	if _, stderr, code := railbedCommand(t, "run", path, "--out", filepath.Dir(path)); code != verdict.ExitUsage || !strings.Contains(stderr, "--out") {
+		t.Errorf("a directory with other files: code %d, %s", code, stderr)
+	}
+	if _, stderr, code := railbedCommand(t, "report", filepath.Dir(path)); code != verdict.ExitUsage || !strings.Contains(stderr, "no results") {
+		t.Errorf("report of no results: code %d, %s", code, stderr)
+	}
+	if _, stderr, code := railbedCommand(t, "up", path); code != 0 {
+		t.Fatalf("up: code %d, %s", code, stderr)
+	}
+	defer railbedCommand(t, "down", name)
+	if _, stderr, code := railbedCommand(t, "run", path, "--out", filepath.Join(t.TempDir(), "out")); code != verdict.ExitUsage || !strings.Contains(stderr, name) {
+		t.Errorf("a name that is up: code %d, %s", code, stderr)
+	}
+}
+
+// startedRun starts a run that lasts, and returns when it does its last step.
+func startedRun(t *testing.T, out string) (*exec.Cmd, rundir.Dir) {
+	t.Helper()
+	path, name := scenario(t, "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - exec: {name: wait, nodes: [h0], command: [sh, -c, 'echo here; setsid sleep 600 & sleep 600']}\n")
+	cmd := command("run", path, "--out", out)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	dir, err := rundir.Of(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if text, err := os.ReadFile(filepath.Join(out, "logs/h0/wait.out")); err == nil && len(text) > 0 {
+			return cmd, dir
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the run did not come to its second step")
+		}
+	}
+}
+
+func readVerdict(t *testing.T, out string) *report.Report {
+	t.Helper()
+	file, err := os.Open(filepath.Join(out, report.JSONFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r, err := report.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestInterruptedRunReports(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	out := filepath.Join(t.TempDir(), "out")
+	cmd, dir := startedRun(t, out)
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != verdict.ExitFail || dir.Running() {
+		t.Errorf("exit code %d, running %v; want 1 and nothing", code, dir.Running())
+	}
+	r := readVerdict(t, out)
+	if r.Verdict != verdict.Aborted || r.Reason != "interrupted" || r.Finished.IsZero() || !r.Captures[0].Complete {
+		t.Errorf("%+v, want ABORTED and complete", r)
+	}
+	for _, name := range []string{report.JUnitFile, report.HTMLFile, "supervisor.log"} {
+		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Nobody tidies up after SIGKILL: the testbed goes with the process, and the
+// report that was there from the first moment stays true.
+func TestKilledRunLeavesATrueReport(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	out := filepath.Join(t.TempDir(), "out")
+	cmd, dir := startedRun(t, out)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if err := dir.WaitGone(10 * time.Second); err != nil {
+		t.Error(err)
+	}
+	if r := readVerdict(t, out); r.Verdict != verdict.Aborted || !r.Finished.IsZero() {
+		t.Errorf("verdict %s, finished %v; want ABORTED and unfinished", r.Verdict, r.Finished)
+	}
+	if stdout, _, code := railbedCommand(t, "report", out); code != verdict.ExitFail || !strings.Contains(stdout, "ABORTED") {
+		t.Errorf("report: code %d\n%s", code, stdout)
+	}
+	// The next run takes the directory over.
+	path, _ := scenario(t, "steps:\n  - sleep: 1ms\n")
+	if stdout, stderr, code := railbedCommand(t, "run", path, "--out", out); code != 0 {
+		t.Errorf("the run after it: code %d\n%s%s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(out, "logs")); err == nil {
+		t.Error("the killed run's logs are still there")
+	}
+}

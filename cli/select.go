@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
+	"railbed/testbed"
+)
+
+// usage marks an error as the user's: exit code 2.
+func usage(format string, args ...any) error {
+	return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf(format, args...)}
+}
+
+// exactArgs is cobra.ExactArgs with the exit code of a usage error.
+func exactArgs(n int) cobra.PositionalArgs { return rangeArgs(n, n) }
+
+// rangeArgs takes between low and high arguments; high < 0 is no limit.
+func rangeArgs(low, high int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < low || high >= 0 && len(args) > high {
+			return usage("%d arguments; usage: %s", len(args), cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// testbedFlag adds --testbed, the testbed that a command is about.
+func testbedFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVarP(name, "testbed", "t", "", "`NAME` of the testbed; needed only when several are up")
+	completeFlag(cmd, "testbed", completeTestbeds)
+}
+
+// openTestbed opens the named testbed, or the only one that is up.
+func openTestbed(ctx context.Context, name string) (*testbed.Testbed, error) {
+	if name == "" {
+		names, err := testbed.Testbeds()
+		if err != nil {
+			return nil, err
+		}
+		switch len(names) {
+		case 0:
+			return nil, usage("no testbed is up; railbed up FILE brings one up")
+		case 1:
+			name = names[0]
+		default:
+			return nil, usage("%d testbeds are up (%s); choose one with --testbed", len(names), strings.Join(names, ", "))
+		}
+	}
+	tb, err := testbed.Open(ctx, name)
+	if errors.Is(err, testbed.ErrNotRunning) {
+		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	return tb, err
+}
+
+// isTerminal reports whether a person reads w.
+func isTerminal(w any) bool {
+	if printed, ok := w.(*checkedWriter); ok {
+		w = printed.to
+	}
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// besides is the patience of commands that are for something else than to sweep.
+const besides = time.Second
+
+// sweep removes the remains of dead testbeds beside a command that makes, ends
+// or shows some, and says where their logs are now. What it cannot remove is
+// told and is no reason to stop.
+func (a *app) sweep(o rundir.SweepOptions) {
+	swept, err := rundir.Sweep(o)
+	for _, testbed := range swept {
+		a.printKept(testbed)
+	}
+	if err != nil {
+		a.complain("railbed: warning: ", err)
+	}
+}
+
+func (a *app) printKept(swept rundir.Swept) {
+	if swept.Kept != "" {
+		a.say("railbed: testbed %s died without being taken down; its log and report are in %s", swept.Name, swept.Kept)
+	}
+}

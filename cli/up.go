@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/capture/report"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
+	"railbed/testbed"
+	"railbed/testbed/supervisor"
+)
+
+func newUpCommand(a *app) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "up FILE",
+		Short: "Bring a testbed up and leave it running",
+		Long: `Bring up the cluster that FILE describes and leave it running. Steps and checks
+in the file are not run; railbed run does that. It stays up until railbed down,
+also when this command's terminal goes.
+
+A testbed that is up already is repaired: changes made with railbed link are
+undone, and so is whatever else differs from the plan, as routes that were
+deleted, qdiscs that were changed or links that were removed; each repair is
+told. What is as planned is left alone, and processes go on running. What could
+not be repaired is told, too, with exit code 1.
+
+A file that has changed since is taken over as far as that can be done while
+the testbed runs: rates, queues, delays and losses of links. Other changes are
+told and are an error; take the testbed down first.
+
+Ctrl-C undoes what was made, a second one kills it; a repair is completed.`,
+		Example: `  railbed up scenarios/quickstart.yaml
+  railbed exec h0 -- ping -c1 h7
+  railbed down`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, p, err := a.load(args[0], name)
+			if err != nil {
+				return err
+			}
+			return a.up(cmd.Context(), p, args[0])
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "bring it up under this `NAME` instead of the file's")
+	return cmd
+}
+
+func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
+	a.sweep(rundir.SweepOptions{Patience: besides})
+	defer a.onInterrupt("undoing what was made of "+p.Name, a.killStarted)()
+	start := time.Now()
+	line := newProgressLine(a.rawStderr)
+	options := testbed.Options{File: file, Progress: line.show, Warn: func(text string) {
+		line.clear()
+		a.say("warning: %s", text)
+	}}
+	if a.trace {
+		options.Trace = func(text string) { a.say("%s", text) }
+	}
+	tb, err := testbed.Up(ctx, p, options)
+	line.clear()
+	if errors.Is(err, testbed.ErrRunning) {
+		return a.converge(ctx, p, options)
+	}
+	if err != nil {
+		return err
+	}
+	if err := tb.Detach(); err != nil {
+		return errors.Join(err, tb.Close())
+	}
+	return a.printUp(p, "up", time.Since(start), nil)
+}
+
+// converge handles a name that is up already.
+func (a *app) converge(ctx context.Context, p *plan.Plan, options testbed.Options) error {
+	start := time.Now()
+	tb, err := testbed.Open(ctx, p.Name)
+	if err != nil {
+		return err
+	}
+	another := tb.Plan().Hash() != p.Hash()
+	done, err := tb.Converge(ctx, p, options)
+	var other *testbed.OtherPlanError
+	if errors.As(err, &other) {
+		return usage("%w\ntake it down first (railbed down %s) or choose another --name", other, p.Name)
+	}
+	if done == nil {
+		return err
+	}
+	state := "up already, verified"
+	switch {
+	case err != nil:
+		state = "up, but not as planned"
+		err = fmt.Errorf("testbed %s is up but not as planned, and this could not be repaired; take it down and up again (railbed down %s): %w", p.Name, p.Name, err)
+	case another:
+		state = "up already, changed to the new plan"
+	case len(done.Changed)+len(done.Repaired) > 0:
+		state = "up already, repaired"
+	}
+	return errors.Join(a.printUp(p, state, time.Since(start), done), err)
+}
+
+// printUp prints that a testbed is up, and what that took of one that was up
+// already.
+func (a *app) printUp(p *plan.Plan, state string, took time.Duration, done *supervisor.Converged) error {
+	if a.output == "json" {
+		document := map[string]any{
+			"name": p.Name, "state": state, "seconds": took.Seconds(),
+			"nodes": len(p.Nodes), "switches": len(p.Switches), "links": len(p.Links),
+		}
+		if done != nil {
+			document["changed"], document["repaired"] = done.Changed, done.Repaired
+			if done.Failure != nil {
+				document["remaining"] = strings.Split(done.Failure.Error, "\n")
+			}
+		}
+		return a.printJSON(document)
+	}
+	fmt.Fprintf(a.stdout, "%s: %s in %s: %s, %s, %s\n", p.Name, state,
+		report.Took(took), count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"))
+	if done != nil {
+		for _, change := range done.Changed {
+			a.show("changed: %s", change.What)
+		}
+		for _, repair := range done.Repaired {
+			a.show("repaired: %s", repair.What)
+		}
+	}
+	return nil
+}
+
+func newDownCommand(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down [NAME|FILE]...",
+		Short: "Take testbeds down",
+		Long: `Take testbeds down, by name or by the file they came from, with every program that
+runs in them. Without arguments the only one that is up. A testbed that is not up is no error. What was begun is
+completed after Ctrl-C; a second one kills the testbed.
+
+With -o json a list with the state of each: "down", "not up" or "failed".`,
+		Example:           "  railbed down\n  railbed down quickstart\n  railbed down --all",
+		ValidArgsFunction: completeTestbeds,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names, err := downNames(args, all)
+			if err != nil {
+				return err
+			}
+			var failures error
+			ended := []downed{}
+			for _, name := range names {
+				// Once asked for, the end of a testbed is completed.
+				one, err := a.down(context.WithoutCancel(cmd.Context()), name)
+				failures, ended = errors.Join(failures, err), append(ended, one)
+			}
+			a.sweep(rundir.SweepOptions{})
+			if a.output == "json" {
+				failures = errors.Join(a.printJSON(ended), failures)
+			}
+			return failures
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "all of the calling user's testbeds")
+	return cmd
+}
+
+func downNames(args []string, all bool) ([]string, error) {
+	if len(args) == 0 {
+		running, err := testbed.Testbeds()
+		if err != nil {
+			return nil, err
+		}
+		if len(running) > 1 && !all {
+			return nil, usage("%d testbeds are up (%s); name one or give --all", len(running), strings.Join(running, ", "))
+		}
+		return running, nil
+	}
+	var names []string
+	for _, arg := range args {
+		if spec.CheckName(arg) == nil {
+			names = append(names, arg)
+			continue
+		}
+		file, err := spec.Load(arg)
+		if err != nil {
+			return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+		names = append(names, file.Name)
+	}
+	return names, nil
+}
+
+// downed is how one testbed was taken down, as down -o json prints it.
+type downed struct {
+	Name    string  `json:"name"`
+	State   string  `json:"state"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// down completes even when its client is interrupted: the request is one
+// message, and the supervisor does the rest.
+func (a *app) down(ctx context.Context, name string) (downed, error) {
+	start := time.Now()
+	err := a.takeDown(ctx, name)
+	if errors.Is(err, testbed.ErrNotRunning) {
+		a.say("%s: not up", name)
+		return downed{Name: name, State: "not up"}, nil
+	}
+	took := time.Since(start)
+	if err != nil {
+		return downed{Name: name, State: "failed", Seconds: took.Seconds(), Error: err.Error()}, err
+	}
+	if a.output != "json" {
+		a.show("%s: down in %s", name, report.Took(took))
+	}
+	return downed{Name: name, State: "down", Seconds: took.Seconds()}, nil
+}
+
+// errKilled is the end of a testbed that was asked for twice.
+var errKilled = errors.New("interrupted twice, and killed")
+
+// takeDown takes a testbed down, and kills its supervisor when it is interrupted
+// twice meanwhile, also when the supervisor does not answer.
+func (a *app) takeDown(ctx context.Context, name string) error {
+	end := func() error {
+		tb, err := testbed.Open(ctx, name)
+		if err != nil {
+			return err
+		}
+		return tb.Down(ctx)
+	}
+	supervisor, err := testbed.FindSupervisor(name)
+	if err != nil {
+		return end() // it is not up, or on its way down already
+	}
+	defer supervisor.Close()
+	var killErr error
+	forced := false
+	stop := a.onInterrupt("completing the end of "+name, func() {
+		forced = true
+		if killErr = supervisor.Kill(); killErr == nil {
+			a.killed(name)
+		}
+	})
+	err = end()
+	stop() // after it, both are settled
+	switch {
+	case killErr != nil:
+		return errors.Join(err, killErr)
+	case forced:
+		return fmt.Errorf("take down %s: %w", name, errKilled)
+	}
+	return err
+}

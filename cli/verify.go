@@ -1,0 +1,328 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/internal/input"
+	"railbed/internal/printable"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/transports/rd/privacy"
+)
+
+// verifyFlags are the flags of "railbed verify".
+type verifyFlags struct {
+	plan, testbedFile, workload string
+	keys                        string
+	tolerance, minShare         string
+	fidelity                    string
+	mtu                         int
+	// named are checks in the words of files, taps the ports of interfaces.
+	named, taps []string
+	// asked reports whether the user gave a flag.
+	asked func(flag string) bool
+}
+
+// verifyReport is the JSON document of "railbed verify".
+type verifyReport struct {
+	Verdict verdict.Verdict `json:"verdict"`
+	Capture verify.Summary  `json:"capture"`
+	Checks  []verify.Result `json:"checks"`
+	// NotInPlan are interfaces of the capture that are no ports of the plan, and so in no
+	// check.
+	NotInPlan []string `json:"not_in_plan,omitempty"`
+	// RestOnTime are the checks that pass if the emulation kept time. The report of the
+	// run says whether it did, a capture does not.
+	RestOnTime []string `json:"rest_on_time,omitempty"`
+}
+
+func newVerifyCommand(a *app) *cobra.Command {
+	var flags verifyFlags
+	cmd := &cobra.Command{
+		Use:   "verify FILE",
+		Short: "Judge a capture: what crossed each switch, link and NIC",
+		Long: `Verify reads a pcapng or pcap file once and judges it. FILE may be - for standard
+input, and any tool's capture. Railbed names interfaces NODE:PORT; --tap says which port
+another interface is, by its name or, where it has none, by its number from 0 on.
+
+With --testbed-file or --plan it knows the cluster, and checks that every switch
+passed on what it received, that equal-cost paths share the load, that no link
+carried more or, while busy, less than it was asked to, and that no frame is
+longer than its link's MTU. With --workload it also checks the bytes that each
+rank sent and the NIC by which they left. Without a cluster only the MTU of --mtu
+is checked.
+
+With --check it checks what is named instead, and with --mtu or --fidelity that,
+too. A check is written as under "packets:" in a scenario file; for example:
+
+  ` + strings.Join(verify.Examples(), "\n  ") + `
+
+The rules of roce, over connections of RoCEv2 in anybody's recording, are icrc, psn,
+acks, writes, go-back-n, cnp and rate-decrease; one that has nothing to be applied to is
+INCONCLUSIVE and says NOT-APPLICABLE.
+
+Those of a workload, bytes-per-rank, rank-nic, crossed, rail-local and partial-sums, need --workload; most others,
+and crossed, need the cluster. With --keys those of reliable datagrams read encrypted packets, as far as
+the capture has them whole. A check whose evidence is missing or incomplete is INCONCLUSIVE, exit
+code 5.`,
+		Example: `  railbed verify out/run.pcapng --testbed-file scenarios/quickstart.yaml
+  railbed verify out/run.pcapng --plan out/plan.json --check 'drops: {reason: tail, count: "== 0"}' --check 'lossless: {}'
+  railbed plan -o json cluster.yaml > plan.json && railbed verify x.pcapng --plan plan.json -o json
+  railbed verify somebody.pcap --mtu 1500
+  railbed verify tcpdump.pcapng --plan plan.json --tap eth0=h0:eth0 --tap eth1=h1:eth0`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeCaptures,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flags.asked = cmd.Flags().Changed
+			return a.verify(cmd, args[0], flags)
+		},
+	}
+	cmd.Flags().StringVar(&flags.testbedFile, "testbed-file", "", "the testbed's `FILE`, whose plan is compiled")
+	cmd.Flags().StringArrayVar(&flags.named, "check", nil, "`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
+	cmd.Flags().StringVar(&flags.plan, "plan", "", "`FILE` with the testbed's plan, as railbed plan -o json prints it")
+	cmd.Flags().StringVar(&flags.keys, "keys", "", "`FILE` with the keys of encrypted reliable datagrams, as a workload's key-log writes it")
+	cmd.Flags().StringArrayVar(&flags.taps, "tap", nil, "`INTERFACE=NODE:PORT`: which port an interface of the capture is; may be repeated")
+	cmd.Flags().StringVar(&flags.workload, "workload", "", "JSON `FILE` that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, port, expected}]}")
+	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%", "`SHARE` by which the bytes of a rank may differ from the expected ones")
+	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%", "least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
+	cmd.Flags().StringVar(&flags.fidelity, "fidelity", verify.Faithful, "worst `VERDICT` on fidelity that passes: faithful or degraded")
+	cmd.Flags().IntVar(&flags.mtu, "mtu", 0, "`MTU` of links that no plan knows; 0 leaves them out")
+	completeFlag(cmd, "testbed-file", completeFiles)
+	completeFlag(cmd, "check", oneOf(verify.Examples()...))
+	completeFlag(cmd, "plan", completeJSON)
+	completeFlag(cmd, "keys", completeAnyFile)
+	completeFlag(cmd, "tap", completeTaps(a, &flags))
+	completeFlag(cmd, "workload", completeJSON)
+	completeFlag(cmd, "fidelity", oneOf(verify.Faithful, verify.Degraded))
+	return cmd
+}
+
+func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
+	p, changed, err := a.verifyPlan(flags)
+	if err != nil {
+		return err
+	}
+	checks, err := flags.checks(p, changed)
+	if err != nil {
+		return err
+	}
+	var in io.Reader = a.stdin
+	if name != "-" {
+		file, err := input.Open(name)
+		if err != nil {
+			return &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+		defer file.Close()
+		in = file
+	}
+	var judges []verify.Check
+	for _, check := range checks {
+		judges = append(judges, check.Check)
+	}
+	taps, err := parseTaps(flags.taps, p)
+	if err != nil {
+		return err
+	}
+	keys, err := readKeys(flags.keys)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	results, summary, err := verify.Run(cmd.Context(), in, verify.Options{Plan: p, Keys: keys, Taps: taps}, judges...)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
+	}
+	if p == nil {
+		if err := unknownPorts(checks, summary); err != nil {
+			return &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+	}
+	judged := verifyReport{Capture: summary, Checks: results}
+	if judged.NotInPlan, err = unknownTaps(summary, taps, p); err != nil {
+		return err
+	}
+	var verdicts []verdict.Verdict
+	for i, result := range results {
+		if checks[i].title != "" {
+			results[i].Name = checks[i].title
+		}
+		verdicts = append(verdicts, result.Verdict)
+		if asked := checks[i].asked; asked != nil && result.Verdict == verdict.Pass && verify.Timed(asked.check) {
+			judged.RestOnTime = append(judged.RestOnTime, results[i].Name)
+		}
+	}
+	judged.Verdict = verdict.Worst(verdicts...)
+	if a.output == "json" {
+		err = a.printJSON(judged)
+	} else {
+		a.printVerify(name, judged)
+	}
+	if err == nil && judged.Verdict != verdict.Pass {
+		exit := &exitError{Code: judged.Verdict.ExitCode()}
+		if p == nil && judged.Verdict == verdict.Inconclusive {
+			exit.Err = fmt.Errorf("%s: without --testbed-file or --plan the cluster is not known", name)
+		}
+		return exit
+	}
+	return err
+}
+
+// readKeys reads a key log; nil where none is named.
+func readKeys(name string) (*privacy.KeyLog, error) {
+	if name == "" {
+		return nil, nil
+	}
+	file, err := input.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	keys, err := privacy.ReadKeyLog(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return keys, nil
+}
+
+// verifyPlan reads the cluster that the flags name; nil when they name none. A
+// testbed's file also tells which links its steps change the rate of.
+func (a *app) verifyPlan(flags verifyFlags) (p *plan.Plan, changed func(link string) bool, err error) {
+	if flags.testbedFile != "" && flags.plan != "" {
+		return nil, nil, usage("--plan and --testbed-file: give one of them")
+	}
+	if flags.testbedFile != "" {
+		file, p, err := a.load(flags.testbedFile, "")
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, file.ChangesRate, nil
+	}
+	if flags.plan == "" {
+		return nil, nil, nil
+	}
+	p = new(plan.Plan)
+	return p, nil, readJSON(flags.plan, p)
+}
+
+// readJSON reads a file that must hold one document without unknown fields.
+func readJSON(name string, into any) error {
+	file, err := input.Open(name)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	defer file.Close()
+	decoder := json.NewDecoder(file)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return usage("%s: %w", name, err)
+	}
+	return nil
+}
+
+// titled is a check under the name that reports of runs have for it; empty is its
+// own.
+type titled struct {
+	verify.Check
+	title string
+	// asked is the check as it was written, nil where it was not.
+	asked *writtenCheck
+}
+
+// checks are those that the flags name or, when they name none, have what is
+// needed for. Of changed links the rate is not the plan's.
+func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]titled, error) {
+	tolerance, err := units.ParseRatio(f.tolerance)
+	if err != nil {
+		return nil, usage("--tolerance: %w", err)
+	}
+	share, err := units.ParseRatio(f.minShare)
+	if err != nil {
+		return nil, usage("--min-share: %w", err)
+	}
+	if f.fidelity != verify.Faithful && f.fidelity != verify.Degraded {
+		return nil, usage("--fidelity %q: want faithful or degraded", f.fidelity)
+	}
+	if f.mtu < 0 {
+		return nil, usage("--mtu %d: want a size in bytes", f.mtu)
+	}
+	var w *verify.Workload
+	if f.workload != "" {
+		w = new(verify.Workload)
+		if err := readJSON(f.workload, w); err != nil {
+			return nil, err
+		}
+	}
+	fidelity := func() titled {
+		check := verify.NewFidelity(f.fidelity, verify.HostLoad{Pressure: -1, Steal: -1})
+		check.Except(changed)
+		return titled{Check: check}
+	}
+	if len(f.named) > 0 {
+		checks, err := namedChecks(f.named, w, p)
+		if f.asked("mtu") {
+			checks = append(checks, titled{Check: verify.NewMTU(f.mtu)})
+		}
+		if f.asked("fidelity") {
+			checks = append(checks, fidelity())
+		}
+		return checks, err
+	}
+	checks := []titled{{Check: verify.NewMTU(f.mtu)}}
+	if p != nil {
+		checks = append(checks, titled{Check: verify.NewConservation("*")})
+		if hasEqualCost(p) {
+			checks = append(checks, titled{Check: verify.NewPathSpread("*", share, verify.SpreadOptions{})})
+		}
+		checks = append(checks, fidelity())
+	}
+	if w != nil {
+		checks = append(checks, titled{Check: verify.NewBytesPerRank(*w, tolerance)}, titled{Check: verify.NewRankNIC(*w)})
+	}
+	return checks, nil
+}
+
+// hasEqualCost reports whether any switch has a choice of paths.
+func hasEqualCost(p *plan.Plan) bool {
+	return slices.ContainsFunc(p.Switches, func(s plan.Switch) bool { return s.Routes.Choice() })
+}
+
+func (a *app) printVerify(name string, r verifyReport) {
+	fmt.Fprintf(a.stdout, "%s: %s of %s in %s", printable.Line(name), count(int(r.Capture.Packets), "packet"), count(len(r.Capture.Taps), "tap"), report.Took(r.Capture.Duration))
+	if r.Capture.Lost > 0 {
+		fmt.Fprintf(a.stdout, ", %d lost", r.Capture.Lost)
+	}
+	if r.Capture.Note != "" {
+		fmt.Fprintf(a.stdout, "; %s", printable.Line(r.Capture.Note))
+	}
+	if len(r.NotInPlan) > 0 {
+		fmt.Fprintf(a.stdout, "; not of the plan, and in no check: %s", printable.Line(shortened(r.NotInPlan)))
+	}
+	fmt.Fprint(a.stdout, "\n\n")
+	rows := a.newTable("check", "verdict", "found")
+	for _, check := range r.Checks {
+		rows.AppendRow(table.Row{check.Name, check.Verdict, check.Summary})
+	}
+	rows.Render()
+	for _, check := range r.Checks {
+		if check.Verdict != verdict.Pass {
+			fmt.Fprintf(a.stdout, "\n%s:\n", printable.Line(check.Name))
+			for _, detail := range check.Details {
+				fmt.Fprintf(a.stdout, "  %s\n", printable.Line(detail))
+			}
+		}
+	}
+	if len(r.RestOnTime) > 0 {
+		fmt.Fprintf(a.stdout, "\nnote: %s rest on time: PASS holds if the emulation kept it, which the run's report says and a capture does not\n",
+			printable.Line(shortened(r.RestOnTime)))
+	}
+	fmt.Fprintf(a.stdout, "\n%s\n", r.Verdict)
+}

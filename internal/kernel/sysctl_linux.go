@@ -1,0 +1,174 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/internal/verdict"
+)
+
+// Sysctl is a setting of a network namespace: its path below /proc/sys, as
+// "net/ipv4/ip_forward", and its value as the kernel prints it.
+type Sysctl struct {
+	Path  string
+	Value string
+	// Optional settings are skipped where the kernel has no such file.
+	Optional bool
+	// Asked is set for those of the file. One that the kernel has not, or not so, gives a
+	// *RefusedSysctlError.
+	Asked bool
+}
+
+// RefusedSysctlError is about a setting of the file that the kernel does not take.
+type RefusedSysctlError struct {
+	Sysctl
+	verdict.UnsupportedError
+}
+
+// Unwrap implements errors.
+func (e *RefusedSysctlError) Unwrap() error { return &e.UnsupportedError }
+
+// refused is why a setting cannot be had.
+func (s Sysctl) refused(err error) error {
+	if err == nil || !s.Asked {
+		return err
+	}
+	name := strings.ReplaceAll(s.Path, "/", ".")
+	return &RefusedSysctlError{s, verdict.UnsupportedError{
+		Feature: "sysctl " + name, Reason: err.Error(), Remedy: "want a setting of networks that this kernel has, and a value as sysctl " + name + " prints it",
+	}}
+}
+
+// Line is the sysctl line that equals the setting.
+func (s Sysctl) Line(node string) string {
+	return fmt.Sprintf("ip netns exec %s sysctl -w %s=%q", node, strings.ReplaceAll(s.Path, "/", "."), s.Value)
+}
+
+// SetSysctls writes settings of the calling thread's network namespace, so it
+// belongs inside Namespace.Do or Each. It reads each back through the
+// descriptor that wrote it, and stops at the first that fails.
+func SetSysctls(sysctls []Sysctl) error {
+	var files sysctlFiles
+	defer files.close()
+	for _, s := range sysctls {
+		if err := s.refused(files.set(s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckSysctls reads settings of the calling thread's network namespace and
+// returns what differs, joined.
+func CheckSysctls(sysctls []Sysctl) error {
+	var files sysctlFiles
+	defer files.close()
+	var errs []error
+	for _, s := range sysctls {
+		errs = append(errs, files.check(s))
+	}
+	return errors.Join(errs...)
+}
+
+// sysctlFiles keeps the directories of settings open by which most of them are
+// found. Below /proc/sys/net every namespace has its own ipv4 and ipv6, and the
+// kernel finds the right one by trying those of all namespaces one after the
+// other; below them it does not.
+type sysctlFiles struct {
+	dirs map[string]int
+}
+
+func (f *sysctlFiles) close() {
+	for _, fd := range f.dirs {
+		_ = unix.Close(fd) // opened for its path alone: there is nothing to lose
+	}
+}
+
+// file opens a setting.
+func (f *sysctlFiles) file(path string, flags int) (int, error) {
+	dir, rest := "", path
+	for _, family := range []string{"net/ipv4/", "net/ipv6/"} {
+		if below, found := strings.CutPrefix(path, family); found {
+			dir, rest = family, below
+		}
+	}
+	parent, opened := f.dirs[dir]
+	if !opened {
+		var err error
+		parent, err = unix.Open("/proc/sys/"+dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, err
+		}
+		if f.dirs == nil {
+			f.dirs = map[string]int{}
+		}
+		f.dirs[dir] = parent
+	}
+	return unix.Openat(parent, rest, flags|unix.O_CLOEXEC, 0)
+}
+
+func (f *sysctlFiles) set(s Sysctl) error {
+	fd, err := f.file(s.Path, unix.O_RDWR)
+	if errors.Is(err, unix.ENOENT) && s.Optional {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("set sysctl %s to %s: %w", s.Path, s.Value, err)
+	}
+	defer unix.Close(fd)
+	if err := writeSysctl(fd, s.Value); err != nil {
+		return fmt.Errorf("set sysctl %s to %s: %w", s.Path, s.Value, err)
+	}
+	return s.compare(fd)
+}
+
+func (f *sysctlFiles) check(s Sysctl) error {
+	fd, err := f.file(s.Path, unix.O_RDONLY)
+	if errors.Is(err, unix.ENOENT) && s.Optional {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read sysctl %s: %w", s.Path, err)
+	}
+	defer unix.Close(fd)
+	return s.compare(fd)
+}
+
+// writeSysctl repeats a write that was interrupted: settings that take the
+// kernel's configuration lock give up with EINTR rather than wait for it when a
+// signal is pending, and the Go runtime sends itself signals.
+func writeSysctl(fd int, value string) error {
+	for {
+		n, err := unix.Pwrite(fd, []byte(value), 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		case n != len(value):
+			return fmt.Errorf("wrote %d of %d bytes", n, len(value))
+		default:
+			return nil
+		}
+	}
+}
+
+// compare reads the setting. How much white space stands between several
+// numbers does not matter.
+func (s Sysctl) compare(fd int) error {
+	var buf [512]byte
+	n, err := 0, error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Pread(fd, buf[:], 0)
+	}
+	if err != nil {
+		return fmt.Errorf("read sysctl %s: %w", s.Path, err)
+	}
+	got, want := strings.Fields(string(buf[:n])), strings.Fields(s.Value)
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		return fmt.Errorf("sysctl %s: kernel has %s, want %s", s.Path, strings.Join(got, " "), strings.Join(want, " "))
+	}
+	return nil
+}

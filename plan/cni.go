@@ -1,0 +1,91 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"railbed/plan/spec"
+)
+
+// CNINodes are the nodes that a runtime of containers attaches (runtime: cni).
+func (p *Plan) CNINodes() (all []*Node) {
+	for i := range p.Nodes {
+		if p.Nodes[i].Runtime == spec.CNI {
+			all = append(all, &p.Nodes[i])
+		}
+	}
+	return all
+}
+
+// checkCNI refuses settings of a node whose programs and limits are those of
+// somebody else's runtime, and leaves out what is said of all nodes.
+func (c *compiler) checkCNI(name string, settings *spec.Node) {
+	if settings.Runtime != spec.CNI {
+		return
+	}
+	for _, f := range []setting[spec.Node]{
+		{"ranks", func(n spec.Node) bool { return n.Ranks > 0 }},
+		{"cpu", func(n spec.Node) bool { return n.CPU > 0 }},
+		{"memory", func(n spec.Node) bool { return n.Memory > 0 }},
+		{"env", func(n spec.Node) bool { return len(n.Env) > 0 }},
+		{"rdma", func(n spec.Node) bool { return n.RDMA == spec.RXE }},
+	} {
+		if path := c.nodeSetting(name, f.key, f.has); f.has(*settings) && path != "nodes" && path != `nodes["default"].`+f.key {
+			c.once(path, "remove "+f.key, "%s is of programs that Railbed starts, and those in %s are of the runtime that attaches it (runtime: cni)", f.key, name)
+		}
+	}
+	settings.Ranks, settings.CPU, settings.Memory, settings.Env, settings.RDMA = 0, 0, 0, nil, spec.NoRDMA
+}
+
+// checkCNINodes refuses containers at kernel switches, and steps that would start
+// programs in them.
+func (c *compiler) checkCNINodes() {
+	var names []string
+	for _, n := range c.plan.CNINodes() {
+		names = append(names, n.Name)
+		if !c.plan.Soft() {
+			path := c.nodeSetting(n.Name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
+			c.once(path, "use soft switches (kind: soft)", "node %s is a container whose port is a descriptor (runtime: cni), which the kernel's switches cannot take", n.Name)
+		}
+	}
+	if names == nil {
+		return
+	}
+	c.eachNodeOfSteps(func(path, node string, _ *spec.Step) {
+		if at := slices.IndexFunc(names, func(name string) bool { return spec.Match(node, name) }); at >= 0 {
+			c.wrong(path, "name nodes of other runtimes, or start the program with the container's own runtime",
+				"%s is a container of another runtime (runtime: cni), in which Railbed starts no programs", names[at])
+		}
+	})
+}
+
+// Cover are the prefixes that hold all addresses of NICs and switches' ports, one of
+// each family that there is.
+func (p *Plan) Cover() (prefixes []netip.Prefix) {
+	add := func(one netip.Prefix) {
+		for i, have := range prefixes {
+			if have.Addr().Is4() == one.Addr().Is4() {
+				for !have.Contains(one.Addr()) {
+					have = netip.PrefixFrom(have.Addr(), have.Bits()-1).Masked()
+				}
+				prefixes[i] = have
+				return
+			}
+		}
+		prefixes = append(prefixes, one.Masked())
+	}
+	each := func(interfaces []Interface) {
+		for i := range interfaces {
+			for _, address := range interfaces[i].Addrs {
+				add(address)
+			}
+		}
+	}
+	for i := range p.Nodes {
+		each(p.Nodes[i].NICs)
+	}
+	for i := range p.Switches {
+		each(p.Switches[i].Ports)
+	}
+	return prefixes
+}

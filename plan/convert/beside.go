@@ -1,0 +1,174 @@
+package convert
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"railbed/internal/units"
+	"railbed/plan/spec"
+)
+
+// What a topology has beside its nodes: files, ports of the host, and time.
+
+// hostPath is a path of the host as the made file has it; "" for one that depends on who
+// reads it.
+func (i *importer) hostPath(path string) string {
+	switch {
+	case path == "" || path[0] == '~' || strings.Contains(path, "$"):
+		return ""
+	case filepath.IsAbs(path) || cmp.Or(i.options.Folder, ".") == ".":
+		return path
+	}
+	path = filepath.Join(i.options.Folder, path)
+	if !filepath.IsAbs(path) && !strings.HasPrefix(path, "../") {
+		path = "./" + path
+	}
+	return path
+}
+
+// importEnv has containerlab take the variables of whoever calls it.
+const importEnv = "__IMPORT_ENVS"
+
+// fillEnv takes over variables: those of files first.
+func (i *importer) fillEnv(node *spec.Node, d definition) {
+	set := func(name, value string) {
+		if node.Env == nil {
+			node.Env = map[string]string{}
+		}
+		node.Env[name] = value
+	}
+	for _, file := range d.envFiles {
+		if i.options.ReadFile == nil {
+			i.add(file.at, "write the variables into env", "env file %q is left out", file.value)
+			continue
+		}
+		content, err := i.options.ReadFile(file.value)
+		if err != nil {
+			i.add(file.at, "write the variables into env", "env file %q is left out: %v", file.value, err)
+			continue
+		}
+		number := 0
+		for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {
+			number++
+			line := strings.TrimSpace(lines.Text())
+			if line == "" || line[0] == '#' {
+				continue
+			}
+			if found := assignment.FindStringSubmatch(line); found != nil {
+				set(found[1], found[2]+found[3]+found[4])
+			} else {
+				i.add(file.at, "want NAME=VALUE, and what the shell would replace in env", "line %d of env file %q is left out", number, file.value)
+			}
+		}
+	}
+	for _, s := range d.env {
+		if s.key == importEnv {
+			i.add(s.keyAt, "write the variables into env", "%s is left out: what a testbed is does not depend on who reads its file", importEnv)
+			continue
+		}
+		set(s.key, s.value.value)
+	}
+}
+
+// assignment is a line of an env file: in double quotes, in single ones, or plain. What
+// has escapes or variables is none.
+var assignment = regexp.MustCompile(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(?:"([^"\\$]*)"|'([^']*)'|([^"'\\$#\s][^"'\\$#]*?)?)(?:\s+#.*)?$`)
+
+// publish has the host have a server's ports.
+func (i *importer) publish(node *spec.Node, ports []text) {
+	for _, port := range ports {
+		published, err := spec.ParsePublished(port.value)
+		if err != nil {
+			i.add(port.at, "want HOST:NODE or HOST:NODE/udp: ports are published one by one, at all of the host's addresses", "port %q is left out", port.value)
+			continue
+		}
+		if node.Management == nil {
+			node.Management = &spec.Management{}
+		}
+		entry := fmt.Sprintf("%d:%d", published.HostPort, published.NodePort)
+		if published.Protocol == "udp" {
+			entry += "/udp"
+		}
+		if !slices.Contains(node.Management.Publish, entry) {
+			node.Management.Publish = append(node.Management.Publish, entry)
+		}
+	}
+}
+
+// addManagement takes over the addresses beside the fabric, where a server is there.
+func (i *importer) addManagement() {
+	beside := slices.ContainsFunc(i.testbed.Nodes, func(n spec.Entry[spec.Node]) bool { return n.Value.Management != nil })
+	for _, family := range []struct {
+		subnet text
+		name   string
+		is4    bool
+		into   *string
+	}{
+		{i.lab.mgmtSubnet, "IPv4", true, &i.testbed.Addressing.Management4}, {i.lab.mgmtSubnet6, "IPv6", false, &i.testbed.Addressing.Management6},
+	} {
+		subnet := family.subnet
+		if subnet.value == "" {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(subnet.value)
+		switch {
+		case err != nil || prefix.Addr().Is4() != family.is4:
+			i.add(subnet.at, "want an "+family.name+" prefix", "%s-subnet %q of mgmt is left out", strings.ToLower(family.name), subnet.value)
+		case !beside:
+			i.add(subnet.at, "railbed exec and shell reach nodes, and management: {} gives one a network beside the fabric", "the management network is left out")
+		default:
+			*family.into = prefix.Masked().String()
+		}
+	}
+}
+
+// Docker's healthcheck, where one does not say.
+const (
+	healthPeriod  = 30 * time.Second // between checks, and for each
+	healthRetries = 3
+)
+
+// addHealth takes over a healthcheck: the testbed is up when it has passed. It has as
+// long as containerlab's has until the container counts as unhealthy.
+func (i *importer) addHealth(node *spec.Node, h *labHealth) {
+	if h == nil {
+		return
+	}
+	var words []string
+	for _, word := range h.test {
+		words = append(words, word.value)
+	}
+	switch {
+	case len(words) > 1 && words[0] == "CMD":
+		words = words[1:]
+	case len(words) == 2 && words[0] == "CMD-SHELL":
+		words = []string{"/bin/sh", "-c", words[1]}
+	default:
+		i.add(h.at, "want test: [CMD, PROGRAM, ...] or [CMD-SHELL, COMMAND]", "the healthcheck is left out")
+		return
+	}
+	number := func(t text, otherwise int) time.Duration {
+		value, err := strconv.Atoi(t.value) // as it was read; empty is an error
+		if err != nil || value == 0 {       // which is Docker's default, too
+			value = otherwise
+		}
+		return time.Duration(value)
+	}
+	const seconds = int(healthPeriod / time.Second)
+	interval, timeout := number(h.interval, seconds)*time.Second, number(h.timeout, seconds)*time.Second
+	patience := number(h.startsFor, 0)*time.Second + number(h.retries, healthRetries)*(interval+timeout)
+	node.Health = &spec.Health{Command: words, Timeout: units.Duration(patience)}
+	if h.interval.value != "" {
+		node.Health.Interval = units.Duration(interval)
+	}
+	i.add(h.at, "", "the testbed is up when the healthcheck has passed, for which it has %s", patience)
+}

@@ -1,0 +1,474 @@
+package convert
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"railbed/plan"
+	"railbed/plan/spec"
+)
+
+// Kinds of containerlab's nodes that are no routers.
+const (
+	kindLinux     = "linux"
+	kindBridge    = "bridge"
+	kindOVSBridge = "ovs-bridge"
+)
+
+// elsewhere are kinds of nodes that stand for something outside of the lab.
+var elsewhere = []string{"host", "ext-container", "k8s-kind", "border0", "mysocketio", "rare"}
+
+// wirePrefix begins the names of switches that stand for a link between servers.
+const wirePrefix = "wire"
+
+// roles of a node of the lab in the testbed.
+type role int
+
+const (
+	left role = iota // left out
+	server
+	bridge
+	router
+)
+
+// importer makes a testbed of a lab.
+type importer struct {
+	*notes
+	lab        *lab
+	options    Options
+	runtime    string
+	forwarding bool
+	testbed    *spec.Testbed
+	names      names
+	nodes      map[string]definition // by containerlab's names, inherited settings included
+	roles      map[string]role
+}
+
+// Options of an import.
+type Options struct {
+	// Runtime is that of nodes with an image: spec.Docker, the default, or spec.Netns,
+	// which leaves the image out.
+	Runtime string
+	// Folder is the way from the folder of the made file to the topology's, to which paths
+	// of the topology are relative. Default: the same.
+	Folder string
+	// ReadFile reads a file that the topology names, by a path relative to it; nil
+	// reads none.
+	ReadFile func(path string) ([]byte, error)
+}
+
+// FromContainerlab makes a testbed of a topology of containerlab, which errors
+// and notes call by the name of the file. The notes are what it leaves out or
+// changes. The testbed has a plan; what has none is an error.
+func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spec.Problems, error) {
+	l, found, err := readLab(file, source)
+	if err != nil {
+		return nil, nil, err
+	}
+	made, left, err := l.imported(*found, o, false)
+	if err != nil {
+		// Where nodes do not reach each other, some of them forward for others.
+		if forwarded, left, err := l.imported(*found, o, true); err == nil {
+			return forwarded, left, nil
+		}
+	}
+	return made, left, err
+}
+
+// imported makes the testbed. With forwarding, servers with several links become
+// switches that route.
+func (l *lab) imported(found notes, o Options, forwarding bool) (*spec.Testbed, spec.Problems, error) {
+	found.all = slices.Clone(found.all)
+	i := &importer{notes: &found, lab: l, options: o, runtime: cmp.Or(o.Runtime, spec.Docker), forwarding: forwarding, nodes: map[string]definition{}, roles: map[string]role{},
+		names: names{taken: map[string]bool{}, given: map[string]string{}}, testbed: &spec.Testbed{}}
+	var problems spec.Problems
+	for _, step := range []func() spec.Problems{i.settle, i.addNodes, i.addLinks, i.addSettings} {
+		if problems = append(problems, step()...); len(problems) > 0 {
+			return nil, nil, problems.Err()
+		}
+	}
+	i.addManagement()
+	i.addSteps()
+	made, err := i.finished()
+	if err != nil {
+		return nil, nil, err
+	}
+	return made, i.sorted(), nil
+}
+
+// finished decodes what was made as its file will be, which checks all of it,
+// and has it planned.
+func (i *importer) finished() (*spec.Testbed, error) {
+	text, err := spec.Marshal(i.testbed)
+	if err != nil {
+		return nil, err
+	}
+	made, err := spec.Decode("the testbed", text)
+	if err == nil {
+		_, err = plan.Compile(made)
+	}
+	var problems spec.Problems
+	if errors.As(err, &problems) { // of a file that nobody has seen
+		first := problems[0]
+		return nil, spec.Problems{{File: i.file, Line: 1, Column: 1, What: "the topology has no plan as a testbed: " + first.What, Want: first.Want}}
+	}
+	return made, err
+}
+
+// inherited is a node's settings with those of its group, its kind and the
+// defaults, in containerlab's order.
+func (l *lab) inherited(n labNode) definition {
+	group := cmp.Or(n.group.value, l.defaults.group.value)
+	kind := n.kind
+	if kind.value == "" && l.groups[group] != nil {
+		kind = l.groups[group].kind
+	}
+	if kind.value == "" {
+		kind = l.defaults.kind
+	}
+	if of := l.kinds[kind.value]; n.group.value == "" && of != nil && of.group.value != "" {
+		group = of.group.value
+	}
+	d := l.defaults
+	for _, over := range []*definition{l.kinds[kind.value], l.groups[group], &n.definition} {
+		if over != nil {
+			d = d.with(*over)
+		}
+	}
+	d.kind = kind
+	return d
+}
+
+// with is the settings with more specific ones over them: lists and mappings
+// together, of the rest the more specific.
+func (d definition) with(over definition) definition {
+	first := func(specific, general text) text {
+		if specific.value != "" {
+			return specific
+		}
+		return general
+	}
+	merged := definition{
+		image: first(over.image, d.image), entrypoint: first(over.entrypoint, d.entrypoint), cmd: first(over.cmd, d.cmd),
+		cpu: first(over.cpu, d.cpu), memory: first(over.memory, d.memory), restart: first(over.restart, d.restart), pull: first(over.pull, d.pull),
+		capabilities: slices.Concat(d.capabilities, over.capabilities), devices: slices.Concat(d.devices, over.devices),
+		exec: d.exec, binds: slices.Concat(d.binds, over.binds),
+		envFiles: slices.Concat(d.envFiles, over.envFiles), ports: slices.Concat(d.ports, over.ports), health: cmp.Or(over.health, d.health),
+		env: slices.Concat(d.env, over.env), sysctls: slices.Concat(d.sysctls, over.sysctls), labels: slices.Concat(d.labels, over.labels),
+	}
+	if len(over.exec) > 0 {
+		merged.exec = over.exec
+	}
+	return merged
+}
+
+func label(all []setting, key string) (text, bool) {
+	for _, l := range slices.Backward(all) {
+		if l.key == key {
+			return l.value, true
+		}
+	}
+	return text{}, false
+}
+
+// settle decides what each node of the lab becomes: a server, a switch that
+// bridges or routes, or nothing.
+func (i *importer) settle() spec.Problems {
+	var problems spec.Problems
+	for _, n := range i.lab.nodes {
+		d := i.lab.inherited(n)
+		i.nodes[n.name.value] = d
+		if d.kind.value == "" {
+			problems = append(problems, spec.Problem{File: i.file, Line: n.name.at.line, Column: n.name.at.column, What: fmt.Sprintf("node %s has no kind", n.name.value), Want: "want kind: linux, or another of containerlab's"})
+		}
+	}
+	outside := func(name string) bool {
+		d, known := i.nodes[name]
+		return known && slices.Contains(elsewhere, d.kind.value)
+	}
+	links := map[string]int{}
+	for _, l := range i.lab.links {
+		if !outside(l.ends[0].node) && !outside(l.ends[1].node) {
+			links[l.ends[0].node]++
+			links[l.ends[1].node]++
+		}
+	}
+	servers := 0
+	for _, n := range i.lab.nodes {
+		r := i.roleOf(n, links[n.name.value])
+		i.roles[n.name.value] = r
+		if r == server {
+			servers++
+		}
+	}
+	for _, n := range i.lab.nodes {
+		i.tell(n, servers)
+	}
+	return problems
+}
+
+// roleOf is what a node with so many links becomes where the lab has servers.
+func (i *importer) roleOf(n labNode, links int) role {
+	d := i.nodes[n.name.value]
+	_, isSwitch := label(d.labels, labelSwitch)
+	switch kind := d.kind.value; {
+	case slices.Contains(elsewhere, kind):
+		i.add(n.name.at, "", "node %s of kind %s is outside of the lab, and left out with its links", n.name.value, kind)
+		return left
+	case links == 0:
+		i.add(n.name.at, "every node of a testbed is on the fabric", "node %s has no link, and is left out", n.name.value)
+		return left
+	case kind == kindBridge || kind == kindOVSBridge:
+		return bridge
+	case kind == kindLinux && !isSwitch && (links < 2 || !i.forwarding):
+		return server
+	}
+	return router
+}
+
+// tell notes what becomes of a node that is no server in the lab.
+func (i *importer) tell(n labNode, servers int) {
+	d := i.nodes[n.name.value]
+	_, own := label(d.labels, labelSwitch)
+	switch r := i.roles[n.name.value]; {
+	case r == left || own:
+	case d.kind.value == kindOVSBridge:
+		i.add(n.name.at, "", "bridge %s becomes one of the kernel's, not Open vSwitch's", n.name.value)
+	case r == router && d.kind.value == kindLinux:
+		i.add(n.name.at, "", "node %s forwards for others, and becomes a switch that routes; its software does not run", n.name.value)
+	case r == router && servers == 0:
+		i.roles[n.name.value] = server
+		i.add(n.name.at, "", "node %s of kind %s becomes a server, because the lab has none of kind linux; its software does not run", n.name.value, d.kind.value)
+	case r == router:
+		i.add(n.name.at, "", "node %s of kind %s becomes a switch that routes; its software does not run", n.name.value, d.kind.value)
+	}
+}
+
+// addNodes declares servers and switches under names that testbeds allow.
+func (i *importer) addNodes() spec.Problems {
+	t, f := i.testbed, &i.testbed.Fabric
+	f.Topology = spec.Explicit
+	t.Name = plainName(i.lab.name.value)
+	if t.Name == "" {
+		t.Name = "lab"
+	}
+	if text, found := label(i.lab.defaults.labels, labelTestbed); found {
+		base, err := spec.ParsePart[spec.Testbed](labelTestbed, text.value)
+		if err != nil {
+			return i.ofLabel(labelTestbed, text, err)
+		}
+		base.Name, base.Fabric.Topology = t.Name, f.Topology
+		*t = base
+	} else if t.Name != i.lab.name.value {
+		i.add(i.lab.name.at, "", "the testbed is called %s", t.Name)
+	}
+	for _, n := range i.lab.nodes {
+		r := i.roles[n.name.value]
+		if r == left {
+			continue
+		}
+		name := i.names.give(n.name.value)
+		if name != n.name.value {
+			i.add(n.name.at, "", "node %s is called %s", n.name.value, name)
+		}
+		if r == server {
+			f.Hosts = append(f.Hosts, name)
+		} else {
+			f.Switches = append(f.Switches, spec.Entry[spec.Switch]{Key: name})
+		}
+	}
+	return nil
+}
+
+// ofLabel places what is wrong with a label where the label is.
+func (i *importer) ofLabel(name string, l text, err error) spec.Problems {
+	what := err.Error()
+	var problems spec.Problems
+	if errors.As(err, &problems) {
+		what = problems[0].What
+		if problems[0].Want != "" {
+			what += "; " + problems[0].Want
+		}
+	}
+	return spec.Problems{{File: i.file, Line: l.at.line, Column: l.at.column, What: fmt.Sprintf("label %s: %s", name, what)}}
+}
+
+var notInPorts = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
+
+// port is the interface under a name that testbeds allow, or "" for the next
+// free one.
+func (i *importer) port(end labEnd) string {
+	port := notInPorts.ReplaceAllString(end.port, "-")
+	first := port == "" || !regexp.MustCompile(`^[a-zA-Z0-9]`).MatchString(port)
+	switch {
+	case len(port) > 15, first, slices.Contains([]string{"all", "br0", "default", "lo"}, port):
+		i.add(end.at, "", "interface %s of %s gets another name", end.port, end.node)
+		return ""
+	case port != end.port:
+		i.add(end.at, "", "interface %s of %s is called %s", end.port, end.node, port)
+	}
+	return ":" + port
+}
+
+// wired is what the links are in the testbed's words.
+type wired struct {
+	a, b string // names
+	from labLink
+}
+
+// addLinks adds the links; between two servers there is a switch, as all links of
+// a testbed have one at one end at least.
+func (i *importer) addLinks() spec.Problems {
+	f := &i.testbed.Fabric
+	var all []wired
+	var problems spec.Problems
+	wires := 0
+	for _, l := range i.lab.links {
+		known := true
+		for _, end := range l.ends {
+			if _, is := i.nodes[end.node]; !is {
+				problems = append(problems, spec.Problem{File: i.file, Line: end.at.line, Column: end.at.column, What: fmt.Sprintf("there is no node %q", end.node), Want: "want a name of topology.nodes"})
+				known = false
+			}
+		}
+		if !known {
+			continue
+		}
+		if i.roles[l.ends[0].node] == left || i.roles[l.ends[1].node] == left {
+			i.add(l.at, "", "link %s:%s -- %s:%s is left out with its node", l.ends[0].node, l.ends[0].port, l.ends[1].node, l.ends[1].port)
+			continue
+		}
+		a, b := i.names.given[l.ends[0].node], i.names.given[l.ends[1].node]
+		left, right := a+i.port(l.ends[0]), b+i.port(l.ends[1])
+		if i.roles[l.ends[0].node] == server && i.roles[l.ends[1].node] == server {
+			wires++
+			wire := i.names.give(wirePrefix + strconv.Itoa(wires))
+			i.add(l.at, "", "between %s and %s stands a switch, %s", a, b, wire)
+			f.Switches = append(f.Switches, spec.Entry[spec.Switch]{Key: wire})
+			f.Connect = append(f.Connect, left+" -- "+wire, right+" -- "+wire)
+			all = append(all, wired{a, wire, l}, wired{b, wire, l})
+			continue
+		}
+		f.Connect = append(f.Connect, left+" -- "+right)
+		all = append(all, wired{a, b, l})
+	}
+	if len(f.Hosts) == 0 && len(problems) == 0 {
+		problems = append(problems, spec.Problem{File: i.file, Line: 1, Column: 1, What: "no node of the topology becomes a server", Want: "want a node of kind linux with a link"})
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	problems = i.addLinkSettings(all)
+	i.chooseSwitches()
+	return problems
+}
+
+// addLinkSettings takes over what a link says: its label, or else its MTU.
+func (i *importer) addLinkSettings(all []wired) spec.Problems {
+	f := &i.testbed.Fabric
+	var problems spec.Problems
+	least := math.MaxInt
+	mtus := make([]int, len(all))
+	for n, w := range all {
+		mtus[n] = defaultMTU
+		if text := w.from.mtu; text.value != "" {
+			value, err := strconv.Atoi(text.value)
+			if err != nil {
+				problems = append(problems, spec.Problem{File: i.file, Line: text.at.line, Column: text.at.column, What: fmt.Sprintf("mtu %q", text.value), Want: "want a number of bytes"})
+				continue
+			}
+			mtus[n] = value
+		}
+		l, own := label(w.from.labels, labelLink)
+		if !own {
+			least = min(least, mtus[n])
+			continue
+		}
+		settings, err := spec.ParsePart[spec.Link](labelLink, l.value)
+		if err != nil {
+			problems = append(problems, i.ofLabel(labelLink, l, err)...)
+			continue
+		}
+		settings.MTU = mtus[n]
+		f.Links = append(f.Links, spec.Entry[spec.Link]{Key: i.linkName(all, n), Value: settings})
+	}
+	if len(problems) > 0 || least == math.MaxInt {
+		return problems
+	}
+	f.Links = append(f.Links, spec.Entry[spec.Link]{Key: spec.DefaultKey, Value: spec.Link{MTU: least}})
+	for n, w := range all {
+		if _, own := label(w.from.labels, labelLink); !own && mtus[n] != least {
+			i.add(w.from.at, "a fabric's links are as wide as its narrowest", "the mtu of link %s--%s is %d", w.a, w.b, least)
+		}
+	}
+	for _, w := range all {
+		i.leaveLabels(definition{labels: w.from.labels})
+	}
+	return nil
+}
+
+// linkName is the plan's name of a link.
+func (i *importer) linkName(all []wired, n int) string {
+	same := 0
+	for _, w := range all {
+		if w.a == all[n].a && w.b == all[n].b || w.a == all[n].b && w.b == all[n].a {
+			same++
+		}
+	}
+	left, right, _ := strings.Cut(i.testbed.Fabric.Connect[n], " -- ")
+	if slices.Contains(i.testbed.Fabric.Hosts, all[n].b) {
+		left, right = right, left
+	}
+	if same == 1 {
+		left, _, _ = strings.Cut(left, ":")
+		right, _, _ = strings.Cut(right, ":")
+	}
+	return left + "--" + right
+}
+
+// chooseSwitches makes all switches bridges where the lab has no others and they
+// can be: without a loop, and in one network that has all servers. Else they
+// route.
+func (i *importer) chooseSwitches() {
+	f := &i.testbed.Fabric
+	named := false
+	bridges, routers := []string{}, 0
+	for _, n := range i.lab.nodes {
+		_, own := label(i.nodes[n.name.value].labels, labelSwitch)
+		named = named || own
+		switch i.roles[n.name.value] {
+		case router:
+			routers++
+		case bridge:
+			bridges = append(bridges, n.name.value)
+		}
+	}
+	if named {
+		return // an exported file says all of it
+	}
+	if routers == 0 {
+		f.Switch.Kind = spec.Bridge
+		if _, err := plan.Compile(i.testbed); err == nil {
+			return
+		}
+	}
+	f.Switch.Kind = spec.Soft
+	for _, name := range bridges {
+		i.add(i.at(name), "the switches of a testbed are of one kind, and bridges have no loops and join all nodes", "bridge %s becomes a switch that routes", name)
+	}
+}
+
+func (i *importer) at(node string) place {
+	for _, n := range i.lab.nodes {
+		if n.name.value == node {
+			return n.name.at
+		}
+	}
+	return place{}
+}

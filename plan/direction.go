@@ -1,0 +1,149 @@
+package plan
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"railbed/internal/units"
+	"railbed/plan/spec"
+)
+
+// Direction is what one direction of a link does. From JitterKind on the fields
+// are of links of soft switches; spec.Direction says what they mean.
+type Direction struct {
+	// Rate is in bit/s of frames from their Ethernet header on, without the check
+	// sequence, and of Overhead.
+	Rate      units.Rate     `json:"rate"`
+	Delay     units.Duration `json:"delay,omitzero"`
+	Jitter    units.Duration `json:"jitter,omitzero"`
+	Loss      units.Ratio    `json:"loss,omitzero"`
+	Duplicate units.Ratio    `json:"duplicate,omitzero"`
+	Corrupt   units.Ratio    `json:"corrupt,omitzero"`
+	// Queue is the drop-tail queue in front of the link in this direction. At
+	// the egress of a soft switch it bounds all priorities together, within the
+	// shared buffer; at a node it is the shaper's, before the emulated NIC.
+	Queue units.Bytes `json:"queue"`
+
+	JitterKind     string         `json:"jitter_kind,omitempty"` // spec.Uniform, spec.Normal, spec.Exponential
+	GilbertElliott GilbertElliott `json:"gilbert_elliott,omitzero"`
+	// DropEvery of 0 drops nothing.
+	DropEvery uint64 `json:"drop_every,omitempty"`
+	// DropList is in ascending order, without repetition.
+	DropList []uint64    `json:"drop_list,omitempty"`
+	Reorder  units.Ratio `json:"reorder,omitzero"`
+	// ReorderBy is set for soft switches even where nothing is reordered, so that
+	// a later change of Reorder alone has it.
+	ReorderBy units.Duration `json:"reorder_by,omitzero"`
+	Overhead  units.Bytes    `json:"overhead,omitempty"`
+	Flap      Flap           `json:"flap,omitzero"`
+}
+
+// NeedsNetem reports whether the direction asks for more than rate and queue.
+// Links of soft switches have it without netem.
+func (d Direction) NeedsNetem() bool {
+	return d.Delay != 0 || d.Jitter != 0 || !d.Loss.IsZero() || !d.Duplicate.IsZero() || !d.Corrupt.IsZero()
+}
+
+// Equal reports whether two directions do the same.
+func (d Direction) Equal(other Direction) bool {
+	same := slices.Equal(d.DropList, other.DropList)
+	d.DropList, other.DropList = nil, nil
+	return same && reflect.DeepEqual(d, other)
+}
+
+// With returns the direction with what the file sets on top of it.
+func (d Direction) With(set spec.Direction) Direction {
+	over := set.Over(spec.Direction{
+		Rate: d.Rate, Delay: d.Delay, Jitter: d.Jitter, Loss: d.Loss, Duplicate: d.Duplicate, Corrupt: d.Corrupt, Queue: d.Queue,
+		JitterKind: d.JitterKind, Reorder: d.Reorder, ReorderBy: d.ReorderBy, Overhead: d.Overhead,
+	})
+	made := Direction{
+		Rate: over.Rate, Delay: over.Delay, Jitter: over.Jitter, Loss: over.Loss, Duplicate: over.Duplicate, Corrupt: over.Corrupt,
+		Queue: over.Queue, JitterKind: over.JitterKind, GilbertElliott: d.GilbertElliott, DropEvery: d.DropEvery, DropList: d.DropList,
+		Reorder: over.Reorder, ReorderBy: over.ReorderBy, Overhead: over.Overhead, Flap: d.Flap,
+	}
+	if g := set.GilbertElliott; g != nil {
+		made.GilbertElliott = GilbertElliott{}
+		if !g.Off {
+			made.GilbertElliott = GilbertElliott{Enter: g.Enter, Leave: g.Leave, Loss: g.Loss, LossGood: g.LossGood}
+			if g.Loss.IsZero() {
+				made.GilbertElliott.Loss = units.Ratio{Num: 1, Den: 1}
+			}
+		}
+	}
+	if set.DropEvery > 0 || set.Zero&spec.ZeroDropEvery != 0 {
+		made.DropEvery = uint64(set.DropEvery)
+	}
+	if len(set.DropList) > 0 || set.Zero&spec.ZeroDropList != 0 {
+		made.DropList = nil
+		for _, index := range set.DropList {
+			made.DropList = append(made.DropList, uint64(index))
+		}
+		slices.Sort(made.DropList)
+		made.DropList = slices.Compact(made.DropList)
+	}
+	if f := set.Flap; f != nil {
+		made.Flap = Flap{}
+		if !f.Off {
+			made.Flap = Flap{Every: f.Every, For: f.For}
+		}
+	}
+	return made
+}
+
+// Effects are what the direction does beyond rate and queue, in the words of
+// files: "delay 5us", "loss 0.1%".
+func (d Direction) Effects() []string {
+	var words []string
+	add := func(set bool, format string, values ...any) {
+		if set {
+			words = append(words, fmt.Sprintf(format, values...))
+		}
+	}
+	add(d.Delay != 0, "delay %s", d.Delay)
+	add(d.Jitter != 0, "jitter %s", d.Jitter)
+	add(d.Jitter != 0 && d.JitterKind != "" && d.JitterKind != spec.Uniform, "jitter-kind %s", d.JitterKind)
+	add(!d.Loss.IsZero(), "loss %s", d.Loss)
+	if g := d.GilbertElliott; !g.Enter.IsZero() {
+		add(true, "gilbert-elliott enter %s leave %s loss %s", g.Enter, g.Leave, g.Loss)
+		add(!g.LossGood.IsZero(), "loss-good %s", g.LossGood)
+	}
+	add(d.DropEvery != 0, "drop-every %d", d.DropEvery)
+	add(len(d.DropList) > 0, "drop-list %s", listed(d.DropList))
+	add(!d.Duplicate.IsZero(), "duplicate %s", d.Duplicate)
+	add(!d.Corrupt.IsZero(), "corrupt %s", d.Corrupt)
+	add(!d.Reorder.IsZero() && d.ReorderBy != 0, "reorder %s by %s", d.Reorder, d.ReorderBy)
+	add(!d.Reorder.IsZero() && d.ReorderBy == 0, "reorder %s", d.Reorder) // settings that leave it to the rate
+	add(d.Overhead != 0, "overhead %s", d.Overhead)
+	add(d.Flap.For != 0, "flap every %s for %s", d.Flap.Every, d.Flap.For)
+	return words
+}
+
+// listed is the start of a list, for people.
+func listed(numbers []uint64) string {
+	const most = 8
+	if len(numbers) > most {
+		return fmt.Sprintf("%d and %d more", numbers[:most], len(numbers)-most)
+	}
+	return fmt.Sprint(numbers)
+}
+
+// SoftOnly are the keys of what the direction does that only links of soft
+// switches do.
+func (d Direction) SoftOnly() []string {
+	var keys []string
+	for _, f := range []struct {
+		key string
+		set bool
+	}{
+		{"jitter-kind", d.JitterKind != ""}, {"gilbert-elliott", !d.GilbertElliott.Enter.IsZero()}, {"drop-every", d.DropEvery != 0},
+		{"drop-list", len(d.DropList) > 0}, {"reorder", !d.Reorder.IsZero()}, {"reorder-by", d.ReorderBy != 0},
+		{"overhead", d.Overhead != 0}, {"flap", d.Flap.For != 0},
+	} {
+		if f.set {
+			keys = append(keys, f.key)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,61 @@
+package plan
+
+import (
+	"slices"
+
+	"railbed/plan/spec"
+)
+
+// DockerEngine is the host's feature that containers need.
+const DockerEngine = "docker"
+
+// HasDocker reports whether nodes are containers of an engine.
+func (p *Plan) HasDocker() bool {
+	for i := range p.Nodes {
+		if p.Nodes[i].Container != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// checkDocker refuses settings that a node has no use for, or a container without
+// contents.
+func (c *compiler) checkDocker(name string, settings spec.Node) {
+	if settings.Runtime == spec.Docker {
+		if len(settings.Sources()) == 0 {
+			path := c.nodeSetting(name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
+			c.once(path, "add image: NAME, build: FOLDER or rootfs: ARCHIVE", "nothing says what is in the container of node %s", name)
+		}
+		if settings.BuildNetwork != "" && settings.Build == "" {
+			path := c.nodeSetting(name, "build-network", func(n spec.Node) bool { return n.BuildNetwork != "" })
+			c.once(path, "add build: FOLDER, or remove build-network", "build-network is for what is built, and the container of node %s is not", name)
+		}
+		if settings.RDMA == spec.RXE {
+			path := c.nodeSetting(name, "rdma", func(n spec.Node) bool { return n.RDMA != "" })
+			c.once(path, "want runtime: vm or netns", "node %s is a container, and containers have no RDMA devices", name)
+		}
+		return
+	}
+	for _, key := range settings.Container.Keys() {
+		path := c.nodeSetting(name, key, func(n spec.Node) bool { return slices.Contains(n.Container.Keys(), key) })
+		c.once(path, "add runtime: docker, or remove "+key, "%s is for containers, and node %s is none", key, name)
+	}
+}
+
+// requireDocker lists what containers need, at the first of them, and where they come from.
+func (c *compiler) requireDocker() {
+	for i := range c.plan.Nodes {
+		n := &c.plan.Nodes[i]
+		if n.Container == nil {
+			continue
+		}
+		if c.plan.Containers == nil {
+			path := c.nodeSetting(n.Name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
+			c.require(DockerEngine, "node "+n.Name+" is a container", path)
+			c.plan.Containers = map[string]string{}
+		}
+		path := c.nodeSetting(n.Name, n.Container.Sources()[0], func(n spec.Node) bool { return len(n.Sources()) > 0 })
+		c.plan.Containers[n.Name] = c.t.Source.Pos(path).String()
+	}
+}

@@ -1,0 +1,83 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"regexp"
+
+	"railbed/internal/units"
+	"railbed/plan/spec"
+)
+
+// Features of the host that virtual machines need.
+const (
+	QEMU     = "qemu"
+	VMKernel = "vm-kernel"
+	Tap      = "tap"
+)
+
+// LeastGuestMemory is what a virtual machine boots with, and DefaultGuestMemory what
+// it has where the file says nothing.
+const (
+	LeastGuestMemory   units.Bytes = 256 << 20
+	DefaultGuestMemory units.Bytes = 512 << 20
+)
+
+// Guest is a node that is a virtual machine, as its kernel has it.
+type Guest struct {
+	Node       string      `json:"node"`
+	Processors int         `json:"processors"`
+	Memory     units.Bytes `json:"memory"`
+	Modules    []string    `json:"modules,omitempty"`
+}
+
+// Guests are all virtual machines.
+func (p *Plan) Guests() (all []Guest) {
+	for _, n := range p.Nodes {
+		if n.Runtime == spec.VM {
+			all = append(all, n.Guest())
+		}
+	}
+	return all
+}
+
+// Guest is the machine of a node that is a virtual one.
+func (n *Node) Guest() Guest {
+	return Guest{n.Name, max(1, int(math.Ceil(n.CPU))), cmp.Or(n.Memory, DefaultGuestMemory), n.Modules}
+}
+
+var moduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+// checkGuest refuses settings that a node's runtime has no use for, or not these.
+func (c *compiler) checkGuest(name string, settings spec.Node) {
+	if len(settings.Modules) > 0 && settings.Runtime != spec.VM {
+		path := c.nodeSetting(name, "modules", func(n spec.Node) bool { return n.Modules != nil })
+		c.once(path, "add runtime: vm, or remove modules", "modules are for a kernel of the node's own, and node %s has the host's", name)
+	}
+	for i, module := range settings.Modules {
+		if !moduleName.MatchString(module) {
+			path := c.nodeSetting(name, "modules", func(n spec.Node) bool { return n.Modules != nil })
+			c.once(fmt.Sprintf("%s[%d]", path, i), "want a name such as sch_netem", "module %q", module)
+		}
+	}
+	if settings.Runtime == spec.VM && settings.Memory != 0 && settings.Memory < LeastGuestMemory {
+		path := c.nodeSetting(name, "memory", func(n spec.Node) bool { return n.Memory != 0 })
+		c.once(path, fmt.Sprintf("want at least %s, or remove memory for %s", LeastGuestMemory, DefaultGuestMemory), "memory of %s is %s, and its kernel does not boot with it", name, settings.Memory)
+	}
+}
+
+// requireGuests lists what virtual machines need, at the first of them.
+func (c *compiler) requireGuests() {
+	for i := range c.plan.Nodes {
+		n := &c.plan.Nodes[i]
+		if n.Runtime != spec.VM {
+			continue
+		}
+		path := c.nodeSetting(n.Name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
+		for _, feature := range []string{QEMU, VMKernel, Tap} {
+			c.require(feature, "node "+n.Name+" is a virtual machine", path)
+		}
+		return
+	}
+}

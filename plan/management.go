@@ -1,0 +1,189 @@
+package plan
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"railbed/plan/spec"
+)
+
+// CNIPlugins is the host's feature that management networks need.
+const CNIPlugins = "cni-plugins"
+
+// Management is the network beside the fabric, by which nodes and the host reach each
+// other.
+type Management struct {
+	Subnet netip.Prefix `json:"subnet"`
+	// Gateway is the bridge's, where published ports are; Host is the host's.
+	Gateway netip.Addr `json:"gateway"`
+	Host    netip.Addr `json:"host"`
+	// The same of IPv6.
+	Subnet6  netip.Prefix `json:"subnet6"`
+	Gateway6 netip.Addr   `json:"gateway6"`
+	Host6    netip.Addr   `json:"host6"`
+	// Where are places of the file, as file:line:column: of what asks for the network, by
+	// "subnet" and "subnet6", of internet, and of published ports, by "8080/tcp".
+	Where map[string]string `json:"where"`
+}
+
+// ManagementName is the NIC of nodes beside the fabric.
+const ManagementName = "mgmt0"
+
+// ManagementNIC is a node's NIC beside the fabric.
+type ManagementNIC struct {
+	Addr    netip.Prefix     `json:"addr"`
+	Addr6   netip.Prefix     `json:"addr6"`
+	Publish []spec.Published `json:"publish,omitempty"`
+	// Internet is whether the node reaches what the host reaches.
+	Internet bool `json:"internet,omitempty"`
+	// DNS are the name servers that it asks.
+	DNS []string `json:"dns,omitempty"`
+	// Guest is what a virtual machine is told, which configures the NIC itself.
+	Guest *GuestManagement `json:"guest,omitempty"`
+}
+
+// GuestManagement is the NIC of a virtual machine beside the fabric.
+type GuestManagement struct {
+	MAC     MAC        `json:"mac"`
+	Gateway netip.Addr `json:"gateway"`
+}
+
+// GuestNICs are the NICs of a virtual machine: the fabric's, and last the one beside it.
+func (n *Node) GuestNICs() []Interface {
+	if n.Management == nil || n.Management.Guest == nil {
+		return n.NICs
+	}
+	const mtu = 1500 // as the plugins make it
+	return append(slices.Clone(n.NICs), Interface{Name: ManagementName, MAC: n.Management.Guest.MAC, MTU: mtu})
+}
+
+// DrawManagement is the subnet of a testbed whose file names none: of two on a host the
+// names differ, and so, as a rule, do these. Others are tried in turn.
+func DrawManagement(testbed string, turn int) netip.Prefix {
+	pool := netip.MustParsePrefix(spec.DefaultManagement4)
+	digest := fnv.New32a()
+	digest.Write([]byte(testbed))
+	const bits = 24
+	raw := pool.Addr().As4()
+	at := (digest.Sum32() + uint32(turn)) % (1 << (bits - pool.Bits()))
+	binary.BigEndian.PutUint32(raw[:], binary.BigEndian.Uint32(raw[:])+at<<(32-bits))
+	return netip.PrefixFrom(netip.AddrFrom4(raw), bits)
+}
+
+// DrawManagement6 is the same of IPv6.
+func DrawManagement6(testbed string, turn int) netip.Prefix {
+	pool := netip.MustParsePrefix(spec.DefaultManagement6)
+	digest := fnv.New32a()
+	digest.Write([]byte(testbed))
+	raw := pool.Addr().As16()
+	binary.BigEndian.PutUint16(raw[6:], uint16(digest.Sum32()+uint32(turn)))
+	return netip.PrefixFrom(netip.AddrFrom16(raw), 64)
+}
+
+// hostIn6 is the end of the host's address in an IPv6 subnet: no node has it.
+const hostIn6 = 1<<16 - 1
+
+// in6 is an address of an IPv6 subnet by its end.
+func in6(subnet netip.Prefix, end uint16) netip.Addr {
+	raw := subnet.Addr().As16()
+	binary.BigEndian.PutUint16(raw[14:], end)
+	return netip.AddrFrom16(raw)
+}
+
+// subnet6 is the IPv6 subnet beside the fabric.
+func (c *compiler) subnet6() netip.Prefix {
+	given := c.t.Addressing.Management6
+	if given == "" {
+		return DrawManagement6(c.t.Name, 0)
+	}
+	subnet := netip.MustParsePrefix(given)
+	if subnet.Bits() > 112 {
+		c.once("addressing.management6", "want a prefix of at most 112 bits", "%s is too small for a network beside the fabric", subnet)
+	}
+	return subnet
+}
+
+// addManagement gives the nodes that are to have one a NIC beside the fabric.
+func (c *compiler) addManagement() {
+	subnet := DrawManagement(c.t.Name, 0)
+	if given := c.t.Addressing.Management4; given != "" {
+		subnet = netip.MustParsePrefix(given)
+	}
+	subnet6 := c.subnet6()
+	raw := subnet.Addr().As4()
+	first := binary.BigEndian.Uint32(raw[:])
+	at := func(offset uint32) netip.Addr {
+		var raw [4]byte
+		binary.BigEndian.PutUint32(raw[:], first+offset)
+		return netip.AddrFrom4(raw)
+	}
+	size := uint32(min(1<<31, room(subnet)))
+	place := func(path string) string { return c.t.Source.Pos(path).String() }
+	published := map[string]string{}
+	next := uint32(2)
+	for i := range c.plan.Nodes {
+		n := &c.plan.Nodes[i]
+		settings := c.t.NodeFor(n.Name).Management
+		if settings == nil {
+			continue
+		}
+		path := c.nodeSetting(n.Name, "management", func(n spec.Node) bool { return n.Management != nil })
+		if n.Runtime == spec.CNI {
+			c.once(path, "want runtime: netns, docker or vm, or remove management", "node %s has runtime: %s, and a network beside the fabric is for nodes that Railbed makes", n.Name, n.Runtime)
+			continue
+		}
+		if c.plan.Management == nil {
+			c.plan.Management = &Management{
+				Subnet: subnet, Gateway: at(1), Host: at(size - 2), Subnet6: subnet6, Gateway6: in6(subnet6, 1), Host6: in6(subnet6, hostIn6),
+				Where: map[string]string{"subnet": place(path), "subnet6": place(path)},
+			}
+			if c.t.Addressing.Management4 != "" {
+				c.plan.Management.Where["subnet"] = place("addressing.management4")
+			}
+			if c.t.Addressing.Management6 != "" {
+				c.plan.Management.Where["subnet6"] = place("addressing.management6")
+			}
+			c.require(CNIPlugins, "node "+n.Name+" has a network beside the fabric", path)
+		}
+		if next >= min(size-2, hostIn6) {
+			c.once("addressing.management4", "want a shorter prefix", "%s has no address left for node %s beside the fabric", subnet, n.Name)
+			return
+		}
+		n.Management = &ManagementNIC{
+			Addr: netip.PrefixFrom(at(next), subnet.Bits()), Addr6: netip.PrefixFrom(in6(subnet6, uint16(next)), subnet6.Bits()), Internet: settings.Internet, DNS: settings.DNS,
+		}
+		if n.Runtime == spec.VM {
+			n.Management.Guest = &GuestManagement{MAC: MAC{2, 'R', 'B', 2, byte(next >> 8), byte(next)}, Gateway: c.plan.Management.Gateway}
+		}
+		next++
+		if settings.Internet {
+			c.plan.Management.Where["internet"] = cmp.Or(c.plan.Management.Where["internet"], place(path+".internet"))
+			c.leaveDefault(n)
+		}
+		for j, text := range settings.Publish {
+			p, _ := spec.ParsePublished(text) // package spec has checked it
+			key, at := p.String(), fmt.Sprintf("%s.publish[%d]", path, j)
+			if other, twice := published[key]; twice {
+				c.once(at, "want another port of the host", "port %s is published for %s already", key, other)
+				continue
+			}
+			published[key], c.plan.Management.Where[key] = n.Name, place(at)
+			n.Management.Publish = append(n.Management.Publish, p)
+		}
+	}
+}
+
+// leaveDefault narrows the node's way to other nodes, which is the one to everywhere, to
+// addresses of the fabric: everywhere else is the host's.
+func (c *compiler) leaveDefault(n *Node) {
+	links := netip.MustParsePrefix(cmp.Or(c.t.Addressing.Links4, spec.DefaultLinks4))
+	for i := range n.Routes {
+		if r := &n.Routes[i]; r.Table == 0 && r.Dst == defaults[0] {
+			r.Dst = links
+		}
+	}
+}

@@ -1,0 +1,175 @@
+// Package perf is results of collectives in the units and the columns of nccl-tests, whoever
+// measured them.
+package perf
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"railbed/internal/clock"
+	"railbed/plan/schedule"
+)
+
+// Measure is one result in the units of nccl-tests.
+type Measure struct {
+	Time  float64 `json:"time_us"`    // microseconds per operation
+	AlgBW float64 `json:"algbw_gb_s"` // size / time in GB/s, 10^9 bytes
+	BusBW float64 `json:"busbw_gb_s"` // algbw scaled to what each link carries
+	Wrong uint64  `json:"wrong"`      // elements that are not what they must be, over all ranks and iterations
+	// Unchecked says that nobody looked whether there are wrong ones.
+	Unchecked bool `json:"unchecked,omitempty"`
+}
+
+// Row is one line of the table.
+type Row struct {
+	Size       uint64   `json:"size"`  // bytes
+	Count      int      `json:"count"` // elements; of an all-to-all, from a rank to each
+	Type       string   `json:"type"`
+	RedOp      string   `json:"redop"`
+	Root       int      `json:"root"` // -1: there is none
+	Algorithm  string   `json:"algorithm,omitempty"`
+	OutOfPlace Measure  `json:"out_of_place"`
+	InPlace    *Measure `json:"in_place,omitempty"` // nil: not run
+}
+
+// Virtual is a row that was measured in real time in the time of a dilated testbed.
+func (r Row) Virtual(by clock.Dilation) Row {
+	virtual := func(m Measure) Measure {
+		m.Time, m.AlgBW, m.BusBW = m.Time/by.Virtual(1), by.Virtual(m.AlgBW), by.Virtual(m.BusBW)
+		return m
+	}
+	r.OutOfPlace = virtual(r.OutOfPlace)
+	if r.InPlace != nil {
+		inPlace := virtual(*r.InPlace)
+		r.InPlace = &inPlace
+	}
+	return r
+}
+
+// MeasureOf is the result of operations of size bytes over ranks that took perOperation
+// each. The bus bandwidth is what a link carries when every rank sends the least that the
+// operation allows: algbw * 2(n-1)/n for an all-reduce, algbw * (n-1)/n where a rank's own
+// part crosses no link, and algbw for a broadcast and a reduce (nccl-tests,
+// doc/PERFORMANCE.md).
+func MeasureOf(kind schedule.Kind, size uint64, ranks int, perOperation time.Duration, wrong uint64) Measure {
+	n := float64(ranks)
+	switch kind {
+	case schedule.AllReduce:
+		return measure(size, 2*(n-1)/n, perOperation, wrong)
+	case schedule.Broadcast, schedule.Reduce:
+		return measure(size, 1, perOperation, wrong)
+	}
+	return measure(size, (n-1)/n, perOperation, wrong)
+}
+
+func measure(size uint64, factor float64, perOperation time.Duration, wrong uint64) Measure {
+	m := Measure{Time: float64(perOperation) / float64(time.Microsecond), Wrong: wrong}
+	if perOperation > 0 {
+		m.AlgBW = float64(size) / float64(perOperation) // bytes per nanosecond are GB/s
+		m.BusBW = m.AlgBW * factor
+	}
+	return m
+}
+
+// Device is where a rank is, for the head of a table.
+type Device struct {
+	Rank   int
+	PID    int
+	Host   string
+	Index  int    // of the NIC among the host's
+	NIC    string // its name
+	Detail string
+}
+
+// Table prints results as nccl-tests 2.19 prints them (src/util.cu), to one writer. Errors
+// of that are the caller's to look for.
+type Table struct {
+	// Clock is the time of day that stands after each row; nil: none does.
+	Clock func() time.Time
+
+	out       *bufio.Writer
+	bandwidth float64
+	measures  int
+	wrong     uint64
+}
+
+// NewTable makes a table of which nothing is printed yet.
+func NewTable(to io.Writer) *Table { return &Table{out: bufio.NewWriter(to)} }
+
+// Devices prints where the ranks are.
+func (t *Table) Devices(devices []Device) error {
+	fmt.Fprintln(t.out, "# Using devices")
+	for _, d := range devices {
+		fmt.Fprintf(t.out, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", d.Rank, 0, d.PID, d.Host, d.Index, d.NIC, d.Detail)
+	}
+	return t.out.Flush()
+}
+
+// Header prints the heads of the columns.
+func (t *Table) Header() error {
+	const columns = "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %*s\n"
+	width, title, format := 0, "", ""
+	if t.Clock != nil {
+		width, title, format = len(time.DateTime), "timestamp", "%Y-%m-%d %H:%M:%S"
+	}
+	fmt.Fprintf(t.out, "#\n# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place          \n", "", "", "", "", "")
+	fmt.Fprintf(t.out, columns, "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", width, title)
+	fmt.Fprintf(t.out, columns, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", width, format)
+	return t.out.Flush()
+}
+
+// Row prints a row. What was not run or not looked at is N/A.
+func (t *Table) Row(row *Row) error {
+	fmt.Fprintf(t.out, "%12d  %12d  %8s  %6s  %6d", row.Size, row.Count, row.Type, row.RedOp, row.Root)
+	for _, m := range []*Measure{&row.OutOfPlace, row.InPlace} {
+		if m == nil {
+			fmt.Fprintf(t.out, "  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A")
+			continue
+		}
+		wrong := "  N/A" // a column less, there, too
+		if !m.Unchecked {
+			wrong = fmt.Sprintf("%6g", float64(m.Wrong))
+		}
+		fmt.Fprintf(t.out, "  %7s  %6s  %6s  %s", fit(m.Time, 7), fit(m.AlgBW, 6), fit(m.BusBW, 6), wrong)
+		t.bandwidth += m.BusBW
+		t.measures++
+		t.wrong += m.Wrong
+	}
+	if t.Clock != nil {
+		fmt.Fprintf(t.out, "%21s", t.Clock().Format(time.DateTime))
+	}
+	fmt.Fprintln(t.out)
+	return t.out.Flush()
+}
+
+// Average is that of the bus bandwidths of all rows, in GB/s.
+func (t *Table) Average() float64 { return t.bandwidth / float64(max(t.measures, 1)) }
+
+// Close prints what all rows together say, and that the named program is done. Where
+// nccl-tests counts results with wrong elements this counts the elements, as the columns do.
+func (t *Table) Close(program string) error {
+	verdict := "OK"
+	if t.wrong > 0 {
+		verdict = "FAILED"
+	}
+	fmt.Fprintf(t.out, "# %-20s : %d %s\n", "Out of bounds values", t.wrong, verdict)
+	fmt.Fprintf(t.out, "# %-20s : %.6g \n#\n# Collective test concluded: %s\n", "Avg bus bandwidth", t.Average(), program)
+	return t.out.Flush()
+}
+
+// fit prints a number with as many decimals, two at most, as a column of so many characters
+// has room for.
+func fit(value float64, width int) string {
+	for decimals := 2; decimals >= 0; decimals-- {
+		if text := strconv.FormatFloat(value, 'f', decimals, 64); len(text) <= width {
+			return text
+		}
+	}
+	if width >= 7 {
+		return strconv.FormatFloat(value, 'e', 1, 64)
+	}
+	return strconv.FormatFloat(value, 'e', 0, 64)
+}

@@ -1,0 +1,96 @@
+package perf
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/plan/schedule"
+)
+
+// The lines are what the format strings of nccl-tests (2.19.6, src/util.cu) give.
+func TestTableLooksLikeNCCLTests(t *testing.T) {
+	const want = `# Using devices
+#  Rank  0 Group  0 Pid     12 on         h0 device  0 [eth0] 10.0.0.1 over tcp
+#  Rank  1 Group  0 Pid 123456 on         h1 device  1 [eth1] 10.0.0.3 over tcp
+#
+#                                                              out-of-place                       in-place          
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong 
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         
+     8388608       2097152     float     sum      -1   123.40   67.98  118.97       0    23.40    1.00    2.00       3
+           8             2     float    none       0    12.00    0.00    0.00    N/A    12.30    0.00    0.00    N/A
+  1073741824     268435456     float     sum      -1   278945   12345  123456       0      N/A     N/A     N/A     N/A
+# Out of bounds values : 3 FAILED
+# Avg bus bandwidth    : 24715.5 
+#
+# Collective test concluded: all_reduce
+`
+	rows := []Row{
+		{Size: 8388608, Count: 2097152, Type: "float", RedOp: "sum", Root: -1,
+			OutOfPlace: Measure{Time: 123.4, AlgBW: 67.98, BusBW: 118.97}, InPlace: &Measure{Time: 23.4, AlgBW: 1, BusBW: 2, Wrong: 3}},
+		{Size: 8, Count: 2, Type: "float", RedOp: "none", OutOfPlace: Measure{Time: 12, Unchecked: true}, InPlace: &Measure{Time: 12.3, Unchecked: true}},
+		{Size: 1 << 30, Count: 1 << 28, Type: "float", RedOp: "sum", Root: -1,
+			OutOfPlace: Measure{Time: 278945.2, AlgBW: 12345.4, BusBW: 123456.3}},
+	}
+	var got strings.Builder
+	table := NewTable(&got)
+	errs := []error{table.Devices([]Device{{PID: 12, Host: "h0", NIC: "eth0", Detail: "10.0.0.1 over tcp"}, {Rank: 1, PID: 123456, Host: "h1", Index: 1, NIC: "eth1", Detail: "10.0.0.3 over tcp"}}), table.Header()}
+	for i := range rows {
+		errs = append(errs, table.Row(&rows[i]))
+	}
+	if err := errors.Join(append(errs, table.Close("all_reduce"))...); err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != want {
+		t.Errorf("table:\n%swant:\n%s", got.String(), want)
+	}
+}
+
+// The factors are those of nccl-tests, doc/PERFORMANCE.md.
+func TestAllReduceMeasure(t *testing.T) {
+	for _, c := range []struct {
+		ranks int
+		busBW float64
+	}{{1, 0}, {2, 2}, {4, 3}, {8, 3.5}} {
+		m := MeasureOf(schedule.AllReduce, 2e9, c.ranks, time.Second, 0)
+		if m.Time != 1e6 || m.AlgBW != 2 || m.BusBW != c.busBW {
+			t.Errorf("2 GB over %d ranks in 1 s: %+v, want busbw %v", c.ranks, m, c.busBW)
+		}
+	}
+	if m := MeasureOf(schedule.AllReduce, 0, 4, 0, 0); m.BusBW != 0 || m.AlgBW != 0 {
+		t.Errorf("nothing in no time: %+v", m)
+	}
+}
+
+func TestAllToAllMeasure(t *testing.T) {
+	for _, c := range []struct {
+		ranks int
+		busBW float64
+	}{{1, 0}, {2, 1}, {4, 1.5}, {8, 1.75}} {
+		m := MeasureOf("all-to-all", 2e9, c.ranks, time.Second, 0)
+		if m.Time != 1e6 || m.AlgBW != 2 || m.BusBW != c.busBW {
+			t.Errorf("2 GB over %d ranks in 1 s: %+v, want busbw %v", c.ranks, m, c.busBW)
+		}
+	}
+}
+
+// TestTableWithTimes: with a clock the lines are those of nccl-tests with -S 1.
+func TestTableWithTimes(t *testing.T) {
+	const want = `#
+#                                                              out-of-place                       in-place          
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong           timestamp
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)           %Y-%m-%d %H:%M:%S
+           8             2     float     sum       0    12.00    1.00    1.00       0    12.00    1.00    1.00       0  2026-11-23 04:05:06
+`
+	m := Measure{Time: 12, AlgBW: 1, BusBW: 1}
+	var got strings.Builder
+	table := NewTable(&got)
+	table.Clock = func() time.Time { return time.Date(2026, 11, 23, 4, 5, 6, 7, time.UTC) }
+	if err := errors.Join(table.Header(), table.Row(&Row{Size: 8, Count: 2, Type: "float", RedOp: "sum", OutOfPlace: m, InPlace: &m})); err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != want {
+		t.Errorf("table:\n%swant:\n%s", got.String(), want)
+	}
+}

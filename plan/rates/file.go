@@ -1,0 +1,186 @@
+package rates
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"railbed/internal/units"
+)
+
+// Format is what files of rates begin with.
+const Format = "railbed-rates/1"
+
+// Schema is the JSON schema of such files.
+//
+//go:embed rates.schema.json
+var Schema []byte
+
+// File is rates for the ranks of a testbed.
+type File struct {
+	Format  string `json:"format"`
+	Testbed string `json:"testbed"`
+	Ranks   int    `json:"ranks"`
+	// Pattern and Method say how they came about; a file that somebody wrote by
+	// hand may leave them out.
+	Pattern  string      `json:"pattern,omitempty"`
+	Method   string      `json:"method,omitempty"`
+	Headroom units.Ratio `json:"headroom,omitzero"`
+	// Phases come one after the other, and around again. A workload says when
+	// the next one begins.
+	Phases []Phase `json:"phases"`
+}
+
+// Phase is rates that hold at the same time.
+type Phase struct {
+	Rates []Entry `json:"rates"`
+}
+
+// Entry is how fast one rank sends to another, in bit/s of Ethernet frames, with
+// what the link counts on top of each. Pairs without an entry are not held back,
+// but by their NIC.
+type Entry struct {
+	From int        `json:"from"`
+	To   int        `json:"to"`
+	Rate units.Rate `json:"rate"`
+	// Bottleneck is the direction of a link that allows no more.
+	Bottleneck string `json:"bottleneck,omitempty"`
+}
+
+// From are the rates of one rank in a phase, counted from 0 and around, by whom it
+// sends to.
+func (f *File) From(rank, phase int) map[int]units.Rate {
+	found := make(map[int]units.Rate)
+	if len(f.Phases) == 0 {
+		return found
+	}
+	for _, e := range f.Phases[phase%len(f.Phases)].Rates {
+		if e.From == rank {
+			found[e.To] = e.Rate
+		}
+	}
+	return found
+}
+
+// Pairs are the rates of one rank by whom it sends to, each of the first phase in
+// which it does.
+func (f *File) Pairs(rank int) map[int]units.Rate {
+	found := make(map[int]units.Rate)
+	for i := range slices.Backward(f.Phases) {
+		maps.Copy(found, f.From(rank, i))
+	}
+	return found
+}
+
+// Phase is the first phase in which a rank sends to another, or -1.
+func (f *File) Phase(from, to int) int {
+	return slices.IndexFunc(f.Phases, func(p Phase) bool {
+		return slices.ContainsFunc(p.Rates, func(e Entry) bool { return e.From == from && e.To == to })
+	})
+}
+
+// Write writes the file as JSON, each entry on a line.
+func (f *File) Write(w io.Writer) error {
+	head, err := json.MarshalIndent(struct {
+		Format   string      `json:"format"`
+		Testbed  string      `json:"testbed"`
+		Ranks    int         `json:"ranks"`
+		Pattern  string      `json:"pattern,omitempty"`
+		Method   string      `json:"method,omitempty"`
+		Headroom units.Ratio `json:"headroom,omitzero"`
+	}{f.Format, f.Testbed, f.Ranks, f.Pattern, f.Method, f.Headroom}, "", "  ")
+	out := append(bytes.TrimSuffix(head, []byte("\n}")), ",\n  \"phases\": ["...)
+	separator := "\n"
+	for _, ph := range f.Phases {
+		out = append(append(out, separator...), "    {\"rates\": ["...)
+		inner := "\n"
+		for _, e := range ph.Rates {
+			line, failed := json.Marshal(e)
+			err = errors.Join(err, failed)
+			out = append(append(append(out, inner...), "      "...), line...)
+			inner = ",\n"
+		}
+		out = append(out, "\n    ]}"...)
+		separator = ",\n"
+	}
+	if err == nil {
+		_, err = w.Write(append(out, "\n  ]\n}\n"...))
+	}
+	if err != nil {
+		return fmt.Errorf("write rates: %w", err)
+	}
+	return nil
+}
+
+// Read reads a file of rates and checks it. The name is that of the file, for the
+// error, which tells all that is wrong.
+func Read(name string, text []byte) (*File, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	f := &File{}
+	if err := decoder.Decode(f); err != nil {
+		return nil, fmt.Errorf("%s:%s: %w", name, place(text, decodeOffset(decoder, err)), err)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, fmt.Errorf("%s:%s: more behind the end", name, place(text, decoder.InputOffset()))
+	}
+	var problems []error
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("%s: "+format, append([]any{name}, args...)...))
+	}
+	if f.Format != Format {
+		problem("format is %q: want %q", f.Format, Format)
+	}
+	if f.Ranks < 1 {
+		problem("ranks is %d: want how many there are", f.Ranks)
+	}
+	if len(f.Phases) == 0 {
+		problem("no phases: want one at least")
+	}
+	for i, ph := range f.Phases {
+		seen := map[Pair]bool{}
+		for j, e := range ph.Rates {
+			at := fmt.Sprintf("phases[%d].rates[%d]", i, j)
+			pair := Pair{e.From, e.To}
+			if e.From < 0 || e.From >= f.Ranks || e.To < 0 || e.To >= f.Ranks || e.From == e.To {
+				problem("%s is from %d to %d: want two of ranks 0 to %d", at, e.From, e.To, f.Ranks-1)
+			}
+			if e.Rate == 0 {
+				problem("%s has no rate", at)
+			}
+			if seen[pair] {
+				problem("%s is from %d to %d again", at, e.From, e.To)
+			}
+			seen[pair] = true
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// decodeOffset is where decoding failed.
+func decodeOffset(d *json.Decoder, err error) int64 {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return syntax.Offset
+	case errors.As(err, &kind):
+		return kind.Offset
+	}
+	return d.InputOffset()
+}
+
+// place is a line and column, counted from 1.
+func place(text []byte, offset int64) string {
+	before := text[:min(max(offset, 0), int64(len(text)))]
+	line := bytes.Count(before, []byte("\n"))
+	return fmt.Sprintf("%d:%d", line+1, len(before)-bytes.LastIndexByte(before, '\n'))
+}

@@ -1,0 +1,81 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"railbed/internal/infiniband"
+	"railbed/plan/spec"
+)
+
+// RDMARXE is the host feature of RDMA devices in nodes that have the host's kernel.
+const RDMARXE = "rdma-rxe"
+
+// NodeRDMA is an RDMA device and where it is.
+type NodeRDMA struct {
+	RDMADevice
+	Node string `json:"node"`
+	NIC  string `json:"nic"`
+}
+
+// RDMADevices are all nodes' devices, in the order of their NICs.
+func (p *Plan) RDMADevices() (all []NodeRDMA) {
+	for _, n := range p.Nodes {
+		for _, nic := range n.NICs {
+			if nic.RDMA != nil {
+				all = append(all, NodeRDMA{*nic.RDMA, n.Name, nic.Name})
+			}
+		}
+	}
+	return all
+}
+
+// rxeModules are what a guest needs for rxe: the device itself, and rdma_cm for
+// programs. Verbs come with either.
+var rxeModules = []string{"rdma_rxe", "rdma_ucm"}
+
+// addRDMA gives NICs their RDMA devices, and guests the modules of these.
+func (c *compiler) addRDMA() {
+	for i := range c.plan.Nodes {
+		n := &c.plan.Nodes[i]
+		if n.RDMA != spec.RXE {
+			continue
+		}
+		for j := range n.NICs {
+			nic := &n.NICs[j]
+			nic.RDMA = &RDMADevice{Kind: spec.RXE, Name: c.rdmaName(n, nic), PathMTU: infiniband.PathMTU(nic.MTU)}
+		}
+		if n.Runtime != spec.VM {
+			continue
+		}
+		for _, module := range rxeModules {
+			if !slices.Contains(n.Modules, module) {
+				n.Modules = append(n.Modules, module)
+			}
+		}
+	}
+}
+
+// rdmaName is rxe_eth0 in a kernel of the node's own. The host's has one name space
+// for the devices of all network namespaces, so that a digest of testbed and node
+// follows.
+func (c *compiler) rdmaName(n *Node, nic *Interface) string {
+	name := spec.RXE + "_" + nic.Name
+	if n.Runtime != spec.VM {
+		sum := c.digest("rdma", n.Name)
+		name += fmt.Sprintf("_%x", sum[:4])
+	}
+	return name
+}
+
+// requireRDMA lists what RDMA devices need of the host's kernel, at the first node
+// that has no other.
+func (c *compiler) requireRDMA() {
+	for _, n := range c.plan.Nodes {
+		if n.RDMA == spec.RXE && n.Runtime != spec.VM {
+			path := c.nodeSetting(n.Name, "rdma", func(n spec.Node) bool { return n.RDMA != "" })
+			c.require(RDMARXE, "node "+n.Name+" has rdma: rxe and the host's kernel", path)
+			return
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"railbed/plan/spec"
+	"railbed/plan/topology"
+)
+
+// shape builds the graph that the file names, or that it writes out.
+func (c *compiler) shape() {
+	f := &c.t.Fabric
+	if f.Topology == spec.Explicit {
+		c.explicitShape()
+		return
+	}
+	params := map[string]int{}
+	for _, p := range f.Params {
+		params[p.Key] = p.Value
+	}
+	graph, err := topology.Generate(f.Topology, params)
+	for _, e := range joined(err) {
+		var p *topology.ParamError
+		if !errors.As(e, &p) {
+			c.wrong("fabric.topology", "", "%v", e)
+			continue
+		}
+		c.wrongParam(p)
+	}
+	c.graph = graph
+}
+
+func (c *compiler) wrongParam(p *topology.ParamError) {
+	path := fmt.Sprintf("fabric.params[%q]", p.Param)
+	generator, _ := topology.Find(p.Topology)
+	switch {
+	case p.Missing && !c.t.Source.Has("fabric.params"):
+		c.wrong("fabric.topology", p.Want, "%s", p.What)
+	case p.Missing:
+		c.wrong("fabric.params", p.Want, "%s", p.What)
+	case slices.ContainsFunc(generator.Params, func(g topology.Param) bool { return g.Name == p.Param }):
+		c.wrong(path, p.Want, "%s", p.What)
+	default:
+		c.wrongKey(path, suggest(p.Param, generator.ParamNames(), p.Want), "%s", p.What)
+	}
+}
+
+func (c *compiler) explicitShape() {
+	f := &c.t.Fabric
+	w := topology.Wiring{Hosts: f.Hosts, Connect: f.Connect}
+	for _, entry := range f.Switches {
+		if entry.Key != spec.DefaultKey && !spec.IsGlob(entry.Key) {
+			w.Switches = append(w.Switches, entry.Key)
+		}
+	}
+	if len(f.Hosts) == 0 {
+		c.wrong("fabric", `want hosts: [a, b], switches: {s: {}} and connect: ["a -- s", "b -- s"]`, "topology explicit has no hosts")
+		return
+	}
+	graph, err := topology.Explicit(w)
+	for _, e := range joined(err) {
+		var wrong *topology.WiringError
+		if !errors.As(e, &wrong) {
+			c.wrong("fabric", "", "%v", e)
+			continue
+		}
+		want := wrong.Want
+		if wrong.Unknown != "" {
+			want = suggest(wrong.Unknown, append(slices.Clone(w.Hosts), w.Switches...), want)
+		}
+		if wrong.List == "switches" {
+			c.wrongKey(fmt.Sprintf("fabric.switches[%q]", w.Switches[wrong.Index]), want, "%s", wrong.What)
+		} else {
+			c.wrong(fmt.Sprintf("fabric.%s[%d]", wrong.List, wrong.Index), want, "%s", wrong.What)
+		}
+	}
+	c.graph = graph
+}
+
+// joined are the errors that errors.Join put together.
+func joined(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		return many.Unwrap()
+	}
+	return []error{err}
+}
+
+// suggest is the question whether a near name was meant, or else what the
+// caller says would be right.
+func suggest(name string, candidates []string, want string) string {
+	if a, b, isLink := strings.Cut(name, "--"); isLink && slices.Contains(candidates, b+"--"+a) {
+		return fmt.Sprintf("did you mean %q? The end nearer to the servers comes first", b+"--"+a)
+	}
+	if near := nearest(name, candidates); near != "" && !spec.IsGlob(name) {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return want
+}

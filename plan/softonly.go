@@ -1,0 +1,154 @@
+package plan
+
+import (
+	"fmt"
+
+	"railbed/plan/spec"
+)
+
+// setting is a key that some entries of the file have.
+type setting[T any] struct {
+	key string
+	has func(T) bool
+}
+
+// softSwitchOnly are the settings that no other kind of switch has.
+var softSwitchOnly = []setting[spec.Switch]{
+	{"forwarding", func(s spec.Switch) bool { return s.Forwarding != "" }},
+	{"load-balance", func(s spec.Switch) bool { return s.LoadBalance != "" }},
+	{"flowlet-gap", func(s spec.Switch) bool { return s.FlowletGap != 0 }},
+	{"alpha", func(s spec.Switch) bool { return !s.Alpha.IsZero() }},
+	{"scheduler", func(s spec.Switch) bool { return s.Scheduler != nil }},
+	{"priorities", func(s spec.Switch) bool { return len(s.Priorities) > 0 }},
+	{"ecn", func(s spec.Switch) bool { return s.ECN != nil }},
+	{"trim", func(s spec.Switch) bool { return s.Trim != nil }},
+	{"pfc", func(s spec.Switch) bool { return s.PFC != nil }},
+	{"gfc", func(s spec.Switch) bool { return s.GFC != nil }},
+	{"int", func(s spec.Switch) bool { return s.INT != nil }},
+	{"aggregation", func(s spec.Switch) bool { return s.Aggregation != nil }},
+}
+
+// softLinkOnly are the settings of a direction that only links of soft switches
+// have.
+var softLinkOnly = []setting[spec.Direction]{
+	{"jitter-kind", func(d spec.Direction) bool { return d.JitterKind != "" }},
+	{"gilbert-elliott", func(d spec.Direction) bool { return d.GilbertElliott != nil }},
+	{"drop-every", func(d spec.Direction) bool { return d.DropEvery != 0 }},
+	{"drop-list", func(d spec.Direction) bool { return len(d.DropList) > 0 }},
+	{"reorder", func(d spec.Direction) bool { return !d.Reorder.IsZero() }},
+	{"reorder-by", func(d spec.Direction) bool { return d.ReorderBy != 0 }},
+	{"overhead", func(d spec.Direction) bool { return d.Overhead != 0 }},
+	{"flap", func(d spec.Direction) bool { return d.Flap != nil }},
+}
+
+// checkSoftOnly refuses what the kernel's switches cannot do, and weights where
+// nothing is routed.
+func (c *compiler) checkSoftOnly() {
+	c.checkWeights()
+	if c.plan.Dilation > 1 && !c.plan.Soft() {
+		c.once("dilation", "use soft switches (kind: soft); or want 1, divide the links' rates by that factor and multiply their delays",
+			"dilation is %d, and the kernel's links and switches keep real time", c.plan.Dilation)
+	}
+	if c.plan.Soft() || len(c.plan.Switches) == 0 {
+		return
+	}
+	for i := range c.plan.Switches {
+		sw := &c.plan.Switches[i]
+		for _, f := range softSwitchOnly {
+			if f.has(c.settings[i]) {
+				c.softOnly(c.switchSetting(sw.Name, f.key, f.has), f.key, "switches")
+			}
+		}
+	}
+	c.checkSoftLinks()
+	for i, step := range c.t.Steps {
+		if step.Link == nil || step.Link.Set == nil {
+			continue
+		}
+		for _, f := range softLinkOnly {
+			if f.has(*step.Link.Set) {
+				c.softOnly(fmt.Sprintf("steps[%d].link.set.%s", i, f.key), f.key, "links")
+			}
+		}
+	}
+	if c.t.Fabric.Memory != 0 {
+		c.softOnly("fabric.memory", "memory", "fabrics")
+	}
+	for _, entry := range c.t.Nodes {
+		if entry.Value.NICQueue != 0 {
+			c.softOnly(fmt.Sprintf("nodes[%q].nic-queue", entry.Key), "nic-queue", "NICs")
+		}
+	}
+}
+
+// softOnly refuses a setting that only soft switches have, once.
+func (c *compiler) softOnly(path, key, what string) {
+	of := map[string]string{"switches": "", "links": "links of ", "NICs": "NICs at ", "fabrics": "fabrics of "}[what]
+	first := c.plan.Switches[0]
+	c.once(path, "use a soft switch (kind: soft), or remove "+key, "%s is of %ssoft switches, and %s is a %s", key, of, first.Name, first.Kind)
+}
+
+// once notes a problem with the value of a path, the first time only: one value
+// decides for many switches and links.
+func (c *compiler) once(path, want, what string, args ...any) {
+	if c.reported == nil {
+		c.reported = map[string]bool{}
+	}
+	if !c.reported[path] {
+		c.reported[path] = true
+		c.wrong(path, want, what, args...)
+	}
+}
+
+// checkSoftLinks refuses what links of the kernel's switches cannot do.
+func (c *compiler) checkSoftLinks() {
+	var used []setting[spec.Direction]
+	for _, f := range softLinkOnly {
+		for _, entry := range c.t.Fabric.Links {
+			l := entry.Value
+			if f.has(l.Direction) || l.AToB != nil && f.has(*l.AToB) || l.BToA != nil && f.has(*l.BToA) {
+				used = append(used, f)
+				break
+			}
+		}
+	}
+	if len(used) == 0 {
+		return
+	}
+	for i := range c.plan.Links {
+		l := &c.plan.Links[i]
+		settings := c.t.Fabric.LinkFor(l.Name, l.Class)
+		for _, f := range used {
+			if f.has(*settings.AToB) {
+				c.softOnly(c.linkSetting(*l, "a-to-b", f.key, f.has), f.key, "links")
+			}
+			if f.has(*settings.BToA) {
+				c.softOnly(c.linkSetting(*l, "b-to-a", f.key, f.has), f.key, "links")
+			}
+		}
+	}
+}
+
+// checkWeights refuses weights where packets have no choice of paths.
+func (c *compiler) checkWeights() {
+	if !c.bridged() {
+		return
+	}
+	for i := range c.plan.Links {
+		l := &c.plan.Links[i]
+		if l.Weight == 0 {
+			continue
+		}
+		c.once(c.linkWeight(*l), "want "+c.routing()+", or remove weight", "weight is of equal-cost paths, and %s has none", c.plan.Switches[0].Name)
+	}
+}
+
+// linkWeight is the path of the weight of a link.
+func (c *compiler) linkWeight(l Link) string {
+	return c.linkEntry(l, func(path string, entry spec.Link) string {
+		if entry.Weight != 0 {
+			return path + ".weight"
+		}
+		return ""
+	})
+}

@@ -1,0 +1,164 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"railbed/internal/units"
+	"railbed/plan/spec"
+)
+
+// INTHops is for how many switches a packet has room that reserves any for
+// in-band telemetry: the longest path of a fat tree or of hpn has 5. INTRoom is
+// that room in bytes, the block of internal/wire with its standard
+// instructions.
+const (
+	INTHops   = 8
+	INTRoom   = intHeader + INTHops*intHop
+	intHeader = 16
+	intHop    = 24
+)
+
+// addSoft decides what soft switches do beside forwarding.
+func (c *compiler) addSoft() {
+	if !c.plan.Soft() {
+		return
+	}
+	c.plan.PacketMemory = c.t.Fabric.PacketMemory()
+	telemetry := false
+	for i := range c.plan.Switches {
+		c.addSoftSwitch(i)
+		telemetry = telemetry || *c.settings[i].INT
+	}
+	for i := range c.plan.Nodes {
+		node := &c.plan.Nodes[i]
+		node.NICQueue = c.t.NodeFor(node.Name).NICQueue
+		for n := range node.NICs {
+			nic := &node.NICs[n]
+			if telemetry {
+				nic.INTRoom = INTRoom
+			}
+			if frame := units.Bytes(nic.MTU + longestHeader); node.NICQueue < frame {
+				path := c.nodeSetting(node.Name, "nic-queue", func(n spec.Node) bool { return n.NICQueue != 0 })
+				c.once(path, fmt.Sprintf("want at least %s, one frame of mtu %d", frame, nic.MTU), "nic-queue is %s", node.NICQueue)
+				break
+			}
+		}
+	}
+}
+
+func (c *compiler) addSoftSwitch(i int) {
+	sw, s := &c.plan.Switches[i], &c.settings[i]
+	soft := &SoftSwitch{
+		LoadBalance: s.LoadBalance, FlowletGap: s.FlowletGap, Buffer: s.Buffer, Alpha: s.Alpha, INT: *s.INT,
+		Scheduler: scheduler(s.Scheduler),
+	}
+	for _, port := range sw.Ports {
+		soft.Scheduler.Quantum = max(soft.Scheduler.Quantum, units.Bytes(port.MTU+longestHeader))
+	}
+	for dscp := range soft.Priorities {
+		soft.Priorities[dscp] = uint8(s.PriorityOf(dscp))
+	}
+	if e := s.ECN; e != nil {
+		soft.ECN = &ECN{Kind: e.Kind, Priorities: sortedSet(e.Priorities)}
+		if e.Kind == spec.RED {
+			soft.ECN.KMin, soft.ECN.KMax, soft.ECN.PMax = e.KMin, e.KMax, e.PMax
+		} else {
+			soft.ECN.Target, soft.ECN.PersistentTarget, soft.ECN.Interval = e.Target, e.PersistentTarget, e.Interval
+		}
+	}
+	if t := s.Trim; t != nil {
+		soft.Trim = &Trim{Size: t.Size, DSCP: uint8(*t.DSCP), Queue: *t.Queue, Priorities: sortedSet(t.Priorities)}
+	}
+	if p := s.PFC; p != nil {
+		soft.PFC = &PFC{Priorities: sortedSet(p.Priorities), Quanta: uint16(p.Quanta)}
+	}
+	if g := s.GFC; g != nil {
+		soft.GFC = &GFC{Kind: g.Kind, Priorities: sortedSet(g.Priorities)}
+	}
+	if a := s.Aggregation; a != nil {
+		soft.Aggregation = &Aggregation{Slots: a.Slots, Elements: a.Elements, Timeout: a.Timeout}
+	}
+	sw.Soft = soft
+	before := len(c.problems)
+	c.checkSoftSwitch(sw, s)
+	if len(c.problems) == before {
+		c.divideBuffer(i)
+	}
+}
+
+// scheduler lists the weights of the queues that are not strict.
+func scheduler(s *spec.Scheduler) Scheduler {
+	made := Scheduler{Strict: slices.Clone(s.Strict)}
+	for q := range made.Weights {
+		if slices.Contains(s.Strict, q) {
+			continue
+		}
+		made.Weights[q] = 1
+		if weight, found := s.Weights.Get(strconv.Itoa(q)); found {
+			made.Weights[q] = weight
+		}
+	}
+	return made
+}
+
+// toNode reports whether a switch's port is linked to a node.
+func (c *compiler) toNode(port *Interface) bool {
+	name, _, _ := strings.Cut(port.Peer, ":")
+	_, isNode := c.nodeAt[name]
+	return isNode
+}
+
+// divideBuffer sets the thresholds of a switch's ports and what is left of its
+// buffer.
+func (c *compiler) divideBuffer(i int) {
+	sw, s := &c.plan.Switches[i], &c.settings[i]
+	var links []Hop
+	if s.PFC != nil || s.GFC != nil {
+		links = make([]Hop, len(sw.Ports))
+	}
+	for p := range links {
+		links[p] = c.hopOf(i, p)
+	}
+	var gfc []PortGFC
+	if s.GFC != nil {
+		gfc = sw.Soft.GFC.Ports(slices.Repeat([]PortGFC{givenGFC(s.GFC)}, len(links)), links)
+	}
+	for p := range sw.Ports {
+		port := &sw.Ports[p]
+		if s.PFC != nil {
+			port.PFC = portPFC(links[p], s.PFC)
+			sw.Soft.Reserved += units.Bytes(len(sw.Soft.PFC.Priorities)) * (port.PFC.XOff + port.PFC.Headroom)
+			c.checkPFC(sw, port)
+		}
+		if s.GFC != nil {
+			port.GFC = &gfc[p]
+			sw.Soft.Reserved += units.Bytes(len(sw.Soft.GFC.Priorities)) * port.GFC.Limit
+			c.checkGFC(sw, port)
+		}
+	}
+	least := sw.Soft.Reserved + sw.Soft.Scheduler.Quantum
+	if sw.Soft.Buffer < least {
+		path := c.switchSetting(sw.Name, "buffer", func(s spec.Switch) bool { return s.Buffer != 0 })
+		what := fmt.Sprintf("buffer of %s is %s", sw.Name, sw.Soft.Buffer)
+		if sw.Soft.Reserved > 0 {
+			what += fmt.Sprintf(", and its lossless priorities need %s", sw.Soft.Reserved)
+		}
+		c.once(path, fmt.Sprintf("want at least %s, which leaves room for one frame", least), "%s", what)
+		return
+	}
+	sw.Soft.Shared = sw.Soft.Buffer - sw.Soft.Reserved
+}
+
+// hopOf is the link at a switch's port as the port sees it.
+func (c *compiler) hopOf(sw, port int) Hop {
+	at := c.ports[sw][port].link
+	l, w := &c.plan.Links[at], c.wires[at]
+	h := Hop{MTU: l.MTU, In: l.AToB, Out: l.BToA, ToNode: c.toNode(&c.plan.Switches[sw].Ports[port])}
+	if w.a == (endpoint{true, sw, port}) {
+		h.In, h.Out = h.Out, h.In
+	}
+	return h
+}

@@ -1,0 +1,179 @@
+package spec
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"railbed/internal/units"
+)
+
+// Comparison is a bound on a bus bandwidth, such as ">= 600 Mbit/s".
+type Comparison struct {
+	Op   string // >=, >, <= or <
+	Rate units.Rate
+}
+
+var comparisonForm = regexp.MustCompile(`^(>=|>|<=|<)\s*([0-9]+(?:\.[0-9]+)?)\s*([kMG]?bit/s|[kMG]?B/s)$`)
+
+// rateOf gives each unit of a Comparison in the notation of units.ParseRate and
+// the factor from bytes to bits.
+var rateOf = map[string]struct {
+	suffix string
+	factor units.Rate
+}{
+	"bit/s": {"bit", 1}, "kbit/s": {"kbit", 1}, "Mbit/s": {"mbit", 1}, "Gbit/s": {"gbit", 1},
+	"B/s": {"bit", 8}, "kB/s": {"kbit", 8}, "MB/s": {"mbit", 8}, "GB/s": {"gbit", 8},
+}
+
+// ParseComparison parses ">= 600 Mbit/s". The units are bit/s and B/s with k, M
+// and G, powers of 1,000 as nccl-tests counts.
+func ParseComparison(text string) (Comparison, error) {
+	parts := comparisonForm.FindStringSubmatch(text)
+	if parts == nil {
+		return Comparison{}, fmt.Errorf("comparison %q: want >=, >, <= or <, a number, and Mbit/s, Gbit/s, MB/s or GB/s, as in %q", clipped(text), ">= 600 Mbit/s")
+	}
+	unit := rateOf[parts[3]]
+	rate, err := units.ParseRate(parts[2] + unit.suffix)
+	if err != nil || rate > 1e18 {
+		return Comparison{}, fmt.Errorf("comparison %q: want a whole number of bits per second below 10^18", clipped(text))
+	}
+	return Comparison{Op: parts[1], Rate: rate * unit.factor}, nil
+}
+
+// Holds reports whether a measured rate satisfies the comparison.
+func (c Comparison) Holds(rate units.Rate) bool {
+	switch c.Op {
+	case ">=":
+		return rate >= c.Rate
+	case ">":
+		return rate > c.Rate
+	case "<=":
+		return rate <= c.Rate
+	default:
+		return rate < c.Rate
+	}
+}
+
+// String prints the comparison as it is parsed.
+func (c Comparison) String() string {
+	for _, unit := range []struct {
+		text  string
+		scale units.Rate
+	}{{"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}} {
+		if c.Rate >= unit.scale && c.Rate%unit.scale == 0 {
+			return fmt.Sprintf("%s %d %s", c.Op, c.Rate/unit.scale, unit.text)
+		}
+	}
+	return fmt.Sprintf("%s %d bit/s", c.Op, uint64(c.Rate))
+}
+
+// workloads are the names of all workloads, training jobs among them, in order.
+func (t *Testbed) workloads() []string {
+	var names []string
+	for _, step := range t.Steps {
+		if name := step.Work(); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (c *checker) checks() {
+	captures := slices.ContainsFunc(c.t.Steps, func(s Step) bool { return s.Capture != nil })
+	for i, check := range c.t.Checks {
+		at := fmt.Sprintf("checks[%d]", i)
+		c.exactlyOne(at, check, "workload", "packets", "fidelity")
+		if w := check.Workload; w != nil {
+			c.workloadNamed(at+".workload.name", w.Name)
+			c.workloadCheck(at+".workload", w)
+		}
+		if p := check.Packets; p != nil {
+			c.packets(at+".packets", p)
+			if !captures && !c.known("steps") {
+				c.reportKey(at+".packets", "a check of packets in a file that captures none", "add the step - capture: {at: [all], file: run.pcapng}")
+			}
+		}
+	}
+}
+
+func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
+	if b := w.Beside; b != nil {
+		c.workloadNamed(at+".beside.workload", b.Workload)
+		if b.Workload != "" && b.Workload == w.Name {
+			c.report(at+".beside.workload", "a workload beside itself", "name another one")
+		}
+		if *b == (Beside{Workload: b.Workload}) && !c.broken(at+".beside") {
+			c.report(at+".beside", at+".beside compares nothing", `add busbw: ">= 90%"`)
+		}
+	}
+	c.figures(at, w)
+	if *w == (WorkloadCheck{Name: w.Name}) && !c.broken(at) {
+		c.report(at, at+" checks nothing", `add correct: true or busbw: ">= 600 Mbit/s"`)
+	}
+}
+
+// workloadNamed checks that a check names a workload of this file.
+func (c *checker) workloadNamed(path, name string) {
+	if name == "" || c.workloads[name] || c.full() || c.known("steps") || c.broken("steps") {
+		return // a step that could not be decoded may have been it
+	}
+	want := "add a workload to the steps"
+	if len(c.workloads) > 0 {
+		_, want = suggest(name, c.named)
+	}
+	c.report(path, fmt.Sprintf("workload %q does not exist", clipped(name)), want)
+}
+
+// workloadChosen checks a workload that a check may name.
+func (c *checker) workloadChosen(path, name string) {
+	if name != "" {
+		c.workloadNamed(path, name)
+	}
+}
+
+// workloadOf checks the workload of a check, which may leave it out where there is
+// only one.
+func (c *checker) workloadOf(at, name string) {
+	if name != "" {
+		c.workloadNamed(at+".workload", name)
+	} else if len(c.workloads) != 1 && !c.broken("steps") && !c.known("steps") {
+		c.report(at, fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)), "add workload: with the name of one")
+	}
+}
+
+func (c *checker) packets(at string, p *PacketsCheck) {
+	c.exactlyOne(at, *p, packetChecks...)
+	c.fabricChecks(at, p)
+	if b := p.BytesPerRank; b != nil {
+		c.workloadOf(at+".bytes-per-rank", b.Workload)
+		c.formula(at+".bytes-per-rank", b)
+	}
+	if k := p.Pacing; k != nil {
+		c.workloadOf(at+".pacing", k.Workload)
+	}
+	c.roceCheck(at+".roce", p.RoCE)
+	if p.RankNIC != "" {
+		c.workloadNamed(at+".rank-nic", p.RankNIC)
+	}
+	if p.Crossed != "" {
+		c.stackNamed(at+".crossed", p.Crossed)
+	}
+	if p.RailLocal != "" {
+		c.workloadNamed(at+".rail-local", p.RailLocal)
+	}
+	if p.PartialSums != "" {
+		c.workloadNamed(at+".partial-sums", p.PartialSums)
+		for _, step := range c.t.Steps {
+			if w := step.Workload; w != nil && w.Name == p.PartialSums && w.Algorithm != InNetwork {
+				c.report(at+".partial-sums", fmt.Sprintf("partial sums of %s, which no switch adds up", clipped(w.Name)), "want the name of a workload with algorithm: "+InNetwork)
+			}
+		}
+	}
+	if p.Conservation != "" {
+		c.pattern(c.report, at+".conservation", p.Conservation, "switch", nodeName, nodeNameForm)
+	}
+	if s := p.PathSpread; s != nil && s.Switch != "" {
+		c.pattern(c.report, at+".path-spread.switch", s.Switch, "switch", nodeName, nodeNameForm)
+	}
+}

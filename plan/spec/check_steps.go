@@ -1,0 +1,316 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"railbed/internal/element"
+	"railbed/internal/units"
+)
+
+// set finds which of a struct's choices are made.
+func set(v any, choices []string) []string {
+	var found []string
+	value := reflect.ValueOf(v)
+	for _, f := range fieldsOf(value.Type()) {
+		if slices.Contains(choices, f.key) && !value.FieldByIndex(f.index).IsZero() {
+			found = append(found, f.key)
+		}
+	}
+	return found
+}
+
+// exactlyOne checks a struct of choices at a path.
+func (c *checker) exactlyOne(path string, v any, choices ...string) {
+	found := set(v, choices)
+	for _, choice := range choices {
+		if c.known(joined(path, choice)) {
+			return
+		}
+	}
+	if c.broken(path) {
+		return // an unknown key was meant to be the one
+	}
+	switch len(found) {
+	case 0:
+		c.report(path, path+" does nothing", "want exactly one of "+strings.Join(choices, ", "))
+	case 1:
+	default:
+		slices.SortStableFunc(found, func(a, b string) int {
+			p, q := c.t.Source.KeyPos(joined(path, a)), c.t.Source.KeyPos(joined(path, b))
+			return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
+		})
+		c.reportKey(joined(path, found[1]), fmt.Sprintf("%s has %s", path, strings.Join(found, " and ")), "want exactly one of them; make the others entries of their own")
+	}
+}
+
+func (c *checker) steps() {
+	names, files := map[string]string{}, map[string]string{}
+	var last units.Duration
+	for i, step := range c.t.Steps {
+		at := fmt.Sprintf("steps[%d]", i)
+		c.exactlyOne(at, step, "capture", "workload", "training", "messages", "traffic", "stack", "exec", "link", "wait", "sleep")
+		if step.At != nil {
+			if *step.At < last {
+				c.report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At, last), "write steps in the order of their times")
+			}
+			last = max(last, *step.At)
+		}
+		if step.Capture != nil {
+			c.capture(at+".capture", step.Capture, files)
+		}
+		if step.Workload != nil {
+			c.workload(at+".workload", step.Workload, names)
+		}
+		if step.Training != nil {
+			c.training(at+".training", step.Training, names)
+		}
+		if step.Messages != nil {
+			c.messages(at+".messages", step.Messages, names)
+		}
+		if step.Traffic != nil {
+			c.traffic(at+".traffic", step.Traffic, names)
+		}
+		if step.Stack != nil {
+			c.stack(at+".stack", i, step.Stack, names)
+		}
+		if step.Exec != nil {
+			c.exec(at+".exec", step.Exec, names)
+		}
+		if step.Link != nil {
+			c.link(at+".link", step.Link)
+		}
+		c.wait(at+".wait", step.Wait, c.t.Steps[:i])
+		if step.Sleep != nil && *step.Sleep == 0 {
+			c.report(at+".sleep", "a sleep of no time", "want a duration such as 100ms")
+		}
+	}
+}
+
+// Work is the name of a step's workload, training job or messages, which checks go by; else empty.
+func (s *Step) Work() string {
+	switch {
+	case s.Workload != nil:
+		return s.Workload.Name
+	case s.Training != nil:
+		return s.Training.Name
+	case s.Messages != nil:
+		return s.Messages.Name
+	}
+	return ""
+}
+
+// Lasts is the name of a step that may still run when the next one starts, and that steps can
+// wait for; else empty.
+func (s *Step) Lasts() string {
+	switch {
+	case s.Workload != nil && s.Workload.Background:
+		return s.Workload.Name
+	case s.Training != nil && s.Training.Background:
+		return s.Training.Name
+	case s.Messages != nil && s.Messages.Background:
+		return s.Messages.Name
+	case s.Traffic != nil && s.Traffic.Background:
+		return s.Traffic.Name
+	}
+	return ""
+}
+
+func (c *checker) wait(at string, names []string, above []Step) {
+	for i, name := range names {
+		if !slices.ContainsFunc(above, func(s Step) bool { return s.Lasts() == name }) && !c.broken("steps") {
+			c.report(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("no step above is %s and in the background", clipped(name)), "name a workload, a training job, messages or traffic with background: true")
+		}
+	}
+}
+
+// unique checks a name that checks and log files go by.
+func (c *checker) unique(path, name string, taken map[string]string) {
+	if name == "" {
+		return
+	}
+	if !nodeName.MatchString(name) {
+		c.report(path, fmt.Sprintf("name %q", clipped(name)), "want "+nodeNameForm)
+		return
+	}
+	if first, twice := taken[name]; twice {
+		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first), "give each workload, training, messages, traffic, stack and exec a name of its own")
+		return
+	}
+	taken[name] = parent(path)
+}
+
+const (
+	minSnapLen = units.Bytes(338) // as package capture, which says what for
+	maxSnapLen = units.Bytes(64 << 10)
+	minLimit   = units.Bytes(64 << 10)
+)
+
+func (c *checker) capture(at string, capture *Capture, files map[string]string) {
+	for i, tap := range capture.At {
+		node, port, hasPort := strings.Cut(tap, ":")
+		path := fmt.Sprintf("%s.at[%d]", at, i)
+		c.pattern(c.report, path, node, "tap", nodeName, `"all", "nics", "switches", a node, a switch, or node:port`)
+		if hasPort {
+			c.pattern(c.report, path, port, "port", portName, portNameForm)
+		}
+	}
+	if file := capture.File; file != "" {
+		if !captureName.MatchString(file) {
+			c.report(at+".file", fmt.Sprintf("capture file %q", clipped(file)), "want a file name without folders that ends in .pcapng, such as run.pcapng")
+		} else if first, twice := files[file]; twice {
+			c.report(at+".file", fmt.Sprintf("capture file %q is written by %s", file, first), "give each capture a file of its own")
+		} else {
+			files[file] = at
+		}
+	}
+	if len(capture.Filter) > 4096 {
+		c.report(at+".filter", fmt.Sprintf("a filter of %d bytes", len(capture.Filter)), "want at most 4096")
+	}
+	c.between(at+".snaplen", capture.SnapLen, minSnapLen, maxSnapLen)
+	c.between(at+".limit", capture.Limit, minLimit, 1<<40)
+}
+
+func (c *checker) between(path string, value, least, most units.Bytes) {
+	if given := value != 0 || c.t.Source.Has(path); given && (value < least || value > most) {
+		c.report(path, fmt.Sprintf("%s is %s", path, value), fmt.Sprintf("want %s to %s", least, most))
+	}
+}
+
+func (c *checker) workload(at string, w *Workload, names map[string]string) {
+	c.unique(at+".name", w.Name, names)
+	c.sizes(at, w)
+	c.positive(at+".timeout", uint64(w.Timeout), "a timeout of no time", "want a duration such as 2m")
+	c.collective(at, w)
+	c.carriage(at, w.Transport, &w.Carriage)
+	c.sgd(at+".sgd", w)
+	c.moe(at+".moe", w)
+}
+
+// sizes checks that a workload has one size or several.
+func (c *checker) sizes(at string, w *Workload) {
+	each := units.Bytes(element.Type(w.Type).Size())
+	if each == 0 { // default, or what its enum refuses
+		each = units.Bytes(element.Float32.Size())
+	}
+	c.between(at+".size", w.Size, each, 1<<36)
+	if w.Size%each != 0 {
+		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size), fmt.Sprintf("want a multiple of %s, the size of an element", each))
+	}
+	s, hasSize := w.Sizes, w.Size != 0 || c.t.Source.Has(at+".size")
+	if why := map[string]string{KindSGD: "of which the network's is", KindMoE: "of which the mixture's is", Barrier: "which has no data"}[w.Kind]; why != "" {
+		for _, key := range []string{"size", "sizes"} {
+			if c.t.Source.Has(at + "." + key) {
+				c.reportKey(at+"."+key, "a size of "+w.Kind+", "+why, "remove it")
+			}
+		}
+		return
+	}
+	if s == nil {
+		if !hasSize && !c.t.Source.Has(at+".sizes") {
+			c.report(at, called(at)+` lacks the key "size"`, "add size: a size such as 40KB, or sizes: {from: 1KiB, to: 64MiB}")
+		}
+		return
+	}
+	switch {
+	case hasSize:
+		c.reportKey(at+".sizes", "size and sizes", "remove one of them")
+	case s.From > s.To && s.To != 0:
+		c.report(at+".sizes.to", fmt.Sprintf("sizes from %s to %s", s.From, s.To), "want at least from")
+	case w.MayDrop():
+		c.reportKey(at+".sizes", "several sizes with droppable partial sums", "want one size, or no droppable")
+	}
+	c.between(at+".sizes.from", s.From, each, 1<<36)
+	c.between(at+".sizes.to", s.To, each, 1<<36)
+}
+
+func (c *checker) exec(at string, e *Exec, names map[string]string) {
+	c.unique(at+".name", e.Name, names)
+	for i, node := range e.Nodes {
+		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
+	}
+	c.words(at, e.Command, "[ping, -c1, h7]")
+	c.positive(at+".timeout", uint64(e.Timeout), "a timeout of no time", "want a duration such as 1m")
+}
+
+// words checks a command.
+func (c *checker) words(at string, command []string, example string) {
+	if len(command) > 0 && command[0] == "" {
+		c.report(at+".command[0]", "an empty command", "want a program, as in "+example)
+	}
+	for i, word := range command {
+		if strings.ContainsRune(word, 0) {
+			c.report(fmt.Sprintf("%s.command[%d]", at, i), "a NUL byte in the command", "remove it")
+		}
+	}
+}
+
+var whereForm = regexp.MustCompile(`^(\S+)(?: (a-to-b|b-to-a))?$`)
+
+// Target splits Where into the link's name or glob and the direction, which is
+// "a-to-b", "b-to-a" or, for both, empty.
+func (l *LinkChange) Target() (link, direction string) {
+	parts := whereForm.FindStringSubmatch(l.Where)
+	if parts == nil {
+		return l.Where, ""
+	}
+	return parts[1], parts[2]
+}
+
+// ChangesRate reports whether a step asks for another rate of a link than the plan
+// says.
+func (t *Testbed) ChangesRate(link string) bool {
+	return slices.ContainsFunc(t.Steps, func(s Step) bool {
+		if s.Link == nil || s.Link.Set == nil || s.Link.Set.Rate == 0 {
+			return false
+		}
+		pattern, _ := s.Link.Target()
+		return Match(pattern, link)
+	})
+}
+
+// ChangesState reports whether a step takes a link down or up, so that the link is down for a time.
+func (t *Testbed) ChangesState(link string) bool {
+	return slices.ContainsFunc(t.Steps, func(s Step) bool {
+		if s.Link == nil || s.Link.State == "" {
+			return false
+		}
+		pattern, _ := s.Link.Target()
+		return Match(pattern, link)
+	})
+}
+
+// TakesDown reports whether a step takes all of a link down.
+func (t *Testbed) TakesDown(link string) bool {
+	return slices.ContainsFunc(t.Steps, func(s Step) bool {
+		if s.Link == nil || s.Link.State != "down" {
+			return false
+		}
+		pattern, direction := s.Link.Target()
+		return direction == "" && Match(pattern, link)
+	})
+}
+
+func (c *checker) link(at string, l *LinkChange) {
+	link, _ := l.Target()
+	if l.Where != "" {
+		c.pattern(c.report, at+".where", link, "link", linkName, linkNameForm+`, with " a-to-b" or " b-to-a" for one direction`)
+	}
+	switch {
+	case l.State == "" && l.Set == nil && !c.known(at+".state") && !c.known(at+".set"):
+		c.report(at, at+" changes nothing", "add state: up or down, or set: with what to change")
+	case l.State == "up" && l.For != 0:
+		c.report(at+".for", "state: up for a while", "for goes with state: down or set")
+	}
+	if l.Set != nil {
+		c.direction(at+".set", *l.Set)
+		if reflect.DeepEqual(*l.Set, Direction{}) {
+			c.report(at+".set", at+".set changes nothing", "name what to change, as in {loss: 1%}")
+		}
+	}
+	c.positive(at+".for", uint64(l.For), "for no time", "want a duration such as 200ms, or remove the key")
+}

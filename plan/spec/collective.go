@@ -1,0 +1,239 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"railbed/internal/element"
+	"railbed/plan/schedule"
+)
+
+// Kinds of collectives.
+const (
+	AllReduce     = string(schedule.AllReduce)
+	AllGather     = string(schedule.AllGather)
+	ReduceScatter = string(schedule.ReduceScatter)
+	Broadcast     = string(schedule.Broadcast)
+	Reduce        = string(schedule.Reduce)
+	Barrier       = string(schedule.Barrier)
+	AllToAll      = "all-to-all"
+)
+
+// Algorithms of which rates are computed, beside those of an all-to-all. With Ring each rank
+// sends to the next one alone.
+const (
+	Ring            = "ring"
+	Tree            = "tree"
+	HalvingDoubling = "halving-doubling"
+)
+
+// HasRates says that rates are computed of a collective, for control: offline.
+func HasRates(kind, algorithm string) bool {
+	return (kind == AllToAll || kind == KindMoE) && algorithm != MSCCL || slices.Contains([]string{Ring, Tree, HalvingDoubling}, algorithm)
+}
+
+// Algorithms of an all-to-all: to all others at once, or to one after the other.
+const (
+	Direct   = "direct"
+	Pairwise = "pairwise"
+)
+
+// WithChannels are the algorithms of a kind that can be done in several channels: not a
+// barrier, which has no data, nor those that say themselves which way data take.
+func WithChannels(kind string) []string {
+	if kind == Barrier {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(collectives[kind]), func(algorithm string) bool {
+		return slices.Contains([]string{InNetwork, Hierarchical, MSCCL}, algorithm)
+	})
+}
+
+// HasChannels says that a collective can be done in several channels.
+func HasChannels(kind, algorithm string) bool { return slices.Contains(WithChannels(kind), algorithm) }
+
+// InSwitch is the transport of algorithm InNetwork, and of no other: the protocol of the switch
+// that adds up.
+const InSwitch = "in-switch"
+
+// Algorithms of which there are none: Hierarchical stays on rails between nodes, InNetwork is
+// done by a switch, and MSCCL is what a file says.
+const (
+	InNetwork    = "in-network"
+	Hierarchical = "hierarchical"
+	MSCCL        = "msccl"
+)
+
+// Auto is one of the algorithms that messages alone make, by size and ranks.
+const Auto = schedule.Auto
+
+// collectives are the algorithms of each kind, the default first.
+var collectives = func() map[string][]string {
+	all := map[string][]string{AllToAll: {Direct, Pairwise}}
+	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce} {
+		all[kind] = append(schedule.Algorithms(schedule.Kind(kind)), Auto)
+	}
+	all[AllReduce] = append(all[AllReduce], InNetwork)
+	for _, kind := range []string{AllReduce, AllGather, ReduceScatter} {
+		all[kind] = append(all[kind], Hierarchical)
+	}
+	for kind := range all {
+		all[kind] = append(all[kind], MSCCL)
+	}
+	all[KindMoE] = []string{Direct, Pairwise}
+	all[Barrier] = schedule.Algorithms(schedule.Barrier)
+	return all
+}()
+
+// withChannels is what to take instead, where there is something.
+func withChannels(kind string) string {
+	if all := WithChannels(kind); len(all) > 0 {
+		return ", or take algorithm: " + strings.Join(all, " or ")
+	}
+	return ""
+}
+
+// formula is that of the bytes of an algorithm.
+func formula(kind, algorithm string) string {
+	switch {
+	case algorithm == MSCCL:
+		return MSCCL
+	case kind == AllToAll || kind == KindMoE:
+		return kind
+	}
+	return algorithm + "-" + kind
+}
+
+// Algorithms are those of a kind, the default first; none where there is no such kind.
+func Algorithms(kind string) []string { return collectives[kind] }
+
+// defaultAlgorithm is that of a kind; empty is that there is no such kind.
+func defaultAlgorithm(kind string) string {
+	if all, known := collectives[kind]; known {
+		return all[0]
+	}
+	return ""
+}
+
+// defaultOp is that of a kind; empty is that it combines nothing.
+func defaultOp(kind string) string {
+	if schedule.Kind(kind).Combines() {
+		return string(element.Sum)
+	}
+	return ""
+}
+
+// anyCollective says that one of them is so. What none has is what the enum of its field
+// refuses.
+func anyCollective(so func(kind string, algorithms []string) bool) bool {
+	for kind, algorithms := range collectives {
+		if so(kind, algorithms) {
+			return true
+		}
+	}
+	return false
+}
+
+// Collective is the kind of collective that a workload is or, as sgd, uses.
+func (w *Workload) Collective() string {
+	if w.Kind == KindSGD {
+		return w.SGD.kind()
+	}
+	return w.Kind
+}
+
+// collective checks what a workload asks of its kind.
+func (c *checker) collective(at string, w *Workload) {
+	kind := w.Collective()
+	algorithms, known := collectives[kind]
+	if !known {
+		return // constraints have said so
+	}
+	algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
+	has := func(_ string, of []string) bool { return slices.Contains(of, algorithm) }
+	if !has(kind, algorithms) && anyCollective(has) {
+		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(algorithm), kind), "want "+strings.Join(algorithms, " or "))
+	}
+	switch {
+	case algorithm == MSCCL && w.File == "":
+		c.report(at+".algorithm", "algorithm: "+MSCCL+" without a file", "want file: NAME.xml, relative to this file")
+	case algorithm != MSCCL && w.File != "":
+		c.reportKey(at+".file", "a file of algorithm: "+clipped(algorithm), "want algorithm: "+MSCCL+", or remove it")
+	}
+	if w.MayDrop() && (kind != AllReduce || algorithm != Ring) {
+		c.reportKey(at+".rd.droppable", fmt.Sprintf("droppable partial sums of %s by %s, which has none", kind, clipped(algorithm)), "remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
+	}
+	if w.MayDrop() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) || cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
+		c.reportKey(at+".rd.droppable", "droppable partial sums that are no sums of float", "remove it, or take type: "+string(element.Float32)+" and op: "+string(element.Sum))
+	}
+	if w.Op != "" && !schedule.Kind(kind).Combines() {
+		c.reportKey(at+".op", "an op of "+kind+", which combines nothing", "remove it")
+	}
+	if w.Root != 0 && kind != Broadcast && kind != Reduce {
+		c.reportKey(at+".root", "a root of "+kind+", which has none", "remove it, or take kind: "+Broadcast+" or "+Reduce)
+	}
+	c.inNetwork(at, w, algorithm)
+	switch {
+	case w.Channels == 0:
+	case w.Kind == KindSGD || !HasChannels(kind, algorithm):
+		c.reportKey(at+".channels", "channels of "+clipped(w.Kind)+" by "+clipped(algorithm), "remove it"+withChannels(kind))
+	case w.RD != nil && (w.MayDrop() || w.RD.Control == ControlOffline || w.RD.Control == ControlArbiter):
+		c.reportKey(at+".channels", "channels with rates that are given, or bytes that may be left out", "remove it, or control and droppable")
+	}
+	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {
+		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, of which no rates are computed", ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
+	}
+	if (kind != AllToAll || algorithm == MSCCL) && w.Skew != 0 {
+		c.reportKey(at+".skew", "a skew of "+kind+" by "+clipped(algorithm), "remove it, or take kind: "+AllToAll+" and another algorithm")
+	}
+}
+
+// inNetwork checks what a switch is to add up.
+func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
+	if algorithm != InNetwork {
+		if w.Transport == InSwitch {
+			c.report(at+".transport", "transport: "+InSwitch+" of algorithm: "+clipped(algorithm), "want algorithm: "+InNetwork+", or another transport")
+		}
+		if w.Switch != "" {
+			c.reportKey(at+".switch", "a switch of algorithm: "+clipped(algorithm), "want algorithm: "+InNetwork+", or remove it")
+		}
+		return
+	}
+	if w.Transport != "" && w.Transport != InSwitch {
+		c.report(at+".transport", "transport: "+clipped(w.Transport)+" of algorithm: "+InNetwork+", which the switch's own protocol carries", "remove it")
+	}
+}
+
+// formula checks that a formula is that of the workload.
+func (c *checker) formula(at string, b *BytesPerRank) {
+	if b.Formula == FormulaTraining && c.workloads[b.Workload] && c.t.training(b.Workload) == nil {
+		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is no training job", FormulaTraining, b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
+	}
+	if b.Formula == FormulaMessages && c.workloads[b.Workload] && c.t.messages(b.Workload) == nil {
+		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which sends what its kind does", FormulaMessages, b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
+	}
+	for _, step := range c.t.Steps {
+		if step.Training != nil {
+			c.trainingFormula(at, b, step.Training)
+		}
+		if m := step.Messages; m != nil && m.Name == b.Workload && b.Formula != FormulaMessages && !c.known(at+".formula") {
+			c.report(at+".formula", fmt.Sprintf("formula %q of messages that are no collective's", clipped(b.Formula)), "want "+FormulaMessages)
+		}
+		w := step.Workload
+		if w == nil || w.Name != b.Workload && (b.Workload != "" || len(c.workloads) != 1) {
+			continue
+		}
+		kind := w.Collective()
+		algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
+		if !slices.Contains(collectives[kind], algorithm) || !anyCollective(func(kind string, algorithms []string) bool {
+			return slices.ContainsFunc(algorithms, func(a string) bool { return formula(kind, a) == b.Formula })
+		}) {
+			continue // enums and the workload have said so
+		}
+		if want := formula(kind, algorithm); want != b.Formula {
+			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s", clipped(b.Formula), kind, algorithm), "want "+want)
+		}
+	}
+}

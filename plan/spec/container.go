@@ -1,0 +1,210 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"railbed/internal/units"
+)
+
+// Docker is the runtime of nodes that are containers.
+const Docker = "docker"
+
+// Values of Container.Pull, Container.BuildNetwork and Container.Restart.
+const (
+	PullMissing = "missing"
+	PullNever   = "never"
+	PullAlways  = "always"
+
+	BuildWithout = "none"
+	BuildDefault = "default"
+	BuildHost    = "host"
+
+	RestartNo        = "no"
+	RestartOnFailure = "on-failure"
+	RestartAlways    = "always"
+)
+
+// Container is the settings of a node with runtime: docker. Exactly one of image,
+// build and rootfs says what is in it.
+type Container struct {
+	// Image is the name of a container's image. What it has as entry point and command
+	// runs as soon as the node has its network.
+	Image string `yaml:"image,omitempty" json:"image,omitempty"`
+	// Build is a folder with a Dockerfile, relative to this file, from which the image is
+	// built for as long as the testbed is up. What its .dockerignore names is left out.
+	Build string `yaml:"build,omitempty" json:"build,omitempty"`
+	// BuildNetwork is what RUN has in a Dockerfile: none (default), the engine's default
+	// network, or the host's.
+	BuildNetwork string `yaml:"build-network,omitempty" json:"build_network,omitempty" jsonschema:"enum=none,enum=default,enum=host"`
+	// RootFS is a tar archive, relative to this file, of a container's root file system.
+	RootFS string `yaml:"rootfs,omitempty" json:"rootfs,omitempty"`
+	// Pull is when a container's image is fetched from its registry: missing (default),
+	// where it is not there; always; or never.
+	Pull string `yaml:"pull,omitempty" json:"pull,omitempty" jsonschema:"enum=missing,enum=never,enum=always"`
+	// Entrypoint is run in a container in place of its image's entry point and command.
+	Entrypoint []string `yaml:"entrypoint,omitempty" json:"entrypoint,omitempty" scalar:"any"`
+	// Command is the arguments of the entry point, in place of its image's; without one
+	// it is the program and its arguments.
+	Command []string `yaml:"command,omitempty" json:"command,omitempty" scalar:"any"`
+	// Idle runs nothing in a container but what steps and commands start.
+	Idle bool `yaml:"idle,omitempty" json:"idle,omitempty"`
+	// Binds mount what is on the host into a container, as "HOST:CONTAINER" or
+	// "HOST:CONTAINER:ro". HOST is relative to this file.
+	Binds []string `yaml:"binds,omitempty" json:"binds,omitempty"`
+	// Capabilities are added to those that programs of a container have: CHOWN,
+	// DAC_OVERRIDE, FOWNER, FSETID, KILL, NET_BIND_SERVICE, NET_RAW, SETGID and SETUID.
+	Capabilities []string `yaml:"capabilities,omitempty" json:"capabilities,omitempty"`
+	// Devices are the host's that a container has, as "/dev/fuse" or
+	// "/dev/fuse:/dev/other:rw".
+	Devices []string `yaml:"devices,omitempty" json:"devices,omitempty"`
+	// Ulimits limit processes of a container, as in "nofile: 1024" or, soft and hard,
+	// "nofile: 1024:4096".
+	Ulimits map[string]string `yaml:"ulimits,omitempty" json:"ulimits,omitempty" scalar:"any"`
+	// Health is a container's check; the testbed is up when it has passed. Default:
+	// the image's.
+	Health *Health `yaml:"health,omitempty" json:"health,omitempty"`
+	// Restart is when a container that died, or whose entry point ended, is started
+	// again, with its links: no (default), on-failure or always.
+	Restart string `yaml:"restart,omitempty" json:"restart,omitempty" jsonschema:"enum=no,enum=on-failure,enum=always"`
+}
+
+// Health is the check of a container.
+type Health struct {
+	// Command exits with 0 when the container is ready.
+	Command []string `yaml:"command" json:"command" scalar:"any"`
+	// Interval is between two checks. Default 500ms.
+	Interval units.Duration `yaml:"interval,omitempty" json:"interval,omitempty"`
+	// Timeout is how long it may take until the container is ready. Default 30s.
+	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+}
+
+// IsZero reports whether nothing is set.
+func (c Container) IsZero() bool { return len(c.Keys()) == 0 }
+
+// Keys are those that are set, as in files.
+func (c Container) Keys() []string {
+	var keys []string
+	for _, k := range []struct {
+		key string
+		set bool
+	}{
+		{"image", c.Image != ""}, {"build", c.Build != ""}, {"build-network", c.BuildNetwork != ""}, {"rootfs", c.RootFS != ""}, {"pull", c.Pull != ""},
+		{"entrypoint", c.Entrypoint != nil}, {"command", c.Command != nil}, {"idle", c.Idle}, {"binds", c.Binds != nil},
+		{"capabilities", c.Capabilities != nil}, {"devices", c.Devices != nil}, {"ulimits", c.Ulimits != nil},
+		{"health", c.Health != nil}, {"restart", c.Restart != ""},
+	} {
+		if k.set {
+			keys = append(keys, k.key)
+		}
+	}
+	return keys
+}
+
+// Sources are the keys that say what is in the container.
+func (c Container) Sources() []string {
+	return slices.DeleteFunc(c.Keys(), func(key string) bool { return key != "image" && key != "build" && key != "rootfs" })
+}
+
+// Over is base with what is set here in its place. What is in the container and
+// what runs in it is taken as a whole.
+func (c Container) Over(base Container) Container {
+	merged := base
+	if len(c.Sources()) > 0 {
+		merged.Image, merged.Build, merged.RootFS = c.Image, c.Build, c.RootFS
+	}
+	if c.Entrypoint != nil || c.Command != nil || c.Idle {
+		merged.Entrypoint, merged.Command, merged.Idle = c.Entrypoint, c.Command, c.Idle
+	}
+	merged.Pull = cmp.Or(c.Pull, base.Pull)
+	merged.BuildNetwork = cmp.Or(c.BuildNetwork, base.BuildNetwork)
+	merged.Restart = cmp.Or(c.Restart, base.Restart)
+	merged.Health = cmp.Or(c.Health, base.Health)
+	merged.Ulimits = mergedMap(base.Ulimits, c.Ulimits)
+	merged.Binds = overList(c.Binds, base.Binds, c.Binds != nil)
+	merged.Capabilities = overList(c.Capabilities, base.Capabilities, c.Capabilities != nil)
+	merged.Devices = overList(c.Devices, base.Devices, c.Devices != nil)
+	return merged
+}
+
+// Capabilities are those of capabilities(7).
+var Capabilities = strings.Fields(`AUDIT_CONTROL AUDIT_READ AUDIT_WRITE BLOCK_SUSPEND BPF CHECKPOINT_RESTORE CHOWN
+	DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID IPC_LOCK IPC_OWNER KILL LEASE LINUX_IMMUTABLE MAC_ADMIN MAC_OVERRIDE
+	MKNOD NET_ADMIN NET_BIND_SERVICE NET_BROADCAST NET_RAW PERFMON SETFCAP SETGID SETPCAP SETUID SYS_ADMIN SYS_BOOT
+	SYS_CHROOT SYS_MODULE SYS_NICE SYS_PACCT SYS_PTRACE SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG SYSLOG WAKE_ALARM`)
+
+// Ulimits are the names of limits, as of getrlimit(2).
+var Ulimits = strings.Fields("core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack")
+
+var (
+	imageForm  = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/@-]{0,254}$`)
+	ulimitForm = regexp.MustCompile(`^[0-9]{1,18}(:[0-9]{1,18})?$`)
+	deviceForm = regexp.MustCompile(`^/dev/[^:]+(:/[^:]+(:[rwm]{1,3})?)?$`)
+)
+
+// container checks what an entry says of a node's container.
+func (c *checker) container(at string, n Container) {
+	if sources := n.Sources(); len(sources) > 1 {
+		c.report(at+"."+sources[1], fmt.Sprintf("%s beside %s", sources[1], sources[0]), "want one of image, build and rootfs")
+	}
+	if n.Image != "" && !imageForm.MatchString(n.Image) {
+		c.report(at+".image", fmt.Sprintf("image %q", clipped(n.Image)), "want a name such as debian:12")
+	}
+	if n.Idle && (n.Entrypoint != nil || n.Command != nil) {
+		c.report(at+".idle", "idle beside entrypoint or command", "want one of them")
+	}
+	for _, list := range []struct {
+		key  string
+		args []string
+	}{{"entrypoint", n.Entrypoint}, {"command", n.Command}} {
+		if path := at + "." + list.key; c.given(path, len(list.args)) && (len(list.args) == 0 || list.args[0] == "") {
+			c.report(path, list.key+" names no program", `want a list such as [sleep, "10"], or idle: true`)
+		}
+	}
+	for i, bind := range n.Binds {
+		parts := strings.Split(bind, ":")
+		bad := len(parts) < 2 || len(parts) > 3 || parts[0] == "" || !path.IsAbs(parts[1]) || path.Clean(parts[1]) == "/"
+		if bad || len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
+			c.report(fmt.Sprintf("%s.binds[%d]", at, i), fmt.Sprintf("bind %q", clipped(bind)), `want "HOST:/CONTAINER" or "HOST:/CONTAINER:ro"`)
+		}
+	}
+	for i, capability := range n.Capabilities {
+		if !slices.Contains(Capabilities, capability) {
+			c.report(fmt.Sprintf("%s.capabilities[%d]", at, i), fmt.Sprintf("capability %q", clipped(capability)),
+				"want a name of capabilities(7) without CAP_, such as NET_ADMIN")
+		}
+	}
+	for i, device := range n.Devices {
+		if !deviceForm.MatchString(device) {
+			c.report(fmt.Sprintf("%s.devices[%d]", at, i), fmt.Sprintf("device %q", clipped(device)), `want "/dev/NAME" or "/dev/NAME:/dev/OTHER:rw"`)
+		}
+	}
+	c.limits(at, n)
+}
+
+func (c *checker) limits(at string, n Container) {
+	for _, name := range sortedKeys(n.Ulimits) {
+		value := n.Ulimits[name]
+		where := keyed(at+".ulimits", name)
+		if !slices.Contains(Ulimits, name) {
+			_, hint := suggest(name, Ulimits)
+			c.reportKey(where, fmt.Sprintf("ulimit %q", clipped(name)), hint)
+		} else if !ulimitForm.MatchString(value) {
+			c.report(where, fmt.Sprintf("ulimit %s is %q", name, clipped(value)), "want a number such as 1024, or soft:hard")
+		} else if soft, hard, both := strings.Cut(value, ":"); both && above(soft, hard) {
+			c.report(where, fmt.Sprintf("ulimit %s is %s, and its soft limit above the hard one", name, value), "want "+hard+":"+soft+", or less than "+hard+" before it")
+		}
+	}
+}
+
+// above compares limits that have their form.
+func above(a, b string) bool {
+	x, errA := strconv.ParseUint(a, 10, 64)
+	y, errB := strconv.ParseUint(b, 10, 64)
+	return errA == nil && errB == nil && x > y
+}

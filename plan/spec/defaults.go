@@ -1,0 +1,106 @@
+package spec
+
+import (
+	"cmp"
+
+	"railbed/internal/element"
+	"railbed/internal/units"
+)
+
+// SetDefaults fills in what the file leaves out: the seed, the dilation, the
+// address pools, and the optional settings of captures, workloads, commands and
+// checks. Settings of nodes, switches and links are left as they are, because
+// their defaults come after all overrides; NodeFor, SwitchFor and LinkFor add
+// them. Decode has called it; a second call changes nothing.
+func (t *Testbed) SetDefaults() {
+	t.Seed = cmp.Or(t.Seed, defaultSeed)
+	t.Dilation = cmp.Or(t.Dilation, defaultDilation)
+	a := &t.Addressing
+	a.Loopbacks4 = cmp.Or(a.Loopbacks4, DefaultLoopbacks4)
+	a.Links4 = cmp.Or(a.Links4, DefaultLinks4)
+	a.Loopbacks6 = cmp.Or(a.Loopbacks6, DefaultLoopbacks6)
+	a.Links6 = cmp.Or(a.Links6, DefaultLinks6)
+	if t.Fabric.Routing != nil {
+		t.Fabric.Routing.setDefaults()
+	}
+	for i := range t.Steps {
+		t.Steps[i].setDefaults()
+	}
+	names := t.workloads()
+	for i := range t.Checks {
+		p := t.Checks[i].Packets
+		if p == nil || len(names) != 1 {
+			continue
+		}
+		if p.BytesPerRank != nil {
+			p.BytesPerRank.Workload = cmp.Or(p.BytesPerRank.Workload, names[0])
+		}
+		if p.Pacing != nil {
+			p.Pacing.Workload = cmp.Or(p.Pacing.Workload, names[0])
+		}
+	}
+}
+
+func (s *Step) setDefaults() {
+	if c := s.Capture; c != nil {
+		c.SnapLen = cmp.Or(c.SnapLen, defaultSnapLen)
+		c.Limit = cmp.Or(c.Limit, defaultLimit)
+	}
+	if w := s.Workload; w != nil {
+		iterations, warmup := defaultIterations, defaultWarmup
+		if w.Kind == KindSGD {
+			w.SGD = cmp.Or(w.SGD, &SGD{})
+			w.SGD.setDefaults()
+			iterations, warmup = defaultSGDIterations, 0
+		}
+		w.Algorithm = cmp.Or(w.Algorithm, defaultAlgorithm(w.Collective()))
+		if w.Algorithm == InNetwork {
+			w.Transport = cmp.Or(w.Transport, InSwitch)
+		}
+		w.Transport = cmp.Or(w.Transport, "tcp")
+		if w.MoE != nil {
+			w.MoE.setDefaults()
+		}
+		if w.Kind != KindSGD && w.Kind != KindMoE {
+			w.Type = cmp.Or(w.Type, string(element.Float32))
+		}
+		w.Op = cmp.Or(w.Op, defaultOp(w.Kind))
+		if w.Sizes != nil {
+			w.Sizes.Factor = cmp.Or(w.Sizes.Factor, defaultFactor)
+		}
+		w.Iterations = cmp.Or(w.Iterations, iterations)
+		w.Warmup = over(w.Warmup, warmup, w.Zero&ZeroWarmup != 0)
+		w.Carriage.setDefaults()
+		w.Timeout = cmp.Or(w.Timeout, defaultWorkloadTimeout)
+	}
+	if s.Training != nil {
+		s.Training.setDefaults()
+	}
+	if s.Messages != nil {
+		s.Messages.setDefaults()
+	}
+	if s.Traffic != nil {
+		s.Traffic.setDefaults()
+	}
+	if s.Stack != nil {
+		s.Stack.setDefaults()
+	}
+	if e := s.Exec; e != nil {
+		e.Timeout = cmp.Or(e.Timeout, defaultExecTimeout)
+		if e.Expect == nil {
+			e.Expect = new(int)
+		}
+	}
+}
+
+const (
+	defaultSeed            = 1
+	defaultDilation        = 1
+	defaultIterations      = 5
+	defaultWarmup          = 1
+	defaultFactor          = 2
+	defaultSnapLen         = units.Bytes(576) // the longest packet of rd that carries no payload, an encrypted ACK over IPv6 with a tag, has 526
+	defaultLimit           = units.Bytes(2 << 30)
+	defaultWorkloadTimeout = units.Duration(2 * 60e9)
+	defaultExecTimeout     = units.Duration(60e9)
+)

@@ -1,0 +1,150 @@
+package spec
+
+import (
+	"cmp"
+	"reflect"
+
+	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/units"
+)
+
+// Distributions of jitter.
+const (
+	Uniform     = "uniform"
+	Normal      = "normal"
+	Exponential = "exponential"
+)
+
+// Direction is what one direction of a link does to packets. From JitterKind on
+// all settings are of soft switches only.
+type Direction struct {
+	// Rate is in bit/s of layer 2. Default 1gbit.
+	Rate units.Rate `yaml:"rate,omitempty" json:"rate,omitempty"`
+	// Delay is the propagation delay. Default none.
+	Delay units.Duration `yaml:"delay,omitempty" json:"delay,omitempty"`
+	// Jitter varies the delay, by up to this much or as JitterKind says. Default
+	// none.
+	Jitter units.Duration `yaml:"jitter,omitempty" json:"jitter,omitempty"`
+	// Loss is the share of packets that are lost at random, each by itself.
+	// Default none.
+	Loss units.Ratio `yaml:"loss,omitempty" json:"loss,omitzero"`
+	// Duplicate is the share of packets that arrive twice. Default none.
+	Duplicate units.Ratio `yaml:"duplicate,omitempty" json:"duplicate,omitzero"`
+	// Corrupt is the share of packets with a flipped bit. Default none.
+	Corrupt units.Ratio `yaml:"corrupt,omitempty" json:"corrupt,omitzero"`
+	// Queue is what can wait for the link. Default: the switch's buffer.
+	Queue units.Bytes `yaml:"queue,omitempty" json:"queue,omitempty"`
+
+	// JitterKind is the distribution of the delay: uniform (default), from Delay
+	// less Jitter to Delay plus Jitter; normal, with the mean Delay and the
+	// standard deviation Jitter, cut at three deviations and at a delay of 0,
+	// on both sides alike, so that the mean stays; or exponential, Delay plus a
+	// time with the mean Jitter, cut at eight times Jitter, which one of 2,981
+	// would exceed. Packets keep their order, but for Reorder: one that would
+	// arrive before its predecessor arrives with it.
+	JitterKind string `yaml:"jitter-kind,omitempty" json:"jitter-kind,omitempty" jsonschema:"enum=uniform,enum=normal,enum=exponential"`
+	// GilbertElliott loses packets in bursts. Default none.
+	GilbertElliott *GilbertElliott `yaml:"gilbert-elliott,omitempty" json:"gilbert-elliott,omitempty"`
+	// DropEvery loses every n-th packet of each flow: n, 2n, 3n. Default 0,
+	// none.
+	DropEvery int `yaml:"drop-every,omitempty" json:"drop-every,omitempty" jsonschema:"minimum=0"`
+	// DropList loses exactly these packets of each flow, counted from 1 in each
+	// flow and direction. Default none.
+	DropList []int `yaml:"drop-list,omitempty" json:"drop-list,omitempty"`
+	// Reorder is the share of packets that are held back by ReorderBy while
+	// later ones overtake them. Default none.
+	Reorder units.Ratio `yaml:"reorder,omitempty" json:"reorder,omitzero"`
+	// ReorderBy is how long reordered packets are held back. Default: the time
+	// of four full frames at the link's rate, one more than the three that TCP
+	// takes for a loss (RFC 5681).
+	ReorderBy units.Duration `yaml:"reorder-by,omitempty" json:"reorder-by,omitempty"`
+	// Overhead is the bytes of each frame that take time on the link beside the
+	// frame from its Ethernet header on: 24B are the preamble (8), the frame
+	// check sequence (4) and the gap between packets (12) of IEEE 802.3.
+	// Default 0B.
+	Overhead units.Bytes `yaml:"overhead,omitempty" json:"overhead,omitempty"`
+	// Flap takes the direction down again and again. Default never.
+	Flap *Flap `yaml:"flap,omitempty" json:"flap,omitempty"`
+
+	// Zero names the fields that are zero on purpose.
+	Zero Zeros `yaml:"-" json:"zero,omitempty"`
+}
+
+// GilbertElliott is a link with a good and a bad state (Gilbert, Capacity of a
+// Burst-Noise Channel, Bell System Technical Journal 39(5), 1960; Elliott,
+// Estimates of Error Rates for Codes on Burst-Noise Channels, 42(5), 1963). It
+// starts good and may change its state before each packet.
+type GilbertElliott struct {
+	// Enter is the share of packets in the good state at which it turns bad.
+	Enter units.Ratio `yaml:"enter" json:"enter"`
+	// Leave is the share of packets in the bad state at which it turns good. A
+	// burst has 1/Leave packets in the mean.
+	Leave units.Ratio `yaml:"leave" json:"leave"`
+	// Loss is the share of packets that are lost in the bad state. Default
+	// 100%.
+	Loss units.Ratio `yaml:"loss,omitempty" json:"loss,omitzero"`
+	// LossGood is the share of packets that are lost in the good state. Default
+	// none.
+	LossGood units.Ratio `yaml:"loss-good,omitempty" json:"loss-good,omitzero"`
+
+	// Off says "gilbert-elliott: false".
+	Off bool `yaml:"-" json:"off,omitempty"`
+}
+
+// Flap takes a direction down for a while again and again: what is sent in that
+// time is lost. The first time is Every after the setting was made.
+type Flap struct {
+	// Every is the time from one fall to the next.
+	Every units.Duration `yaml:"every" json:"every"`
+	// For is how long it stays down.
+	For units.Duration `yaml:"for" json:"for"`
+
+	// Off says "flap: false".
+	Off bool `yaml:"-" json:"off,omitempty"`
+}
+
+// Over returns the direction with each field that it does not set taken from
+// base.
+func (d Direction) Over(base Direction) Direction {
+	z := d.Zero
+	return Direction{
+		Rate:           cmp.Or(d.Rate, base.Rate),
+		Delay:          over(d.Delay, base.Delay, z&ZeroDelay != 0),
+		Jitter:         over(d.Jitter, base.Jitter, z&ZeroJitter != 0),
+		Loss:           over(d.Loss, base.Loss, z&ZeroLoss != 0),
+		Duplicate:      over(d.Duplicate, base.Duplicate, z&ZeroDuplicate != 0),
+		Corrupt:        over(d.Corrupt, base.Corrupt, z&ZeroCorrupt != 0),
+		Queue:          cmp.Or(d.Queue, base.Queue),
+		JitterKind:     cmp.Or(d.JitterKind, base.JitterKind),
+		GilbertElliott: cmp.Or(d.GilbertElliott, base.GilbertElliott),
+		DropEvery:      over(d.DropEvery, base.DropEvery, z&ZeroDropEvery != 0),
+		DropList:       overList(d.DropList, base.DropList, z&ZeroDropList != 0),
+		Reorder:        over(d.Reorder, base.Reorder, z&ZeroReorder != 0),
+		ReorderBy:      cmp.Or(d.ReorderBy, base.ReorderBy),
+		Overhead:       over(d.Overhead, base.Overhead, z&ZeroOverhead != 0),
+		Flap:           cmp.Or(d.Flap, base.Flap),
+		Zero:           z,
+	}
+}
+
+// ParseDirection reads settings in the words of files, such as
+// "{loss: 1%, drop-list: [5, 6]}", which errors call by the name. Its errors are
+// Problems; nothing is filled in.
+func ParseDirection(name, text string) (Direction, error) {
+	root, err := ParseTree(name, []byte(text))
+	if err != nil {
+		return Direction{}, err
+	}
+	const at = "set"
+	var set Direction
+	d := &decoder{source: &Source{File: name, values: map[string]mark{at: markOf(root, root)}}, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d.decode(root, reflect.ValueOf(&set).Elem(), target{path: at})
+	c := &checker{t: &Testbed{Source: d.source}, wrong: d.wrong, holders: map[string]bool{}}
+	c.constraints(reflect.ValueOf(&set).Elem(), at)
+	c.direction(at, set)
+	if err := append(d.problems, c.problems...).Err(); err != nil {
+		return Direction{}, err
+	}
+	return set, nil
+}

@@ -1,0 +1,354 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/units"
+)
+
+// packetChecks are the choices of a PacketsCheck.
+var packetChecks = keysOf(fieldsOf(reflect.TypeFor[PacketsCheck]()))
+
+// PacketChecks are the keys of all checks of packets, in the order of
+// PacketsCheck.
+func PacketChecks() []string { return slices.Clone(packetChecks) }
+
+// Kind is the key of the one that is set, and empty when none is.
+func (p *PacketsCheck) Kind() string {
+	if found := set(*p, packetChecks); len(found) > 0 {
+		return found[0]
+	}
+	return ""
+}
+
+// PacketsPath is the path of a check that ParsePacketsCheck read.
+const PacketsPath = "packets"
+
+// ParsePacketsCheck reads a check in the words of files, such as
+// "drops: {reason: tail, count: \">= 1\"}", which errors call by the name. The source has the
+// positions in the text. Its errors are Problems. Where workloads are given, the check names
+// one of them; otherwise workloads need not exist. Nodes, switches and ports are for
+// package plan.
+func ParsePacketsCheck(name, text string, workloads ...string) (*PacketsCheck, *Source, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil, Problems{{File: name, What: "is empty", Want: "want one of " + strings.Join(packetChecks, ", ")}}
+	}
+	root, err := ParseTree(name, []byte(text))
+	if err != nil {
+		return nil, nil, err
+	}
+	check := new(PacketsCheck)
+	d := &decoder{source: &Source{File: name, values: map[string]mark{PacketsPath: markOf(root, root)}}, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d.decode(root, reflect.ValueOf(check).Elem(), target{path: PacketsPath})
+	d.wrong["steps"] = len(workloads) == 0 // there are none that could name a workload
+	c := newChecker(&Testbed{Source: d.source}, d.wrong)
+	c.named, c.runs = workloads, workloads
+	for _, workload := range workloads {
+		c.workloads[workload] = true
+	}
+	c.constraints(reflect.ValueOf(check).Elem(), PacketsPath)
+	c.packets(PacketsPath, check)
+	if err := append(d.problems, c.problems...).Err(); err != nil {
+		return nil, nil, err
+	}
+	return check, d.source, nil
+}
+
+// Sentences of PacketsCheck.That.
+const (
+	// ThatRDPlaced: each byte of each message comes, and is placed once.
+	ThatRDPlaced = "every rd message is placed exactly once"
+	// ThatRDNeeded: what is sent again was lost before.
+	ThatRDNeeded = "no rd packet is sent again without need"
+)
+
+// MarksCheck judges the packets of ECN-capable transports: those that left the
+// ports of At, or arrived there where these are nodes'.
+type MarksCheck struct {
+	// At are ports as taps name them: a switch, a node, node:port or a glob of
+	// these. Default "*".
+	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	// From are the nodes that the flows come from. Default "*".
+	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	// To are the nodes that the flows go to. Default "*".
+	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	// Share is of those that carry Congestion Experienced, such as ">= 10%".
+	Share string `yaml:"share,omitempty" json:"share,omitempty"`
+	// Count is of the packets that the ports themselves marked, such as ">= 100".
+	Count string `yaml:"count,omitempty" json:"count,omitempty"`
+}
+
+// DropsCheck judges the drops that were recorded at ports.
+type DropsCheck struct {
+	// At are ports as taps name them. Default "*".
+	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	// From are the nodes that the flows come from. Default "*".
+	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	// To are the nodes that the flows go to. Default "*".
+	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	// Reason is the only one that counts, as captures record it. Default: any.
+	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused"`
+	// Count is how many, such as ">= 1" or "== 0".
+	Count string `yaml:"count" json:"count"`
+}
+
+// LosslessCheck requires that every packet that left a node, and that the
+// emulated NIC had room for, arrives at the node that it is for.
+type LosslessCheck struct {
+	// From are the nodes that the flows come from. Default "*".
+	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	// To are the nodes that the flows go to. Default "*".
+	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	// Priority is the only one that is judged. Default: all.
+	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7"`
+}
+
+// TrimsCheck requires that packets that were cut carry the DSCP of trimmed ones
+// and that what is left of them arrives.
+type TrimsCheck struct {
+	// At are ports as taps name them. Default "*".
+	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	// Count is how many were trimmed. Default ">= 1".
+	Count string `yaml:"count,omitempty" json:"count,omitempty"`
+	// Workload is whose packets count. Default: all.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+}
+
+// PausesCheck judges PFC frames, by the port that asks for the pause, and
+// requires that what was paused sent nothing.
+type PausesCheck struct {
+	// At are the ports that ask. Default "*".
+	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	// Priority is the only one that counts. Default: all.
+	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7"`
+	// Count is how many pauses there were, renewals not counted, such as ">= 1".
+	Count string `yaml:"count,omitempty" json:"count,omitempty"`
+	// Paused is for how long the port asked that asked longest, such as ">= 10ms".
+	Paused string `yaml:"paused,omitempty" json:"paused,omitempty"`
+	// Order are ports that asked for their first pause in this order.
+	Order []string `yaml:"order,omitempty" json:"order,omitempty"`
+}
+
+// ReorderingCheck judges the packets that arrived after one of their flow that
+// had left later (RFC 4737, section 4.2). What one engine of rd sends to another is
+// one flow, whatever paths it takes.
+type ReorderingCheck struct {
+	// From are the nodes that the flows come from. Default "*".
+	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	// To are the nodes that the flows go to. Default "*".
+	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	// Share is of all packets that arrived, such as "<= 1%" or "== 0%".
+	Share string `yaml:"share" json:"share"`
+}
+
+// OutageCheck judges the longest time in which a flow of datagrams sent and nothing of
+// it arrived: what routers take to find another path.
+type OutageCheck struct {
+	// From are the nodes that the flows come from. Default "*".
+	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	// To are the nodes that the flows go to. Default "*".
+	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	// Longest is of all flows, such as "<= 1s".
+	Longest string `yaml:"longest" json:"longest"`
+}
+
+// QueueDepthCheck judges the bytes that waited in queues whenever a packet was
+// sent, marked or dropped.
+type QueueDepthCheck struct {
+	// At are ports as taps name them. Default "*".
+	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	// Priority is the only queue that counts. Default: all.
+	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7"`
+	// Max is the longest, such as "<= 100KB".
+	Max string `yaml:"max,omitempty" json:"max,omitempty"`
+	// P99 is what 99 of 100 packets found at most.
+	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
+	// Workload is whose packets are looked at. Default: all.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+}
+
+// Bound is a comparison with a number: of packets, a share, bytes, or
+// nanoseconds.
+type Bound struct {
+	Op    string // >=, >, <=, < or ==
+	Limit float64
+	text  string
+}
+
+// BoundKind is what a bound counts.
+type BoundKind struct{ name, example string }
+
+// Kinds of bounds.
+var (
+	CountBound    = BoundKind{"count", ">= 1"}
+	ShareBound    = BoundKind{"share", ">= 10%"}
+	BesideBound   = BoundKind{"part", ">= 90%"} // may be above 100%
+	BytesBound    = BoundKind{"size", "<= 100KB"}
+	DurationBound = BoundKind{"duration", ">= 10ms"}
+	NumberBound   = BoundKind{"number", "<= 0.5"}
+)
+
+var boundForm = regexp.MustCompile(`^(>=|>|<=|<|==)\s*([0-9][0-9a-zA-Z.%/]*)$`)
+
+// ParseBound parses such a comparison.
+func ParseBound(text string, kind BoundKind) (Bound, error) {
+	wrong := fmt.Errorf("%s %q: want >=, >, <=, < or == and a %s, as in %q", kind.name, clipped(text), kind.name, kind.example)
+	parts := boundForm.FindStringSubmatch(text)
+	if parts == nil {
+		return Bound{}, wrong
+	}
+	b := Bound{Op: parts[1], text: text}
+	var err error
+	switch kind {
+	case CountBound:
+		var n uint64
+		n, err = strconv.ParseUint(parts[2], 10, 53)
+		b.Limit = float64(n)
+	case ShareBound:
+		var r units.Ratio
+		r, err = units.ParseRatio(parts[2])
+		b.Limit = r.Float()
+	case BesideBound:
+		var percent uint64
+		percent, err = strconv.ParseUint(strings.TrimSuffix(parts[2], "%"), 10, 32)
+		if !strings.HasSuffix(parts[2], "%") {
+			return Bound{}, wrong
+		}
+		b.Limit = float64(percent) / 100
+	case BytesBound:
+		var n units.Bytes
+		n, err = units.ParseBytes(parts[2])
+		b.Limit = float64(n)
+	case NumberBound:
+		var f units.Factor
+		f, err = units.ParseFactor(parts[2])
+		b.Limit = f.Float()
+	default:
+		var d units.Duration
+		d, err = units.ParseDuration(parts[2])
+		b.Limit = float64(d)
+	}
+	if err != nil || math.IsNaN(b.Limit) {
+		return Bound{}, wrong
+	}
+	return b, nil
+}
+
+// Holds reports whether a number satisfies the bound.
+func (b Bound) Holds(v float64) bool {
+	switch b.Op {
+	case ">=":
+		return v >= b.Limit
+	case ">":
+		return v > b.Limit
+	case "<=":
+		return v <= b.Limit
+	case "<":
+		return v < b.Limit
+	}
+	return v == b.Limit
+}
+
+// Upper reports whether more can only do harm, so that what was not seen cannot
+// break it the other way.
+func (b Bound) Upper() bool { return b.Op == "<=" || b.Op == "<" || b.Op == "==" && b.Limit == 0 }
+
+// String is the bound as it was written.
+func (b Bound) String() string { return b.text }
+
+// bound checks a comparison where there is one.
+func (c *checker) bound(path, text string, kind BoundKind) {
+	if text == "" {
+		return
+	}
+	if _, err := ParseBound(text, kind); err != nil {
+		c.report(path, fmt.Sprintf("%s %q is no comparison", path, clipped(text)), fmt.Sprintf("want >=, >, <=, < or == and a %s, as in %q", kind.name, kind.example))
+	}
+}
+
+// fabricChecks checks the forms of what judges a fabric.
+func (c *checker) fabricChecks(at string, p *PacketsCheck) {
+	nodes := func(at, from, to string) {
+		c.selected(at+".from", from)
+		c.selected(at+".to", to)
+	}
+	needs := func(at, example string, given ...string) {
+		for _, text := range given {
+			if text != "" {
+				return
+			}
+		}
+		if !c.broken(at) && !c.known(at) {
+			c.report(at, at+" checks nothing", "add "+example)
+		}
+	}
+	if k := p.Marks; k != nil {
+		c.selected(at+".marks.at", k.At)
+		nodes(at+".marks", k.From, k.To)
+		c.bound(at+".marks.share", k.Share, ShareBound)
+		c.bound(at+".marks.count", k.Count, CountBound)
+		needs(at+".marks", `share: ">= 10%"`, k.Share, k.Count)
+	}
+	if k := p.Drops; k != nil {
+		c.selected(at+".drops.at", k.At)
+		nodes(at+".drops", k.From, k.To)
+		c.bound(at+".drops.count", k.Count, CountBound)
+	}
+	if k := p.Lossless; k != nil {
+		nodes(at+".lossless", k.From, k.To)
+	}
+	if k := p.Trims; k != nil {
+		c.selected(at+".trims.at", k.At)
+		c.workloadChosen(at+".trims.workload", k.Workload)
+		c.bound(at+".trims.count", k.Count, CountBound)
+	}
+	if k := p.Pauses; k != nil {
+		c.selected(at+".pauses.at", k.At)
+		c.bound(at+".pauses.count", k.Count, CountBound)
+		c.bound(at+".pauses.paused", k.Paused, DurationBound)
+		for i, port := range k.Order {
+			c.selected(fmt.Sprintf("%s.pauses.order[%d]", at, i), port)
+		}
+		if len(k.Order) == 0 {
+			needs(at+".pauses", `count: ">= 1"`, k.Count, k.Paused)
+		}
+	}
+	if k := p.Reordering; k != nil {
+		nodes(at+".reordering", k.From, k.To)
+		c.bound(at+".reordering.share", k.Share, ShareBound)
+	}
+	if k := p.Outage; k != nil {
+		nodes(at+".outage", k.From, k.To)
+		c.bound(at+".outage.longest", k.Longest, DurationBound)
+	}
+	if k := p.QueueDepth; k != nil {
+		c.selected(at+".queue-depth.at", k.At)
+		c.workloadChosen(at+".queue-depth.workload", k.Workload)
+		c.bound(at+".queue-depth.max", k.Max, BytesBound)
+		c.bound(at+".queue-depth.p99", k.P99, BytesBound)
+		needs(at+".queue-depth", `max: "<= 100KB"`, k.Max, k.P99)
+	}
+	if s := p.PathSpread; s != nil && s.Polarised && s.MinShare.Num != 0 {
+		c.report(at+".path-spread.min-share", "a least share of what is to be polarised", "remove one of them")
+	}
+}
+
+// selected checks a name or glob of a node, a switch or a port of one.
+func (c *checker) selected(path, pattern string) {
+	if pattern == "" {
+		return
+	}
+	node, port, hasPort := strings.Cut(pattern, ":")
+	c.pattern(c.report, path, node, "node", nodeName, nodeNameForm)
+	if hasPort {
+		c.pattern(c.report, path, port, "port", portName, portNameForm)
+	}
+}

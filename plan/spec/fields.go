@@ -1,0 +1,145 @@
+package spec
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"railbed/internal/units"
+)
+
+// field is a struct field that files can set.
+type field struct {
+	key   string
+	index []int
+	// required fields have no omitempty in their yaml tag.
+	required bool
+	// anyScalar is the tag scalar:"any": a text that reads like a number need
+	// not be quoted.
+	anyScalar bool
+	// enum, min and max are of the jsonschema tag, which the decoder and the
+	// published schema share.
+	enum     []string
+	min, max *int
+	// why says of a bound that surprises what it comes from, and what to do
+	// instead.
+	why string
+}
+
+// fieldsKnown are the answers of fieldsOf: files can have a hundred thousand values of a type.
+var fieldsKnown sync.Map
+
+// fieldsOf lists a struct's fields in order, those of inlined structs included.
+func fieldsOf(t reflect.Type) []field {
+	if known, found := fieldsKnown.Load(t); found {
+		return known.([]field)
+	}
+	fields := readFields(t)
+	fieldsKnown.Store(t, fields)
+	return fields
+}
+
+func readFields(t reflect.Type) []field {
+	var fields []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case key == "-":
+		case strings.Contains(options, "inline"):
+			for _, inner := range fieldsOf(f.Type) {
+				inner.index = append([]int{i}, inner.index...)
+				fields = append(fields, inner)
+			}
+		default:
+			made := field{key: key, index: f.Index, required: !strings.Contains(options, "omitempty"), anyScalar: f.Tag.Get("scalar") == "any", why: f.Tag.Get("why")}
+			made.constrain(f.Tag.Get("jsonschema"))
+			fields = append(fields, made)
+		}
+	}
+	return fields
+}
+
+func (f *field) constrain(tag string) {
+	for option := range strings.SplitSeq(tag, ",") {
+		name, value, _ := strings.Cut(option, "=")
+		switch name {
+		case "enum":
+			f.enum = append(f.enum, value)
+		case "minimum":
+			f.min = number(value)
+		case "maximum":
+			f.max = number(value)
+		}
+	}
+}
+
+// number parses a bound of a struct tag; a wrong one is a mistake in the source.
+func number(text string) *int {
+	value, err := strconv.Atoi(text)
+	if err != nil {
+		panic("spec: bound " + text + " in a struct tag is not a number")
+	}
+	return &value
+}
+
+func keysOf(fields []field) []string {
+	keys := make([]string, len(fields))
+	for i, f := range fields {
+		keys[i] = f.key
+	}
+	return keys
+}
+
+func keyList(fields []field) string { return "keys such as " + strings.Join(keysOf(fields), ", ") }
+
+// joined is the path of a field, keyed that of an entry with a free key.
+func joined(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func keyed(path, key string) string { return path + "[" + strconv.Quote(key) + "]" }
+
+// isOrdered recognises the instances of Ordered.
+func isOrdered(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && t.PkgPath() == reflect.TypeFor[Testbed]().PkgPath() && strings.HasPrefix(t.Name(), "Ordered[")
+}
+
+// exampleOf is what a unit's field accepts, in words.
+func exampleOf(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[units.Rate]():
+		return "a rate such as 1gbit"
+	case reflect.TypeFor[units.Bytes]():
+		return "a size such as 40KB"
+	case reflect.TypeFor[units.Duration]():
+		return "a duration such as 10us"
+	case reflect.TypeFor[units.Ratio]():
+		return "a share such as 0.1%"
+	case reflect.TypeFor[units.Factor]():
+		return "a number such as 0.5"
+	}
+	return "text"
+}
+
+// isUnit recognises quantities that are structs in Go and one value in a file.
+func isUnit(t reflect.Type) bool {
+	return t == reflect.TypeFor[units.Ratio]() || t == reflect.TypeFor[units.Factor]()
+}
+
+// isSwitch recognises settings that are a mapping, or true for all defaults, or
+// false for none of it: those with a field Off.
+func isSwitch(t reflect.Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	_, found := t.FieldByName("Off")
+	return found
+}
+
+// isOff reports whether such settings are switched off.
+func isOff(v reflect.Value) bool { return isSwitch(v.Type()) && v.FieldByName("Off").Bool() }

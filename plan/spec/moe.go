@@ -1,0 +1,76 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+
+	"railbed/internal/units"
+	"railbed/plan/moe"
+)
+
+// KindMoE is the exchange of a mixture of experts: no collective, but two all-to-alls of
+// unequal parts.
+const KindMoE = "moe"
+
+// MoE is a mixture of experts that are spread over ranks, as many on each. In an iteration
+// each rank sends its tokens to the experts that a gate chose for them (dispatch), and these
+// send what they made of them back, where it is added up, weighted (combine). As in DeepEP's
+// low-latency kernels a token goes to each of its experts by itself, as FP8 (E4M3) with a
+// float32 scale for each 128 values and 16 bytes that say which it is, and comes back as
+// bfloat16. Rates that are computed (rd with control: offline) are by what the gate chose, those of
+// what comes back by that.
+type MoE struct {
+	// Experts are how many there are, a multiple of the ranks.
+	Experts int `yaml:"experts" json:"experts" jsonschema:"minimum=1,maximum=1024"`
+	// Tokens are those of each rank. Default 128.
+	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=16384"`
+	// Hidden is how many values a token has, a multiple of 128. Default 7168.
+	Hidden int `yaml:"hidden,omitempty" json:"hidden,omitempty" jsonschema:"minimum=128,maximum=32768"`
+	// TopK is how many experts a token goes to. Default 8, or all.
+	TopK int `yaml:"top-k,omitempty" json:"top-k,omitempty" jsonschema:"minimum=1,maximum=64"`
+	// Skew makes some experts popular: the gate chooses the k-th most popular one in
+	// proportion to 1/k^skew (Zipf), and who is how popular follows from the seed. Default:
+	// all alike.
+	Skew units.Factor `yaml:"skew,omitempty" json:"skew,omitzero"`
+}
+
+// Config is what it is on so many ranks.
+func (m *MoE) Config(ranks int, seed uint64) moe.Config {
+	return moe.Config{Ranks: ranks, Experts: m.Experts, Tokens: m.Tokens, Hidden: m.Hidden, TopK: m.TopK, Skew: m.Skew.Float(), Seed: seed}
+}
+
+func (m *MoE) setDefaults() {
+	m.Tokens = cmp.Or(m.Tokens, 128)
+	m.Hidden = cmp.Or(m.Hidden, 7168)
+	m.TopK = cmp.Or(m.TopK, min(8, m.Experts))
+}
+
+// moe checks what its types do not say.
+func (c *checker) moe(at string, w *Workload) {
+	for key, why := range map[string]string{"type": "a type", "op": "an op", "file": "a file"} {
+		if place := joined(parent(at), key); w.Kind == KindMoE && c.t.Source.Has(place) {
+			c.reportKey(place, why+" of "+KindMoE+", whose tokens are FP8 and bfloat16", "remove it")
+		}
+	}
+	switch {
+	case w.MoE == nil && w.Kind == KindMoE:
+		c.report(joined(parent(at), "kind"), "kind: "+KindMoE+" without a mixture", "add moe: {experts: 16}")
+		return
+	case w.MoE == nil:
+		return
+	case w.Kind != KindMoE:
+		c.reportKey(at, "moe is a mixture of experts, and the kind is "+clipped(w.Kind), "want kind: "+KindMoE+", or remove it")
+		return
+	}
+	m := *w.MoE
+	m.setDefaults()
+	if m.Hidden%moe.Block != 0 {
+		c.report(at+".hidden", fmt.Sprintf("%d values of a token", m.Hidden), fmt.Sprintf("want a multiple of %d", moe.Block))
+	}
+	if m.TopK > m.Experts && m.Experts > 0 {
+		c.report(at+".top-k", fmt.Sprintf("%d experts for each token, of %d", m.TopK, m.Experts), fmt.Sprintf("want at most %d", m.Experts))
+	}
+	if m.Skew.Float() > 4 {
+		c.report(at+".skew", "a skew of "+m.Skew.String(), "want at most 4")
+	}
+}

@@ -1,0 +1,65 @@
+package spec
+
+import (
+	"cmp"
+
+	"railbed/internal/units"
+)
+
+// Routing has daemons find the routes between routers, as in a real fabric: they
+// find them again when a link fails. Each router speaks BGP to its neighbours (RFC
+// 7938), with a private number of its own, over all paths of equal length; the plan's
+// routes are those that the daemons must have found before anything begins.
+type Routing struct {
+	// Daemon is whose: frr, FRRouting's zebra and bgpd.
+	Daemon string `yaml:"daemon" json:"daemon" jsonschema:"enum=frr"`
+	// Keepalive is BGP's, in whole seconds. Default 1s.
+	Keepalive units.Duration `yaml:"keepalive,omitempty" json:"keepalive,omitempty"`
+	// Hold is how long a neighbour may be silent before its routes go, in whole
+	// seconds. A link without a carrier is noticed at once. Default 3s.
+	Hold units.Duration `yaml:"hold,omitempty" json:"hold,omitempty"`
+	// BFD has neighbours send to each other this often besides (RFC 5880), in whole
+	// milliseconds; three that are missing end the session. It finds links that lose
+	// what they carry and have a carrier. Default none.
+	BFD units.Duration `yaml:"bfd,omitempty" json:"bfd,omitempty"`
+}
+
+// FRR is the daemon of Routing.
+const FRR = "frr"
+
+const (
+	defaultKeepalive = units.Duration(1e9)
+	defaultHold      = units.Duration(3e9)
+	// Bounds of FRRouting.
+	maxHold = units.Duration(65535e9)
+	minBFD  = units.Duration(50e6)
+	maxBFD  = units.Duration(60e9)
+)
+
+func (r *Routing) setDefaults() {
+	r.Keepalive = cmp.Or(r.Keepalive, defaultKeepalive)
+	r.Hold = cmp.Or(r.Hold, defaultHold)
+}
+
+func (c *checker) routing(at string, r *Routing) {
+	const second, millisecond = units.Duration(1e9), units.Duration(1e6)
+	for _, timer := range []struct {
+		key   string
+		value units.Duration
+	}{{"keepalive", r.Keepalive}, {"hold", r.Hold}} {
+		c.positive(at+"."+timer.key, uint64(timer.value), "a "+timer.key+" of no time", "want whole seconds, such as 3s")
+		if timer.value%second != 0 {
+			c.report(at+"."+timer.key, at+"."+timer.key+" is "+timer.value.String(), "want whole seconds, such as 3s")
+		}
+	}
+	hold, keepalive := cmp.Or(r.Hold, defaultHold), cmp.Or(r.Keepalive, defaultKeepalive)
+	if hold < defaultHold || hold > maxHold {
+		c.report(at+".hold", at+".hold is "+hold.String(), "want 3s at least, and 65535s at most")
+	} else if keepalive*3 > hold {
+		c.report(at+".keepalive", "keepalive is "+keepalive.String()+" and hold "+hold.String(), "want a keepalive of a third of hold at most")
+	}
+	c.positive(at+".bfd", uint64(r.BFD), "a bfd of no time", "want 50ms or more, or remove it")
+	if b := r.BFD; b != 0 && (b < minBFD || b > maxBFD || b%millisecond != 0) {
+		c.report(at+".bfd", at+".bfd is "+b.String(), "want whole milliseconds from 50ms to 1m0s")
+	}
+}

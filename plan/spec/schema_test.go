@@ -1,0 +1,364 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/invopop/jsonschema"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/units"
+)
+
+var update = flag.Bool("update", false, "write railbed.schema.json anew")
+
+// Forms of the units as the schema knows them; TestUnitPatterns holds them
+// against the parsers.
+var unitForms = map[reflect.Type]jsonschema.Schema{
+	reflect.TypeFor[units.Rate]():     {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)? ?(k|[mM]|[gG]|[tT])?bit(/s)?$`, Description: "A bit rate such as 1gbit."},
+	reflect.TypeFor[units.Bytes]():    {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`, Description: "A size such as 40KB or 16MiB."},
+	reflect.TypeFor[units.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`, Description: "A duration such as 10us."},
+	reflect.TypeFor[units.Ratio](): {Description: "A share such as 0.1% or 1/1000; of bare numbers 0 alone.", AnyOf: []*jsonschema.Schema{
+		{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?)|0+(\.0+)?)$`},
+		{Type: "number", Minimum: "0", Maximum: "0"},
+	}},
+	reflect.TypeFor[units.Factor](): {Description: "A number above 0 such as 0.5, 8 or 1/3.", AnyOf: []*jsonschema.Schema{
+		{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(/[0-9]+(\.[0-9]+)?)?$`},
+		{Type: "number", ExclusiveMinimum: "0"},
+	}},
+}
+
+// newReflector maps what JSON Schema's reflection does not know.
+func newReflector(t *testing.T) *jsonschema.Reflector {
+	r := &jsonschema.Reflector{FieldNameTag: "yaml"}
+	if err := r.AddGoComments("railbed/plan/spec", "."); err != nil {
+		t.Fatal(err)
+	}
+	r.Mapper = func(typ reflect.Type) *jsonschema.Schema {
+		if form, known := unitForms[typ]; known {
+			return &form
+		}
+		if !isOrdered(typ) {
+			return nil
+		}
+		value, _ := typ.Elem().FieldByName("Value")
+		values := &jsonschema.Schema{Type: "integer", Minimum: "0"}
+		if value.Type.Kind() == reflect.Struct {
+			values = &jsonschema.Schema{Ref: "#/$defs/" + value.Type.Name()}
+		}
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: values}
+	}
+	return r
+}
+
+// property finds a property such as Workload.name in the schema.
+func property(t *testing.T, s *jsonschema.Schema, path string) *jsonschema.Schema {
+	t.Helper()
+	typ, key, _ := strings.Cut(path, ".")
+	definition := s.Definitions[typ]
+	if definition == nil {
+		t.Fatalf("schema has no definition of %s", typ)
+	}
+	found, ok := definition.Properties.Get(key)
+	if !ok {
+		t.Fatalf("schema has no property %s", path)
+	}
+	return found
+}
+
+// makeSchema builds the schema from the types, and adds what struct tags cannot
+// say: forms of names, lists that cannot be empty, and exclusive choices.
+func makeSchema(t *testing.T) []byte {
+	r := newReflector(t)
+	s := r.Reflect(&Testbed{})
+	for _, used := range []any{&Node{}, &Switch{}, &Link{}} {
+		maps.Copy(s.Definitions, r.Reflect(used).Definitions)
+	}
+	s.ID, s.Title = "", "Railbed testbed"
+	for path, form := range map[string]string{
+		"Testbed.name": testbedName.String(), "Workload.name": nodeName.String(), "Exec.name": nodeName.String(),
+		"Capture.file": captureName.String(), "WorkloadCheck.busbw": comparisonForm.String(), "Traffic.name": nodeName.String(), "Training.name": nodeName.String(),
+		"MarksCheck.share": boundForm.String(), "MarksCheck.count": boundForm.String(), "DropsCheck.count": boundForm.String(),
+		"TrimsCheck.count": boundForm.String(), "PausesCheck.count": boundForm.String(), "PausesCheck.paused": boundForm.String(),
+		"ReorderingCheck.share": boundForm.String(), "QueueDepthCheck.max": boundForm.String(), "QueueDepthCheck.p99": boundForm.String(),
+	} {
+		property(t, s, path).Pattern = form
+	}
+	one := uint64(1)
+	for _, path := range []string{"Capture.at", "Traffic.from", "Exec.nodes", "Exec.command"} {
+		property(t, s, path).MinItems = &one
+	}
+	scalar := []*jsonschema.Schema{{Type: "string"}, {Type: "number"}, {Type: "boolean"}}
+	property(t, s, "Exec.command").Items = &jsonschema.Schema{AnyOf: scalar}
+	property(t, s, "Stack.command").Items = &jsonschema.Schema{AnyOf: scalar}
+	property(t, s, "Node.env").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
+	property(t, s, "Node.sysctls").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
+	for _, path := range []string{"Switch.ecn", "Switch.trim", "Switch.pfc", "Switch.gfc", "Switch.aggregation", "Direction.gilbert-elliott", "Direction.flap",
+		"Link.gilbert-elliott", "Link.flap"} {
+		p := property(t, s, path)
+		p.Ref, p.AnyOf = "", []*jsonschema.Schema{{Ref: p.Ref}, {Type: "boolean"}}
+	}
+	for _, path := range []string{"Scheduler.strict", "ECN.priorities", "Trim.priorities", "PFC.priorities", "GFC.priorities", "PauseFrames.priorities"} {
+		p := property(t, s, path)
+		p.UniqueItems, p.Items = true, &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: "7"}
+	}
+	for path, keys := range map[string]string{"Switch.priorities": `^([0-9]|[1-5][0-9]|6[0-3])$`, "Scheduler.weights": `^[0-7]$`} {
+		property(t, s, path).PropertyNames = &jsonschema.Schema{Pattern: keys}
+	}
+	property(t, s, "Switch.priorities").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: "7"}
+	property(t, s, "Scheduler.weights").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "1000"}
+	for path, numbers := range map[string][]any{"Workload.ip": {"4", "6", 4, 6}, "Training.ip": {"4", "6", 4, 6}, "Messages.ip": {"4", "6", 4, 6}, "SGD.bits": {"2", "4", "8", 2, 4, 8}} {
+		p := property(t, s, path)
+		p.Type, p.Enum = "", numbers
+	}
+	for typ, choices := range map[string][]string{
+		"Step":         {"capture", "workload", "training", "messages", "traffic", "stack", "exec", "link", "wait", "sleep"},
+		"Check":        {"workload", "packets", "fidelity"},
+		"PacketsCheck": packetChecks,
+		"Traffic":      {"to", "shift", "pause"},
+		"Workload":     {"size", "sizes"},
+		"Training":     {"model", "trace"},
+		"Messages":     {"open", "closed", "cache", "blocks"},
+		"OpenMessages": {"sizes", "file"}, "ClosedMessages": {"sizes", "file"}, "CacheMessages": {"per-second", "trace"},
+	} {
+		for _, choice := range choices {
+			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf, &jsonschema.Schema{Required: []string{choice}})
+		}
+	}
+	workload, sizeless := s.Definitions["Workload"], jsonschema.NewProperties()
+	sizeless.Set("kind", &jsonschema.Schema{Enum: []any{KindSGD, KindMoE, Barrier}})
+	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: sizeless}, &jsonschema.Schema{OneOf: workload.OneOf}, nil
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(text, '\n')
+}
+
+func TestSchemaFileIsMadeFromTheTypes(t *testing.T) {
+	made := makeSchema(t)
+	if *update {
+		if err := os.WriteFile("railbed.schema.json", made, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(made, Schema()) {
+		t.Error("railbed.schema.json differs from the types; run go generate ./plan/spec")
+	}
+}
+
+// compiled is the schema in a validator that is not ours.
+func compiled(t testing.TB) *validator.Schema {
+	t.Helper()
+	document, err := validator.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := validator.NewCompiler()
+	if err := c.AddResource("railbed.schema.json", document); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("railbed.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// asJSON reads YAML as an editor's language server does.
+func asJSON(t testing.TB, text []byte) any {
+	t.Helper()
+	var value any
+	if err := yaml.Load(text, &value); err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(textKeys(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := validator.UnmarshalJSON(bytes.NewReader(encoded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decoded
+}
+
+// textKeys makes text of keys such as 46, as JSON knows no others.
+func textKeys(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = textKeys(v[key])
+		}
+	case map[any]any:
+		made := map[string]any{}
+		for key := range v {
+			made[fmt.Sprint(key)] = textKeys(v[key])
+		}
+		return made
+	case []any:
+		for i := range v {
+			v[i] = textKeys(v[i])
+		}
+	}
+	return value
+}
+
+func TestExamplesPassDecoderAndSchema(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	scenarios, err := filepath.Glob("../../scenarios/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../../scenarios/*/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scenarios = append(scenarios, more...)
+	s := compiled(t)
+	for _, file := range append(files, scenarios...) {
+		if _, err := Load(file); err != nil {
+			t.Errorf("decoder: %v", err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(asJSON(t, text)); err != nil {
+			t.Errorf("schema: %s: %v", file, err)
+		}
+		checkSchemaComment(t, file, string(text))
+	}
+}
+
+// checkSchemaComment holds that an editor finds the schema from the file.
+func checkSchemaComment(t *testing.T, file, text string) {
+	t.Helper()
+	first, _, _ := strings.Cut(text, "\n")
+	relative, found := strings.CutPrefix(first, "# yaml-language-server: $schema=")
+	if !found {
+		t.Errorf("%s: the first line names no schema", file)
+		return
+	}
+	named, err := os.ReadFile(filepath.Join(filepath.Dir(file), relative))
+	if err != nil || !bytes.Equal(named, Schema()) {
+		t.Errorf("%s: the schema %s: %v", file, relative, err)
+	}
+}
+
+// The schema has to refuse by itself what an editor should underline.
+func TestSchemaRefuses(t *testing.T) {
+	const good = "name: a\nfabric: {topology: single-switch, params: {hosts: 2}}\n"
+	s := compiled(t)
+	if err := s.Validate(asJSON(t, []byte(good))); err != nil {
+		t.Fatalf("the good file: %v", err)
+	}
+	for name, text := range map[string]string{
+		"unknown key":          good + "sed: 1\n",
+		"unknown key deep":     good + "nodes: {h0: {rank: 1}}\n",
+		"unknown key in list":  good + "steps: [{sleep: 1s, slep: 1s}]\n",
+		"unknown key in link":  good + "steps: [{link: {where: a--b, set: {los: 1%}}}]\n",
+		"missing key":          "name: a\n",
+		"missing deep key":     good + "steps: [{workload: {name: a, kind: all-reduce}}]\n",
+		"name":                 "name: A B\nfabric: {topology: explicit}\n",
+		"topology":             "name: a\nfabric: {topology: ring}\n",
+		"rate":                 good + "nodes: {}\nsteps: [{link: {where: a--b, set: {rate: 1gbps}}}]\n",
+		"bare number as size":  good + "nodes: {h0: {memory: 4096}}\n",
+		"bare number as share": good + "steps: [{link: {where: a--b, set: {loss: 1}}}]\n",
+		"share above one":      good + "steps: [{link: {where: a--b, set: {loss: 2}}}]\n",
+		"mtu":                  "name: a\nfabric: {topology: explicit, links: {default: {mtu: 100}}}\n",
+		"number as text":       good + "seed: \"7\"\n",
+		"dilation":             good + "dilation: 1001\n",
+		"no step":              good + "steps: [{}]\n",
+		"two in one step":      good + "steps: [{sleep: 1s, exec: {nodes: [h0], command: [ls]}}]\n",
+		"two in one check":     good + "checks: [{fidelity: faithful, workload: {name: a}}]\n",
+		"no packets check":     good + "checks: [{packets: {}}]\n",
+		"fidelity":             good + "checks: [{fidelity: best}]\n",
+		"capture path":         good + "steps: [{capture: {at: [all], file: ../a.pcapng}}]\n",
+		"empty command":        good + "steps: [{exec: {nodes: [h0], command: []}}]\n",
+		"busbw":                good + "checks: [{workload: {name: a, busbw: 3}}]\n",
+		"trim as text":         "name: a\nfabric: {topology: explicit, switch: {trim: yes please}}\n",
+		"priority 8":           "name: a\nfabric: {topology: explicit, switch: {pfc: {priorities: [8]}}}\n",
+		"DSCP 64":              "name: a\nfabric: {topology: explicit, switch: {priorities: {64: 1}}}\n",
+		"alpha 0":              "name: a\nfabric: {topology: explicit, switch: {alpha: 0}}\n",
+		"half a burst":         good + "steps: [{link: {where: a--b, set: {gilbert-elliott: {enter: 1%}}}}]\n",
+		"list instead of text": "name: [a]\nfabric: {topology: explicit}\n",
+	} {
+		if err := s.Validate(asJSON(t, []byte(text))); err == nil {
+			t.Errorf("%s: the schema accepts\n%s", name, text)
+		}
+		if _, err := Decode("f", []byte(text)); err == nil {
+			t.Errorf("%s: the decoder accepts\n%s", name, text)
+		}
+	}
+}
+
+// Every property is described, because descriptions are what editors show.
+func TestSchemaDescribesEveryProperty(t *testing.T) {
+	var document map[string]any
+	if err := json.Unmarshal(Schema(), &document); err != nil {
+		t.Fatal(err)
+	}
+	for typ, definition := range document["$defs"].(map[string]any) {
+		fields := definition.(map[string]any)
+		if fields["additionalProperties"] != false {
+			t.Errorf("%s accepts unknown keys", typ)
+		}
+		for key, p := range fields["properties"].(map[string]any) {
+			if p.(map[string]any)["description"] == nil {
+				t.Errorf("%s.%s has no description", typ, key)
+			}
+		}
+	}
+}
+
+func TestUnitPatternsAgreeWithParsers(t *testing.T) {
+	texts := map[reflect.Type][]string{
+		reflect.TypeFor[units.Rate]():     {"1gbit", "2.5gbit", "0bit", "1.5bit", "1", "1Gbit", "200 Mbit/s", "1Kbit", "1  gbit", "1gbit/", "1 /s", "1GBIT", "1gbit ", "1e3bit", "-1bit", ".5gbit", "1.gbit", "gbit", "8bit", "3tbit"},
+		reflect.TypeFor[units.Bytes]():    {"40KB", "16MiB", "0B", "1500", "1kB", "1.5KB", "1GiB", "B", "1TB"},
+		reflect.TypeFor[units.Duration](): {"10us", "10µs", "1.5s", "1m30s", "0s", "0", "-1s", "10", "1d", "s", "2h"},
+		reflect.TypeFor[units.Ratio]():    {"0.1%", "0.001", "1", "0", "0.0", "1/1000", "0%", "100%", "%", "1/", "-1%", "x"},
+		reflect.TypeFor[units.Factor]():   {"1", "0.5", "8", "1/3", "x", "-1", "1/", "1%", ".5", "1e3"},
+	}
+	for typ, list := range texts {
+		schema := map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema"}
+		form := unitForms[typ]
+		encoded, err := json.Marshal(&form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(encoded, &schema); err != nil {
+			t.Fatal(err)
+		}
+		c := validator.NewCompiler()
+		if err := c.AddResource("unit.json", schema); err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.Compile("unit.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range list {
+			into := reflect.New(typ).Interface().(interface{ UnmarshalText([]byte) error })
+			parses := into.UnmarshalText([]byte(text)) == nil
+			matches := s.Validate(text) == nil
+			// A pattern cannot know that 1.5bit is no whole number of bits.
+			if parses != matches && text != "1.5bit" {
+				t.Errorf("%s %q: the parser says %v, the schema %v", typ, text, parses, matches)
+			}
+		}
+	}
+}

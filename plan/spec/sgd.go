@@ -1,0 +1,141 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+
+	"railbed/internal/units"
+	"railbed/plan/sgd"
+)
+
+// KindSGD is a training of a small network by its gradients: no collective, but what uses
+// one.
+const KindSGD = "sgd"
+
+// SGD is data-parallel stochastic gradient descent: each rank has a replica of a small
+// network of its own images to learn from, and in each iteration of the workload ranks
+// exchange gradients. All replicas must have the same bits after each.
+type SGD struct {
+	// Hidden are the widths of the network's layers between its 77 inputs and its 10
+	// outputs. Default [64].
+	Hidden []int `yaml:"hidden,omitempty" json:"hidden,omitempty"`
+	// Batch is the images that a rank looks at in an iteration. Default 16.
+	Batch int `yaml:"batch,omitempty" json:"batch,omitempty" jsonschema:"minimum=1,maximum=4096"`
+	// Rate is that of the descent. Default 0.1.
+	Rate units.Factor `yaml:"rate,omitempty" json:"rate,omitzero"`
+	// Momentum is the part of a step that the next one goes on with. Default none.
+	Momentum units.Ratio `yaml:"momentum,omitempty" json:"momentum,omitzero"`
+	// Exchange is what ranks exchange: whole gradients (default), in an all-reduce;
+	// encrypted ones, in an all-reduce of what only ranks can decrypt; or top-k, their
+	// largest elements, or quantised, elements of a few bits, both in an all-gather, and
+	// what is left out is added to the next gradient.
+	Exchange string `yaml:"exchange,omitempty" json:"exchange,omitempty" jsonschema:"enum=whole,enum=encrypted,enum=top-k,enum=quantised"`
+	// Keep is the share of elements of top-k. Default 1%.
+	Keep units.Ratio `yaml:"keep,omitempty" json:"keep,omitzero"`
+	// Bits are those of an element of quantised: 2, 4 or 8 (default).
+	Bits string `yaml:"bits,omitempty" json:"bits,omitempty" scalar:"any" jsonschema:"enum=2,enum=4,enum=8"`
+}
+
+// Exchanges of SGD.
+const (
+	ExchangeWhole     = "whole"
+	ExchangeEncrypted = "encrypted"
+	ExchangeTopK      = "top-k"
+	ExchangeQuantised = "quantised"
+)
+
+// Exchanges are all of them.
+var Exchanges = []string{ExchangeWhole, ExchangeEncrypted, ExchangeTopK, ExchangeQuantised}
+
+const (
+	defaultSGDIterations = 100
+	mostLayers           = 8
+	mostWidth            = 4096
+)
+
+// Config is what its replicas have in common.
+func (s *SGD) Config(seed uint64) sgd.Config {
+	return sgd.Config{Hidden: s.Hidden, Batch: s.Batch, Rate: float32(s.Rate.Float()), Momentum: float32(s.Momentum.Float()), Seed: seed}
+}
+
+// Codec is what makes messages of gradients; nil where these are exchanged as they are,
+// or encrypted.
+func (s *SGD) Codec() sgd.Codec {
+	switch n := s.Config(0).Parameters(); s.Exchange {
+	case ExchangeTopK:
+		return sgd.NewTopK(n, s.Keep.Float())
+	case ExchangeQuantised:
+		return sgd.NewQuantised(n, int(s.Bits[0]-'0'))
+	}
+	return nil
+}
+
+// Collective is the collective of an exchange among so many ranks, and the size of its
+// buffer.
+func (s *SGD) Collective(ranks int) (kind string, size units.Bytes) {
+	if codec := s.Codec(); codec != nil {
+		return s.kind(), units.Bytes(ranks * codec.Len())
+	}
+	return s.kind(), units.Bytes(4 * s.Config(0).Parameters())
+}
+
+func (s *SGD) kind() string {
+	if s != nil && (s.Exchange == ExchangeTopK || s.Exchange == ExchangeQuantised) {
+		return AllGather
+	}
+	return AllReduce
+}
+
+func (s *SGD) setDefaults() {
+	if s.Hidden == nil {
+		s.Hidden = []int{64}
+	}
+	s.Batch = cmp.Or(s.Batch, 16)
+	s.Rate = cmp.Or(s.Rate, units.Factor{Num: 1, Den: 10})
+	s.Exchange = cmp.Or(s.Exchange, ExchangeWhole)
+	if s.Exchange == ExchangeTopK {
+		s.Keep = cmp.Or(s.Keep, units.Ratio{Num: 1, Den: 100})
+	}
+	if s.Exchange == ExchangeQuantised {
+		s.Bits = cmp.Or(s.Bits, "8")
+	}
+}
+
+// sgd checks what its types do not say.
+func (c *checker) sgd(at string, w *Workload) {
+	for key, why := range map[string]string{
+		"warmup": "a warm-up of " + KindSGD + ", which learns from the first iteration on",
+		"type":   "a type of " + KindSGD + ", which follows from the exchange", "op": "an op of " + KindSGD + ", which is a sum",
+	} {
+		if place := joined(parent(at), key); w.Kind == KindSGD && c.t.Source.Has(place) {
+			c.reportKey(place, why, "remove it")
+		}
+	}
+	if w.SGD == nil {
+		return
+	}
+	if w.Kind != KindSGD {
+		c.reportKey(at, "sgd is how a network is trained, and the kind is "+clipped(w.Kind), "want kind: "+KindSGD+", or remove it")
+		return
+	}
+	s := w.SGD
+	if len(s.Hidden) > mostLayers {
+		c.report(at+".hidden", fmt.Sprintf("%d layers", len(s.Hidden)), fmt.Sprintf("want at most %d", mostLayers))
+	}
+	for i, width := range s.Hidden {
+		if width < 1 || width > mostWidth {
+			c.report(fmt.Sprintf("%s.hidden[%d]", at, i), fmt.Sprintf("a layer of %d", width), fmt.Sprintf("want 1 to %d", mostWidth))
+		}
+	}
+	if s.Momentum.Float() >= 1 {
+		c.report(at+".momentum", "a momentum of "+s.Momentum.String(), "want less than 100%")
+	}
+	for key, of := range map[string]string{"keep": ExchangeTopK, "bits": ExchangeQuantised} {
+		if c.t.Source.Has(at+"."+key) && s.Exchange != of {
+			c.reportKey(at+"."+key, key+" of exchange: "+cmp.Or(clipped(s.Exchange), ExchangeWhole), "remove it, or take exchange: "+of)
+		}
+	}
+	if w.MayDrop() && s.Exchange != "" && s.Exchange != ExchangeWhole {
+		c.reportKey(joined(parent(at), "rd.droppable"), "droppable partial sums of exchange: "+clipped(s.Exchange), "remove it, or take exchange: "+ExchangeWhole)
+	}
+}

@@ -1,0 +1,265 @@
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+
+	"railbed/internal/input"
+)
+
+const (
+	// maxFile bounds a file in bytes: 4,096 nodes written out one by one need a quarter
+	// of it, and parsing it takes under a second and some 100 MiB.
+	maxFile = 1 << 20
+	// maxDepth bounds nesting; the deepest value of a testbed stands at 8.
+	maxDepth = 64
+)
+
+// Load reads and decodes a file; its errors are Problems.
+func Load(path string) (*Testbed, error) {
+	text, err := ReadText(path)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(path, text)
+}
+
+// ReadText reads a file of at most maxFile bytes, as ReadRegular does; its errors are Problems.
+func ReadText(path string) ([]byte, error) {
+	text, err := ReadRegular(path, maxFile)
+	var large *LargeError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge(path, fmt.Sprintf("has %d bytes", large.Size))
+	case errors.Is(err, errNotRegular):
+		return nil, fileProblem(path, err.Error(), "name a regular file, or - for standard input")
+	case err != nil:
+		return nil, fileProblem(path, err.Error(), "name a file that you can read, or - for standard input")
+	}
+	return text, nil
+}
+
+var errNotRegular = errors.New("not a file")
+
+// LargeError is a file with more bytes than the limit.
+type LargeError struct{ Size, Limit int64 }
+
+// Error implements error.
+func (e *LargeError) Error() string {
+	return fmt.Sprintf("has %d bytes; want at most %d", e.Size, e.Limit)
+}
+
+// ReadRegular reads a regular file of at most so many bytes. A device or a FIFO is an error,
+// so that neither hangs nor fills memory. The errors do not name the file.
+func ReadRegular(path string, most int64) ([]byte, error) {
+	file, err := input.Open(path)
+	var kind *input.KindError
+	if errors.As(err, &kind) {
+		return nil, fmt.Errorf("is %s, %w", kind.Kind, errNotRegular)
+	}
+	if err != nil {
+		return nil, unreadableFile{err}
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, unreadableFile{err}
+	}
+	if info.Size() > most {
+		return nil, &LargeError{info.Size(), most}
+	}
+	text, err := io.ReadAll(io.LimitReader(file, most+1)) // it may grow
+	if err != nil {
+		return nil, unreadableFile{err}
+	}
+	return text, nil
+}
+
+// unreadableFile is an error of the system with a file whose name the message leaves out.
+type unreadableFile struct{ error }
+
+func (e unreadableFile) Error() string { return "cannot be read: " + reason(e.error) }
+
+func (e unreadableFile) Unwrap() error { return e.error }
+
+// ReadTextFrom reads what the reader gives, which errors call by the name; of more
+// than maxFile bytes it gives one more, at which decoding stops.
+func ReadTextFrom(name string, r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err != nil {
+		return nil, fileProblem(name, "cannot be read: "+reason(err), "try again, or name another file")
+	}
+	return text, nil
+}
+
+// Read decodes what the reader gives, which errors call by the name.
+func Read(name string, r io.Reader) (*Testbed, error) {
+	text, err := ReadTextFrom(name, r)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(name, text)
+}
+
+func reason(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err.Error()
+	}
+	return err.Error()
+}
+
+// fileProblem is about a file as a whole, so it stands at its start.
+func fileProblem(file, what, want string) error {
+	return Problems{{File: file, Line: 1, Column: 1, What: "the file " + what, Want: want}}
+}
+
+func tooLarge(file, what string) error {
+	return fileProblem(file, what, fmt.Sprintf("a testbed has at most %d bytes", maxFile))
+}
+
+// ParseTree turns the text into the tree of its one document. The text is checked
+// first: the parser reports some of what is wrong with it without a position.
+func ParseTree(file string, text []byte) (*yaml.Node, error) {
+	if len(text) > maxFile {
+		return nil, tooLarge(file, fmt.Sprintf("has more than %d bytes", maxFile))
+	}
+	if problem, bad := unreadable(file, text); bad {
+		return nil, Problems{problem}
+	}
+	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithUniqueKeys(false),
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	var document, second yaml.Node
+	switch err := loader.Load(&document); {
+	case err == io.EOF || err == nil && isEmpty(&document):
+		return nil, fileProblem(file, "is empty", "write name: and fabric:, as `railbed generate` does")
+	case err != nil:
+		return nil, syntaxProblem(file, text, err)
+	}
+	if err := loader.Load(&second); err == nil {
+		return nil, Problems{{File: file, Line: second.Line, Column: second.Column,
+			What: "a second document starts here", Want: "one file is one testbed; remove the --- or split the file"}}
+	} else if err != io.EOF {
+		return nil, syntaxProblem(file, text, err)
+	}
+	return document.Content[0], nil
+}
+
+func isEmpty(document *yaml.Node) bool {
+	return len(document.Content) == 0 || document.Content[0].Tag == "!!null"
+}
+
+// unreadable finds the first byte that is not text. Besides what YAML forbids
+// it refuses the line breaks that YAML knows and editors do not, after which
+// the two would disagree about line numbers.
+func unreadable(file string, text []byte) (Problem, bool) {
+	line, column := 1, 1
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRune(text[i:])
+		what, want := "", "remove it"
+		switch {
+		case r == utf8.RuneError && size == 1:
+			what, want = fmt.Sprintf("byte 0x%02x is not UTF-8", text[i]), "save the file as UTF-8"
+		case r == '\r' && !bytes.HasPrefix(text[i+1:], []byte("\n")):
+			what, want = "a carriage return without a line feed", "end lines with a line feed"
+		case r == '\uFEFF' && i > 0, !isText(r):
+			what = fmt.Sprintf("character %U is not text", r)
+		}
+		if what != "" {
+			return Problem{File: file, Line: line, Column: column, What: what, Want: want}, true
+		}
+		i += size
+		column++
+		if r == '\n' {
+			line, column = line+1, 1
+		}
+	}
+	return Problem{}, false
+}
+
+// isText is YAML 1.2 production 1, c-printable, less NEL and the two Unicode
+// separators, and less characters outside Unicode.
+func isText(r rune) bool {
+	switch {
+	case r == '\t', r == '\n', r == '\r', r >= 0x20 && r <= 0x7e:
+		return true
+	case r == 0x2028, r == 0x2029:
+		return false
+	}
+	return r >= 0xa0 && r <= 0xd7ff || r >= 0xe000 && r <= 0xfffd || r >= 0x10000
+}
+
+// syntaxProblem puts the parser's error into our words.
+func syntaxProblem(file string, text []byte, err error) error {
+	var load *yaml.LoadError
+	if !errors.As(err, &load) {
+		return fileProblem(file, "cannot be parsed: "+strings.TrimPrefix(err.Error(), "yaml: "), "write YAML")
+	}
+	mark := load.Mark
+	problem := Problem{File: file, Line: max(1, mark.Line), Column: max(1, mark.Column), What: load.Message,
+		Want: `write YAML: "key: value", indented with spaces`}
+	opened := fmt.Sprintf("close what line %d, column %d opened", load.ContextMark.Line, load.ContextMark.Column)
+	switch at := charAt(text, mark.Line, mark.Column); {
+	case strings.Contains(load.Message, "exceeded max depth"):
+		problem.What, problem.Want = "too many levels of nesting", fmt.Sprintf("at most %d, and a testbed needs 8", maxDepth)
+	case at == '\t':
+		problem.What, problem.Want = "a tab in the indentation", "indent with spaces"
+	case at == '@' || at == '`' || at == '%':
+		problem.What, problem.Want = fmt.Sprintf("text cannot start with %q", at), "put the text in quotes"
+	case strings.Contains(load.Message, "did not find expected alphabetic or numeric character"):
+		problem.Line, problem.Column = load.ContextMark.Line, load.ContextMark.Column
+		problem.What, problem.Want = "an alias or anchor without a name", "quote text that starts with * or &"
+	case strings.Contains(load.Message, "expected node content"):
+		problem.What, problem.Want = "a value is missing here", "write one, close what is open, or quote text that starts with a mark of YAML"
+	case strings.Contains(load.Message, "unknown anchor"):
+		problem.Want = "define the anchor with & before it is used, or quote text that starts with *"
+	case strings.Contains(load.Message, "mapping values are not allowed"):
+		problem.What, problem.Want = `a second ": " in one value`, `quote text that holds ": ", or start the key on its own line`
+	case strings.Contains(load.Message, "did not find expected ','"):
+		problem.Want = "separate entries with commas and " + opened
+	case strings.Contains(load.Message, "end of stream") && load.ContextMark.Line > 0:
+		problem.What, problem.Want = "the file ends inside quotes", opened
+	case strings.Contains(load.Message, "did not find expected key"), strings.Contains(load.Message, "expected '-' indicator"):
+		problem.What, problem.Want = "an entry that does not line up with the ones before it",
+			fmt.Sprintf("start it in the column of line %d, column %d, or quote the value", load.ContextMark.Line, load.ContextMark.Column)
+	}
+	problem.Line, problem.Column = within(text, problem.Line, problem.Column)
+	return Problems{problem}
+}
+
+// within moves a place after the end, where the parser reports what is missing,
+// to the end of the last line.
+func within(text []byte, line, column int) (int, int) {
+	if last := bytes.Count(text, []byte("\n")) + 1; line > last {
+		return last, utf8.RuneCount(text[bytes.LastIndexByte(text, '\n')+1:]) + 1
+	}
+	return line, column
+}
+
+// charAt is the character of a place, 0 where there is none.
+func charAt(text []byte, line, column int) rune {
+	for ; line > 1; line-- {
+		_, rest, found := bytes.Cut(text, []byte("\n"))
+		if !found {
+			return 0
+		}
+		text = rest
+	}
+	for _, r := range string(text[:min(len(text), utf8.UTFMax*column)]) {
+		if column--; column == 0 {
+			return r
+		}
+	}
+	return 0
+}

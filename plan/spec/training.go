@@ -1,0 +1,241 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+
+	"railbed/internal/units"
+)
+
+// Training runs a training job: each rank computes, which is time that passes, and
+// exchanges real bytes with others. The job is that of a model, or of a recorded trace.
+type Training struct {
+	// Name is what checks call the job.
+	Name string `yaml:"name" json:"name"`
+	// Model describes the job by its model and how that is divided among ranks.
+	Model *Model `yaml:"model,omitempty" json:"model,omitempty"`
+	// Trace is a file with the job: a workload of SimAI or AICB (.txt), the first one of
+	// Chakra's execution traces (NAME.0.et), or a traffic matrix of htsim (.cm). Its path
+	// counts from the file's folder.
+	Trace string `yaml:"trace,omitempty" json:"trace,omitempty"`
+	// World is how many ranks the job of a trace has. Default: as many as the trace says.
+	World int `yaml:"world,omitempty" json:"world,omitempty" jsonschema:"minimum=1,maximum=4096"`
+	// Ranks are those of the testbed that the job has, in the order of its own: tensor
+	// parallel ranks are neighbours there, then data parallel ones, then stages of the
+	// pipeline. Default: by placement.
+	Ranks []int `yaml:"ranks,omitempty" json:"ranks,omitempty"`
+	// Placement chooses ranks that no job has that may run beside this one: packed
+	// (default) fills leaf after leaf, spread takes them from all leaves in turn,
+	// rail-aware packs by the switches of ranks' own NICs, and non-idle-aware packs where
+	// no other job is.
+	Placement string `yaml:"placement,omitempty" json:"placement,omitempty" jsonschema:"enum=packed,enum=spread,enum=rail-aware,enum=non-idle-aware"`
+	// BytesScale is what all sizes are multiplied by, so that a job of a large machine
+	// fits on a small one. Default 1.
+	BytesScale units.Factor `yaml:"bytes-scale,omitempty" json:"bytes-scale,omitzero"`
+	// TimeScale is what all times of computation are multiplied by. Default 1.
+	TimeScale units.Factor `yaml:"time-scale,omitempty" json:"time-scale,omitzero"`
+	// Iterations are measured. Default 5.
+	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000"`
+	// Warmup iterations run before and are not measured. Default 1.
+	Warmup int `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=10000"`
+	// Transport is tcp (default), the kernel's, rd, reliable datagrams by many paths, or
+	// roce, reliable connections of RoCEv2.
+	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
+	Carriage  `yaml:",inline"`
+	// Background lets the next step start at once.
+	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
+	// Timeout ends the job as failed. Default 2m.
+	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+
+	// Zero names the fields that are zero on purpose.
+	Zero Zeros `yaml:"-" json:"zero,omitempty"`
+}
+
+// Model is a transformer and how its training is divided among dp * tp * pp ranks.
+type Model struct {
+	// Layers is how many there are.
+	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1024"`
+	// Hidden is the size of a token's activation.
+	Hidden int `yaml:"hidden" json:"hidden" jsonschema:"minimum=1,maximum=1048576"`
+	// Sequence is the tokens of one.
+	Sequence int `yaml:"sequence" json:"sequence" jsonschema:"minimum=1,maximum=16777216"`
+	// Vocabulary is the entries of the embedding, whose transposed matrix makes logits of
+	// its own. Default: neither.
+	Vocabulary int `yaml:"vocabulary,omitempty" json:"vocabulary,omitempty" jsonschema:"minimum=1,maximum=16777216"`
+	// Heads are those of attention, which tp divides. Default: as many as tp.
+	Heads int `yaml:"heads,omitempty" json:"heads,omitempty" jsonschema:"minimum=1,maximum=65536"`
+	// FFN is the inner size of the feed-forward block. Default: 4 * hidden.
+	FFN int `yaml:"ffn,omitempty" json:"ffn,omitempty" jsonschema:"minimum=1,maximum=4194304"`
+	// MicroBatch is how many sequences go through the model at once. Default 1.
+	MicroBatch int `yaml:"micro-batch,omitempty" json:"micro-batch,omitempty" jsonschema:"minimum=1,maximum=1048576"`
+	// GlobalBatch is how many make an iteration. Default: dp * micro-batch.
+	GlobalBatch int `yaml:"global-batch,omitempty" json:"global-batch,omitempty" jsonschema:"minimum=1,maximum=16777216"`
+	// DP is the degree of data parallelism. Default 1.
+	DP int `yaml:"dp,omitempty" json:"dp,omitempty" jsonschema:"minimum=1,maximum=256"`
+	// TP is the degree of tensor parallelism. Default 1.
+	TP int `yaml:"tp,omitempty" json:"tp,omitempty" jsonschema:"minimum=1,maximum=256"`
+	// PP is the number of stages of the pipeline. Default 1.
+	PP int `yaml:"pp,omitempty" json:"pp,omitempty" jsonschema:"minimum=1,maximum=256"`
+	// EP is how many ranks of a data parallel group share the experts. Default 1.
+	EP int `yaml:"ep,omitempty" json:"ep,omitempty" jsonschema:"minimum=1,maximum=256"`
+	// Experts are those of each layer. Default 1, which is no mixture.
+	Experts int `yaml:"experts,omitempty" json:"experts,omitempty" jsonschema:"minimum=1,maximum=4096"`
+	// TopK is how many experts each token takes. Default 1.
+	TopK int `yaml:"top-k,omitempty" json:"top-k,omitempty" jsonschema:"minimum=1,maximum=64"`
+	// SP divides what tensor parallelism leaves whole along the sequence.
+	SP bool `yaml:"sp,omitempty" json:"sp,omitempty"`
+	// ZeRO is the stage: 0 (default) no states are partitioned, 1 those of the
+	// optimizer, 2 gradients too, 3 parameters too.
+	ZeRO int `yaml:"zero,omitempty" json:"zero,omitempty" jsonschema:"minimum=0,maximum=3"`
+	// DType is that of activations, gradients and parameters. Default bf16.
+	DType string `yaml:"dtype,omitempty" json:"dtype,omitempty" jsonschema:"enum=bf16,enum=fp16,enum=fp32"`
+	// Bucket is the least size of the gradients that are reduced together, while the
+	// backward pass goes on. Default 25MB, as PyTorch has it.
+	Bucket units.Bytes `yaml:"bucket,omitempty" json:"bucket,omitempty"`
+	// TFLOPS is how many 10^12 floating-point operations a device does in a second at
+	// most.
+	TFLOPS units.Factor `yaml:"tflops" json:"tflops"`
+	// Efficiency is the share of these that the model reaches. Default 40%.
+	Efficiency units.Ratio `yaml:"efficiency,omitempty" json:"efficiency,omitzero"`
+}
+
+// Types of a model's numbers.
+const (
+	BF16 = "bf16"
+	FP16 = "fp16"
+	FP32 = "fp32"
+)
+
+// Policies of placement.
+const (
+	PlacementPacked       = "packed"
+	PlacementSpread       = "spread"
+	PlacementRailAware    = "rail-aware"
+	PlacementNonIdleAware = "non-idle-aware"
+)
+
+// defaultBucket is bucket_cap_mb of PyTorch's DistributedDataParallel.
+const defaultBucket = units.Bytes(25 << 20)
+
+func (t *Training) setDefaults() {
+	t.Iterations = cmp.Or(t.Iterations, defaultIterations)
+	t.Warmup = over(t.Warmup, defaultWarmup, t.Zero&ZeroWarmup != 0)
+	t.Transport = cmp.Or(t.Transport, "tcp")
+	t.Carriage.setDefaults()
+	t.Timeout = cmp.Or(t.Timeout, defaultWorkloadTimeout)
+	if len(t.Ranks) == 0 {
+		t.Placement = cmp.Or(t.Placement, PlacementPacked)
+	}
+	if t.Model != nil {
+		t.Model.setDefaults()
+	}
+}
+
+func (m *Model) setDefaults() {
+	for _, degree := range []*int{&m.DP, &m.TP, &m.PP, &m.EP, &m.Experts, &m.TopK, &m.MicroBatch} {
+		*degree = cmp.Or(*degree, 1)
+	}
+	m.Heads = cmp.Or(m.Heads, m.TP)
+	m.FFN = cmp.Or(m.FFN, 4*m.Hidden)
+	m.GlobalBatch = cmp.Or(m.GlobalBatch, m.DP*m.MicroBatch)
+	m.DType = cmp.Or(m.DType, BF16)
+	m.Bucket = cmp.Or(m.Bucket, defaultBucket)
+	if m.Efficiency.IsZero() {
+		m.Efficiency = units.Ratio{Num: 2, Den: 5}
+	}
+}
+
+// defaults are what a model has that says nothing but what it must, some of which hang on
+// other settings of it.
+func (m Model) defaults() Model {
+	own := Model{Hidden: m.Hidden, DP: m.DP, TP: m.TP, MicroBatch: m.MicroBatch}
+	own.setDefaults()
+	own.DP, own.TP, own.MicroBatch = 1, 1, 1
+	return own
+}
+
+// FormulaTraining is that of the bytes of a training job.
+const FormulaTraining = "training"
+
+// training is the job of a name, nil where there is none.
+func (t *Testbed) training(name string) *Training {
+	for _, step := range t.Steps {
+		if step.Training != nil && step.Training.Name == name {
+			return step.Training
+		}
+	}
+	return nil
+}
+
+// trainingFormula checks that the formula of a job is a job's.
+func (c *checker) trainingFormula(at string, b *BytesPerRank, t *Training) {
+	if t.Name == b.Workload && b.Formula != FormulaTraining && !c.known(at+".formula") {
+		c.report(at+".formula", fmt.Sprintf("formula %q of a training job", clipped(b.Formula)), "want "+FormulaTraining)
+	}
+}
+
+// World is how many ranks the model is divided among.
+func (m *Model) World() int { return m.DP * m.TP * m.PP }
+
+// training checks what its types do not say.
+func (c *checker) training(at string, t *Training, names map[string]string) {
+	c.unique(at+".name", t.Name, names)
+	c.positive(at+".timeout", uint64(t.Timeout), "a timeout of no time", "want a duration such as 2m")
+	c.exactlyOne(at, *t, "model", "trace")
+	c.carriage(at, t.Transport, &t.Carriage)
+	if t.Placement != "" && len(t.Ranks) > 0 {
+		c.report(at+".placement", "a placement of ranks that are given", "remove it, or ranks")
+	}
+	if t.World != 0 && (t.Model != nil || len(t.Ranks) > 0 && len(t.Ranks) != t.World) {
+		c.report(at+".world", fmt.Sprintf("world %d beside a model or another number of ranks", t.World), "remove it")
+	}
+	seen := map[int]bool{}
+	for i, rank := range t.Ranks {
+		if rank < 0 || seen[rank] {
+			c.report(fmt.Sprintf("%s.ranks[%d]", at, i), fmt.Sprintf("rank %d is negative or named twice", rank), "name each of the testbed's ranks once, from 0")
+		}
+		seen[rank] = true
+	}
+	if t.Model != nil && !c.broken(at+".model") {
+		m := *t.Model // with defaults, which come after the checks
+		m.setDefaults()
+		c.model(at+".model", &m)
+		if n := m.World(); len(t.Ranks) > 0 && len(t.Ranks) != n {
+			c.report(at+".ranks", fmt.Sprintf("%d ranks for dp %d * tp %d * pp %d", len(t.Ranks), m.DP, m.TP, m.PP), fmt.Sprintf("want %d", n))
+		}
+	}
+}
+
+// model checks that degrees divide what they divide.
+func (c *checker) model(at string, m *Model) {
+	divides := func(key string, whole int, what string, by int) {
+		if by > 0 && whole%by != 0 {
+			c.report(at+"."+key, fmt.Sprintf("%s %d does not divide %s, %d", key, by, what, whole), "want a divisor of it")
+		}
+	}
+	divides("pp", m.Layers, "the layers", m.PP)
+	divides("tp", m.Heads, "the heads", m.TP)
+	divides("tp", m.Hidden, "the hidden size", m.TP)
+	divides("tp", m.FFN, "the feed-forward size", m.TP)
+	divides("ep", m.DP, "dp", m.EP)
+	divides("ep", m.Experts, "the experts", m.EP)
+	if m.SP {
+		divides("tp", m.Sequence, "the sequence", m.TP)
+	}
+	if each := m.DP * m.MicroBatch; m.GlobalBatch%each != 0 {
+		c.report(at+".global-batch", fmt.Sprintf("a global batch of %d with dp %d and micro-batches of %d", m.GlobalBatch, m.DP, m.MicroBatch), fmt.Sprintf("want a multiple of %d", each))
+	}
+	switch {
+	case m.SP && m.TP == 1:
+		c.report(at+".sp", "sequence parallelism without tensor parallelism", "want tp of at least 2, or remove it")
+	case m.ZeRO > 1 && m.PP > 1:
+		// Gradients that are partitioned cannot wait for the other micro-batches of a
+		// pipeline (DeepSpeed, "Pipeline Parallelism").
+		c.report(at+".zero", fmt.Sprintf("zero %d with a pipeline of %d stages", m.ZeRO, m.PP), "want zero of at most 1, or pp: 1")
+	case m.TopK > m.Experts:
+		c.report(at+".top-k", fmt.Sprintf("%d experts for each token, of %d", m.TopK, m.Experts), "want at most as many as there are")
+	}
+	if m.Efficiency.Float() > 1 {
+		c.report(at+".efficiency", "an efficiency above 100%", "want a share such as 40%")
+	}
+}

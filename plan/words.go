@@ -1,0 +1,170 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"railbed/plan/spec"
+)
+
+// words are the names that steps and checks can use, and what was found wrong with those
+// that they do use.
+type words struct {
+	source   *spec.Source
+	problems spec.Problems
+	// nodes, switches and links are nil where only ports are known.
+	nodes, switches, links []string
+	ports                  []string // node:port
+}
+
+// CheckWords finds the words of a check of packets that name nothing of the plan. The path
+// is the check's in the source. The error is a spec.Problems, or nil.
+func (p *Plan) CheckWords(source *spec.Source, path string, check *spec.PacketsCheck) error {
+	w := p.words(source)
+	w.check(path, check)
+	return w.problems.Err()
+}
+
+// CheckPorts finds the words of a check of packets that name none of the ports, which are
+// those of a capture without a plan. The error is a spec.Problems, or nil.
+func CheckPorts(ports []string, source *spec.Source, path string, check *spec.PacketsCheck) error {
+	w := &words{source: source, ports: ports}
+	w.check(path, check)
+	return w.problems.Err()
+}
+
+// Ports are the ends of all links, as "node:port".
+func (p *Plan) Ports() []string { return p.words(nil).ports }
+
+// CheckPort says why a name is no port of the plan, and what would be.
+func (p *Plan) CheckPort(name string) error {
+	if ports := p.Ports(); !slices.Contains(ports, name) {
+		return fmt.Errorf("%q is no port of the plan; %s", name, suggest(name, ports, "want one such as "+ports[0]))
+	}
+	return nil
+}
+
+func (c *compiler) words() *words { return c.plan.words(c.t.Source) }
+
+func (p *Plan) words(source *spec.Source) *words {
+	w := &words{source: source, links: make([]string, 0, len(p.Links)), ports: make([]string, 0, 2*len(p.Links))}
+	for i := range p.Nodes {
+		w.nodes = append(w.nodes, p.Nodes[i].Name)
+	}
+	for i := range p.Switches {
+		w.switches = append(w.switches, p.Switches[i].Name)
+	}
+	for i := range p.Links {
+		l := &p.Links[i]
+		w.links = append(w.links, l.Name)
+		w.ports = append(w.ports, l.A.Node+":"+l.A.Port, l.B.Node+":"+l.B.Port)
+	}
+	return w
+}
+
+func (w *words) wrong(path, want, what string, args ...any) {
+	w.problems = append(w.problems, w.source.Problem(path, fmt.Sprintf(what, args...), want))
+}
+
+// check looks at every word of a check that names a port, a node or a switch.
+func (w *words) check(path string, p *spec.PacketsCheck) {
+	at := func(key, name string) {
+		if name != "" {
+			w.tap(path+"."+key, name)
+		}
+	}
+	ends := func(key, from, to string) {
+		w.name(path+"."+key+".from", from, "node", w.nodes)
+		w.name(path+"."+key+".to", to, "node", w.nodes)
+	}
+	w.name(path+".conservation", p.Conservation, "switch", w.switches)
+	if k := p.PathSpread; k != nil {
+		w.name(path+".path-spread.switch", k.Switch, "switch", w.switches)
+	}
+	if k := p.Marks; k != nil {
+		at("marks.at", k.At)
+		ends("marks", k.From, k.To)
+	}
+	if k := p.Drops; k != nil {
+		at("drops.at", k.At)
+		ends("drops", k.From, k.To)
+	}
+	if k := p.Lossless; k != nil {
+		ends("lossless", k.From, k.To)
+	}
+	if k := p.Trims; k != nil {
+		at("trims.at", k.At)
+	}
+	if k := p.Pauses; k != nil {
+		at("pauses.at", k.At)
+		for i, port := range k.Order {
+			at(fmt.Sprintf("pauses.order[%d]", i), port)
+		}
+	}
+	if k := p.Reordering; k != nil {
+		ends("reordering", k.From, k.To)
+	}
+	if k := p.Outage; k != nil {
+		ends("outage", k.From, k.To)
+	}
+	if k := p.QueueDepth; k != nil {
+		at("queue-depth.at", k.At)
+	}
+}
+
+// name refuses a name or pattern that stands for none of the names. Where only ports are
+// known it refuses nothing.
+func (w *words) name(path, name, kind string, names []string) {
+	if name == "" || w.nodes == nil || slices.ContainsFunc(names, func(n string) bool { return spec.Match(name, n) }) {
+		return
+	}
+	w.wrong(path, wantName(name, kind, names), "%q is no %s", name, kind)
+}
+
+// wantName says what would be right in place of a name that does not exist.
+func wantName(name, kind string, names []string) string {
+	if len(names) == 0 {
+		return "there is none in this testbed"
+	}
+	return suggest(name, names, fmt.Sprintf("want the name of a %s or a pattern that matches one, such as %q", kind, names[0]))
+}
+
+// maxShown bounds the names in a message.
+const maxShown = 20
+
+// tap refuses a name or pattern that stands for no port.
+func (w *words) tap(path, tap string) {
+	if w.matches(tap) {
+		return
+	}
+	what, names, want := "%q is no tap", w.ports, ""
+	switch {
+	case len(w.ports) == 0:
+		want = "there is none with a name NODE:PORT"
+	case w.nodes == nil:
+		what, want = "%q is no tap of the capture", "want one of "+strings.Join(w.ports[:min(len(w.ports), maxShown)], ", ")
+	case strings.Contains(tap, ":"):
+		want = fmt.Sprintf("want node:port, such as %q", w.ports[0])
+	default:
+		names, want = slices.Concat([]string{"all", "nics", "switches"}, w.nodes, w.switches), `want "all", "nics", "switches", a node, a switch or node:port`
+	}
+	w.wrong(path, suggest(tap, names, want), what, tap)
+}
+
+// matches reports whether a tap's name or pattern stands for any port. The words for
+// several are no names that a pattern could match.
+func (w *words) matches(tap string) bool {
+	switch {
+	case tap == "all", tap == "nics":
+		return true
+	case tap == "switches":
+		return w.nodes == nil || len(w.switches) > 0
+	}
+	return slices.ContainsFunc(w.ports, func(port string) bool {
+		if !strings.Contains(tap, ":") {
+			port = port[:strings.LastIndexByte(port, ':')]
+		}
+		return spec.Match(tap, port)
+	})
+}

@@ -1,0 +1,127 @@
+package runner
+
+import (
+	"strings"
+	"testing"
+
+	"railbed/capture/report"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
+)
+
+// A workload is compared with another one by its bus bandwidth.
+func TestBesideByNumbers(t *testing.T) {
+	done := map[string]*finished{
+		"slow": {Workload: report.Workload{BusBW: 0.089}}, "fast": {Workload: report.Workload{BusBW: 0.1}}, "none": {},
+		"wrong": {Workload: report.Workload{BusBW: 0.01, Wrong: 1}},
+	}
+	for _, c := range []struct {
+		name, other, bound, fidelity string
+		want                         verdict.Verdict
+	}{
+		{"slow", "fast", ">= 90%", report.Faithful, verdict.Fail}, {"slow", "fast", ">= 85%", report.Faithful, verdict.Pass},
+		{"fast", "slow", ">= 110%", report.Degraded, verdict.Pass}, {"fast", "slow", ">= 120%", report.Faithful, verdict.Fail},
+		{"slow", "none", ">= 1%", report.Faithful, verdict.Inconclusive}, {"slow", "absent", ">= 1%", report.Faithful, verdict.Inconclusive},
+		{"absent", "slow", ">= 1%", report.Faithful, verdict.Inconclusive},
+		// A host that did not keep up explains a difference, but no wrong byte.
+		{"slow", "fast", ">= 90%", report.Degraded, verdict.Inconclusive}, {"wrong", "fast", ">= 90%", report.Degraded, verdict.Fail},
+		{"wrong", "none", ">= 90%", report.Degraded, verdict.Fail},
+	} {
+		var check report.Check
+		workload := func(name string) *finished { return done[name] }
+		w := &spec.WorkloadCheck{Name: c.name, Correct: c.name == "wrong", Beside: &spec.Beside{Workload: c.other, BusBW: c.bound}}
+		judgeWorkload(&check, w, workload, nil)
+		judgeBeside(&check, w, workload, &report.Fidelity{Verdict: c.fidelity})
+		if check.Verdict != c.want || strings.HasPrefix(check.Summary, ";") {
+			t.Errorf("%s beside %s %s, %s: %s %q, want %s", c.name, c.other, c.bound, c.fidelity, check.Verdict, check.Summary, c.want)
+		}
+	}
+}
+
+// Of a training job whose ranks have other clocks no figure is judged, alone or beside another.
+func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
+	own := report.Training{Iterations: []float64{1}}
+	other := own
+	other.OtherClocks = true
+	done := map[string]*finished{"own": {training: &own}, "other": {training: &other}}
+	workload := func(name string) *finished { return done[name] }
+	for _, c := range []struct {
+		name, iteration, beside string
+		want                    verdict.Verdict
+	}{
+		{"own", "<= 2s", "", verdict.Pass}, {"own", "<= 2s", "own", verdict.Pass},
+		{"other", "<= 2s", "", verdict.Inconclusive}, {"other", "", "own", verdict.Inconclusive}, {"own", "", "other", verdict.Inconclusive},
+	} {
+		var check report.Check
+		w := &spec.WorkloadCheck{Name: c.name, Iteration: c.iteration}
+		if c.beside != "" {
+			w.Beside = &spec.Beside{Workload: c.beside, Iteration: "<= 100%"}
+		}
+		judgeWorkload(&check, w, workload, nil)
+		if w.Beside != nil {
+			judgeBeside(&check, w, workload, nil)
+		}
+		if check.Verdict != c.want {
+			t.Errorf("%+v: %s %q", c, check.Verdict, check.Summary)
+		}
+	}
+}
+
+// An overloaded host proves no bound that it makes easier, and no comparison; one that did not
+// keep up excuses a bound that does not hold.
+func TestBoundsOfTimesByFidelity(t *testing.T) {
+	messages := &finished{messages: &report.Messages{Times: report.Percentiles{Count: 1, P99: 0.006}}}
+	training := &finished{training: &report.Training{Iterations: []float64{0.1}, PerRank: []report.TrainingRank{{Exposed: 0.3, Compute: 0.6}}}}
+	collective := &finished{Workload: report.Workload{BusBW: 0.1}} // 800 Mbit/s
+	learning := &finished{Workload: report.Workload{Learning: &report.Learning{Held: 0.4}}}
+	const pass, fail, unclear = verdict.Pass, verdict.Fail, verdict.Inconclusive
+	for _, c := range []struct {
+		of                             *finished
+		check                          spec.WorkloadCheck
+		faithful, degraded, overloaded verdict.Verdict
+	}{
+		{messages, spec.WorkloadCheck{P99: ">= 5ms"}, pass, pass, unclear},
+		{messages, spec.WorkloadCheck{P99: "<= 7ms"}, pass, pass, pass},
+		{messages, spec.WorkloadCheck{P99: "<= 5ms"}, fail, unclear, unclear},
+		{training, spec.WorkloadCheck{Iteration: "> 50ms"}, pass, pass, unclear},
+		{training, spec.WorkloadCheck{Exposed: ">= 20%"}, pass, pass, unclear},
+		{training, spec.WorkloadCheck{Utilisation: ">= 50%"}, pass, pass, pass},
+		{training, spec.WorkloadCheck{Utilisation: "<= 70%"}, pass, pass, unclear},
+		{collective, spec.WorkloadCheck{BusBW: ">= 700 Mbit/s"}, pass, pass, pass},
+		{collective, spec.WorkloadCheck{BusBW: "<= 900 Mbit/s"}, pass, pass, unclear},
+		{collective, spec.WorkloadCheck{BusBW: ">= 900 Mbit/s"}, fail, unclear, unclear},
+		{collective, spec.WorkloadCheck{Beside: &spec.Beside{BusBW: "<= 100%"}}, pass, pass, unclear},
+		{learning, spec.WorkloadCheck{Loss: "<= 0.5"}, pass, pass, pass},
+		{learning, spec.WorkloadCheck{Loss: ">= 0.5"}, fail, fail, fail},
+		{learning, spec.WorkloadCheck{Beside: &spec.Beside{Loss: "<= 110%"}}, pass, pass, pass},
+	} {
+		for fidelity, want := range map[string]verdict.Verdict{report.Faithful: c.faithful, report.Degraded: c.degraded, report.Overloaded: c.overloaded} {
+			var check report.Check
+			workload := func(string) *finished { return c.of }
+			judgeWorkload(&check, &c.check, workload, &report.Fidelity{Verdict: fidelity})
+			if c.check.Beside != nil {
+				judgeBeside(&check, &c.check, workload, &report.Fidelity{Verdict: fidelity})
+			}
+			if check.Verdict != want {
+				t.Errorf("%+v, %s: %s %q, want %s", c.check, fidelity, check.Verdict, check.Summary, want)
+			}
+		}
+	}
+}
+
+// A figure of nothing is one all the same; only of another's nothing there is no part.
+func TestBesideOfNothing(t *testing.T) {
+	exposed := func(share float64) *finished {
+		return &finished{training: &report.Training{PerRank: []report.TrainingRank{{Exposed: share}}}}
+	}
+	done := map[string]*finished{"hidden": exposed(0), "shown": exposed(0.4)}
+	for own, want := range map[string]verdict.Verdict{"hidden": verdict.Pass, "shown": verdict.Inconclusive} {
+		w := &spec.WorkloadCheck{Name: own, Beside: &spec.Beside{Workload: map[string]string{"hidden": "shown", "shown": "hidden"}[own], Exposed: "<= 50%"}}
+		var check report.Check
+		judgeWorkload(&check, w, func(name string) *finished { return done[name] }, nil)
+		judgeBeside(&check, w, func(name string) *finished { return done[name] }, nil)
+		if check.Verdict != want {
+			t.Errorf("%s: %s %q, want %s", own, check.Verdict, check.Summary, want)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"railbed/nodes/docker"
+	"railbed/testbed"
+	"railbed/testbed/supervisor"
+)
+
+// containerError is of a container that ended by itself and did not come back, or of
+// an engine that went away; it fails the run.
+type containerError struct{ text string }
+
+func (e *containerError) Error() string { return e.text }
+
+// containers keeps what containers said, and notes what happened to them by
+// themselves, and how many events are not known. An end that the file asks to undo, and that
+// was undone, is no failure.
+func (r *run) containers(ctx context.Context, tb *testbed.Testbed) error {
+	ended := map[string]string{} // by node, what has not been undone
+	err := tb.Events(ctx, false, func(e supervisor.Event) error {
+		line := fmt.Sprintf("%s: %s", e.Subject, e.Detail)
+		switch e.Kind {
+		case docker.Stopping, docker.Died, docker.Ended, docker.EngineLost:
+			ended[e.Subject] = line
+		case docker.Restarted:
+			delete(ended, e.Subject)
+		case supervisor.EventsDropped:
+			r.report.EventsDropped = e.Count
+			return nil
+		default:
+			return nil
+		}
+		r.report.Containers = append(r.report.Containers, line)
+		return nil
+	})
+	for _, n := range r.Plan.Nodes {
+		if n.Container == nil {
+			continue
+		}
+		err = errors.Join(err, r.results.replace(filepath.Join("logs", n.Name, "container.log"), func(w io.Writer) error { return tb.Node(n.Name).Log(ctx, w) }))
+	}
+	for _, line := range r.report.Containers {
+		for _, left := range ended {
+			if line == left {
+				return &containerError{line} // the first; it may be why the log cannot be had
+			}
+		}
+	}
+	return err
+}

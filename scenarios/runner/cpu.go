@@ -1,0 +1,94 @@
+package runner
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"railbed/fabric/pressure"
+)
+
+const procRoot = "/proc"
+
+// cpuMeter measures how much tasks waited for CPUs over a time.
+type cpuMeter struct {
+	root  string
+	began time.Time
+	start cpuState
+	// queued counts samples with more runnable tasks than CPUs, for kernels
+	// without pressure stall information.
+	samples, queued int
+}
+
+// cpuState is what the kernel counted so far.
+type cpuState struct {
+	// stalled is the "some" line's total of /proc/pressure/cpu (Linux 4.20,
+	// Documentation/accounting/psi.rst): the time in which at least one task
+	// waited for a CPU.
+	stalled  time.Duration
+	pressure bool // the kernel has the file
+	// steal and total are of the first line of /proc/stat, in ticks.
+	steal, total uint64
+	running      int // tasks that run or want to
+}
+
+func startCPUMeter(root string) *cpuMeter {
+	return &cpuMeter{root: root, began: time.Now(), start: readCPUState(root)}
+}
+
+// sample looks at the run queue.
+func (m *cpuMeter) sample() {
+	if m.start.pressure {
+		return
+	}
+	m.samples++
+	if readCPUState(m.root).running > runtime.NumCPU() {
+		m.queued++
+	}
+}
+
+// finish returns the share of time in which a task waited for a CPU, where
+// that is known from, and the share of CPU time that was stolen.
+func (m *cpuMeter) finish() (waited float64, source string, steal float64) {
+	end := readCPUState(m.root)
+	if total := since(m.start.total, end.total); total > 0 {
+		steal = float64(since(m.start.steal, end.steal)) / float64(total)
+	}
+	if m.start.pressure && end.pressure {
+		return min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began)))), pressure.CPU, steal
+	}
+	return float64(m.queued) / float64(max(1, m.samples)), "samples of the run queue", steal
+}
+
+func readCPUState(root string) (s cpuState) {
+	if text, err := os.ReadFile(filepath.Join(root, "pressure/cpu")); err == nil {
+		s.stalled, s.pressure = pressure.Some(text)
+	}
+	file, err := os.Open(filepath.Join(root, "stat"))
+	if err != nil {
+		return s
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		switch {
+		case len(fields) > 8 && fields[0] == "cpu":
+			// proc_stat(5): user nice system idle iowait irq softirq steal;
+			// guest times are part of user and nice.
+			for i, field := range fields[1:9] {
+				ticks, _ := strconv.ParseUint(field, 10, 64)
+				s.total += ticks
+				if i == 7 {
+					s.steal = ticks
+				}
+			}
+		case len(fields) == 2 && fields[0] == "procs_running":
+			s.running, _ = strconv.Atoi(fields[1])
+		}
+	}
+	return s
+}

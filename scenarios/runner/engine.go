@@ -1,0 +1,427 @@
+// Package engine runs a scenario: it brings the file's testbed up, does the
+// steps on their timeline, takes the testbed down, judges the checks from what
+// was recorded, and writes everything into a directory of results.
+//
+// A run that goes wrong still leaves results: report.json says ABORTED from the
+// first moment and is replaced when the run knows better, and a failing step
+// ends the run but not the judging of what is recorded by then.
+package runner
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/internal/printable"
+	"railbed/internal/rundir"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
+	"railbed/testbed"
+	"railbed/testbed/doctor"
+	"railbed/transports/rd/privacy"
+)
+
+// Names of the files in the results beside those of package report.
+const (
+	planFile = "plan.json"
+	logFile  = "supervisor.log"
+)
+
+// Options say what to run. File, Plan and Out are needed.
+type Options struct {
+	File *spec.Testbed
+	Plan *plan.Plan
+	// Path is the file's path as the user gave it.
+	Path string
+	// Out is the directory for results: new, empty, or of an earlier run.
+	Out string
+	// Repeat is the command line that does the run again.
+	Repeat []string
+	// Version is Railbed's own.
+	Version string
+	// Progress is told how the run proceeds, by one goroutine at a time.
+	Progress func(Update)
+	// Trace is given each host change as the ip or tc line that it equals.
+	Trace func(line string)
+	// Draw draws the topology for the page, as an SVG file.
+	Draw func(io.Writer, *plan.Plan) error
+
+	// hold is given what the checks were judged from, for this package's tests.
+	hold func(*evidence)
+	// secret draws the secret of a workload that encrypts, likewise.
+	secret func() privacy.Material
+	// silence is how long a process may not answer before what it is for fails.
+	// Default defaultSilence.
+	silence time.Duration
+}
+
+// defaultSilence is as long as that of workers.
+const defaultSilence = 20 * time.Second
+
+// Update is a piece of news about a run.
+type Update struct {
+	// Phase is what is going on: "bring-up: links", "workload ar", "checking".
+	Phase string
+	// Done of Total says how far; a Total of 0 is unknown.
+	Done, Total int
+	// Line is a piece of news worth a line of its own, else empty.
+	Line string
+}
+
+// run is one run.
+type run struct {
+	Options
+	report  *report.Report
+	results *results
+	inputs
+	// steps is why the timeline ended early, or nil.
+	steps    error
+	evidence evidence
+}
+
+// Run runs a scenario. Its error means that there is no run to report on: the
+// testbed's name is taken (testbed.ErrRunning), the directory cannot be used
+// (ErrResults), what the steps name cannot be read or done (spec.Problems, of the kinds ErrWord,
+// ErrRates, ErrAlgorithm, ErrTraining and ErrMessages), or the report cannot be written. Whatever else happens is in the
+// report, which is complete when Run returns; nothing of the testbed is left.
+// When ctx ends the run does, with the verdict ABORTED.
+func Run(ctx context.Context, o Options) (*report.Report, error) {
+	r := &run{Options: o}
+	if r.Progress == nil {
+		r.Progress = func(Update) {}
+	}
+	r.Progress = oneAtATime(r.Progress)
+	r.silence = cmp.Or(r.silence, defaultSilence)
+	// So that a mistake costs no earlier results. Up decides in the end.
+	if dir, err := rundir.Of(o.Plan.Name); err == nil && dir.Running() {
+		return nil, fmt.Errorf("run %s: %w", o.Plan.Name, testbed.ErrRunning)
+	}
+	var err error
+	if r.inputs, err = readInputs(&o); err != nil {
+		return nil, err
+	}
+	if r.results, err = openResults(o.Out); err != nil {
+		return nil, err
+	}
+	err = r.do(ctx)
+	return r.report, errors.Join(err, r.results.close())
+}
+
+func (r *run) do(ctx context.Context) error {
+	r.report = r.newReport()
+	if err := errors.Join(r.writeReport(), r.writePlan()); err != nil {
+		return err
+	}
+	err := r.carryOut(ctx)
+	if errors.Is(err, testbed.ErrRunning) {
+		return err
+	}
+	r.conclude(ctx, err)
+	r.report.Finished = time.Now()
+	return errors.Join(r.writeReport(), r.results.replace(report.JUnitFile, r.report.WriteJUnit), r.writePage())
+}
+
+// newReport is what remains of a run that is killed.
+func (r *run) newReport() *report.Report {
+	fresh := newTimeline(r.File, nil, nil)
+	return &report.Report{
+		Format: report.Format, Verdict: verdict.Aborted, Reason: "the run did not come to its end",
+		Name: r.Plan.Name, Description: r.File.Description, File: r.Path, PlanHash: r.Plan.Hash(), Seed: r.Plan.Seed, Dilation: r.Plan.Dilation,
+		Repeat: r.Repeat, Started: time.Now(), Versions: report.Versions{Railbed: r.Version, Go: runtime.Version()},
+		Host: hostFacts(procRoot),
+		Testbed: report.Testbed{
+			Nodes: len(r.Plan.Nodes), Switches: len(r.Plan.Switches), Links: len(r.Plan.Links), Ranks: len(r.Plan.Ranks),
+			Topology: r.File.Fabric.Topology,
+		},
+		Steps: fresh.report(), Workloads: []report.Workload{}, Checks: []report.Check{}, Captures: []report.Capture{},
+	}
+}
+
+// carryOut does everything up to the verdict. Its error is why that was not
+// possible; failures of steps and checks are none.
+func (r *run) carryOut(ctx context.Context) error {
+	if err := r.require(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	tb, err := testbed.Up(ctx, r.Plan, testbed.Options{File: r.Path, Trace: r.Trace, Progress: func(phase string, done, total int) {
+		r.Progress(Update{Phase: "bring-up: " + phase, Done: done, Total: total})
+	}, Warn: func(text string) { r.Progress(Update{Line: "warning: " + text}) }})
+	if err != nil {
+		return err
+	}
+	r.report.Testbed.BringUp = time.Since(began).Seconds()
+	r.Progress(Update{Line: fmt.Sprintf("up in %s: %s", report.Took(time.Since(began)), r.report.Testbed.Sizes())})
+	// The log goes with the testbed; what is open stays readable.
+	log, logErr := os.Open(tb.LogPath())
+	r.steps = r.runSteps(ctx, tb)
+	began = time.Now()
+	err = tb.Close()
+	r.report.Testbed.TakeDown = time.Since(began).Seconds()
+	if logErr == nil {
+		logErr = errors.Join(r.results.replace(logFile, func(w io.Writer) error { _, err := io.Copy(w, log); return err }), log.Close())
+	}
+	return errors.Join(err, logErr, r.check(ctx))
+}
+
+// require asks the host for what the plan and the steps need.
+func (r *run) require(ctx context.Context) error {
+	needs := r.Plan.Requires
+	if !r.Plan.Soft() {
+		needs = slices.Concat(needs, stepRequirements(r.File))
+	}
+	answers := map[string]error{}
+	for _, need := range needs {
+		answer, known := answers[need.Feature]
+		if !known {
+			answer = doctor.Has(ctx, need.Feature)
+			answers[need.Feature] = answer
+		}
+		if r.lacks(answer, need.Reason, need.Where); answer != nil {
+			return answer
+		}
+	}
+	return errors.Join(r.requireStacks(ctx), ctx.Err())
+}
+
+// lacks notes what the host lacks, if that is what the error says, and what for.
+func (r *run) lacks(err error, reason, where string) {
+	var lacking *verdict.UnsupportedError
+	if errors.As(err, &lacking) {
+		r.report.Unsupported = &report.Unsupported{
+			Feature: lacking.Feature, Reason: reason + ": " + lacking.Reason, Remedy: lacking.Remedy, Where: where,
+		}
+	}
+}
+
+// stepRequirements are the features that link changes need.
+func stepRequirements(file *spec.Testbed) []plan.Requirement {
+	var needs []plan.Requirement
+	for i, step := range file.Steps {
+		if step.Link != nil && step.Link.Set != nil && (plan.Direction{}).With(*step.Link.Set).NeedsNetem() {
+			needs = append(needs, plan.Requirement{
+				Feature: plan.Netem, Reason: "delay, loss or the like on " + step.Link.Where,
+				Where: file.Source.Pos(fmt.Sprintf("steps[%d].link.set", i)).String(),
+			})
+		}
+	}
+	return needs
+}
+
+// runSteps runs the timeline and everything that lasts as long as it.
+func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-tb.Done():
+			cancel(diedOf(tb))
+		case <-ctx.Done():
+		}
+	}()
+	go watchSupervisor(ctx, tb, r.silence, cancel)
+	s := &session{
+		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, inputs: r.inputs,
+		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret, silence: r.silence,
+	}
+	line := newTimeline(r.File, s, r.stepChanged)
+	s.logged = line.logged
+	look := startSampler(ctx, r.Plan, linkReader(tb))
+	look.undilated = undilated(r.File)
+	err := line.run(ctx)
+	if err != nil {
+		err = cmp.Or(goneOf(ctx, tb, r.silence), err) // whichever step noticed first
+	}
+	// An interrupted run still keeps what it recorded, within the time that
+	// the supervisor may take for anything.
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	defer done()
+	captures, captureErr := s.stopCaptures()
+	look.heldUp, look.overruns = s.sourcesHeldUp(), overruns(s.finished())
+	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, steps: line.report(), keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops(), clock: line.clock}
+	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
+	for _, w := range r.evidence.workloads {
+		switch {
+		case w.training != nil:
+			r.report.Trainings = append(r.report.Trainings, *w.training)
+		case w.messages != nil:
+			r.report.Messages = append(r.report.Messages, *w.messages)
+		default:
+			r.report.Workloads = append(r.report.Workloads, w.Workload)
+		}
+	}
+	if endedErr := r.containers(last, tb); err == nil || errors.As(endedErr, new(*containerError)) {
+		err = errors.Join(err, endedErr)
+	}
+	if endedErr := r.routing(last, tb, line.seconds); err == nil || errors.As(endedErr, new(*daemonError)) {
+		err = errors.Join(err, endedErr)
+	}
+	for _, done := range s.stacks {
+		r.report.Stacks = append(r.report.Stacks, done.Stack)
+	}
+	if err == nil && captureErr != nil {
+		return fmt.Errorf("end capture: %w", captureErr)
+	}
+	return err
+}
+
+// check judges the checks. An interrupt and a supervisor's death leave them
+// unjudged: what was recorded may lack what came next.
+func (r *run) check(ctx context.Context) (err error) {
+	if stepVerdict(r.steps) == verdict.Aborted {
+		r.evidence.aborted = r.steps
+	}
+	if r.hold != nil {
+		r.hold(&r.evidence)
+	}
+	var size int64
+	for _, c := range r.report.Captures {
+		size = max(size, c.Bytes)
+	}
+	r.report.Checks, err = judge(ctx, r.File, r.Plan, &r.evidence, func(name string) (io.ReadCloser, error) {
+		return r.results.root.Open(name)
+	}, func(read int64) {
+		r.Progress(Update{Phase: "checking packets, MiB", Done: int(read >> 20), Total: int(size >> 20)})
+	})
+	return err
+}
+
+func (r *run) stepChanged(index int, step report.Step) {
+	prefix := fmt.Sprintf("[%d/%d] %s", index+1, len(r.File.Steps), step.Name)
+	switch step.State {
+	case running:
+		r.Progress(Update{Phase: prefix})
+	case report.Failed:
+		r.Progress(Update{Line: prefix + ": failed: " + step.Error})
+	default:
+		r.Progress(Update{Line: fmt.Sprintf("%s: %s", prefix, step.State)})
+	}
+}
+
+// conclude sets the verdict and its reason.
+func (r *run) conclude(ctx context.Context, err error) {
+	rep := r.report
+	rep.Reason = ""
+	after := err
+	if r.steps != nil {
+		err = r.steps // which came first
+	}
+	failed := 0
+	overloaded := rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded
+	if overloaded {
+		failed = overload(rep.Checks, r.File.Checks)
+	}
+	verdicts := []verdict.Verdict{stepVerdict(err)}
+	for _, check := range rep.Checks {
+		verdicts = append(verdicts, check.Verdict)
+	}
+	// That a step failed proves nothing then, nor does what a run measured that nothing
+	// checks.
+	if overloaded && (stepVerdict(err) == verdict.Fail || len(rep.Checks) == 0) {
+		verdicts = append(verdicts, verdict.Overloaded)
+	}
+	if len(r.File.Steps)+len(r.File.Checks) == 0 {
+		verdicts = append(verdicts, verdict.Worst()) // nothing judged
+	}
+	rep.Verdict = verdict.Worst(verdicts...)
+	var lacking *verdict.UnsupportedError
+	if errors.As(err, &lacking) && rep.Unsupported == nil {
+		rep.Unsupported = &report.Unsupported{Feature: lacking.Feature, Reason: lacking.Reason, Remedy: lacking.Remedy}
+	}
+	if rep.Verdict != verdict.Pass {
+		rep.Reason = r.reason(ctx, err)
+		if after != nil && r.steps != nil && rep.Verdict == stepVerdict(r.steps) && ctx.Err() == nil {
+			first, _, _ := strings.Cut(after.Error(), "\n")
+			rep.Reason += "; then " + strings.TrimSuffix(first, "; its log ends:")
+		}
+	}
+	if rep.Verdict == verdict.Overloaded {
+		rep.Reason += overruled(failed, err)
+	}
+}
+
+// overruled says that something failed which the overload makes no proof.
+func overruled(failed int, err error) string {
+	switch {
+	case stepVerdict(err) == verdict.Fail:
+		return "; that a step failed proves nothing"
+	case failed == 1:
+		return "; that a check failed proves nothing"
+	case failed > 1:
+		return fmt.Sprintf("; that %d checks failed proves nothing", failed)
+	}
+	return ""
+}
+
+// reason says in one line what the verdict comes from, with its place in the
+// file.
+func (r *run) reason(ctx context.Context, err error) string {
+	rep := r.report
+	if rep.Verdict == verdict.Aborted && ctx.Err() != nil {
+		return "interrupted"
+	}
+	if stepVerdict(err) == rep.Verdict {
+		return r.reasonOf(err)
+	}
+	if rep.Verdict == verdict.Overloaded && rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded {
+		return "the emulator did not keep up: " + strings.Join(rep.Fidelity.Reasons, "; ")
+	}
+	var reasons []string
+	for _, check := range rep.Checks {
+		if check.Verdict == rep.Verdict {
+			reasons = append(reasons, fmt.Sprintf("%s: %s: %s", check.Where, check.Name, check.Summary))
+		}
+	}
+	switch {
+	case len(reasons) > 1:
+		return fmt.Sprintf("%s (and %d more)", reasons[0], len(reasons)-1)
+	case len(reasons) == 1:
+		return reasons[0]
+	}
+	return "the file has neither steps nor checks"
+}
+
+func (r *run) reasonOf(err error) string {
+	var failed *stepError
+	if errors.As(err, &failed) {
+		step := r.report.Steps[failed.index]
+		return fmt.Sprintf("%s: step %s: %v", step.Where, step.Name, failed.err)
+	}
+	if u := r.report.Unsupported; u != nil && u.Where != "" {
+		return fmt.Sprintf("%s: %v", u.Where, err)
+	}
+	return err.Error()
+}
+
+func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.report.WriteJSON) }
+
+func (r *run) writePlan() error {
+	return r.results.replace(planFile, func(w io.Writer) error {
+		encoder := json.NewEncoder(printable.NewWriter(w)) // people print the file
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r.Plan)
+	})
+}
+
+func (r *run) writePage() error {
+	var picture bytes.Buffer
+	if r.Draw != nil {
+		if err := r.Draw(&picture, r.Plan); err != nil {
+			return fmt.Errorf("draw topology: %w", err)
+		}
+	}
+	return r.results.replace(report.HTMLFile, func(w io.Writer) error {
+		return r.report.WriteHTML(w, report.HTMLOptions{Topology: picture.Bytes()})
+	})
+}

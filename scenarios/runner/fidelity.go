@@ -1,0 +1,383 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/fabric"
+	"railbed/fabric/softswitch"
+	"railbed/fabric/softswitch/live"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
+)
+
+const (
+	// sampleInterval is how often the links are looked at. A link counts as
+	// busy in an interval when its queue held something at both ends of it.
+	sampleInterval = verify.RateInterval
+	// sampleShare is the share of time that sampling may take; a large
+	// testbed is looked at less often.
+	sampleShare = 0.05
+)
+
+// heldUpDegraded and heldUpOverloaded are shares of its time in which the host
+// did not run a source of traffic that should have sent: what was offered is
+// less than the file says by as much.
+const (
+	heldUpDegraded   = 0.03
+	heldUpOverloaded = 0.20
+)
+
+// sampler looks at the links and the CPUs while the steps run.
+type sampler struct {
+	plan *plan.Plan
+	// undilated is what of the steps keeps real time.
+	undilated []report.Undilated
+	// heldUp are the sources that had no CPU.
+	heldUp []report.HeldUp
+	// overruns are the ranks that had no CPU when packets came.
+	overruns []report.Overrun
+	read     func(context.Context) (observed, error)
+	cpu      *cpuMeter
+
+	stop    context.CancelFunc
+	done    chan struct{}
+	meters  []linkMeter // two for each link, a-to-b first
+	samples int
+	began   time.Time
+	// first and last are what the soft switches said.
+	first, last *live.State
+}
+
+// startSampler begins to sample; the first sample is taken before it returns, so
+// that nothing of the steps is missed.
+func startSampler(ctx context.Context, p *plan.Plan, read func(context.Context) (observed, error)) *sampler {
+	s := &sampler{plan: p, read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{}), began: time.Now()}
+	ctx, s.stop = context.WithCancel(ctx)
+	took := s.sample(ctx)
+	go func() {
+		defer close(s.done)
+		for sleep(ctx, max(sampleInterval-took, time.Duration(float64(took)/sampleShare))) {
+			took = s.sample(ctx)
+			s.cpu.sample()
+		}
+	}()
+	return s
+}
+
+// sample takes one sample and returns how long that took. One that fails is
+// left out: the testbed may be going down.
+func (s *sampler) sample(ctx context.Context) time.Duration {
+	began := time.Now()
+	seen, err := s.read(ctx)
+	took := time.Since(began)
+	if err == nil {
+		// The counters were read somewhere in between.
+		s.add(began.Add(took/2), took/2, seen.links)
+		s.last = seen.soft
+		if s.first == nil {
+			s.first = seen.soft
+		}
+	}
+	return took
+}
+
+// dilation is the testbed's.
+func (s *sampler) dilation() clock.Dilation {
+	if s.plan == nil {
+		return 1
+	}
+	return clock.Dilation(s.plan.Dilation)
+}
+
+func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState) {
+	s.samples++
+	if s.meters == nil {
+		s.meters = make([]linkMeter, 2*len(links))
+		for i := range s.meters {
+			s.meters[i].by = s.dilation()
+		}
+	}
+	for i, l := range links {
+		s.meters[2*i].add(at, blur, l, aToB)
+		s.meters[2*i+1].add(at, blur, l, bToA)
+	}
+}
+
+// finish ends sampling with a last sample and judges. The context bounds the
+// last sample.
+func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report.Fidelity {
+	s.stop()
+	<-s.done
+	s.sample(ctx)
+	f := &report.Fidelity{Links: s.rates(), Samples: s.samples, Timing: softTiming(s.plan, s.began, s.first, s.last)}
+	lateLinks(f.Links, s.plan, s.last)
+	f.Undilated, f.HeldUp, f.Overruns = s.undilated, s.heldUp, s.overruns
+	f.Pressure, f.PressureSource, f.Steal = s.cpu.finish()
+	judgeFidelity(f, captures)
+	return f
+}
+
+// rates is what every direction that carried something carried, those first that
+// carried most of what they could.
+func (s *sampler) rates() []report.LinkRate {
+	rates := []report.LinkRate{}
+	for i := range s.meters {
+		if rate := s.meters[i].result(); rate.Bytes > 0 {
+			rates = append(rates, rate)
+		}
+	}
+	load := func(r report.LinkRate) float64 { return float64(r.Bytes) / float64(max(1, r.Asked)) }
+	slices.SortStableFunc(rates, func(x, y report.LinkRate) int { return cmp.Compare(load(y), load(x)) })
+	return rates
+}
+
+// drops are the packets that queues of a fabric of the kernel's dropped, of switches and
+// nodes, by port. Soft switches, and the NICs in front of them, record theirs.
+func (s *sampler) drops() map[string]uint64 {
+	drops := map[string]uint64{}
+	if s.plan == nil || s.plan.Soft() {
+		return drops
+	}
+	for i := range s.meters {
+		drops[s.meters[i].rate.From] += s.meters[i].rate.Dropped
+	}
+	return drops
+}
+
+// linkMeter follows one direction of a link.
+type linkMeter struct {
+	by   clock.Dilation // rates are per virtual second
+	rate report.LinkRate
+	at   time.Time // of the last sample
+	last fabric.DirectionState
+	up   bool
+	held uint64 // how often the far end had held it back
+	// began and ended are the soft switch's port at the first and the last sample.
+	began, ended *softswitch.PortState
+	// run are the latest samples without one between them at which the queue
+	// was empty or the link changed.
+	run []reading
+	// busy is achieved / asked of each busy interval.
+	busy []float32
+}
+
+// reading is what a link had sent at a time that is known up to a blur.
+type reading struct {
+	at    time.Time
+	blur  time.Duration
+	bytes uint64
+}
+
+const (
+	// blurShare is how much of an interval the blur of its ends may be; where
+	// looking takes long, a busy interval reaches further back.
+	blurShare = 0.02
+	// runKept bounds how far back.
+	runKept = 64
+)
+
+func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, direction string) {
+	now, from, to := l.AToB, l.A, l.B
+	if direction == bToA {
+		now, from, to = l.BToA, l.B, l.A
+	}
+	held, free := softCounts(&now, from)
+	steady := false
+	if m.at.IsZero() {
+		m.began = from.Soft
+		m.rate = report.LinkRate{
+			Link: l.Name, Direction: direction, From: from.Node + ":" + from.Port, To: to.Node + ":" + to.Port,
+			Asked: uint64(now.Rate),
+		}
+	} else {
+		// A link that changed since the last sample had no one rate.
+		steady = now.Rate != 0 && m.last.Rate == now.Rate && m.up == l.Up && m.held == held && free
+		m.count(m.by.Passed(at.Sub(m.at)).Seconds(), now, steady)
+	}
+	if !steady || now.Shaper.BacklogBytes == 0 {
+		m.run = m.run[:0]
+	}
+	if now.Shaper.BacklogBytes > 0 {
+		m.measure(reading{at: at, blur: blur, bytes: m.rate.Bytes}, float64(now.Rate))
+	}
+	m.at, m.last, m.up, m.held, m.ended = at, now, l.Up, held, from.Soft
+}
+
+// softCounts takes what an emulated port sent as what the link carried, its
+// overhead included. It returns how often the far end has stopped the port until
+// now, and whether it lets it send as it likes: what flow control keeps back is
+// no fault of the emulator.
+func softCounts(d *fabric.DirectionState, sender fabric.EndState) (held uint64, free bool) {
+	if sender.Soft == nil {
+		return 0, true
+	}
+	c := &sender.Soft.Counters
+	d.Shaper.Packets, d.Shaper.Bytes = c.Sent.Packets, c.Sent.Bytes+uint64(d.Overhead)*c.Sent.Packets
+	for q := range c.PausesReceived {
+		held += c.PausesReceived[q]
+	}
+	return held, !sender.Soft.Slowed && !slices.Contains(sender.Soft.Paused[:], true)
+}
+
+// count adds what happened since the last sample.
+func (m *linkMeter) count(took float64, now fabric.DirectionState, steady bool) {
+	sent := since(m.last.Shaper.Bytes, now.Shaper.Bytes)
+	m.rate.Bytes += sent
+	m.rate.Packets += since(m.last.Shaper.Packets, now.Shaper.Packets)
+	m.rate.Dropped += since(m.last.Shaper.Drops, now.Shaper.Drops)
+	if steady && took > 0 {
+		m.rate.Peak = max(m.rate.Peak, uint64(float64(sent)*8/took))
+	}
+}
+
+// measure takes the rate over the shortest busy interval that ends with this
+// reading and is long enough for the blur of its ends.
+func (m *linkMeter) measure(now reading, asked float64) {
+	for i := len(m.run) - 1; i >= 0; i-- {
+		before := m.run[i]
+		took := now.at.Sub(before.at)
+		if took > 0 && float64(now.blur+before.blur) <= blurShare*float64(took) {
+			m.busy = append(m.busy, float32(float64(now.bytes-before.bytes)*8/m.by.Passed(took).Seconds()/asked))
+			m.rate.Busy += m.by.Passed(now.at.Sub(m.at)).Seconds()
+			break
+		}
+	}
+	if m.run = append(m.run, now); len(m.run) > runKept {
+		m.run = append(m.run[:0], m.run[1:]...)
+	}
+}
+
+func (m *linkMeter) result() report.LinkRate {
+	rate := m.rate
+	if m.began != nil && m.ended != nil {
+		rate.Drops = grown(m.began.Drops, m.ended.Drops)
+		rate.Marks = grown(m.began.Marks, m.ended.Marks)
+		rate.Trims = grown(m.began.Trims, m.ended.Trims)
+	}
+	share, known := verify.Achieved(m.busy)
+	if !known {
+		rate.Busy = 0
+		return rate
+	}
+	rate.Achieved = uint64(share * float64(rate.Asked))
+	return rate
+}
+
+// grown is the growth of what was counted by reason and priority, without what did
+// not grow.
+func grown(before, after softswitch.ByReason) (growth map[string][8]uint64) {
+	for why, counts := range after {
+		for q := range counts {
+			counts[q] = since(before[why][q], counts[q])
+		}
+		if counts.Total() == 0 {
+			continue
+		}
+		if growth == nil {
+			growth = map[string][8]uint64{}
+		}
+		growth[why] = counts
+	}
+	return growth
+}
+
+// since is the growth of a counter; one that a new queue started again has
+// grown to what it is.
+func since(before, after uint64) uint64 {
+	if after < before {
+		return after
+	}
+	return after - before
+}
+
+// readRates takes the rates of links from the run's recording, where its packets say
+// when a link was busy: they are more exact than counters that are looked at now and
+// then, and railbed verify judges by them. The verdict is found anew.
+func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
+	read := map[string]verify.Rate{}
+	for _, rate := range rates {
+		read[rate.From] = rate
+	}
+	f := e.fidelity
+	for i := range f.Links {
+		l := &f.Links[i]
+		rate := read[l.From]
+		if !rate.Known {
+			continue
+		}
+		l.Busy, l.Achieved = 0, uint64(rate.Achieved*float64(l.Asked))
+		// Readings are further apart than what is read from packets.
+		l.Peak = max(l.Peak, l.Achieved)
+		if rate.Achieved > 0 {
+			l.Busy = by.Passed(rate.Time).Seconds()
+		}
+	}
+	f.Reasons, f.Dropped = nil, 0
+	judgeFidelity(f, e.captures)
+}
+
+// judgeFidelity sets the verdict and its reasons by the numbers of package verify and
+// of timing.go.
+func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
+	worst := 0
+	against := func(level int, format string, args ...any) {
+		worst = max(worst, level)
+		f.Reasons = append(f.Reasons, fmt.Sprintf(format, args...))
+	}
+	const degraded, overloaded = 1, 2
+	level := func(value, limit float64) int {
+		if value > limit {
+			return overloaded
+		}
+		return degraded
+	}
+	for _, l := range f.Links {
+		if l.Busy == 0 {
+			continue
+		}
+		deviation := float64(l.Achieved)/float64(l.Asked) - 1
+		if off := max(deviation, -deviation); off > verify.RateDegraded {
+			against(level(off, verify.RateOverloaded), "%s > %s: %s instead of %s while busy (%+.1f%%, limit %.0f%%)",
+				l.From, l.To, report.Bits(float64(l.Achieved)), units.Rate(l.Asked), deviation*100, verify.RateDegraded*100)
+		}
+	}
+	var recorded uint64
+	for _, c := range captures {
+		f.Dropped += c.Dropped()
+		recorded += c.Packets()
+	}
+	if share := float64(f.Dropped) / max(1, float64(f.Dropped+recorded)); share > verify.LostDegraded {
+		against(level(share, verify.LostOverloaded), "captures lost %d of %d packets", f.Dropped, f.Dropped+recorded)
+	}
+	for _, u := range f.Undilated {
+		if !u.Accepted {
+			against(degraded, "%s (accept it with accept-undilated: [%s])", u.Text(), u.What)
+		}
+	}
+	if f.Timing != nil {
+		judgeTiming(f.Timing, against)
+	}
+	for _, h := range f.HeldUp {
+		if h.Share > heldUpDegraded {
+			against(level(h.Share, heldUpOverloaded), "traffic %s: the host held %s up for %.0f%% of its time, in which it sent nothing (limit %.0f%%)",
+				h.Traffic, h.Node, h.Share*100, heldUpDegraded*100)
+		}
+	}
+	for _, o := range f.Overruns {
+		against(overloaded, "workload %s: rank %d at %s had no room for %d packets: the host did not let it read them", o.Workload, o.Rank, o.Node, o.Packets)
+	}
+	if f.Pressure > verify.PressureDegraded {
+		against(degraded, "tasks waited for a CPU in %.0f%% of the time (limit %.0f%%)", f.Pressure*100, verify.PressureDegraded*100)
+	}
+	if f.Steal > verify.StealDegraded {
+		against(level(f.Steal, verify.StealOverloaded), "the hypervisor took %.0f%% of the CPU time (limit %.0f%%)", f.Steal*100, verify.StealDegraded*100)
+	}
+	f.Verdict = []string{report.Faithful, report.Degraded, report.Overloaded}[worst]
+}

@@ -1,0 +1,56 @@
+package runner
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"railbed/capture/report"
+	"railbed/testbed"
+)
+
+// hostFacts says where a run ran. What cannot be read stays empty.
+func hostFacts(root string) report.Host {
+	name, _ := os.Hostname()
+	release, _ := os.ReadFile(filepath.Join(root, "sys/kernel/osrelease"))
+	memory, _ := os.ReadFile(filepath.Join(root, "meminfo"))
+	return report.Host{
+		Name: name, Kernel: strings.TrimSpace(string(release)), Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),
+		Memory: memTotal(string(memory)), Rootless: os.Geteuid() != 0,
+	}
+}
+
+// memTotal reads "MemTotal:  16316412 kB", where kB is 1,024 bytes (proc_meminfo(5)).
+func memTotal(text string) uint64 {
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "MemTotal:" {
+			kib, _ := strconv.ParseUint(fields[1], 10, 54)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+func linkReader(tb *testbed.Testbed) func(context.Context) (observed, error) {
+	return func(ctx context.Context) (observed, error) {
+		state, err := tb.Inspect(ctx)
+		if err != nil {
+			return observed{}, err
+		}
+		return observed{links: state.Links, soft: state.Soft}, nil
+	}
+}
+
+// oneAtATime serialises calls of a function.
+func oneAtATime(tell func(Update)) func(Update) {
+	var mu sync.Mutex
+	return func(u Update) {
+		mu.Lock()
+		defer mu.Unlock()
+		tell(u)
+	}
+}

@@ -1,0 +1,157 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"railbed/capture/report"
+	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
+	"railbed/testbed/supervisor"
+)
+
+// schemaLine makes editors complete and check a file, so many folders below the
+// root.
+func schemaLine(depth int) string {
+	return "# yaml-language-server: $schema=" + strings.Repeat("../", depth) + "plan/spec/railbed.schema.json\n"
+}
+
+// overloadedTries is how often a scenario is run again on a machine that could
+// not carry it.
+const overloadedTries = 2
+
+// Every file of the library does what it says. A machine that is too busy for a
+// scenario's rates makes it OVERLOADED or, when its captures lost packets,
+// INCONCLUSIVE; that is the machine's and not the file's, and a test that runs
+// beside others cannot ask for more. What must not be is a failure of an emulation
+// that kept up more or less: soft switches that see packets tens of milliseconds
+// late have other queues than the file's. With RAILBED_LIBRARY=n every n-th file
+// runs: make test has it so for the ordinary user that root tries beside himself.
+func TestLibrary(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	files, err := filepath.Glob("../*.yaml")
+	for _, folder := range []string{"roce", "collectives", "training", "stacks", "messages"} {
+		if more, _ := filepath.Glob("../" + folder + "/*.yaml"); err == nil {
+			files = append(files, more...)
+		}
+	}
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d scenario files, %v", len(files), err)
+	}
+	slices.Sort(files)
+	each := 1
+	if text := os.Getenv("RAILBED_LIBRARY"); text != "" {
+		if each, err = strconv.Atoi(text); err != nil || each < 1 {
+			t.Fatalf("RAILBED_LIBRARY is %q, not a number from 1 on", text)
+		}
+	}
+	for i, path := range files {
+		if i%each != 0 {
+			continue
+		}
+		if slices.ContainsFunc(load(t, path).File.Steps, runsRailbed) {
+			continue // this program is not the railbed command; package cli runs these
+		}
+		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) { keepsItsWord(t, path) })
+	}
+}
+
+// keepsItsWord runs a file of the library.
+func keepsItsWord(t *testing.T, path string) {
+	text, err := os.ReadFile(path)
+	if first := schemaLine(strings.Count(path, "/")); err != nil || !strings.HasPrefix(string(text), first) {
+		t.Errorf("the first line is not %s(%v)", first, err)
+	}
+	needGuests(t, load(t, path).Plan)
+	needStacks(t, load(t, path).File)
+	var r *report.Report
+	for range overloadedTries {
+		r = runAll(t, t.Context(), load(t, path))
+		overloaded := r.Fidelity != nil && r.Fidelity.Verdict == report.Overloaded
+		if !overloaded || !slices.ContainsFunc(r.Checks, failed) || slices.ContainsFunc(r.Checks, failedForGood) {
+			break
+		}
+		t.Logf("%s on this overloaded machine: %s", r.Verdict, r.Reason)
+		t.Logf("%q", r.Fidelity.Reasons)
+		r = nil
+	}
+	if r == nil {
+		t.Skip("cannot run here: the machine is too busy")
+	}
+	busy := r.Fidelity != nil && r.Fidelity.Verdict != report.Faithful
+	switch {
+	case r.Verdict == verdict.Pass:
+	case busy && (r.Verdict == verdict.Overloaded || r.Verdict == verdict.Inconclusive):
+		t.Logf("%s on this busy machine: %s", r.Verdict, r.Reason)
+	default:
+		want(t, r, verdict.Pass)
+	}
+	for _, c := range r.Checks {
+		if failed(c) {
+			t.Errorf("%s: %s", c.Name, c.Summary)
+		}
+	}
+}
+
+func runsRailbed(s spec.Step) bool { return s.Exec != nil && s.Exec.Command[0] == supervisor.Command }
+
+// needGuests skips a scenario that the host cannot run: the library's all run
+// without, but for virtual machines and what runs in them.
+func needGuests(t *testing.T, p *plan.Plan) {
+	t.Helper()
+	for _, need := range p.Requires {
+		switch need.Feature {
+		case plan.QEMU, plan.VMKernel:
+			hosttest.Need(t, hosttest.Root, hosttest.VM) // an ordinary user's guests are the same
+		case plan.Tap:
+			hosttest.Need(t, hosttest.Tap)
+		case "perftest":
+			hosttest.Need(t, hosttest.Perftest)
+		case spec.FRR:
+			hosttest.Need(t, hosttest.Root, hosttest.FRR)
+		}
+	}
+}
+
+// stackFeatures are what tests need for a stack, by its kind in files.
+var stackFeatures = map[string]hosttest.Feature{
+	spec.OpenMPI: hosttest.OpenMPI, spec.MPICH: hosttest.MPICH, spec.UCX: hosttest.UCX, spec.Libfabric: hosttest.Libfabric,
+	spec.IPerf3: hosttest.IPerf3, spec.Redis: hosttest.Redis, spec.PyTorch: hosttest.PyTorch, spec.Perftest: hosttest.Perftest,
+}
+
+// needStacks skips a scenario of a stack that the host lacks.
+func needStacks(t *testing.T, file *spec.Testbed) {
+	t.Helper()
+	for _, step := range file.Steps {
+		if step.Stack == nil {
+			continue
+		}
+		feature, known := stackFeatures[step.Stack.Kind]
+		if !known {
+			t.Fatalf("no feature for stacks of kind %s", step.Stack.Kind)
+		}
+		hosttest.Need(t, feature)
+		if slices.Contains([]string{spec.OpenMPI, spec.MPICH, spec.Libfabric}, step.Stack.Kind) {
+			// Their ranks never sleep, and an ordinary user's switches go after them.
+			hosttest.Need(t, hosttest.Root)
+		}
+	}
+}
+
+func failed(c report.Check) bool {
+	return c.Verdict == verdict.Fail || c.Verdict == verdict.Overloaded && strings.Contains(c.Summary, "that proves nothing")
+}
+
+// failedForGood is a failure that no overload excuses: what these look at hangs on
+// no time.
+func failedForGood(c report.Check) bool {
+	return failed(c) && slices.ContainsFunc([]string{"bytes-per-rank ", "rank-nic ", "rail-local ", "conservation ", "that every rd message"}, func(kind string) bool {
+		return strings.HasPrefix(c.Name, kind)
+	})
+}

@@ -1,0 +1,231 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/internal/units"
+	"railbed/plan/rates"
+	"railbed/plan/spec"
+	"railbed/workloads/flows"
+	"railbed/workloads/worker"
+)
+
+// ErrMessages is a messages step that the plan has no ranks for, or too much of it.
+var ErrMessages = errors.New("messages")
+
+// schedules are those of a file's steps, by step, made before anything runs.
+func schedules(o *Options) (map[int]*flows.Schedule, error) {
+	found, wrong := map[int]*flows.Schedule{}, &findings{o: o}
+	for i, step := range o.File.Steps {
+		if step.Messages == nil {
+			continue
+		}
+		var slowest units.Rate
+		for _, d := range worker.SendsOf(o.Plan, o.Plan.Ranks) {
+			if slowest == 0 || d.Rate < slowest {
+				slowest = d.Rate
+			}
+		}
+		s, err := scheduleOf(o, step.Messages, slowest)
+		if wrong.wrong(ErrMessages, fmt.Sprintf("steps[%d].messages", i), err); err == nil {
+			found[i] = s
+		}
+	}
+	return found, wrong.err()
+}
+
+// mostMessageBytes bounds a schedule: all of it lies in memory at both ends.
+const mostMessageBytes = 1 << 30
+
+// sizesOf are those that messages have. The key is that of the settings.
+func sizesOf(o *Options, key string, m *spec.Sizing) (*flows.Sizes, error) {
+	sizes := flows.Published[m.Sizes]
+	if m.File != "" {
+		key += ".file"
+		name, text, err := o.read(key, m.File)
+		if err != nil {
+			return nil, err
+		}
+		if sizes, err = flows.ReadSizes(name, text); err != nil {
+			return nil, inFile(key, err)
+		}
+	}
+	return sizes.Scaled(m.Scale.Float()), nil
+}
+
+// cacheOf is the transfer of caches.
+func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
+	ranks := len(o.Plan.Ranks)
+	if c.Prefill >= ranks {
+		return nil, fmt.Errorf("%d ranks that prefill, of %d: want one at least to decode", c.Prefill, ranks)
+	}
+	output := 0
+	if c.Decode != nil {
+		output = c.Decode.Tokens
+	}
+	cache := flows.Cache{
+		Output: output,
+		Ranks:  ranks, Prefill: c.Prefill, Requests: c.Requests, PerSecond: c.PerSecond.Float(), TimeScale: c.TimeScale.Float(), Tokens: c.Tokens,
+		Layers: c.Layers, LayerTime: time.Duration(c.LayerTime), LayerBytes: c.LayerBytes, Whole: c.Whole, Seed: o.Plan.Seed,
+	}
+	if c.Trace != "" {
+		const key = "cache.trace"
+		name, text, err := o.read(key, c.Trace)
+		if err != nil {
+			return nil, err
+		}
+		if cache.Trace, err = flows.ReadRequests(name, text); err != nil {
+			return nil, inFile(key, err)
+		}
+	}
+	return cache.Schedule()
+}
+
+// scheduleOf is what the ranks send, at NICs of a rate. Errors are for people.
+func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Schedule, error) {
+	var s *flows.Schedule
+	ranks, seed := len(options.Plan.Ranks), options.Plan.Seed
+	var sizes *flows.Sizes
+	var err error
+	if sizing := m.Sizing(); sizing != nil {
+		key := "open"
+		if m.Closed != nil {
+			key = "closed"
+		}
+		if sizes, err = sizesOf(options, key, sizing); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case m.Open != nil:
+		o := m.Open
+		s, err = flows.Open{Ranks: ranks, Count: o.Count, Sizes: sizes, Load: o.Load.Float(), Rate: rate, Seed: seed}.Schedule()
+	case m.Closed != nil:
+		o := m.Closed
+		s, err = flows.Closed{Ranks: ranks, Count: o.Count, Sizes: sizes, Outstanding: o.Outstanding, Seed: seed}.Schedule()
+	case m.Cache != nil:
+		s, err = cacheOf(options, m.Cache)
+	default:
+		b := m.Blocks
+		if b.Servers >= ranks {
+			return nil, fmt.Errorf("%d ranks with storage, of %d: want one at least to write", b.Servers, ranks)
+		}
+		s = flows.Blocks{Ranks: ranks, Servers: b.Servers, Count: b.Count, Block: b.Block, Outstanding: b.Outstanding, Reads: b.Reads.Float(), Seed: seed}.Schedule()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.RD != nil {
+		s.Droppable = m.RD.Droppable
+	}
+	if total := s.Bytes(); total > mostMessageBytes {
+		return nil, fmt.Errorf("%v in all: want at most %v, fewer or smaller messages", total, units.Bytes(mostMessageBytes))
+	}
+	return s, nil
+}
+
+// messagesJob is what the workers of messages do.
+func (s *session) messagesJob(index int, m *spec.Messages) worker.Job {
+	job := s.job(index, m.Name, m.Transport)
+	job.Kind, job.Messages, job.Iterations = worker.Messages, s.schedules[index], 1
+	return job
+}
+
+func (s *session) messages(ctx context.Context, index int, m *spec.Messages) error {
+	schedule := s.schedules[index]
+	result, wanted, err := s.runJob(ctx, index, s.messagesJob(index, m))
+	if err != nil {
+		return err
+	}
+	// Without rates of links nothing is known of a message alone.
+	alone, err := rates.Alone(s.plan, rates.Options{})
+	if err != nil {
+		alone = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done := finishMessages(m, schedule, result, alone)
+	setWanted(&done.traffic, wanted)
+	s.workloads = append(s.workloads, done)
+	return nil
+}
+
+// sizeBins is how many ranges of sizes the table of slowdowns has.
+const sizeBins = 5
+
+// finishMessages translates what ranks sent.
+func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result, alone func(from, to int, size units.Bytes) time.Duration) finished {
+	made := &report.Messages{Name: m.Name, Transport: r.Transport, Bytes: uint64(schedule.Bytes()), Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
+	var sent []flows.Sent // of what is no answer
+	var last time.Duration
+	for _, rank := range r.Sent {
+		for _, s := range rank {
+			if last = max(last, s.Done); !schedule.IsAnswer(s.Message) {
+				sent = append(sent, s)
+			}
+		}
+	}
+	var took []float64
+	parts := map[bool][]float64{} // by whether there is an answer
+	for _, s := range sent {
+		took = append(took, schedule.Took(s).Seconds())
+		answered := schedule.Messages[s.Message].Answer > 0
+		parts[answered] = append(parts[answered], took[len(took)-1])
+	}
+	if slow := schedule.Straggler(sent, r.Ranks); slow != nil {
+		made.Slow = &report.SlowRank{Rank: slow.Rank, Node: r.PerRank[slow.Rank].Node, Median: slow.Median.Seconds(), Others: slow.Others.Seconds()}
+	}
+	perSecond := func(count int) float64 { return float64(count) / max(last.Seconds(), 1e-9) }
+	made.Count = len(sent)
+	switch {
+	case m.Cache != nil:
+		made.What = "time to first token"
+		took = finishServing(made, m.Cache, schedule, flows.Groups(schedule.Messages, sent), last)
+	case m.Sizing() != nil:
+		made.What = "message"
+		if alone != nil {
+			for _, bin := range schedule.Slowdowns(sent, sizeBins, func(m flows.Message) time.Duration { return alone(m.From, m.To, m.Bytes) }) {
+				made.Slowdowns = append(made.Slowdowns, report.Slowdown{AtMost: uint64(bin.AtMost), Percentiles: report.Percentiles(bin.Percentiles)})
+			}
+		}
+	default:
+		made.What = "block"
+		if slo := time.Duration(m.Blocks.SLO).Seconds(); slo > 0 {
+			within := 0
+			for _, t := range took {
+				if t <= slo {
+					within++
+				}
+			}
+			share := float64(within) / float64(len(took))
+			made.SLO, made.Attained = slo, &share
+		}
+		for _, part := range []struct {
+			what     string
+			answered bool
+		}{{"read", true}, {"write", false}} {
+			if times := parts[part.answered]; len(parts) > 1 {
+				made.Parts = append(made.Parts, report.MessagesPart{What: part.what, PerSecond: perSecond(len(times)), Times: report.Percentiles(flows.PercentilesOf(times))})
+			}
+		}
+	}
+	made.PerSecond = perSecond(len(took))
+	made.Times = report.Percentiles(flows.PercentilesOf(took))
+	made.Missing = r.Missing()
+	for i := range schedule.Messages {
+		made.MayMiss += uint64(schedule.MayMiss(i))
+	}
+	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong, LeftOut: made.LeftOut}, messages: made}
+	done.traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
+	for rank := range r.PerRank {
+		judged := judgedRank(r.Transport, &r.PerRank[rank])
+		judged.Missing = left(&m.Carriage, &r.PerRank[rank])
+		done.traffic.Ranks = append(done.traffic.Ranks, judged)
+	}
+	return done
+}

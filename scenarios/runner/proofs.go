@@ -1,0 +1,70 @@
+package runner
+
+import (
+	"slices"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/internal/clock"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
+)
+
+// timed reports whether a check rests on faithful time.
+func timed(check *spec.Check) bool {
+	switch {
+	case check.Packets != nil:
+		return verify.Timed(check.Packets)
+	case check.Workload == nil:
+		return true
+	}
+	w := check.Workload
+	return slices.ContainsFunc(spec.Figures, func(k spec.Figure) bool {
+		return k.Timed && (k.Bound(w) != "" || w.Beside != nil && k.Beside != nil && k.Beside(w.Beside) != "")
+	})
+}
+
+// overload takes in that the emulation did not keep up, and returns how many checks had
+// failed. What rests on time is proved neither way then. Of all else a failure is not:
+// lateness may be why. What holds, holds.
+func overload(checks []report.Check, file []spec.Check) (failed int) {
+	for i := range checks {
+		c := &checks[i]
+		switch rests := i >= len(file) || timed(&file[i]); {
+		case c.Verdict == verdict.Fail:
+			failed++
+			c.Verdict = verdict.Overloaded
+			c.Summary += "; that proves nothing, as the emulation was overloaded"
+		case c.Verdict == verdict.Pass && rests:
+			c.Verdict = verdict.Overloaded
+			c.Summary += "; that rests on time, and the emulation was overloaded"
+		case c.Verdict == verdict.Pass:
+			c.Details = append(c.Details, "this does not rest on time: it holds though the emulation was overloaded")
+		}
+	}
+	return failed
+}
+
+// span is when steps sent packets, in nanoseconds since 1970: those of a name, or all.
+// Commands may do anything, and do not count.
+func (e *evidence) span(file *spec.Testbed, named string) (from, to int64) {
+	if e.clock == nil {
+		return 0, 0
+	}
+	real := func(seconds float64) int64 {
+		return e.clock.Real(clock.Time(seconds * float64(time.Second))).UnixNano()
+	}
+	for i := range file.Steps {
+		step := &file.Steps[i]
+		sends := step.Work() != "" || step.Traffic != nil || step.Stack != nil
+		if !sends || named != "" && step.Work() != named || i >= len(e.steps) || e.steps[i].State == report.Skipped {
+			continue
+		}
+		if began := real(e.steps[i].Start); from == 0 || began < from {
+			from = began
+		}
+		to = max(to, real(e.steps[i].End))
+	}
+	return from, to
+}

@@ -1,0 +1,140 @@
+package runner
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/internal/hosttest"
+	"railbed/internal/units"
+	"railbed/plan"
+)
+
+// full is two hosts that send one more than its link carries, for long enough to
+// measure that.
+const full = `
+fabric:
+  topology: single-switch
+  params: {hosts: 3}
+  switch: {kind: soft}
+  links: {default: {rate: 20mbit}}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - traffic: {name: full, from: [h1, h2], to: [h0], rate: 15mbit, size: 1400B, for: 2s}
+checks:
+  - packets: {drops: {at: "leaf1:p0", reason: tail, count: ">= 1"}}
+`
+
+// A run judges the rates of the links that it recorded by the packets, as railbed
+// verify does, so that they say the same of each; and counters bear them out.
+func TestVerifyJudgesRatesAsTheRunDid(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	for name, c := range map[string]struct {
+		options func() Options
+		busy    string // who sends on a link that was busy, if any surely was
+	}{
+		"quickstart": {func() Options { return load(t, "../quickstart.yaml") }, ""},
+		"full":       {func() Options { return options(t, full) }, "leaf1:p0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := c.options()
+			counted := map[string]float64{}
+			o.hold = func(e *evidence) {
+				for _, l := range e.fidelity.Links {
+					if l.Busy > 0 {
+						counted[l.From] = float64(l.Achieved) / float64(l.Asked)
+					}
+				}
+			}
+			r := runAll(t, t.Context(), o)
+			if len(r.Captures) == 0 || r.Captures[0].Dropped() > 0 {
+				t.Skipf("cannot run here: the machine is too busy: %s", r.Reason)
+			}
+			found := readBy(t, o, o.Plan)
+			for _, l := range r.Fidelity.Links {
+				share := 0.0
+				if l.Busy > 0 {
+					share = float64(l.Achieved) / float64(l.Asked)
+				}
+				if read := found[l.From]; math.Abs(read.Achieved-share) > 0.001 {
+					t.Errorf("%s: the run says %s, %.3f of what was asked, and its packets %s, %.3f in %d intervals",
+						l.From, rateLevel(share), share, rateLevel(read.Achieved), read.Achieved, read.Busy)
+				}
+				// Counters that are looked at five times a second take a link for
+				// busy that paused, and so for a little slow; never for fast.
+				if read, by := found[l.From].Achieved, counted[l.From]; read > 0 && by > read+0.03 {
+					t.Errorf("%s: %.3f of what was asked by its counters, %.3f by its packets", l.From, by, read)
+				}
+			}
+			if told := strings.Join(r.Fidelity.Reasons, "\n"); c.busy != "" && (found[c.busy].Achieved == 0 || strings.Contains(told, c.busy)) {
+				t.Errorf("%s was busy, and is %+v by packets, %v by counters, told %q", c.busy, found[c.busy], counted[c.busy], told)
+			}
+			if c.busy != "" {
+				turnRed(t, o, c.busy)
+			}
+		})
+	}
+}
+
+// turnRed judges the recording by plans that ask the busy link for half of what it
+// carried, and for twice.
+func turnRed(t *testing.T, o Options, busy string) {
+	t.Helper()
+	for factor, want := range map[float64]string{
+		0.5: report.Overloaded, 0.95: report.Degraded, 1: report.Faithful, 2: report.Overloaded,
+	} {
+		wrong := *o.Plan
+		wrong.Links = append([]plan.Link{}, o.Plan.Links...)
+		for i := range wrong.Links {
+			l := &wrong.Links[i]
+			node, port, _ := strings.Cut(busy, ":")
+			for end, d := range map[plan.End]*plan.Direction{l.A: &l.AToB, l.B: &l.BToA} {
+				if end.Node == node && end.Port == port {
+					d.Rate = units.Rate(float64(d.Rate) * factor)
+				}
+			}
+		}
+		if got := readBy(t, o, &wrong)[busy]; rateLevel(got.Achieved) != want {
+			t.Errorf("asked for %v of the rate, %s is %s: %+v, want %s", factor, busy, rateLevel(got.Achieved), got, want)
+		}
+	}
+}
+
+// readBy reads the recording of a run by a plan.
+func readBy(t *testing.T, o Options, p *plan.Plan) map[string]verify.Rate {
+	t.Helper()
+	file, err := os.Open(filepath.Join(o.Out, "run.pcapng"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	check := verify.NewFidelity(verify.Faithful, verify.HostLoad{Pressure: -1, Steal: -1})
+	if _, _, err := verify.Run(t.Context(), file, verify.Options{Plan: p}, check); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]verify.Rate{}
+	rates, missing := check.Rates()
+	for _, rate := range rates {
+		found[rate.From] = rate
+	}
+	if missing > 0 || len(found) == 0 {
+		t.Errorf("%d rates, %d directions missing", len(found), missing)
+	}
+	return found
+}
+
+// rateLevel is the judgement of a share of the asked rate; 0 is of a link that was
+// not busy.
+func rateLevel(share float64) string {
+	switch off := math.Abs(share - 1); {
+	case share == 0 || off <= verify.RateDegraded:
+		return report.Faithful
+	case off <= verify.RateOverloaded:
+		return report.Degraded
+	}
+	return report.Overloaded
+}

@@ -1,0 +1,235 @@
+package runner
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"railbed/testbed"
+)
+
+// ErrResults is wrapped when the directory for results cannot be used.
+var ErrResults = errors.New("results directory")
+
+const (
+	// markerFile marks a directory as made by a run and lists what the run
+	// wrote there, one path in a line; the next run removes these and nothing
+	// else.
+	markerFile = ".railbed-results"
+	markerLine = "Made by railbed run, which replaces the files listed here when it runs again."
+	dirMode    = 0o755
+	fileMode   = 0o644
+)
+
+// results is the directory that a run writes into. Everything in it belongs to
+// the user who asked, also under sudo. It is safe for concurrent use.
+type results struct {
+	dir      string
+	root     *os.Root
+	uid, gid int // -1 without sudo
+
+	mu     sync.Mutex
+	marker *os.File // locked as long as the run lasts
+	listed map[string]bool
+}
+
+// openResults makes the directory, or takes over one that is empty or of an
+// earlier run.
+func openResults(dir string) (*results, error) {
+	r := &results{dir: dir, listed: map[string]bool{}}
+	r.uid, r.gid = testbed.InvokingUser()
+	made, err := makeDirs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
+	}
+	for _, path := range made {
+		if err := os.Lchown(path, r.uid, r.gid); err != nil {
+			return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
+		}
+	}
+	if err := checkOwner(dir, os.Geteuid(), r.uid); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
+	}
+	if r.root, err = os.OpenRoot(dir); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
+	}
+	if err := r.claim(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w %s: %w", ErrResults, dir, err), r.close())
+	}
+	return r, nil
+}
+
+// claim marks the directory and removes what an earlier run left.
+func (r *results) claim() error {
+	directory, err := r.root.Open(".")
+	if err != nil {
+		return err
+	}
+	names, err := directory.Readdirnames(-1)
+	directory.Close()
+	if err != nil {
+		return err
+	}
+	flags := os.O_RDWR
+	if len(names) == 0 {
+		flags |= os.O_CREATE
+	}
+	r.marker, err = r.root.OpenFile(markerFile, flags, fileMode)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("is not empty and was not made by railbed run; name another with --out")
+	}
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(r.marker.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("another run is writing into it: %w", err)
+	}
+	if err := r.clear(); err != nil {
+		return err
+	}
+	if err := errors.Join(r.marker.Truncate(0), r.root.Lchown(markerFile, r.uid, r.gid)); err != nil {
+		return err
+	}
+	if _, err := r.marker.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(r.marker, markerLine)
+	return err
+}
+
+// clear removes what the marker lists, the newest first, so that directories
+// are empty when their turn comes. A directory that the user put something
+// into stays.
+func (r *results) clear() error {
+	var listed []string
+	for lines := bufio.NewScanner(r.marker); lines.Scan(); {
+		listed = append(listed, lines.Text())
+	}
+	if len(listed) > 0 && listed[0] != markerLine {
+		return fmt.Errorf("%s is not what railbed run writes; name another directory with --out", markerFile)
+	}
+	for i := len(listed) - 1; i > 0; i-- {
+		err := r.root.Remove(listed[i])
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+			return fmt.Errorf("remove earlier %s: %w", listed[i], err)
+		}
+	}
+	return nil
+}
+
+// close ends the claim; the files stay.
+func (r *results) close() error {
+	var err error
+	if r.marker != nil {
+		err = r.marker.Close()
+	}
+	return errors.Join(err, r.root.Close())
+}
+
+// create makes a new file and the directories to it. The path is slash
+// separated and relative to the directory; one that leads out of it is refused
+// by os.Root.
+func (r *results) create(path string) (*os.File, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.makeParentsLocked(path); err != nil {
+		return nil, fmt.Errorf("create %s: %w", path, err)
+	}
+	if err := r.listLocked(path); err != nil {
+		return nil, err
+	}
+	file, err := r.root.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, fileMode)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", filepath.Join(r.dir, path), err)
+	}
+	if err := file.Chown(r.uid, r.gid); err != nil {
+		return nil, errors.Join(fmt.Errorf("create %s: %w", path, err), file.Close())
+	}
+	return file, nil
+}
+
+func (r *results) makeParentsLocked(path string) error {
+	for i, char := range path {
+		if char != '/' {
+			continue
+		}
+		if info, err := r.root.Lstat(path[:i]); err == nil && info.IsDir() {
+			continue
+		}
+		if err := errors.Join(r.listLocked(path[:i]), r.root.Mkdir(path[:i], dirMode), r.root.Lchown(path[:i], r.uid, r.gid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listLocked notes a path in the marker before it exists, so that a killed run
+// leaves nothing unlisted.
+func (r *results) listLocked(path string) error {
+	if r.listed[path] {
+		return nil
+	}
+	if strings.ContainsAny(path, "\n\r") {
+		return fmt.Errorf("create %q: a line break in a file name", path)
+	}
+	if _, err := r.root.Lstat(path); err == nil {
+		return fmt.Errorf("create %s: it exists and is not of an earlier run", filepath.Join(r.dir, path))
+	}
+	r.listed[path] = true
+	if _, err := fmt.Fprintln(r.marker, path); err != nil {
+		return fmt.Errorf("mark %s: %w", path, err)
+	}
+	return nil
+}
+
+// discard removes a file that create made, and the directories to it that it
+// leaves empty.
+func (r *results) discard(file string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.root.Remove(file); err != nil {
+		return fmt.Errorf("remove %s: %w", filepath.Join(r.dir, file), err)
+	}
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		if r.root.Remove(dir) != nil {
+			break // it holds something
+		}
+	}
+	return nil
+}
+
+// replace writes a file whole or not at all: a run that is killed meanwhile
+// leaves the earlier one.
+func (r *results) replace(path string, write func(io.Writer) error) error {
+	temporary := path + ".new"
+	file, err := r.create(temporary)
+	if err != nil {
+		return err
+	}
+	buffered := bufio.NewWriter(file)
+	err = errors.Join(write(buffered), buffered.Flush(), file.Close())
+	if err == nil {
+		err = r.rename(temporary, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Join(r.dir, path), errors.Join(err, r.root.Remove(temporary)))
+	}
+	return nil
+}
+
+func (r *results) rename(from, to string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.listLocked(to); err != nil {
+		return err
+	}
+	return r.root.Rename(from, to)
+}

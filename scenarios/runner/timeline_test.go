@@ -1,0 +1,249 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"railbed/capture/report"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
+)
+
+// script plays steps by virtual time and notes what happened when.
+type script struct {
+	mu     sync.Mutex
+	epoch  time.Time
+	events []string
+	// takes is how long the workload or command of a name runs; one that is
+	// not named ends at once. fails is its error.
+	takes map[string]time.Duration
+	fails map[string]error
+}
+
+func (s *script) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, fmt.Sprintf("%v ", time.Since(s.epoch))+fmt.Sprintf(format, args...))
+}
+
+func (s *script) play(ctx context.Context, name string) error {
+	s.note("%s starts", name)
+	if !sleep(ctx, s.takes[name]) {
+		s.note("%s is cancelled: %v", name, context.Cause(ctx))
+		return context.Cause(ctx)
+	}
+	s.note("%s ends", name)
+	return s.fails[name]
+}
+
+func (s *script) capture(ctx context.Context, _ int, c *spec.Capture) error {
+	return s.play(ctx, "capture "+c.File)
+}
+
+func (s *script) workload(ctx context.Context, _ int, w *spec.Workload) error {
+	return s.play(ctx, w.Name)
+}
+
+func (s *script) training(ctx context.Context, _ int, t *spec.Training) error {
+	return s.play(ctx, t.Name)
+}
+
+func (s *script) messages(ctx context.Context, _ int, t *spec.Messages) error {
+	return s.play(ctx, t.Name)
+}
+
+func (s *script) traffic(ctx context.Context, _ int, t *spec.Traffic) error {
+	return s.play(ctx, t.Name)
+}
+
+func (s *script) stack(ctx context.Context, _ int, k *spec.Stack) error { return s.play(ctx, k.Name) }
+
+func (s *script) exec(ctx context.Context, _ int, e *spec.Exec) error { return s.play(ctx, e.Name) }
+
+func (s *script) link(ctx context.Context, _ int, l *spec.LinkChange) (func(context.Context) error, error) {
+	s.note("%s %s", l.Where, l.State)
+	return func(context.Context) error {
+		s.note("%s undone", l.Where)
+		return s.fails["undo "+l.Where]
+	}, s.fails[l.Where]
+}
+
+func at(d time.Duration) *units.Duration { return (*units.Duration)(&d) }
+
+func work(name string) spec.Step { return spec.Step{Workload: &spec.Workload{Name: name}} }
+
+// play runs steps in virtual time and returns what the script noted, sorted by
+// time, the steps' records and the error.
+func play(t *testing.T, s *script, ctx context.Context, steps ...spec.Step) ([]string, []report.Step, error) {
+	t.Helper()
+	s.epoch = time.Now()
+	file := &spec.Testbed{Steps: steps}
+	file.SetDefaults()
+	line := newTimeline(file, s, func(int, report.Step) {})
+	err := line.run(ctx)
+	return s.events, line.report(), err
+}
+
+func states(steps []report.Step) string {
+	var words []string
+	for _, s := range steps {
+		words = append(words, string(s.State))
+	}
+	return strings.Join(words, " ")
+}
+
+func TestStepsRunOneAfterAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{takes: map[string]time.Duration{"one": time.Second, "two": 2 * time.Second}}
+		events, steps, err := play(t, s, t.Context(), work("one"), spec.Step{Sleep: at(500 * time.Millisecond)}, work("two"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"0s one starts", "1s one ends", "1.5s two starts", "3.5s two ends"}
+		if diff := cmp.Diff(want, events); diff != "" {
+			t.Error(diff)
+		}
+		if steps[1].Start != 1 || steps[1].End != 1.5 || steps[2].End != 3.5 {
+			t.Errorf("records %+v, want the sleep from 1 to 1.5 and the end at 3.5", steps)
+		}
+	})
+}
+
+func TestAtCountsFromTheFirstStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{takes: map[string]time.Duration{"long": 3 * time.Second, "after": time.Second}}
+		events, _, err := play(t, s, t.Context(),
+			spec.Step{Capture: &spec.Capture{File: "c"}},
+			work("long"),
+			spec.Step{At: at(500 * time.Millisecond), Link: &spec.LinkChange{Where: "l", State: "down"}},
+			work("after"), // follows the link change, not the long workload
+			spec.Step{At: at(200 * time.Millisecond), Exec: &spec.Exec{Name: "early"}},
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{
+			"0s capture c starts", "0s capture c ends", "0s long starts", "200ms early starts", "200ms early ends",
+			"500ms l down", "500ms after starts", "1.5s after ends", "3s long ends",
+		}
+		if diff := cmp.Diff(want, events); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestBackgroundWorkloadIsWaitedForAndCommandIsEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{takes: map[string]time.Duration{"server": time.Hour, "bg": 2 * time.Second, "fg": time.Second}}
+		background := work("bg")
+		background.Workload.Background = true
+		events, steps, err := play(t, s, t.Context(),
+			spec.Step{Exec: &spec.Exec{Name: "server", Background: true}}, background, work("fg"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(events[:3]) // three goroutines start at once
+		want := []string{"0s bg starts", "0s fg starts", "0s server starts", "1s fg ends", "2s bg ends", "2s server is cancelled: the run has ended"}
+		if diff := cmp.Diff(want, events); diff != "" {
+			t.Error(diff)
+		}
+		if got := states(steps); got != "passed passed passed" {
+			t.Errorf("states %s, want all passed", got)
+		}
+	})
+}
+
+func TestBackgroundCommandThatFailsEndsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		crash := errors.New("exit code 1")
+		s := &script{takes: map[string]time.Duration{"server": time.Second, "fg": time.Hour}, fails: map[string]error{"server": crash}}
+		_, steps, err := play(t, s, t.Context(), spec.Step{Exec: &spec.Exec{Name: "server", Background: true}}, work("fg"), work("never"))
+		if !errors.Is(err, crash) || stepVerdict(err) != verdict.Fail {
+			t.Errorf("error %v (%s), want the server's, FAIL", err, stepVerdict(err))
+		}
+		if got := states(steps); got != "failed cancelled skipped" {
+			t.Errorf("states %s, want failed cancelled skipped", got)
+		}
+	})
+}
+
+func TestLinkChangeIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{takes: map[string]time.Duration{"w": 100 * time.Millisecond}}
+		events, steps, err := play(t, s, t.Context(),
+			spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Second)}}, work("w"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"0s l down", "0s w starts", "100ms w ends", "1s l undone"}
+		if diff := cmp.Diff(want, events); diff != "" {
+			t.Error(diff)
+		}
+		if steps[0].End != 1 {
+			t.Errorf("link step ended at %v, want 1", steps[0].End)
+		}
+	})
+}
+
+func TestFailingUndoFailsItsStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{fails: map[string]error{"undo l": errors.New("no such link")}}
+		_, steps, err := play(t, s, t.Context(), spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Second)}})
+		if err == nil || steps[0].State != report.Failed || steps[0].Error != "undo after 1s: no such link" {
+			t.Errorf("error %v, step %+v, want the undo's failure", err, steps[0])
+		}
+	})
+}
+
+func TestStepTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{takes: map[string]time.Duration{"w": time.Hour, "e": time.Hour}}
+		slow := work("w")
+		slow.Workload.Timeout = units.Duration(3 * time.Second)
+		_, steps, err := play(t, s, t.Context(), slow, work("never"))
+		if steps[0].Error != "not done within its limit of 3s" || steps[0].End != 3 || stepVerdict(err) != verdict.Fail {
+			t.Errorf("step %+v, error %v, want a failure after 3s", steps[0], err)
+		}
+		_, steps, _ = play(t, &script{takes: s.takes}, t.Context(), spec.Step{Exec: &spec.Exec{Name: "e"}})
+		if steps[0].End != 60 || steps[0].State != report.Failed {
+			t.Errorf("step %+v, want the default limit of a command", steps[0])
+		}
+	})
+}
+
+func TestInterruptCancelsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{takes: map[string]time.Duration{"w": time.Hour}}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(2*time.Second, func() { cancel(errors.New("interrupted")) })
+		events, steps, err := play(t, s, ctx,
+			spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Minute)}}, work("w"), work("never"))
+		if err == nil || err.Error() != "interrupted" || stepVerdict(err) != verdict.Aborted {
+			t.Errorf("error %v (%s), want interrupted, ABORTED", err, stepVerdict(err))
+		}
+		if got := states(steps); got != "cancelled cancelled skipped" {
+			t.Errorf("states %s, want cancelled cancelled skipped", got)
+		}
+		if last := events[len(events)-1]; last != "2s w is cancelled: interrupted" {
+			t.Errorf("last event %q, want the cancelled workload at 2s", last)
+		}
+	})
+}
+
+func TestUnsupportedStep(t *testing.T) {
+	s := &script{fails: map[string]error{"l": &verdict.UnsupportedError{Feature: "netem", Reason: "none"}}}
+	_, _, err := play(t, s, t.Context(), spec.Step{Link: &spec.LinkChange{Where: "l"}})
+	if stepVerdict(err) != verdict.Unsupported {
+		t.Errorf("verdict %s of %v, want UNSUPPORTED", stepVerdict(err), err)
+	}
+}

@@ -1,0 +1,183 @@
+package runner
+
+import (
+	"slices"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/fabric"
+	"railbed/fabric/softswitch/live"
+	"railbed/internal/clock"
+	"railbed/plan"
+	"railbed/plan/spec"
+)
+
+// The numbers that define how late soft switches may be. Their unit is the
+// smallest time that the model tells apart on links that carried something;
+// what is late by less is where a hop or a frame more or less would be.
+const (
+	// A second is late when 1 % of its frames were later than the unit. One
+	// late second makes a run degraded.
+	//
+	// latenessOverloaded, in units, and overloadedLeast: with a 99th percentile
+	// of the whole run above both, one of a hundred frames came at a time that
+	// says nothing about the fabric, and retransmission timers ran on it.
+	latenessOverloaded = 10
+	overloadedLeast    = 10 * time.Millisecond
+
+	// lostByEmulatorOverloaded is the share of the nodes' frames that the
+	// emulator may lose between the kernel and its queues before the run proves
+	// nothing; one lost makes it degraded.
+	lostByEmulatorOverloaded = 0.01
+
+	// unmatchedDegraded is the share of the watched frames whose lateness may be
+	// unknown.
+	unmatchedDegraded = 0.10
+
+	// waitDegraded and waitOverloaded are shares of the run's time in which the
+	// timing thread wanted a CPU and had none.
+	waitDegraded   = 0.10
+	waitOverloaded = 0.50
+)
+
+// observed is a testbed at one time: its links, and what the soft switches say, nil without
+// any.
+type observed struct {
+	links []fabric.LinkState
+	soft  *live.State
+}
+
+// softTiming turns what the soft switches said at the run's start and end into
+// the report's numbers. Either may be nil, and then there are none.
+func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.Timing {
+	if first == nil || last == nil {
+		return nil
+	}
+	scale := virtualMicros(p.Dilation)
+	t := &report.Timing{
+		Arrivals: spread(last.Timing.Arrivals, scale), Released: spread(last.Late, scale), Unit: scale(last.Timing.Unit),
+		Unmatched: since(first.Timing.Unmatched, last.Timing.Unmatched),
+		Windows:   last.Timing.Windows, Late: last.Timing.Late, Waited: -1,
+		Priority: last.Timing.Thread.Priority, Nice: last.Timing.Thread.Nice,
+		First: window(last.Timing.First, began, scale), Worst: window(last.Timing.Worst, began, scale),
+	}
+	if before, after := first.Timing.Thread, last.Timing.Thread; before.Known && after.Known && after.Since > before.Since {
+		t.Waited = float64(after.Waited-before.Waited) / float64(after.Since-before.Since)
+		t.Ran = float64(after.Ran-before.Ran) / float64(after.Since-before.Since)
+	}
+	t.Lost = since(first.RingDropped, last.RingDropped)
+	for i := range min(len(first.NICs), len(last.NICs)) {
+		t.Lost += since(first.NICs[i].Lost(), last.NICs[i].Lost())
+		t.Frames += since(first.NICs[i].Port.Received, last.NICs[i].Port.Received)
+	}
+	return t
+}
+
+// virtualMicros turns real times into microseconds of the testbed's.
+func virtualMicros(dilation uint64) func(time.Duration) float64 {
+	unit := clock.Dilation(dilation).Virtual(1e3)
+	return func(d time.Duration) float64 { return float64(d) / unit }
+}
+
+func lateness(q live.Quantiles, scale func(time.Duration) float64) report.Lateness {
+	return report.Lateness{Frames: q.Frames, P50: scale(q.P50), P99: scale(q.P99), Worst: scale(q.Worst)}
+}
+
+// spread is a lateness with its buckets, those that hold any.
+func spread(h live.Histogram, scale func(time.Duration) float64) report.Lateness {
+	l := lateness(h.Quantiles, scale)
+	if len(h.Counts) == 0 {
+		return l
+	}
+	var below uint64
+	from := 0.0
+	for i, bound := range live.Bounds() {
+		to := scale(bound)
+		if n := h.Counts[i] - below; n > 0 {
+			l.Buckets = append(l.Buckets, report.Bucket{From: from, To: to, Frames: n})
+		}
+		below, from = h.Counts[i], to
+	}
+	if rest := h.Frames - below; rest > 0 {
+		l.Buckets = append(l.Buckets, report.Bucket{From: from, Frames: rest})
+	}
+	return l
+}
+
+func window(w *live.Window, began time.Time, scale func(time.Duration) float64) *report.Window {
+	if w == nil {
+		return nil
+	}
+	seconds := func(d time.Duration) float64 { return scale(d) / 1e6 }
+	return &report.Window{
+		From: seconds(w.From.Sub(began)), Length: seconds(w.For), WorstAt: seconds(w.WorstAt.Sub(began)), Lateness: lateness(w.Quantiles, scale),
+	}
+}
+
+// lateLinks gives the directions that end at a node their lateness.
+func lateLinks(links []report.LinkRate, p *plan.Plan, last *live.State) {
+	if last == nil {
+		return
+	}
+	of := map[string]*live.NICState{}
+	for i := range last.NICs {
+		of[last.NICs[i].Node+":"+last.NICs[i].NIC] = &last.NICs[i]
+	}
+	for i := range links {
+		if nic := of[links[i].To]; nic != nil && nic.Arrivals.Frames > 0 {
+			late := spread(nic.Arrivals, virtualMicros(p.Dilation))
+			links[i].Late = &late
+		}
+	}
+}
+
+// judgeTiming tells what of a soft switch's timing speaks against faithful.
+func judgeTiming(t *report.Timing, against func(level int, format string, args ...any)) {
+	const degraded, overloaded = 1, 2
+	level := func(value, limit float64) int {
+		if value > limit {
+			return overloaded
+		}
+		return degraded
+	}
+	if t.Late > 0 && t.First != nil {
+		against(degraded, "from second %.1f on: 1%% of the frames arrived more than %s late, the latest, at %.2f s, by %s; "+
+			"the smallest time of the links in use is %s; %d of %d seconds were late",
+			max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt, report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit), t.Late, t.Windows)
+	}
+	limit := max(latenessOverloaded*t.Unit, float64(overloadedLeast)/1e3)
+	switch {
+	case t.Unit == 0: // nothing to compare with
+	case t.Arrivals.P99 > limit:
+		against(overloaded, "1%% of all frames arrived more than %s late (limit %s)", report.Micros(t.Arrivals.P99), report.Micros(limit))
+	case t.Released.P99 > limit:
+		against(overloaded, "1%% of all frames were sent to the nodes more than %s late (limit %s)", report.Micros(t.Released.P99), report.Micros(limit))
+	}
+	if watched := t.Arrivals.Frames + t.Unmatched; float64(t.Unmatched) > unmatchedDegraded*float64(watched) {
+		against(degraded, "how late frames arrived is not known of %d of %d watched ones", t.Unmatched, watched)
+	}
+	if share := float64(t.Lost) / max(1, float64(t.Lost+t.Frames)); t.Lost > 0 {
+		against(level(share, lostByEmulatorOverloaded), "the emulator itself lost %d of %d frames", t.Lost, t.Lost+t.Frames)
+	}
+	if t.Waited > waitDegraded {
+		against(level(t.Waited, waitOverloaded), "the timing thread waited for a CPU in %.0f%% of the time (limit %.0f%%)", t.Waited*100, waitDegraded*100)
+	}
+}
+
+// timers are what keeps real time in a dilated run. Of TCP's, the least
+// retransmission timeout alone is stretched.
+var timers = map[string][]string{
+	spec.UndilatedTCP: {
+		"the first retransmission timeout of 1 s", "delayed acknowledgements of 40 to 200 ms", "the largest retransmission timeout of 120 s",
+		"the zero-window probe", "keepalive", "RACK's and the tail loss probe's timers",
+	},
+	spec.UndilatedPrograms: {"their own clocks and timers", "the kernel's timers of their sockets"},
+}
+
+// undilated is what of a file's steps keeps real time.
+func undilated(file *spec.Testbed) (found []report.Undilated) {
+	for _, what := range file.Undilated() {
+		found = append(found, report.Undilated{What: what, Timers: timers[what], Accepted: slices.Contains(file.AcceptUndilated, what)})
+	}
+	return found
+}

@@ -1,0 +1,413 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan"
+	"railbed/plan/spec"
+	"railbed/testbed"
+	"railbed/workloads/traffic"
+)
+
+// Ports of traffic steps, below those of workloads and of the kernel's choice.
+const (
+	sinkPort   = 17000 // and one more for each step of traffic before
+	sourcePort = 20000
+	// sourceWay is how far on the source ports of the next step begin.
+	sourceWay = 997
+)
+
+const (
+	// headers are those of Ethernet, IPv4 and UDP in a datagram's frame.
+	headers = 14 + 20 + 8
+	// settle is for how long sinks wait for what is under way.
+	settle = 200 * time.Millisecond
+)
+
+// traffic sends from nodes. The sinks are there before anything is sent, and all
+// sources start at once.
+func (s *session) traffic(ctx context.Context, index int, t *spec.Traffic) error {
+	from := s.matching(t.From)
+	ordinal := 0
+	for _, step := range s.file.Steps[:index] {
+		if step.Traffic != nil {
+			ordinal++
+		}
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	crew := &crew{session: s, index: index, name: t.Name, fail: fail, closing: make(chan struct{})}
+	if err := crew.fill(ctx, t, from, uint16(ordinal)); err != nil {
+		return errors.Join(err, crew.close(false))
+	}
+	err := crew.work(ctx)
+	crew.noteHeldUp(s.dilation().Wait(time.Duration(t.For)))
+	if err == nil && !sleep(ctx, s.dilation().Wait(settle)) {
+		err = context.Cause(ctx)
+	}
+	return errors.Join(err, crew.close(err == nil))
+}
+
+// dilation is the testbed's.
+func (s *session) dilation() clock.Dilation { return clock.Dilation(s.plan.Dilation) }
+
+// matching are the nodes that any of some patterns names, in the plan's order.
+func (s *session) matching(patterns []string) []*plan.Node { return matching(s.plan, patterns) }
+
+func matching(p *plan.Plan, patterns []string) (found []*plan.Node) {
+	for i := range p.Nodes {
+		node := &p.Nodes[i]
+		if slices.ContainsFunc(patterns, func(pattern string) bool { return spec.Match(pattern, node.Name) }) {
+			found = append(found, node)
+		}
+	}
+	return found
+}
+
+// crew is the processes of a traffic step.
+type crew struct {
+	session        *session
+	index          int
+	name           string
+	sinks, sources []*hand
+	// fail ends the step, with the reason.
+	fail context.CancelCauseFunc
+	// closing is closed when sinks may end, and watchers waits for the goroutines
+	// that watch the processes.
+	closing  chan struct{}
+	watchers sync.WaitGroup
+}
+
+// hand is one process.
+type hand struct {
+	cmd   *testbed.Cmd
+	kill  context.CancelFunc
+	logs  logPair
+	ready chan struct{}
+	start *starter
+	tail  *tailWriter
+	node  string
+	part  string // as traffic.Order.Part has it
+	said  *readyWriter
+	ended chan struct{} // closed when the process has ended
+	err   error         // how; read once ended is closed
+	// unheard counts looks since the process's last beat, and silent says that it
+	// did not beat for too long.
+	unheard atomic.Int32
+	silent  atomic.Bool
+}
+
+// fill starts a process in each node, the sinks first.
+func (c *crew) fill(ctx context.Context, t *spec.Traffic, from []*plan.Node, ordinal uint16) error {
+	targets := c.targets(t, from)
+	at := map[string]netip.AddrPort{}
+	for _, to := range targets {
+		for _, node := range to {
+			if _, known := at[node.Name]; known {
+				continue
+			}
+			addr, err := address4(node)
+			if err != nil {
+				return err
+			}
+			at[node.Name] = netip.AddrPortFrom(addr, sinkPort+ordinal)
+			if err := c.launch(ctx, &c.sinks, node, traffic.Order{Sink: &traffic.Sink{Addr: at[node.Name]}}); err != nil {
+				return err
+			}
+		}
+	}
+	for i, node := range from {
+		order := traffic.Order{Pauser: c.pauser(t, node)}
+		if t.Pause == nil {
+			addr, err := address4(node)
+			if err != nil {
+				return err
+			}
+			source := &traffic.Source{
+				From: addr, Port: sourcePort + ordinal*sourceWay%8000, Flows: t.Flows, Payload: int(t.Size) - headers, Frame: int(t.Size), Rate: units.Rate(c.session.dilation().Real(uint64(t.Rate))),
+				For: c.session.dilation().Wait(time.Duration(t.For)), TOS: t.DSCP << 2,
+			}
+			if t.ECN {
+				source.TOS |= 2 // ECT(0), RFC 3168
+			}
+			for _, to := range targets[i] {
+				source.To = append(source.To, at[to.Name])
+			}
+			if order.Source = source; len(source.To) == 0 {
+				continue
+			}
+		}
+		if err := c.launch(ctx, &c.sources, node, order); err != nil {
+			return err
+		}
+	}
+	if len(c.sources) == 0 {
+		return fmt.Errorf("traffic %s: no node sends to another", t.Name)
+	}
+	return nil
+}
+
+// targets are whom each node sends to.
+func (c *crew) targets(t *spec.Traffic, from []*plan.Node) [][]*plan.Node {
+	targets := make([][]*plan.Node, len(from))
+	for i, node := range from {
+		candidates := c.session.matching(t.To)
+		if t.Shift > 0 {
+			candidates = []*plan.Node{from[(i+t.Shift)%len(from)]}
+		}
+		targets[i] = slices.DeleteFunc(candidates, func(to *plan.Node) bool { return to.Name == node.Name })
+	}
+	return targets
+}
+
+// pauser is the order to pause the switch at a node's first NIC, nil for
+// datagrams. A pause is renewed when half of it is over.
+func (c *crew) pauser(t *spec.Traffic, node *plan.Node) *traffic.Pauser {
+	if t.Pause == nil {
+		return nil
+	}
+	nic := node.NICs[0]
+	rate := 100e9 // as the switch takes a line without a rate
+	if link := c.session.plan.Link(nic.Link); link != nil {
+		d := link.AToB
+		if link.A.Node == node.Name {
+			d = link.BToA // of the switch
+		}
+		if d.Rate > 0 {
+			rate = float64(d.Rate)
+		}
+	}
+	by := c.session.dilation()
+	every := by.Wait(time.Duration(float64(t.Pause.Quanta) * 512 / rate * 1e9 / 2))
+	return &traffic.Pauser{
+		NIC: nic.Name, Priorities: t.Pause.Priorities, Quanta: t.Pause.Quanta, Every: max(every, 100*time.Microsecond), For: by.Wait(time.Duration(t.For)),
+	}
+}
+
+// address4 is a node's IPv4 address.
+func address4(node *plan.Node) (netip.Addr, error) {
+	for _, prefix := range node.Loopbacks {
+		if prefix.Addr().Is4() {
+			return prefix.Addr(), nil
+		}
+	}
+	for _, nic := range node.NICs {
+		for _, prefix := range nic.Addrs {
+			if prefix.Addr().Is4() {
+				return prefix.Addr(), nil
+			}
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("node %s has no IPv4 address", node.Name)
+}
+
+// launch starts a process and waits until it is ready.
+func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order traffic.Order) error {
+	arg, err := order.Arg()
+	if err != nil {
+		return err
+	}
+	name := c.name
+	if order.Sink != nil {
+		name += "-sink"
+	}
+	logs, err := c.session.openLogs(node.Name, name)
+	if err != nil {
+		return err
+	}
+	life, kill := context.WithCancel(context.WithoutCancel(ctx))
+	h := &hand{
+		cmd: c.session.testbed.Node(node.Name).Part(life, traffic.Part, arg), kill: kill, logs: logs, part: order.Part(),
+		ready: make(chan struct{}), start: newStarter(), tail: &tailWriter{limit: errorTail}, node: node.Name, ended: make(chan struct{}),
+	}
+	h.said = &readyWriter{file: logs.out, ready: h.ready, all: tailWriter{limit: errorTail}}
+	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = h.start, h.said, teeWriter{logs.err, h.tail}
+	beats := h.cmd.Channel()
+	*list = append(*list, h)
+	if err := h.cmd.Start(); err != nil {
+		close(h.ended)
+		return fmt.Errorf("start traffic in %s: %w", node.Name, err)
+	}
+	c.watch(h, beats)
+	select {
+	case <-h.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-h.ended:
+		if text := h.tail.String(); text != "" {
+			return errors.New(text)
+		}
+		return fmt.Errorf("traffic in %s ended before it began: %w", node.Name, h.err)
+	}
+}
+
+// silenceParts is how many times within the session's silence it is looked whether
+// a process has beaten.
+const silenceParts = 10
+
+// watch notes the end of a process, and fails the step when a sink ends before
+// close or when a process has not beaten for the session's silence. Looks are
+// counted and not time: a railbed that is held up itself accuses no process.
+func (c *crew) watch(h *hand, beats io.Reader) {
+	c.watchers.Go(func() {
+		h.err = h.cmd.Wait()
+		close(h.ended)
+		select {
+		case <-c.closing:
+			return
+		default:
+		}
+		switch {
+		case h.part == traffic.SinkPart:
+			c.fail(fmt.Errorf("the sink in %s ended while it was needed: %w", h.node, h.end()))
+		case h.err != nil:
+			c.fail(h.end())
+		}
+	})
+	c.watchers.Go(func() {
+		buffer := make([]byte, 64)
+		for {
+			if _, err := beats.Read(buffer); err != nil {
+				return
+			}
+			h.unheard.Store(0)
+		}
+	})
+	c.watchers.Go(func() {
+		ticker := time.NewTicker(c.session.silence / silenceParts)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-h.ended:
+				return
+			case <-ticker.C:
+			}
+			if h.unheard.Add(1) > silenceParts {
+				h.silent.Store(true)
+				c.fail(h.end())
+				h.kill()
+				return
+			}
+		}
+	})
+}
+
+// end is how a process ended, or that it is silent; nil is as it should. Of one that
+// is not silent it is called after its end.
+func (h *hand) end() error {
+	if h.silent.Load() {
+		return fmt.Errorf("the %s in %s does not answer: its process is stopped, or gets no processor", h.part, h.node)
+	}
+	switch text := h.tail.String(); {
+	case h.err != nil && text != "":
+		return fmt.Errorf("%w: %s", h.err, text)
+	case h.err == nil && h.part == traffic.SinkPart:
+		return errors.New("exit code 0")
+	}
+	return h.err
+}
+
+// work lets the sources go and waits for them.
+func (c *crew) work(ctx context.Context) error {
+	for _, h := range c.sources {
+		h.start.release()
+	}
+	for _, h := range c.sources {
+		select {
+		case <-h.ended:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// close ends what still runs and closes the logs. Sinks of a step that went well
+// end well, too: one that did not was not there when it was needed.
+func (c *crew) close(well bool) error {
+	var errs []error
+	close(c.closing)
+	for _, h := range slices.Concat(c.sources, c.sinks) {
+		h.start.release()
+		_ = h.cmd.Signal(syscall.SIGTERM) // it may have ended, or never begun
+		if !well {
+			time.AfterFunc(endGrace, h.kill)
+		}
+	}
+	c.watchers.Wait()
+	for _, h := range slices.Concat(c.sources, c.sinks) {
+		if well && h.err != nil {
+			errs = append(errs, fmt.Errorf("the %s in %s did not last until the end of the step: %w", h.part, h.node, h.end()))
+		}
+		h.kill()
+		errs = append(errs, c.session.closeLogs(c.index, h.logs))
+	}
+	return errors.Join(errs...)
+}
+
+// noteHeldUp tells the run for which share of their time the host held sources
+// up.
+func (c *crew) noteHeldUp(of time.Duration) {
+	for _, h := range c.sources {
+		held, known := traffic.HeldUp(h.said.all.String())
+		if !known || held == 0 || of <= 0 {
+			continue
+		}
+		c.session.mu.Lock()
+		c.session.heldUp = append(c.session.heldUp, report.HeldUp{Traffic: c.name, Node: h.node, Share: min(1, float64(held)/float64(of))})
+		c.session.mu.Unlock()
+	}
+}
+
+// starter is the input of a process: one line once it is released.
+type starter struct {
+	once sync.Once
+	open chan struct{}
+	read bool
+}
+
+func newStarter() *starter { return &starter{open: make(chan struct{})} }
+
+func (s *starter) release() { s.once.Do(func() { close(s.open) }) }
+
+// Read implements io.Reader.
+func (s *starter) Read(p []byte) (int, error) {
+	<-s.open
+	if s.read {
+		return 0, errRunEnded
+	}
+	s.read = true
+	return copy(p, "\n"), nil
+}
+
+// readyWriter keeps what a process prints and tells when it is ready.
+type readyWriter struct {
+	file  interface{ Write([]byte) (int, error) }
+	ready chan struct{}
+	said  bool
+	all   tailWriter
+}
+
+// Write implements io.Writer.
+func (w *readyWriter) Write(p []byte) (int, error) {
+	if !w.said && bytes.HasPrefix(p, []byte(traffic.Ready)) {
+		w.said = true
+		close(w.ready)
+	}
+	_, _ = w.all.Write(p) // it takes everything
+	return w.file.Write(p)
+}

@@ -1,0 +1,245 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/plan"
+	"railbed/plan/spec"
+	"railbed/workloads/training"
+	"railbed/workloads/training/placement"
+	"railbed/workloads/training/trace"
+	"railbed/workloads/worker"
+)
+
+// ErrTraining says that a training job of the file cannot be on its testbed.
+var ErrTraining = errors.New("training job")
+
+// trainingJob is what a step is to do, decided before anything runs.
+type trainingJob struct {
+	program *training.Program
+	ranks   []plan.Rank // of the job, numbered from 0
+}
+
+// trainings are the jobs of a file's steps, by step.
+func trainings(o *Options) (map[int]trainingJob, error) {
+	found, wrong := map[int]trainingJob{}, &findings{o: o}
+	taken := map[int]string{} // by rank, the job in the background that has it
+	for i, step := range o.File.Steps {
+		for _, name := range step.Wait {
+			maps.DeleteFunc(taken, func(_ int, job string) bool { return job == name })
+		}
+		t := step.Training
+		if t == nil {
+			continue
+		}
+		at := fmt.Sprintf("steps[%d].training", i)
+		program, err := trainingProgram(o, t)
+		if err != nil {
+			wrong.wrong(ErrTraining, at, err)
+			continue
+		}
+		if t.MayDrop() && program.MayMiss(t.RD.Droppable) == 0 {
+			wrong.wrong(ErrTraining, at+".rd.droppable", fmt.Errorf("droppable bytes of a job without sums of gradients of groups %s or %s: remove it",
+				training.DataParallel, training.ExpertData))
+			continue
+		}
+		chosen := t.Ranks
+		if len(chosen) == 0 {
+			if chosen, err = placement.Choose(o.Plan, t.Placement, len(program.Tasks), taken); err != nil {
+				wrong.wrong(ErrTraining, at, err)
+				continue
+			}
+		}
+		ranks, err := ranksOf(o.Plan, chosen)
+		if err != nil {
+			wrong.wrong(ErrTraining, at+".ranks", err)
+			continue
+		}
+		for _, rank := range chosen {
+			if t.Background {
+				taken[rank] = t.Name
+			}
+		}
+		found[i] = trainingJob{program, ranks}
+	}
+	return found, wrong.err()
+}
+
+// trainingProgram is that of a job's model or trace.
+func trainingProgram(o *Options, t *spec.Training) (*training.Program, error) {
+	if t.Model != nil {
+		return training.Compile(t.Model, training.Scale{Bytes: t.BytesScale, Times: t.TimeScale})
+	}
+	program, err := trace.Read(besideFile(o, t.Trace), trace.Options{Ranks: max(t.World, len(t.Ranks)), Scale: training.Scale{Bytes: t.BytesScale, Times: t.TimeScale}})
+	return program, inFile("trace", err)
+}
+
+// ranksOf are ranks of the testbed, numbered as the job's.
+func ranksOf(p *plan.Plan, chosen []int) ([]plan.Rank, error) {
+	var ranks []plan.Rank
+	for i, rank := range chosen {
+		if rank >= len(p.Ranks) {
+			return nil, fmt.Errorf("the job needs rank %d, and the testbed has %d ranks", rank, len(p.Ranks))
+		}
+		r := p.Ranks[rank]
+		r.Rank = i
+		ranks = append(ranks, r)
+	}
+	return ranks, nil
+}
+
+// ordinal is how many jobs of workers stand above a step.
+func (s *session) ordinal(index int) (above int) {
+	for _, step := range s.file.Steps[:index] {
+		if step.Workload != nil || step.Training != nil || step.Messages != nil {
+			above++
+		}
+	}
+	return above
+}
+
+// trainingJob is what the workers of a training job do.
+func (s *session) trainingJob(index int, t *spec.Training) worker.Job {
+	job := s.job(index, t.Name, t.Transport)
+	job.Kind, job.Training, job.Iterations, job.Warmup = worker.Training, s.trainings[index].program, t.Iterations, t.Warmup
+	return job
+}
+
+func (s *session) training(ctx context.Context, index int, t *spec.Training) error {
+	planned := s.trainings[index]
+	result, wanted, err := s.runJob(ctx, index, s.trainingJob(index, t))
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done := finishTraining(t, planned.program, result, wanted)
+	setWanted(&done.traffic, wanted)
+	s.workloads = append(s.workloads, done)
+	return nil
+}
+
+// runJob runs the workers of a step to their end, and returns with their result what they were to
+// send.
+func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worker.Result, *worker.Wanted, error) {
+	wanted, err := job.Wanted()
+	if err != nil {
+		return nil, nil, err
+	}
+	if deadline, bounded := ctx.Deadline(); bounded {
+		// The timeline's limit comes first and says so.
+		job.Timeout = 2 * (controlTimeout + time.Until(deadline))
+	}
+	logs := &workerLogs{session: s, index: index, name: job.Name, logs: map[string]logPair{}}
+	nodes := worker.NewNodes(context.WithoutCancel(ctx), s.testbed, logs.open)
+	result, err := worker.Run(ctx, job, nodes, func(p worker.Progress) {
+		s.progress(Update{Phase: "workload " + job.Name, Done: p.Done, Total: p.Total})
+	})
+	nodes.Close()
+	err = errors.Join(err, logs.close())
+	if ctx.Err() != nil && err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", context.Cause(ctx), err) // which ranks were waited for
+	}
+	if err == nil {
+		err = s.logKeys(index, &job, result)
+	}
+	return result, wanted, err
+}
+
+// finishTraining translates a job's result.
+func finishTraining(t *spec.Training, program *training.Program, r *worker.Result, wanted *worker.Wanted) finished {
+	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup, Wrong: r.Wrong(), Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r)}}
+	ideal, err := program.Predict(func(*training.Operation) time.Duration { return 0 })
+	if err == nil { // as when it was checked
+		whole, _ := program.Times(ideal)
+		made.Ideal = whole.Seconds()
+	}
+	sums, exposed := make([]training.Times, r.Ranks), make([]map[string]time.Duration, r.Ranks)
+	var iterations time.Duration
+	for _, o := range r.Operations {
+		if !o.Timed {
+			continue
+		}
+		made.Iterations = append(made.Iterations, o.Time.Seconds())
+		iterations += o.Time
+		made.OtherClocks = made.OtherClocks || o.OtherClocks
+		for rank, times := range o.Ranks {
+			sums[rank].Compute += times.Compute
+			sums[rank].Exposed += times.Exposed
+			sums[rank].Idle += times.Idle
+			if exposed[rank] == nil {
+				exposed[rank] = map[string]time.Duration{}
+			}
+			for group, d := range o.ExposedBy[rank] {
+				exposed[rank][group] += d
+			}
+		}
+	}
+	runs := uint64(t.Warmup + t.Iterations)
+	if made.Missing = r.Missing(); t.MayDrop() {
+		made.MayMiss = runs * program.MayMiss(t.RD.Droppable)
+	}
+	done := finished{Workload: report.Workload{Name: t.Name, Ranks: r.Ranks, Wrong: made.Wrong, LeftOut: made.LeftOut}, training: made}
+	done.traffic = verify.Workload{Name: t.Name, Pattern: verify.Pairs, Pairs: program.Pairs()}
+	for rank, result := range r.PerRank {
+		whole := iterations.Seconds()
+		one := report.TrainingRank{Rank: rank, Node: result.Node, NIC: result.NIC}
+		if whole > 0 {
+			one.Compute, one.Exposed, one.Idle = sums[rank].Compute.Seconds()/whole, sums[rank].Exposed.Seconds()/whole, sums[rank].Idle.Seconds()/whole
+		}
+		for _, v := range program.Volumes(rank) {
+			g := report.TrainingGroup{Group: v.Group, Expected: wanted.Groups[rank][v.Group], Sent: result.Groups[v.Group]}
+			if whole > 0 {
+				g.Exposed = exposed[rank][v.Group].Seconds() / whole
+			}
+			one.Groups = append(one.Groups, g)
+		}
+		made.PerRank = append(made.PerRank, one)
+		judged := judgedRank(r.Transport, &r.PerRank[rank])
+		judged.Missing = left(&t.Carriage, &r.PerRank[rank])
+		done.traffic.Ranks = append(done.traffic.Ranks, judged)
+	}
+	made.Bars = bars(program, r.Operations[len(r.Operations)-1].Spans)
+	return done
+}
+
+// barsKept bounds the tasks of an iteration that the report shows.
+const barsKept = 20_000
+
+// bars are the tasks of an iteration, by rank, for the picture.
+func bars(program *training.Program, spans [][]training.Span) (all [][]report.TrainingBar) {
+	kept := 0
+	under := program.UnderWay(spans)
+	for rank, tasks := range program.Tasks {
+		if kept += len(tasks); kept > barsKept {
+			break
+		}
+		made := make([]report.TrainingBar, 0, len(tasks))
+		for i := range tasks {
+			s := spans[rank][i]
+			bar := report.TrainingBar{Name: tasks[i].Name, Group: tasks[i].Kind, Start: s.Start.Seconds(), End: s.End.Seconds()}
+			if bar.Group == training.Exchange {
+				bar.Group, bar.Begun = program.Operations[tasks[i].Operation].Group, under[rank][i].Start.Seconds()
+			}
+			made = append(made, bar)
+		}
+		slices.SortStableFunc(made, func(a, b report.TrainingBar) int {
+			switch {
+			case a.Start < b.Start:
+				return -1
+			case a.Start > b.Start:
+				return 1
+			}
+			return 0
+		})
+		all = append(all, made)
+	}
+	return all
+}

@@ -1,0 +1,219 @@
+// Package probe sends telemetry probes between two nodes of a testbed and reads
+// what the soft switches on their way wrote into them: which ports they passed,
+// what waited in the queues, and when they left each switch.
+//
+// Sender and receiver are ordinary UDP sockets in the nodes, in processes of this
+// executable (Parts).
+package probe
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"railbed/plan"
+	"railbed/testbed"
+)
+
+// Limits of Options.
+const (
+	MaxCount = 1_000_000
+	MaxFlows = 64
+)
+
+// Options say what to send.
+type Options struct {
+	From, To string        // nodes
+	Count    int           // of probes; default 10
+	Interval time.Duration // between two probes, in the testbed's time; default 10ms
+	// Flows is how many source ports take turns, so that probes spread over paths
+	// as flows do. Default 1.
+	Flows int
+	DSCP  int  // 0 to 63
+	IPv6  bool // default IPv4
+}
+
+func (o *Options) check() error {
+	if o.Count == 0 {
+		o.Count = 10
+	}
+	if o.Interval == 0 {
+		o.Interval = 10 * time.Millisecond
+	}
+	if o.Flows == 0 {
+		o.Flows = 1
+	}
+	switch {
+	case o.Count < 1 || o.Count > MaxCount:
+		return fmt.Errorf("%d probes: want 1 to %d", o.Count, MaxCount)
+	case o.Interval < 0 || o.Interval > time.Minute:
+		return fmt.Errorf("an interval of %v: want at most 1m", o.Interval)
+	case o.Flows < 1 || o.Flows > MaxFlows:
+		return fmt.Errorf("%d flows: want 1 to %d", o.Flows, MaxFlows)
+	case o.DSCP < 0 || o.DSCP > 63:
+		return fmt.Errorf("DSCP %d: want 0 to 63", o.DSCP)
+	case o.From == o.To:
+		return fmt.Errorf("from %s to itself no switch is passed", o.From)
+	}
+	return nil
+}
+
+// ErrOptions is wrapped when Options make no sense, or not for this testbed.
+var ErrOptions = errors.New("probe")
+
+const (
+	startTimeout = 10 * time.Second
+	// patience is how long the last probes may take, in the testbed's time.
+	patience = time.Second
+)
+
+// Run sends probes and returns what they say. Probes may be lost; it is no error
+// when all are. A testbed whose switches write no telemetry is one.
+func Run(ctx context.Context, tb *testbed.Testbed, o Options) (*Report, error) {
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	p := tb.Plan()
+	to, err := addresses(p, &o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	r := newReport(p, &o)
+	arrived, receiver, err := receive(ctx, tb, o.To, to)
+	if err != nil {
+		return nil, err
+	}
+	virtual := time.Duration(p.Dilation)
+	order, err := json.Marshal(sendOrder{To: to, Count: o.Count, Interval: o.Interval * virtual, Flows: o.Flows, DSCP: o.DSCP})
+	if err != nil {
+		return nil, err
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- output(tb.Node(o.From).Part(ctx, part, "send", string(order)), io.Discard) }()
+	last := time.NewTimer(time.Hour)
+	defer last.Stop()
+	for sent != nil || r.Arrived < o.Count {
+		select {
+		case one, more := <-arrived:
+			if !more {
+				return nil, receiver.failure("the receiver ended")
+			}
+			r.add(one)
+		case err := <-sent:
+			if err != nil {
+				return nil, fmt.Errorf("send probes from %s: %w", o.From, err)
+			}
+			sent = nil
+			last.Reset(patience * virtual)
+		case <-last.C:
+			return r.finish(), nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return r.finish(), nil
+}
+
+// addresses is where probes go; it is an error when nobody would write into them.
+func addresses(p *plan.Plan, o *Options) (netip.AddrPort, error) {
+	var none netip.AddrPort
+	for _, name := range []string{o.From, o.To} {
+		if p.Node(name) == nil {
+			return none, fmt.Errorf("node %s: %w", name, testbed.ErrNoSuchObject)
+		}
+	}
+	writes := false
+	for i := range p.Switches {
+		writes = writes || p.Switches[i].Soft != nil && p.Switches[i].Soft.INT
+	}
+	if !writes {
+		return none, fmt.Errorf("%w: no switch of testbed %s writes telemetry; add int: true to fabric.switch, with kind: soft", ErrOptions, p.Name)
+	}
+	for _, h := range p.Hosts {
+		if h.Name == o.To && h.Addr.Is6() == o.IPv6 {
+			return netip.AddrPortFrom(h.Addr, port), nil
+		}
+	}
+	return none, fmt.Errorf("%w: node %s has no such address", ErrOptions, o.To)
+}
+
+// process is a part that runs in a node.
+type process struct {
+	stderr strings.Builder
+	ended  error
+}
+
+func (p *process) failure(what string) error {
+	if text := strings.TrimSpace(p.stderr.String()); text != "" {
+		return errors.New(text)
+	}
+	return fmt.Errorf("%s: %w", what, p.ended)
+}
+
+// receive starts the receiver and waits until it can receive.
+func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.AddrPort) (<-chan Arrival, *process, error) {
+	order, err := json.Marshal(receiveOrder{At: at})
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &process{}
+	cmd := tb.Node(node).Part(ctx, part, "receive", string(order))
+	read, write := io.Pipe()
+	cmd.Stdout, cmd.Stderr = write, &p.stderr
+	if err := cmd.Start(); err != nil {
+		return nil, nil, fmt.Errorf("receive probes at %s: %w", node, err)
+	}
+	go func() {
+		p.ended = cmd.Wait()
+		write.CloseWithError(io.EOF)
+	}()
+	arrived := make(chan Arrival)
+	go func() {
+		defer close(arrived)
+		defer read.Close() // nobody reads any more
+		for lines := bufio.NewScanner(read); lines.Scan(); {
+			var one Arrival
+			if json.Unmarshal(lines.Bytes(), &one) != nil {
+				return
+			}
+			select {
+			case arrived <- one:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	select {
+	case _, ready := <-arrived: // an empty one
+		if !ready {
+			return nil, nil, fmt.Errorf("receive probes at %s: %w", node, p.failure("the receiver ended"))
+		}
+		return arrived, p, nil
+	case <-time.After(startTimeout):
+		return nil, nil, fmt.Errorf("receive probes at %s: not ready after %v", node, startTimeout)
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+}
+
+// output runs a command whose stderr is its error.
+func output(cmd *testbed.Cmd, stdout io.Writer) error {
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = stdout, &stderr
+	err := cmd.Start()
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if text := strings.TrimSpace(stderr.String()); err != nil && text != "" {
+		return errors.New(text)
+	}
+	return err
+}
