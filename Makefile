@@ -21,7 +21,7 @@ CHECKFLAGS ?=
 TIMED := ^railbed/(nodes/vm|scenarios/runner|testbed|cli|capture/verify|scenarios/interop)$$
 # These have one goroutine, nothing that could race, and thousands of schedules in virtual time: they
 # measure nothing, so that two of them run at once.
-COMPUTED := ^railbed/(fabric/softswitch|fabric/softswitch/aggregate|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena|workloads/collective)$$
+COMPUTED := ^railbed/(fabric/softswitch|fabric/softswitch/reduction|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena|workloads/collective)$$
 
 # What an ordinary user has is tried as nobody where root runs the tests: what asks the
 # host for something, but for what guests do and for arithmetic, and a part of the library.

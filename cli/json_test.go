@@ -19,7 +19,7 @@ import (
 	"railbed/cli"
 	"railbed/internal/hosttest"
 	"railbed/plan"
-	"railbed/plan/rates"
+	"railbed/plan/allocation"
 	"railbed/plan/spec"
 	"railbed/testbed/probe"
 	"railbed/testbed/supervisor"
@@ -217,7 +217,7 @@ func TestJSONFields(t *testing.T) {
 		}
 	}
 	for _, document := range []any{
-		supervisor.State{}, supervisor.Event{}, plan.Plan{}, report.Report{}, verify.Result{}, probe.Report{}, spec.Problem{}, rates.File{}, cli.CollectiveReport{},
+		supervisor.State{}, supervisor.Event{}, plan.Plan{}, report.Report{}, verify.Result{}, probe.Report{}, spec.Problem{}, allocation.File{}, cli.CollectiveReport{},
 	} {
 		walk(reflect.TypeOf(document).String(), reflect.TypeOf(document))
 	}

@@ -13,12 +13,12 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
-	"railbed/plan/rates"
+	"railbed/plan/allocation"
 	"railbed/scenarios/runner"
 )
 
 func newPlanCommand(a *app) *cobra.Command {
-	var o rates.Options
+	var o allocation.Options
 	var headroom string
 	var back bool
 	cmd := &cobra.Command{
@@ -51,7 +51,7 @@ are known: messages go one by one, and a sum over the whole run does not say who
 			if err != nil {
 				return err
 			}
-			ofStep := o.Pattern != "" && !slices.Contains(rates.Patterns(), o.Pattern)
+			ofStep := o.Pattern != "" && !slices.Contains(allocation.Patterns(), o.Pattern)
 			if ofStep && (cmd.Flags().Changed("method") || cmd.Flags().Changed("headroom")) || !ofStep && back {
 				return &exitError{Code: verdict.ExitUsage, Err: errors.New("--method and --headroom are of a pattern's rates, and --back of a step's: remove what is not")}
 			}
@@ -68,22 +68,22 @@ are known: messages go one by one, and a sum over the whole run does not say who
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&o.Pattern, "rates", "", "print rates for a collective of this `PATTERN`: "+strings.Join(rates.Patterns(), ", ")+"; or of the step with this name")
+	cmd.Flags().StringVar(&o.Pattern, "rates", "", "print rates for a collective of this `PATTERN`: "+strings.Join(allocation.Patterns(), ", ")+"; or of the step with this name")
 	cmd.Flags().BoolVar(&back, "back", false, "of a mixture of experts, print those of what comes back")
-	cmd.Flags().StringVar(&o.Method, "method", rates.MaxMin, "compute them by this `METHOD`: max-min or conflict-free")
-	completeFlag(cmd, "rates", oneOf(rates.Patterns()...))
-	completeFlag(cmd, "method", oneOf(rates.MaxMin, rates.ConflictFree))
+	cmd.Flags().StringVar(&o.Method, "method", allocation.MaxMin, "compute them by this `METHOD`: max-min or conflict-free")
+	completeFlag(cmd, "rates", oneOf(allocation.Patterns()...))
+	completeFlag(cmd, "method", oneOf(allocation.MaxMin, allocation.ConflictFree))
 	cmd.Flags().StringVar(&headroom, "headroom", "2%", "leave this `SHARE` of each link to acknowledgements and what is sent again")
 	return cmd
 }
 
 // printRates prints a file of rates.
-func (a *app) printRates(p *plan.Plan, o rates.Options, headroom string) error {
+func (a *app) printRates(p *plan.Plan, o allocation.Options, headroom string) error {
 	share, err := units.ParseRatio(headroom)
 	if err == nil {
 		o.Headroom, o.Exact = share, share.IsZero()
-		var file *rates.File
-		if file, err = rates.Compute(p, o); err == nil {
+		var file *allocation.File
+		if file, err = allocation.Compute(p, o); err == nil {
 			return file.Write(a.stdout)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	"railbed/cli"
 	"railbed/plan"
+	"railbed/plan/allocation"
 	"railbed/plan/plantest"
-	"railbed/plan/rates"
 	"railbed/plan/spec"
 	"railbed/plan/topology"
 )
@@ -220,7 +220,7 @@ func TestPlanStepRates(t *testing.T) {
 	var printed []string
 	for _, args := range [][]string{{"--rates", "experts"}, {"--rates", "experts", "--back"}, {"--rates", "all-to-all"}} {
 		code, out, errs := railbed(file, append(append([]string{"plan"}, args...), "-")...)
-		if _, err := rates.Read("r.json", []byte(out)); code != 0 || err != nil {
+		if _, err := allocation.Read("r.json", []byte(out)); code != 0 || err != nil {
 			t.Errorf("%v: exit %d, %v, %s", args, code, err, errs)
 		}
 		printed = append(printed, out)

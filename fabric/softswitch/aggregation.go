@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"railbed/fabric/softswitch/aggregate"
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/forward"
 	"railbed/fabric/softswitch/packet"
+	"railbed/fabric/softswitch/reduction"
 	"railbed/internal/wire"
 	"railbed/plan"
 )
@@ -19,12 +19,12 @@ import (
 // every packet, by the route, the queue and the line to each worker.
 type aggregator struct {
 	station *station
-	table   *aggregate.Table
+	table   *reduction.Table
 	route   forward.Originator
 	addrs   [][16]byte // of the switch
 	parents []parent   // by job
-	message aggregate.Message
-	outcome aggregate.Outcome
+	message reduction.Message
+	outcome reduction.Outcome
 	// flow and ordinals are those of results and partial sums, for what links do to them:
 	// by job, of each child and then of the parent.
 	flow     uint64
@@ -41,7 +41,7 @@ type parent struct {
 // newAggregator makes the table of a switch, or nil where it has no job.
 func newAggregator(s *station, p *plan.Plan, sw *plan.Switch) (*aggregator, error) {
 	a := &aggregator{station: s, flow: draw.Seed(p.Seed, "aggregation", sw.Name)}
-	var jobs []aggregate.Job
+	var jobs []reduction.Job
 	isOwn := func(job *plan.AggregationJob) bool { return job.Root().Switch == sw.Name }
 	planned := p.AggregationJobs()
 	if own := slices.IndexFunc(planned, isOwn); own > 0 { // what counts for no job counts for its own
@@ -60,30 +60,30 @@ func newAggregator(s *station, p *plan.Plan, sw *plan.Switch) (*aggregator, erro
 		return nil, errors.New("aggregation needs forwarding by address")
 	}
 	var err error
-	a.table, err = aggregate.New(jobs)
+	a.table, err = reduction.New(jobs)
 	return a, err
 }
 
 // part is a switch's part in a job, of which it is at a place of the tree.
-func (a *aggregator) part(sw *plan.Switch, planned *plan.AggregationJob, at int) aggregate.Job {
+func (a *aggregator) part(sw *plan.Switch, planned *plan.AggregationJob, at int) reduction.Job {
 	own := &planned.Tree[at]
-	job := aggregate.Job{
+	job := reduction.Job{
 		Number: planned.Number, KeySeed: planned.KeySeed, SwitchSeed: planned.SwitchSeed, Slots: planned.Slots, Elements: planned.Elements,
 		FanIn: len(planned.Workers), Timeout: planned.Patience(at),
 	}
 	for _, w := range own.Workers {
-		job.Children = append(job.Children, aggregate.Child{Station: stationAt(sw, planned.Workers[w].Addr4, planned.Workers[w].Addr6), Workers: 1 << w})
+		job.Children = append(job.Children, reduction.Child{Station: stationAt(sw, planned.Workers[w].Addr4, planned.Workers[w].Addr6), Workers: 1 << w})
 	}
 	for i, below := range planned.Tree {
 		if below.Above == at {
-			job.Children = append(job.Children, aggregate.Child{Station: stationAt(sw, below.Addr4, below.Addr6), Workers: planned.Below(i), Switch: true})
+			job.Children = append(job.Children, reduction.Child{Station: stationAt(sw, below.Addr4, below.Addr6), Workers: planned.Below(i), Switch: true})
 		}
 	}
 	a.addrs = [][16]byte{own.Addr4.As16(), own.Addr6.As16()}
 	var up parent
 	if own.Above >= 0 {
 		above := &planned.Tree[own.Above]
-		job.Parent = &aggregate.Parent{Station: stationAt(sw, above.Addr4, above.Addr6), Timeout: planned.Patience(0) + time.Duration(planned.Timeout)}
+		job.Parent = &reduction.Parent{Station: stationAt(sw, above.Addr4, above.Addr6), Timeout: planned.Patience(0) + time.Duration(planned.Timeout)}
 		up.name = above.Switch
 		up.to = [2][16]byte{above.Addr4.As16(), above.Addr6.As16()}
 		up.from = [2][16]byte(a.addrs)
@@ -94,8 +94,8 @@ func (a *aggregator) part(sw *plan.Switch, planned *plan.AggregationJob, at int)
 }
 
 // stationAt is who sends to a switch from two addresses.
-func stationAt(sw *plan.Switch, addr4, addr6 netip.Addr) aggregate.Station {
-	return aggregate.Station{Addrs: [][16]byte{addr4.As16(), addr6.As16()}, Ports: slices.Concat(portsTo(sw, addr4), portsTo(sw, addr6))}
+func stationAt(sw *plan.Switch, addr4, addr6 netip.Addr) reduction.Station {
+	return reduction.Station{Addrs: [][16]byte{addr4.As16(), addr6.As16()}, Ports: slices.Concat(portsTo(sw, addr4), portsTo(sw, addr6))}
 }
 
 // portsTo are the ports by which a switch's routes reach an address, whether they
@@ -137,43 +137,43 @@ func (a *aggregator) take(at *port, one *packet.Packet) {
 	o := &a.outcome
 	*o = a.read(at, one)
 	switch o.Action {
-	case aggregate.Drop:
+	case reduction.Drop:
 		e.drop(at, one, Aggregation, 0)
 		return
-	case aggregate.SendAll:
+	case reduction.SendAll:
 		for c := range a.table.Children(o.Job) {
 			a.sendResult(at, one, c)
 		}
-	case aggregate.SendOne:
+	case reduction.SendOne:
 		a.sendResult(at, one, o.Child)
-	case aggregate.SendUp:
+	case reduction.SendUp:
 		a.sendUp(at, one)
-	case aggregate.SendBack:
+	case reduction.SendBack:
 		if reply := a.get(at, one, &a.message.Return, wire.AggregationLen); reply != nil {
 			wire.Aggregation(payloadOf(reply)).Encode(&o.Reject)
 			a.send(at, reply, &a.message.Return, o.Child)
 		}
-	case aggregate.Keep:
+	case reduction.Keep:
 	}
 	e.totals.Consumed++
 	e.pool.Put(one)
 }
 
 // read hands a datagram to the table.
-func (a *aggregator) read(at *port, one *packet.Packet) aggregate.Outcome {
+func (a *aggregator) read(at *port, one *packet.Packet) reduction.Outcome {
 	h := &one.Headers
 	if h.Has(wire.Fragment) {
-		return a.table.Refuse(aggregate.Fragment)
+		return a.table.Refuse(reduction.Fragment)
 	}
 	datagram := wire.UDP(one.Data[h.L4:])
 	datagram = datagram[:datagram.Length()]
 	v4 := h.Has(wire.IsIPv4)
 	if !v4 && datagram.Checksum() == 0 || !datagram.ChecksumValid(pseudo(v4, &h.Src, &h.Dst, len(datagram))) {
-		return a.table.Refuse(aggregate.Checksum)
+		return a.table.Refuse(reduction.Checksum)
 	}
-	a.message = aggregate.Message{
+	a.message = reduction.Message{
 		Data: datagram.Payload(), From: h.Src, Port: h.SrcPort, Ingress: at.number,
-		Return: aggregate.Return{To: h.Src, From: h.Dst, Port: h.SrcPort, DSCP: h.DSCP, ECT: h.ECN != wire.NotECT},
+		Return: reduction.Return{To: h.Src, From: h.Dst, Port: h.SrcPort, DSCP: h.DSCP, ECT: h.ECN != wire.NotECT},
 	}
 	return a.table.Take(a.station.engine.now, &a.message)
 }
@@ -203,7 +203,7 @@ func (a *aggregator) sendUp(at *port, one *packet.Packet) {
 	if isMapped(&cause.To) {
 		family = 0
 	}
-	up := aggregate.Return{
+	up := reduction.Return{
 		To: a.parents[o.Job].to[family], From: a.parents[o.Job].from[family], Port: wire.PortAggregation, DSCP: cause.DSCP, ECT: cause.ECT,
 	}
 	partial := a.get(at, one, &up, a.table.ResultLen(o))
@@ -221,7 +221,7 @@ func isMapped(addr *[16]byte) bool {
 
 // get makes a packet for a message of some bytes, with no header but the type; or
 // nil, and who waits for it asks again.
-func (a *aggregator) get(at *port, cause *packet.Packet, back *aggregate.Return, length int) *packet.Packet {
+func (a *aggregator) get(at *port, cause *packet.Packet, back *reduction.Return, length int) *packet.Packet {
 	e := a.station.engine
 	header, next := wire.EthernetLen+wire.IPv6Len+wire.UDPLen, uint16(wire.EtherTypeIPv6)
 	if isMapped(&back.To) {
@@ -254,7 +254,7 @@ func payloadOf(one *packet.Packet) []byte {
 
 // send writes the headers and sends the packet on its way: to a child, or to the parent behind
 // them.
-func (a *aggregator) send(at *port, one *packet.Packet, back *aggregate.Return, line int) {
+func (a *aggregator) send(at *port, one *packet.Packet, back *reduction.Return, line int) {
 	s := a.station
 	ecn := wire.NotECT
 	if back.ECT {
@@ -338,7 +338,7 @@ func (e *Engine) Aggregation() []AggregationState {
 			}
 			for why, n := range c.Dropped {
 				if n > 0 {
-					state.Dropped[aggregate.Reason(why).String()] = n
+					state.Dropped[reduction.Reason(why).String()] = n
 				}
 			}
 			states = append(states, state)

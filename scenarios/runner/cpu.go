@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/fabric/pressure"
+	"railbed/fabric/softswitch/live"
 )
 
 const procRoot = "/proc"
@@ -59,14 +59,14 @@ func (m *cpuMeter) finish() (waited float64, source string, steal float64) {
 		steal = float64(since(m.start.steal, end.steal)) / float64(total)
 	}
 	if m.start.pressure && end.pressure {
-		return min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began)))), pressure.CPU, steal
+		return min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began)))), live.CPUPressure, steal
 	}
 	return float64(m.queued) / float64(max(1, m.samples)), "samples of the run queue", steal
 }
 
 func readCPUState(root string) (s cpuState) {
 	if text, err := os.ReadFile(filepath.Join(root, "pressure/cpu")); err == nil {
-		s.stalled, s.pressure = pressure.Some(text)
+		s.stalled, s.pressure = live.SomePressure(text)
 	}
 	file, err := os.Open(filepath.Join(root, "stat"))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/units"
-	"railbed/plan/rates"
+	"railbed/plan/allocation"
 	"railbed/plan/spec"
 	"railbed/workloads/flows"
 	"railbed/workloads/worker"
@@ -143,7 +143,7 @@ func (s *session) messages(ctx context.Context, index int, m *spec.Messages) err
 		return err
 	}
 	// Without rates of links nothing is known of a message alone.
-	alone, err := rates.Alone(s.plan, rates.Options{})
+	alone, err := allocation.Alone(s.plan, allocation.Options{})
 	if err != nil {
 		alone = nil
 	}

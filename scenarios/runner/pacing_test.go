@@ -9,7 +9,7 @@ import (
 	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
-	"railbed/plan/rates"
+	"railbed/plan/allocation"
 )
 
 // pacedRates are those that TestPacingOfRecordings sends at, with what is sent.
@@ -32,7 +32,7 @@ func TestPacingOfRecordings(t *testing.T) {
 	}
 	o := options(t, text+checks)
 	for i, c := range pacedRates {
-		f := rates.File{Format: rates.Format, Ranks: 2, Phases: []rates.Phase{{Rates: []rates.Entry{{From: 0, To: 1, Rate: c.rate}, {From: 1, To: 0, Rate: c.rate}}}}}
+		f := allocation.File{Format: allocation.Format, Ranks: 2, Phases: []allocation.Phase{{Rates: []allocation.Entry{{From: 0, To: 1, Rate: c.rate}, {From: 1, To: 0, Rate: c.rate}}}}}
 		file, err := os.Create(filepath.Join(filepath.Dir(o.Path), fmt.Sprintf("w%d.json", i)))
 		if err != nil {
 			t.Fatal(err)

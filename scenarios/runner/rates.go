@@ -10,7 +10,7 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/units"
 	"railbed/plan"
-	"railbed/plan/rates"
+	"railbed/plan/allocation"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
 	"railbed/workloads/flows"
@@ -25,15 +25,15 @@ type carried struct {
 	at string // in the file
 	*spec.Carriage
 	plan      *plan.Plan // of the step's own ranks
-	pattern   rates.Options
-	back      *rates.Options // of what comes back, where that has rates of its own
+	pattern   allocation.Options
+	back      *allocation.Options // of what comes back, where that has rates of its own
 	algorithm string
 }
 
 // stepRates are those of a step.
 type stepRates struct {
-	*rates.File
-	back *rates.File // nil where they are the same
+	*allocation.File
+	back *allocation.File // nil where they are the same
 }
 
 // carriedBy is that of a step, of which the job or the schedule is where it has one. Steps
@@ -59,7 +59,7 @@ func carriedBy(p *plan.Plan, i int, step *spec.Step, job trainingJob, schedule *
 
 // weigh gives the pairs of an all-to-all whose parts are known what they have to carry.
 func (c *carried) weigh(w *spec.Workload) {
-	if c.pattern.Pattern != rates.AllToAll {
+	if c.pattern.Pattern != allocation.AllToAll {
 		return
 	}
 	var matrices []collective.Matrix
@@ -78,7 +78,7 @@ func (c *carried) weigh(w *spec.Workload) {
 		for from, row := range m {
 			for to, count := range row {
 				if from != to {
-					o.Pairs, o.Demand = append(o.Pairs, rates.Pair{From: from, To: to}), append(o.Demand, units.Bytes(count*each))
+					o.Pairs, o.Demand = append(o.Pairs, allocation.Pair{From: from, To: to}), append(o.Demand, units.Bytes(count*each))
 				}
 			}
 		}
@@ -91,10 +91,10 @@ func (c *carried) weigh(w *spec.Workload) {
 }
 
 // among is what is sent between pairs.
-func among(pairs [][2]int, c *spec.Carriage) rates.Options {
-	o := rates.Options{Family: c.Version(), Pairs: []rates.Pair{}}
+func among(pairs [][2]int, c *spec.Carriage) allocation.Options {
+	o := allocation.Options{Family: c.Version(), Pairs: []allocation.Pair{}}
 	for _, pair := range pairs {
-		o.Pairs = append(o.Pairs, rates.Pair{From: pair[0], To: pair[1]})
+		o.Pairs = append(o.Pairs, allocation.Pair{From: pair[0], To: pair[1]})
 	}
 	return o
 }
@@ -113,11 +113,11 @@ func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows
 		if c.RD == nil || c.RD.Control != spec.ControlOffline {
 			continue
 		}
-		var file, back *rates.File
+		var file, back *allocation.File
 		var err error
 		if c.RD.Rates == "" {
-			if file, err = rates.Compute(c.plan, c.pattern); err == nil && c.back != nil {
-				back, err = rates.Compute(c.plan, *c.back)
+			if file, err = allocation.Compute(c.plan, c.pattern); err == nil && c.back != nil {
+				back, err = allocation.Compute(c.plan, *c.back)
 			}
 		} else {
 			file, err = readRates(o, c.RD.Rates, len(c.plan.Ranks))
@@ -138,7 +138,7 @@ func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows
 
 // Rates are those of the step with a name, and those of what comes back from experts, nil where
 // they are the same. A step without control: offline has none.
-func Rates(o Options, name string) (there, back *rates.File, err error) {
+func Rates(o Options, name string) (there, back *allocation.File, err error) {
 	jobs, err := trainings(&o)
 	if err != nil {
 		return nil, nil, err
@@ -160,7 +160,7 @@ func Rates(o Options, name string) (there, back *rates.File, err error) {
 		names = append(names, own)
 	}
 	slices.Sort(names)
-	return nil, nil, fmt.Errorf("%w: rates for %q: want %s, or one of the steps with control: offline: %v", ErrRates, name, strings.Join(rates.Patterns(), ", "), names)
+	return nil, nil, fmt.Errorf("%w: rates for %q: want %s, or one of the steps with control: offline: %v", ErrRates, name, strings.Join(allocation.Patterns(), ", "), names)
 }
 
 // roundTrip is the longest of them over rd without other traffic, 0 where the workers
@@ -169,7 +169,7 @@ func (c *carried) roundTrip() time.Duration {
 	if c.RD == nil {
 		return 0
 	}
-	trip, err := rates.RoundTrip(c.plan, c.pattern)
+	trip, err := allocation.RoundTrip(c.plan, c.pattern)
 	if err != nil {
 		return 0
 	}
@@ -188,29 +188,29 @@ func (s *session) job(index int, name, transport string) worker.Job {
 }
 
 // pattern is what a workload sends, to whom.
-func pattern(w *spec.Workload) rates.Options {
-	o := rates.Options{Pattern: rates.Ring, Family: w.Version()}
+func pattern(w *spec.Workload) allocation.Options {
+	o := allocation.Options{Pattern: allocation.Ring, Family: w.Version()}
 	switch w.Algorithm {
 	case spec.Ring:
 	case spec.Tree, spec.HalvingDoubling:
 		o.Pattern = w.Algorithm
 	default: // no two ranks that might not send to each other
-		o.Pattern = rates.AllToAll
+		o.Pattern = allocation.AllToAll
 		if w.Algorithm == worker.Pairwise {
-			o.Method = rates.ConflictFree
+			o.Method = allocation.ConflictFree
 		}
 	}
 	return o
 }
 
 // readRates reads a file for so many ranks.
-func readRates(o *Options, name string, ranks int) (*rates.File, error) {
+func readRates(o *Options, name string, ranks int) (*allocation.File, error) {
 	const key = "rd.rates"
 	name, text, err := o.read(key, name)
 	if err != nil {
 		return nil, err
 	}
-	file, err := rates.Read(name, text)
+	file, err := allocation.Read(name, text)
 	if err == nil && file.Ranks != ranks {
 		err = fmt.Errorf("%s is for %d ranks, and here are %d", name, file.Ranks, ranks)
 	}

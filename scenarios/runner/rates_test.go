@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"railbed/plan"
-	"railbed/plan/rates"
+	"railbed/plan/allocation"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
 	"railbed/workloads/worker"
@@ -52,7 +52,7 @@ func TestRatesOfAllToAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := found[0]
-		if f.Pattern != rates.AllToAll || len(f.Phases) != want.phases || len(f.Phases[0].Rates) != want.pairs || uint64(f.Phases[0].Rates[0].Rate) != want.rate {
+		if f.Pattern != allocation.AllToAll || len(f.Phases) != want.phases || len(f.Phases[0].Rates) != want.pairs || uint64(f.Phases[0].Rates[0].Rate) != want.rate {
 			t.Errorf("%s: %+v", algorithm, f)
 		}
 	}
@@ -130,15 +130,15 @@ fabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}
 steps: [`
 	for _, c := range []struct {
 		step string
-		want map[rates.Pair]uint64
+		want map[allocation.Pair]uint64
 	}{
-		{"training: {name: t, trace: t.cm, ranks: [3, 0, 1], transport: rd, rd: {control: offline RATES}}", map[rates.Pair]uint64{{From: 0, To: 1}: 24_500_000, {From: 0, To: 2}: 24_500_000, {From: 1, To: 2}: 73_500_000}},
-		{"messages: {name: m, transport: rd, ip: 6, rd: {control: offline RATES}, blocks: {servers: 1, count: 40}}", map[rates.Pair]uint64{{From: 1, To: 0}: 49_000_000, {From: 2, To: 0}: 24_500_000, {From: 3, To: 0}: 24_500_000}},
+		{"training: {name: t, trace: t.cm, ranks: [3, 0, 1], transport: rd, rd: {control: offline RATES}}", map[allocation.Pair]uint64{{From: 0, To: 1}: 24_500_000, {From: 0, To: 2}: 24_500_000, {From: 1, To: 2}: 73_500_000}},
+		{"messages: {name: m, transport: rd, ip: 6, rd: {control: offline RATES}, blocks: {servers: 1, count: 40}}", map[allocation.Pair]uint64{{From: 1, To: 0}: 49_000_000, {From: 2, To: 0}: 24_500_000, {From: 3, To: 0}: 24_500_000}},
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{
 			"a.yaml": head + "{" + strings.Replace(c.step, " RATES", "", 1) + "}]\n", "b.yaml": head + "{" + strings.Replace(c.step, " RATES", ", rates: r.json", 1) + "}]\n",
-			"t.cm": "Nodes 3\nConnections 3\n0->1 start 0 size 100\n0->2 start 0 size 100\n1->2 start 0 size 100\n", "r.json": `{"format": "` + rates.Format + `", "testbed": "a", "ranks": 2, "phases": [{"rates": []}]}`,
+			"t.cm": "Nodes 3\nConnections 3\n0->1 start 0 size 100\n0->2 start 0 size 100\n1->2 start 0 size 100\n", "r.json": `{"format": "` + allocation.Format + `", "testbed": "a", "ranks": 2, "phases": [{"rates": []}]}`,
 		} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -157,9 +157,9 @@ steps: [`
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := map[rates.Pair]uint64{}
+		got := map[allocation.Pair]uint64{}
 		for _, e := range found[0].Phases[0].Rates {
-			got[rates.Pair{From: e.From, To: e.To}] = uint64(e.Rate)
+			got[allocation.Pair{From: e.From, To: e.To}] = uint64(e.Rate)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Error(diff)

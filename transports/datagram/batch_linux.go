@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/transports/order"
+	"railbed/transports"
 )
 
 // Header is struct mmsghdr of recvmmsg(2) and sendmmsg(2): one datagram of a batch,
@@ -58,7 +58,7 @@ func Receive(fd int, headers []Header) (n int, errno unix.Errno) {
 	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])), uintptr(len(headers)), 0, 0, 0)
 	switch errno {
 	case 0:
-		order.AfterRead()
+		transports.AfterRead()
 		return int(got), 0
 	case unix.EAGAIN, unix.EINTR:
 		return 0, 0
@@ -73,7 +73,7 @@ const sendWait = time.Millisecond
 // what the kernel refuses for another reason ends it, with how many went before, and
 // so does a send buffer that stays full for a millisecond: EAGAIN.
 func Send(fd int, headers []Header) (sent int, errno unix.Errno) {
-	order.BeforeWrite()
+	transports.BeforeWrite()
 	for sent < len(headers) {
 		n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[sent])), uintptr(len(headers)-sent), 0, 0, 0)
 		switch {

@@ -14,8 +14,8 @@ import (
 
 	"railbed/internal/infiniband"
 	"railbed/internal/wire"
+	"railbed/transports"
 	"railbed/transports/datagram"
-	"railbed/transports/order"
 )
 
 const (
@@ -137,7 +137,7 @@ func (r *ring) take() (data []byte, whole bool, err error) {
 		if status&unix.TP_STATUS_COPY != 0 && r.used == mostWhole {
 			return nil, false, nil // once these are free
 		}
-		order.AfterRead()
+		transports.AfterRead()
 		r.taken++
 		if r.next++; r.next == len(r.slots) {
 			r.next = 0

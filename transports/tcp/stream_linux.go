@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/transports/order"
+	"railbed/transports"
 )
 
 // readAhead is how much is read beyond what is needed in one system call, so
@@ -110,7 +110,7 @@ func (s *stream) fill(payload []byte, need int) (int, error) {
 	}
 	clear(s.into)
 	s.total.Add(uint64(s.got))
-	order.AfterRead()
+	transports.AfterRead()
 	placed := min(s.got, len(payload))
 	s.end += s.got - placed
 	return placed, err

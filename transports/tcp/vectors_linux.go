@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/transports/order"
+	"railbed/transports"
 )
 
 // quick is how many bytes a system call on a socket may move without the scheduler's
@@ -90,7 +90,7 @@ func (s *sink) write(pieces ...[]byte) error {
 		s.bytes += len(piece)
 	}
 	s.left = s.memory
-	order.BeforeWrite()
+	transports.BeforeWrite()
 	err := s.raw.Write(s.attemptFunc)
 	clear(s.memory)
 	return errors.Join(err, s.err)

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"railbed/internal/units"
+	"railbed/plan/allocation"
 	"railbed/plan/perf"
-	"railbed/plan/rates"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
 )
@@ -129,23 +129,23 @@ func TestControlledAllToAll(t *testing.T) {
 }
 
 // planned is a plan for four ranks: the phases that Matchings finds, or one.
-func planned(t *testing.T, algorithm string, rate units.Rate) *rates.File {
+func planned(t *testing.T, algorithm string, rate units.Rate) *allocation.File {
 	t.Helper()
 	const ranks = 4
-	pairs, err := rates.Pairs(rates.AllToAll, ranks)
+	pairs, err := allocation.Pairs(allocation.AllToAll, ranks)
 	if err != nil {
 		t.Fatal(err)
 	}
 	self := func(rank int) int { return rank }
-	phases := [][]rates.Pair{pairs}
+	phases := [][]allocation.Pair{pairs}
 	if algorithm == Pairwise {
-		phases = rates.Matchings(pairs, self, self)
+		phases = allocation.Matchings(pairs, self, self)
 	}
-	file := &rates.File{Format: rates.Format, Ranks: ranks}
+	file := &allocation.File{Format: allocation.Format, Ranks: ranks}
 	for _, phase := range phases {
-		var p rates.Phase
+		var p allocation.Phase
 		for _, pair := range phase {
-			p.Rates = append(p.Rates, rates.Entry{From: pair.From, To: pair.To, Rate: rate})
+			p.Rates = append(p.Rates, allocation.Entry{From: pair.From, To: pair.To, Rate: rate})
 		}
 		file.Phases = append(file.Phases, p)
 	}
@@ -155,11 +155,11 @@ func planned(t *testing.T, algorithm string, rate units.Rate) *rates.File {
 // TestPlannedPhases holds that ranks pass through the phases of the plan, that what the
 // plan leaves out comes last, and that without a plan phases are the algorithm's.
 func TestPlannedPhases(t *testing.T) {
-	entry := func(from, to int) rates.Entry { return rates.Entry{From: from, To: to, Rate: 1_000_000_000} }
+	entry := func(from, to int) allocation.Entry { return allocation.Entry{From: from, To: to, Rate: 1_000_000_000} }
 	j := allToAllJob(3, 4096, Pairwise, RD)
 	j.RD = &spec.RD{Control: spec.ControlOffline}
-	j.Rates = &rates.File{Ranks: 3, Phases: []rates.Phase{
-		{Rates: []rates.Entry{entry(0, 2)}}, {Rates: []rates.Entry{entry(1, 0), entry(0, 1)}}, {Rates: []rates.Entry{entry(0, 2)}},
+	j.Rates = &allocation.File{Ranks: 3, Phases: []allocation.Phase{
+		{Rates: []allocation.Entry{entry(0, 2)}}, {Rates: []allocation.Entry{entry(1, 0), entry(0, 1)}}, {Rates: []allocation.Entry{entry(0, 2)}},
 	}}
 	want := [][]collective.Phase{
 		{{To: []int{2}}, {To: []int{1}, From: []int{1}}, {}, {From: []int{2}}},

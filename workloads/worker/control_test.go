@@ -8,7 +8,7 @@ import (
 
 	"railbed/internal/units"
 	"railbed/plan"
-	"railbed/plan/rates"
+	"railbed/plan/allocation"
 	"railbed/plan/spec"
 )
 
@@ -21,9 +21,9 @@ func controlledJob(control string, rate units.Rate) Job {
 		j.Sends = append(j.Sends, plan.Direction{Rate: 1_000_000_000})
 	}
 	if control == spec.ControlOffline {
-		j.Rates = &rates.File{Format: rates.Format, Ranks: ranks, Phases: []rates.Phase{{}}}
+		j.Rates = &allocation.File{Format: allocation.Format, Ranks: ranks, Phases: []allocation.Phase{{}}}
 		for i := range ranks {
-			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates, rates.Entry{From: i, To: (i + 1) % ranks, Rate: rate})
+			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates, allocation.Entry{From: i, To: (i + 1) % ranks, Rate: rate})
 		}
 	}
 	return j
@@ -67,15 +67,15 @@ func TestControls(t *testing.T) {
 // TestRatesOfAlgorithms holds that rates for the pairs of an algorithm are for all to whom its
 // ranks send: to another one a rank sends nothing at all.
 func TestRatesOfAlgorithms(t *testing.T) {
-	for _, algorithm := range []string{rates.Tree, rates.HalvingDoubling} {
+	for _, algorithm := range []string{allocation.Tree, allocation.HalvingDoubling} {
 		j := controlledJob(spec.ControlOffline, 0)
-		pairs, err := rates.Pairs(algorithm, len(j.Ranks))
+		pairs, err := allocation.Pairs(algorithm, len(j.Ranks))
 		if err != nil {
 			t.Fatal(err)
 		}
 		j.Algorithm, j.Rates.Phases[0].Rates = algorithm, nil
 		for _, p := range pairs {
-			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates, rates.Entry{From: p.From, To: p.To, Rate: 80_000_000})
+			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates, allocation.Entry{From: p.From, To: p.To, Rate: 80_000_000})
 		}
 		if result, err := Run(t.Context(), j, goroutines{}, nil); err != nil || result.Wrong() != 0 {
 			t.Errorf("%s: %v, %+v", algorithm, err, result)

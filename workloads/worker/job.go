@@ -15,9 +15,9 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/wire"
 	"railbed/plan"
+	"railbed/plan/allocation"
 	"railbed/plan/moe"
 	"railbed/plan/perf"
-	"railbed/plan/rates"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
@@ -108,10 +108,10 @@ type Job struct {
 	// Rates are those of rd with control: offline. RoundTrip is the longest of a
 	// packet and its acknowledgement between two ranks where nobody else sends; 0 is
 	// not known.
-	Rates     *rates.File
+	Rates     *allocation.File
 	RoundTrip time.Duration
 	// RatesBack are those of what comes back from experts. Default: Rates.
-	RatesBack *rates.File
+	RatesBack *allocation.File
 	// Schedule is that of algorithm msccl.
 	Schedule *schedule.Schedule
 	// Sends are the links into which the ranks' NICs send, of all ranks or none.
@@ -338,7 +338,7 @@ func known(kind, algorithm string) bool {
 }
 
 // ratesOf are those of a rank, none where there is no file.
-func ratesOf(f *rates.File, rank int) map[int]units.Rate {
+func ratesOf(f *allocation.File, rank int) map[int]units.Rate {
 	if f == nil {
 		return nil
 	}

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"railbed/fabric/pressure"
 )
 
 // cores is whether the host's cores have time to spare, as the kernel tells. Where
@@ -27,7 +25,7 @@ const (
 
 func (c *cores) begin() {
 	var err error
-	if c.fd, err = unix.Open(pressure.CPU, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	if c.fd, err = unix.Open(CPUPressure, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		c.fd = -1
 	}
 }
@@ -55,7 +53,7 @@ func (c *cores) look(now time.Duration) {
 
 // saw reads what the kernel told.
 func (c *cores) saw(now time.Duration, text []byte) {
-	stalled, ok := pressure.Some(text)
+	stalled, ok := SomePressure(text)
 	c.spare = ok && c.at > 0 && stalled-c.stalled < (now-c.at)/coresShort
 	c.at, c.stalled = now, stalled
 }

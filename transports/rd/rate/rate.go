@@ -4,7 +4,7 @@
 //
 //   - Line has no opinion: the NIC's pacer alone holds packets back.
 //   - Fixed keeps to a rate that somebody planned, Phased to one for each phase of
-//     a plan (package plan/rates computes them).
+//     a plan (package plan/allocation computes them).
 //   - NSCC reacts to delay and to congestion marks, as the Ultra Ethernet
 //     transport does.
 //   - Slots sends what an arbiter granted, when it granted it.

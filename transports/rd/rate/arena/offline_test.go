@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/plan/allocation"
 	"railbed/plan/plantest"
-	"railbed/plan/rates"
 	"railbed/transports/rd/rate"
 )
 
@@ -17,16 +17,16 @@ import (
 func TestOffline(t *testing.T) {
 	const n, size = 8, 100 * 4096
 	p := plantest.Compile(t, "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 8}\n  switch: {kind: soft}\n  links: {default: {rate: 10gbit, mtu: 4200}}\n")
-	for _, method := range []string{"", rates.MaxMin, rates.ConflictFree} {
+	for _, method := range []string{"", allocation.MaxMin, allocation.ConflictFree} {
 		o := hosts(fabric(1, 10_000_000_000, 3*time.Microsecond, true), n)
 		each := time.Duration(float64(100*(4096+64+frame)) * 8e9 / float64(o.Rate))
 		if method != "" {
-			file, err := rates.Compute(p, rates.Options{Pattern: rates.AllToAll, Method: method})
+			file, err := allocation.Compute(p, allocation.Options{Pattern: allocation.AllToAll, Method: method})
 			if err != nil {
 				t.Fatal(err)
 			}
 			o.Control = func(from, to int) rate.Controller {
-				if method == rates.MaxMin {
+				if method == allocation.MaxMin {
 					return &rate.Fixed{Rate: uint64(file.From(from, 0)[to])}
 				}
 				c := &rate.Phased{Each: each*102/100 + 20*time.Microsecond, Guard: 4 * time.Microsecond}
@@ -51,7 +51,7 @@ func TestOffline(t *testing.T) {
 		for _, h := range w.Hosts {
 			deepest, full, again = max(deepest, h.Port.Deepest), full+h.Port.Full, again+h.Engine.Counters().Repeated
 		}
-		most := map[string]int{rates.MaxMin: n, rates.ConflictFree: 1}[method] * (4096 + 64 + frame)
+		most := map[string]int{allocation.MaxMin: n, allocation.ConflictFree: 1}[method] * (4096 + 64 + frame)
 		t.Logf("%q: %d bytes deepest, %d full, %d again, %d left", method, deepest, full, again, left)
 		if method == "" && full == 0 {
 			t.Error("at line rate nothing is congested")

@@ -1,8 +1,6 @@
 //go:build race
 
-// Package order tells the race detector what packets tell: what an endpoint did
-// before it sent was done before its peer received, in the same process.
-package order
+package transports
 
 import "sync/atomic"
 

@@ -1,4 +1,4 @@
-package aggregate
+package reduction
 
 import (
 	"railbed/internal/clock"

@@ -1,11 +1,11 @@
-package pressure
+package live
 
 import (
 	"testing"
 	"time"
 )
 
-func TestSome(t *testing.T) {
+func TestSomePressure(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		want time.Duration
@@ -19,12 +19,12 @@ func TestSome(t *testing.T) {
 		{"full total=7\n", 0, false},
 		{"", 0, false},
 	} {
-		if got, ok := Some([]byte(c.text)); ok != c.ok || ok && got != c.want {
+		if got, ok := SomePressure([]byte(c.text)); ok != c.ok || ok && got != c.want {
 			t.Errorf("%q: %v, %v; want %v, %v", c.text, got, ok, c.want, c.ok)
 		}
 	}
 	text := []byte("some avg10=0.00 avg60=0.12 avg300=0.00 total=12345\n")
-	if n := testing.AllocsPerRun(100, func() { Some(text) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { SomePressure(text) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

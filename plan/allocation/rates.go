@@ -1,4 +1,4 @@
-// Package rates computes how fast ranks may send to each other, before anything
+// Package allocation computes how fast ranks may send to each other, before anything
 // runs: from a plan's topology and the pattern of a collective. It is pure.
 //
 // There are two methods. Max-min shares every link fairly among all pairs of the
@@ -11,7 +11,7 @@
 // are sprayed over source ports, which switches hash over the next hops of a route,
 // by their weights. So the rates hold for many paths of equal share, and not for one
 // flow that is hashed once.
-package rates
+package allocation
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-// Package aggregate is the table with which a soft switch adds up what the
+// Package reduction is the table with which a soft switch adds up what the
 // workers of a job send: section 3 of fabric/softswitch/PROTOCOL.md, after
 // SwitchML (Sapio et al., Scaling Distributed Machine Learning with In-Network
 // Aggregation, NSDI 2021).
@@ -11,7 +11,7 @@
 // at which it came, and what is to be sent comes out; its memory is that of the
 // slots, taken by New, and no call but New allocates. A table is not safe for
 // concurrent use.
-package aggregate
+package reduction
 
 import (
 	"errors"

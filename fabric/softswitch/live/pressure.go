@@ -1,6 +1,4 @@
-// Package pressure reads the kernel's pressure stall information (Linux 4.20,
-// Documentation/accounting/psi.rst).
-package pressure
+package live
 
 import (
 	"bytes"
@@ -8,13 +6,14 @@ import (
 	"time"
 )
 
-// CPU is the file that says how long tasks waited for a CPU.
-const CPU = "/proc/pressure/cpu"
+// CPUPressure is the file that says how long tasks waited for a CPU: the kernel's pressure
+// stall information (Linux 4.20, Documentation/accounting/psi.rst).
+const CPUPressure = "/proc/pressure/cpu"
 
-// Some reads the total of a file's line "some avg10=0.00 avg60=0.00 avg300=0.00
+// SomePressure reads the total of a file's line "some avg10=0.00 avg60=0.00 avg300=0.00
 // total=12345": the time in which at least one task waited, since boot. It allocates
 // nothing.
-func Some(text []byte) (total time.Duration, ok bool) {
+func SomePressure(text []byte) (total time.Duration, ok bool) {
 	const prefix = "some "
 	for line := range bytes.Lines(text) {
 		if !bytes.HasPrefix(line, []byte(prefix)) {
