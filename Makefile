@@ -26,11 +26,11 @@ COMPUTED := ^railbed/(fabric/softswitch|fabric/softswitch/reduction|fabric/softs
 # What an ordinary user has is tried as nobody where root runs the tests: what asks the
 # host for something, but for what guests do and for arithmetic, and a part of the library.
 ROOTLESS := ./testbed ./internal/rundir ./cli ./testbed/doctor ./internal/hosttest ./nodes/... ./fabric ./internal/kernel ./fabric/link ./fabric/port \
-	./fabric/softswitch/live ./capture ./scenarios/...
+	./fabric/softswitch/live ./capture ./scenarios/runner ./scenarios/proof
 ROOTLESSFLAGS := -skip '^(TestNetem|TestBytesOfCollectives|TestManyPorts)$$'
 
 # What reads files and recordings needs no Linux.
-PORTABLE := ./internal/units ./plan/topology ./plan/spec ./plan/... ./capture/pcapng \
+PORTABLE := ./internal/units ./plan/... ./capture/pcapng \
 	./capture/layers ./capture/report ./capture/verify ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
@@ -64,7 +64,7 @@ test: setup-test ## every test that can run here
 test-root: # as whoever runs make
 	$(GO) build $(RACE) ./...
 	@status=0; all=$$($(GO) list ./... | sort); \
-	host=$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/testbed\/hosttest[] ]/ {print $$1}' | sort); \
+	host=$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/internal\/hosttest[] ]/ {print $$1}' | sort); \
 	timed=$$(grep -E '$(TIMED)' <<<"$$all"); computed=$$(grep -E '$(COMPUTED)' <<<"$$all"); \
 	raced=$$(grep -vE '$(TIMED)|$(COMPUTED)' <<<"$$all"); \
 	$(GO) test $(RACE) $(TESTFLAGS) -p=2 $$(comm -23 <(echo "$$raced") <(echo "$$host")) || status=1; \

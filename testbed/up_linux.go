@@ -151,7 +151,7 @@ func (t *Testbed) startSupervisor(lock *os.File, beside bool) error {
 }
 
 // supervisorEnvironment is what a supervisor is told of its user: where programs
-// are, the kernels of virtual machines (package image), and the containers' engine.
+// are, the kernels of virtual machines (package vmimage), and the containers' engine.
 func supervisorEnvironment() []string {
 	environment := []string{"PATH=" + os.Getenv("PATH")}
 	if cache, err := os.UserCacheDir(); err == nil {

@@ -130,7 +130,7 @@ var probed = func() map[Feature]func() error {
 func Need(t testing.TB, features ...Feature) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip(fmt.Sprintf("left out by -short: it needs the host: %v", features))
+		t.Skip("left out by -short: it needs the host: " + fmt.Sprint(features))
 	}
 	for _, feature := range features {
 		err := Probe(feature)

@@ -3,7 +3,7 @@
 //
 // # The machine
 //
-// QEMU boots the kernel that package image finds, with KVM where a guest boots
+// QEMU boots the kernel that package vmimage finds, with KVM where a guest boots
 // with it and in software (TCG) elsewhere, which makes the guest's processor 10 to
 // 20 times slower than the host's. The initramfs holds this program, which is the
 // guest's first process, and the modules that the node asks for. The guest's root

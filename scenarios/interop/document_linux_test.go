@@ -12,7 +12,7 @@ import (
 )
 
 // document is where the table of all cells is kept.
-const document = "../INTEROP.md"
+const document = "../../transports/roce/INTEROP.md"
 
 // table is what came of all cells.
 type table struct {

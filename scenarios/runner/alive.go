@@ -28,7 +28,10 @@ const (
 func watchSupervisor(ctx context.Context, tb *testbed.Testbed, silence time.Duration, fail context.CancelCauseFunc) {
 	silent := func() bool { return errors.Is(answers(tb, silence/4), context.DeadlineExceeded) }
 	for sleep(ctx, silence/silenceParts) {
-		if !silent() || !silent() {
+		if !silent() {
+			continue
+		}
+		if !silent() {
 			continue
 		}
 		select {
